@@ -1,0 +1,205 @@
+"""The store port: what the engine asks of a database, one method for one SQL function.
+
+Two stores keep this contract: `PostgresStore` and `MemoryStore`; one suite tests both.
+Every method is one transaction. A method that changes runs takes many of them, and is all or
+nothing per run. Methods that wake somebody return notices; the caller passes them to `notify`
+*after* the method has returned, because a NOTIFY inside the writing transaction would
+serialise commits.
+
+Errors: `TransientDatabaseError` and `DatabaseUnavailable` leave the caller free to repeat the
+call; `PayloadError` names a value the database refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Protocol
+from uuid import UUID
+
+from holdfast.types import (
+    Claims,
+    Committed,
+    Delivered,
+    Event,
+    Heartbeat,
+    Lease,
+    LoggedEvent,
+    NewRun,
+    NewSignal,
+    Notice,
+    Release,
+    Run,
+    RunFilter,
+    RunPage,
+    StartedRun,
+    TurnCommit,
+    WorkerInfo,
+)
+
+WORK_TOPIC = "work"  # payload: a queue that has new work
+
+
+def worker_topic(worker_id: str) -> str:
+    """Name the topic of a worker; payload: the id of a run it holds that has unread events."""
+    return f"worker/{worker_id}"
+
+
+class Store(Protocol):
+    """The transitions of runs, tasks and logs, and the questions about them."""
+
+    async def open(self) -> None:
+        """Connect. Idempotent."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of every connection. Idempotent."""
+        ...
+
+    async def now(self) -> int:
+        """Return engine time, microseconds since 1970 UTC."""
+        ...
+
+    # Transitions
+
+    async def start_runs(self, runs: Sequence[NewRun]) -> tuple[list[StartedRun], list[Notice]]:
+        """Start runs; an id that exists is left as it is and reported with its status.
+
+        Writes the run, its WorkflowStarted event and its first task. Answers keep the order
+        given; the same id twice in one call is one run, created once.
+        """
+        ...
+
+    async def claim_tasks(
+        self,
+        worker_id: str,
+        queues: Sequence[str],
+        handlers: Sequence[str],
+        limit: int,
+        *,
+        lease_seconds: float,
+        ahead_seconds: float = 0.0,
+        sticky_seconds: float = 0.25,
+        max_attempts: int = 5,
+    ) -> Claims:
+        """Lease up to `limit` due tasks of these queues and handlers, by priority, then age.
+
+        `ahead_seconds` takes tasks due that soon. A task that another worker suspended is left
+        to that worker until `sticky_seconds` after it came due. A task whose lease ran out gets
+        WorkerLost in its run's log; one that lost `max_attempts` workers without progress fails
+        its run instead of being claimed.
+        """
+        ...
+
+    async def read_events(self, ranges: Sequence[tuple[UUID, int]]) -> dict[UUID, list[Event]]:
+        """Read logs, each from an index on. The details of WorkflowStarted are the run's input.
+
+        A run that does not exist has an empty list.
+        """
+        ...
+
+    async def commit(self, worker_id: str, token: UUID, turns: Sequence[TurnCommit]) -> Committed:
+        """Append the turns' events, then suspend or finish. All or nothing per run.
+
+        `token` is drawn by the caller, once for a call and all its repetitions: a repeated call
+        recognises what its first try wrote, and answers as that would have. A run twice in
+        one call is refused with ValueError.
+        """
+        ...
+
+    async def release_tasks(self, worker_id: str, releases: Sequence[Release]) -> list[Notice]:
+        """Give tasks back without an event and without counting the attempt; fenced by lease."""
+        ...
+
+    async def heartbeat(
+        self, info: WorkerInfo, leases: Sequence[Lease], *, lease_seconds: float
+    ) -> Heartbeat:
+        """Say that the worker lives, renew its leases, and bring back news of its runs."""
+        ...
+
+    async def signal_runs(self, signals: Sequence[NewSignal]) -> Delivered:
+        """Append SignalReceived to each run's log and wake it where it awaits that signal."""
+        ...
+
+    async def cancel_runs(self, run_ids: Sequence[UUID], *, reason: str | None = None) -> Delivered:
+        """Append WorkflowCancelRequested and wake the run; one never claimed ends at once."""
+        ...
+
+    async def terminate_runs(
+        self, run_ids: Sequence[UUID], *, reason: str | None = None
+    ) -> Delivered:
+        """End runs at once, without their code: WorkflowTerminated."""
+        ...
+
+    async def time_out_runs(self, *, limit: int = 100) -> tuple[int, int | None, list[Notice]]:
+        """End runs past their deadline: WorkflowTimedOut.
+
+        Returns how many were ended, when the next deadline is due, and the notices.
+        """
+        ...
+
+    async def reap_workers(
+        self, *, silent_seconds: float, worker_ids: Sequence[str] = ()
+    ) -> tuple[list[str], list[Notice]]:
+        """Forget workers not heard of for so long, or named, and make their tasks due at once."""
+        ...
+
+    async def remove_worker(self, worker_id: str) -> None:
+        """Sign a worker off that has released its tasks."""
+        ...
+
+    # Questions
+
+    async def get_runs(self, run_ids: Sequence[UUID]) -> dict[UUID, Run]:
+        """Return the runs that exist."""
+        ...
+
+    async def list_runs(self, where: RunFilter) -> RunPage:
+        """List runs newest first; the cursor is stable while runs come and go."""
+        ...
+
+    async def find_run(self, name: str, key: str) -> UUID | None:
+        """Return the id of the run that was started with this key, None if there is none."""
+        ...
+
+    async def recent_events(self, *, since: int, limit: int = 1000) -> list[LoggedEvent]:
+        """Say what happened across all runs since a moment, oldest first."""
+        ...
+
+    async def get_values(self, run_ids: Sequence[UUID]) -> dict[UUID, Mapping[str, str]]:
+        """Return the newest value of each name that the runs have set, as JSON text."""
+        ...
+
+    async def list_workers(self) -> list[WorkerInfo]:
+        """Return the workers signed on."""
+        ...
+
+    async def unserved(self) -> list[tuple[str, str, int]]:
+        """Return (queue, handler, tasks) that no live worker claims; counts stop at 1,000."""
+        ...
+
+    # Notification
+
+    async def wait_for_end(self, topic: str, run_ids: Sequence[UUID]) -> dict[UUID, Run]:
+        """Register a topic to be told of the runs' ends; return those that have ended already.
+
+        The payload of each notice is the run's id.
+        """
+        ...
+
+    async def forget_waits(self, topic: str) -> None:
+        """Drop every registration of a topic."""
+        ...
+
+    async def notify(self, notices: Sequence[Notice]) -> None:
+        """Send wake-ups. They may get lost: who listens must also look by itself at times."""
+        ...
+
+    async def listen(
+        self, topic: str, callback: Callable[[str], None]
+    ) -> Callable[[], Awaitable[None]]:
+        """Call back with each payload sent to a topic; returns how to stop.
+
+        After a lost connection it listens again, and calls back once with "" because wake-ups
+        may have been missed.
+        """
+        ...
