@@ -1,0 +1,13 @@
+"""PostgreSQL without an installation: a private server that its clients start and stop.
+
+Everything lies under one directory, the data home:
+
+    postgres/       the server's data, and its socket
+    postgres.log    what the server says
+    start.lock      held exclusively while the server is set up, started or stopped
+    clients.lock    held shared by every client; whoever can hold it alone stops the server
+"""
+
+from holdfast.store.embedded.server import EmbeddedServer, default_home
+
+__all__ = ["EmbeddedServer", "default_home"]

@@ -1,0 +1,174 @@
+"""Set up, start and stop the server of one data home. Callers hold the home's start lock."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import PIPE
+
+from holdfast.errors import EmbeddedServerError
+from holdfast.store.embedded import processes
+from holdfast.store.embedded.account import Account, account_for
+from holdfast.store.embedded.binaries import binaries_for
+from holdfast.store.embedded.probe import Answer, ask
+
+SOCKET = ".s.PGSQL.5432"
+
+_POLL_SECONDS = 0.02
+_REFUSED_SECONDS = 10.0
+_SILENT_SECONDS = 10.0
+_RECOVERY_SECONDS = 300.0
+_SHUTDOWN_SECONDS = 30.0
+_LOG_BYTES = 16 << 20
+
+_INITDB = (
+    "--username=holdfast",
+    # Only those reach the socket who may enter the data directory.
+    "--auth=trust",
+    "--encoding=UTF8",
+    "--no-locale",
+    "--no-instructions",
+)
+
+# Durability is PostgreSQL's default and stands here so that no file can turn it off.
+_SETTINGS = {
+    "fsync": "on",
+    "synchronous_commit": "on",
+    "listen_addresses": "",
+    # Relative to the data directory: the server needs no right to the directories above.
+    "unix_socket_directories": ".",
+    "unix_socket_permissions": "0700",
+    "port": "5432",
+    "max_connections": "200",
+    "shared_buffers": "128MB",
+    "max_wal_size": "2GB",
+    "checkpoint_timeout": "15min",
+    "log_checkpoints": "off",
+    "lc_messages": "C",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    "jit": "off",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The server's files in one data home."""
+
+    home: Path
+
+    @property
+    def data(self) -> Path:
+        """The server's data directory; its socket lies in it."""
+        return self.home / "postgres"
+
+    @property
+    def log(self) -> Path:
+        """The file that the server writes its messages to."""
+        return self.home / "postgres.log"
+
+    def create(self) -> None:
+        """Make the data directory unless it is there; half a directory is never seen."""
+        if self.data.exists():
+            return
+        account = account_for(self.data)
+        binaries = binaries_for(account)
+        unfinished = self.home / "postgres.new"
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(mode=0o700)
+        account.adopt(unfinished)
+        location = _location(account, unfinished)
+        self._make(account, unfinished, [str(binaries / "initdb"), "-D", location, *_INITDB])
+        self._make(
+            account,
+            unfinished,
+            [str(binaries / "postgres"), "--single", "-D", location, "postgres"],
+            statements="create database holdfast\n",
+        )
+        unfinished.rename(self.data)
+
+    def start(self, socket: str) -> None:
+        """Bring the server up unless it answers; finish or replace a start that was cut off.
+
+        Raises:
+            EmbeddedServerError: it does not come up; the message carries the log's end.
+        """
+        began = time.monotonic()
+        refused = 0.0
+        while (answer := ask(socket)) is not Answer.READY:
+            waited = time.monotonic() - began
+            if waited > _RECOVERY_SECONDS or refused > _REFUSED_SECONDS:
+                raise EmbeddedServerError(
+                    f"the embedded PostgreSQL in {self.home} does not start; "
+                    f"the end of {self.log}:\n{self._log_tail()}"
+                )
+            pid = processes.live_pid(self.data)
+            if pid is None:
+                self._clear_remains()
+                refused = 0.0 if self._launch() else waited
+            elif answer is Answer.NOBODY and waited > _SILENT_SECONDS:
+                os.kill(pid, signal.SIGKILL)
+            time.sleep(_POLL_SECONDS)
+
+    def stop(self) -> None:
+        """Shut the server down: open sessions end, nothing that was committed is lost."""
+        pid = processes.live_pid(self.data)
+        for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGKILL):
+            if pid is None:
+                return
+            os.kill(pid, number)
+            deadline = time.monotonic() + _SHUTDOWN_SECONDS
+            while pid is not None and time.monotonic() < deadline:
+                time.sleep(_POLL_SECONDS)
+                pid = processes.live_pid(self.data)
+
+    def _make(
+        self, account: Account, directory: Path, command: list[str], statements: str = ""
+    ) -> None:
+        result = account.run(command, directory=directory, output=PIPE, statements=statements)
+        if result.returncode != 0:
+            raise EmbeddedServerError(
+                f"no database could be made in {self.home}: {Path(command[0]).name} said\n"
+                f"{result.stderr.strip() or result.stdout.strip()}"
+            )
+
+    def _clear_remains(self) -> None:
+        """Remove what a killed server left that would have its successor refused."""
+        processes.kill_orphans(self.data)
+        # Both name the dead postmaster, whose number may be a zombie's or a stranger's now.
+        for name in ("postmaster.pid", f"{SOCKET}.lock"):
+            (self.data / name).unlink(missing_ok=True)
+
+    def _launch(self) -> bool:
+        """Start the postmaster as a child of no client, and say whether it came up."""
+        account = account_for(self.data)
+        options = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
+        if self.log.exists() and self.log.stat().st_size > _LOG_BYTES:
+            self.log.replace(self.log.with_suffix(".log.old"))
+        with self.log.open("a") as log:
+            account.adopt(self.log)
+            command = [str(binaries_for(account) / "pg_ctl"), "start", "--wait", "--silent"]
+            command += ["-D", _location(account, self.data), "-o", shlex.join(options)]
+            result = account.run(command, directory=self.data, output=log.fileno())
+        return result.returncode == 0
+
+    def _log_tail(self) -> str:
+        lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
+        return "\n".join(lines[-10:])
+
+
+def _location(account: Account, directory: Path) -> str:
+    """Name the working directory so that another account than ours can open it.
+
+    Below a home that only root can enter, the absolute path is closed to the server, and
+    the directory it already stands in is not.
+    """
+    if account.switches and sys.platform == "linux":
+        return "/proc/self/cwd"
+    return str(directory)

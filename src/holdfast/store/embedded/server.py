@@ -1,0 +1,179 @@
+"""A client's hold on the embedded server."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from urllib.parse import quote
+
+from holdfast.errors import EmbeddedServerError
+from holdfast.store.embedded import locks, processes
+from holdfast.store.embedded.cluster import SOCKET, Cluster
+from holdfast.store.embedded.probe import Answer, ask
+
+_LONGEST_SOCKET_PATH = 107 if os.uname().sysname == "Linux" else 103
+_LOCK_SECONDS = 330.0
+
+
+def default_home() -> Path:
+    """Return the data home: $HOLDFAST_HOME, or ~/.holdfast."""
+    return Path(os.environ.get("HOLDFAST_HOME") or "~/.holdfast").expanduser()
+
+
+class EmbeddedServer:
+    """A running PostgreSQL that is shared by all processes of one data home.
+
+    Use `acquire`, which starts the server where nobody has; the last client to release it
+    stops it. A client that is killed gives up its hold with its life, and the server then
+    runs until the next client has come and gone.
+
+        with EmbeddedServer.acquire(Path("/tmp/shop")) as server:
+            connection = await asyncpg.connect(server.url)
+    """
+
+    def __init__(self, cluster: Cluster, hold: int, directory: Path) -> None:
+        self._cluster = cluster
+        self._hold: int | None = hold
+        self._directory = directory
+        self._mutex = threading.Lock()
+
+    @classmethod
+    def acquire(cls, home: Path | None = None) -> Self:
+        """Start the server of a data home, or join it, and hold it until `release`.
+
+        Blocks: about a second where the data is new, milliseconds where the server runs.
+
+        Raises:
+            EmbeddedServerError: the home cannot be used, or the server does not start.
+        """
+        cluster = Cluster((home or default_home()).expanduser().absolute())
+        with _explained(cluster):
+            cluster.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with _start_lock(cluster):
+                hold = locks.hold_shared(_clients_lock(cluster))
+                try:
+                    cluster.create()
+                    directory = _reachable(cluster.data)
+                    cluster.start(str(directory / SOCKET))
+                except BaseException:
+                    os.close(hold)
+                    raise
+        return cls(cluster, hold, directory)
+
+    @property
+    def url(self) -> str:
+        """The database's URL, as asyncpg, libpq and SQLAlchemy take it."""
+        return f"postgresql://holdfast@/holdfast?host={quote(str(self._directory))}&port=5432"
+
+    @property
+    def home(self) -> Path:
+        """The data home."""
+        return self._cluster.home
+
+    @property
+    def postmaster_pid(self) -> int | None:
+        """The number of the server's first process, None while there is none."""
+        return processes.live_pid(self._cluster.data)
+
+    def ensure_running(self) -> None:
+        """Bring the server back if it died; costs one connection when it lives.
+
+        Any thread may call it, and any number of processes at once.
+
+        Raises:
+            EmbeddedServerError: it was released, or does not start again.
+        """
+        socket = str(self._directory / SOCKET)
+        if self._hold is not None and ask(socket) is Answer.READY:
+            return
+        with self._mutex, _explained(self._cluster):
+            if self._hold is None:
+                raise EmbeddedServerError(
+                    f"the hold on {self.home} was released: acquire the server again"
+                )
+            with _start_lock(self._cluster):
+                _reachable(self._cluster.data)
+                self._cluster.start(socket)
+
+    def release(self) -> None:
+        """Let go of the server, and stop it if nobody else holds it. May be called again."""
+        with self._mutex, _explained(self._cluster):
+            if self._hold is None:
+                return
+            # Closed, not unlocked: a forked child shares the descriptor and keeps its hold.
+            os.close(self._hold)
+            self._hold = None
+            with _start_lock(self._cluster):
+                if locks.is_free(_clients_lock(self._cluster)):
+                    self._cluster.stop()
+                    _forget_short_path(self._cluster.data)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()
+
+
+def _clients_lock(cluster: Cluster) -> Path:
+    return cluster.home / "clients.lock"
+
+
+@contextmanager
+def _start_lock(cluster: Cluster) -> Generator[None]:
+    with locks.held_exclusively(cluster.home / "start.lock", _LOCK_SECONDS):
+        yield
+
+
+@contextmanager
+def _explained(cluster: Cluster) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise EmbeddedServerError(
+            f"the data home {cluster.home} cannot be used: {error}; "
+            "choose another with --data or $HOLDFAST_HOME"
+        ) from error
+
+
+def _short_path(data: Path) -> Path:
+    digest = hashlib.sha256(os.fsencode(data)).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"holdfast-{os.geteuid()}-{digest}"
+
+
+def _reachable(data: Path) -> Path:
+    """Return a path to the data directory that is short enough for a socket's address.
+
+    The longer ones get a link beside other temporary files; a link that somebody else put
+    there could lead to somebody else's server, so it is refused.
+    """
+    if len(os.fsencode(data / SOCKET)) <= _LONGEST_SOCKET_PATH:
+        return data
+    link = _short_path(data)
+    try:
+        link.symlink_to(data)
+    except FileExistsError:
+        if link.lstat().st_uid != os.geteuid() or link.readlink() != data:
+            raise EmbeddedServerError(
+                f"{link} is not ours and stands where the socket of {data} needs a short "
+                "path: remove it, or choose a shorter path with --data"
+            ) from None
+    return link
+
+
+def _forget_short_path(data: Path) -> None:
+    link = _short_path(data)
+    if link.is_symlink() and link.lstat().st_uid == os.geteuid():
+        link.unlink()
