@@ -1,0 +1,173 @@
+"""Leases: claim, renew, release, and take from workers that are gone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from holdfast.store.memory.clock import to_micros
+from holdfast.store.memory.tables import GUEST_EVENTS, NEVER, Tables, TaskRow, distinct
+from holdfast.store.port import WORK_TOPIC
+from holdfast.types import (
+    ClaimedTask,
+    Claims,
+    ErrorInfo,
+    Event,
+    Heartbeat,
+    Lease,
+    Notice,
+    Release,
+    WorkerInfo,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a worker asks for; durations are microseconds."""
+
+    worker_id: str
+    queues: Collection[str]
+    handlers: Collection[str]
+    limit: int
+    lease: int
+    ahead: int
+    sticky: int
+    max_attempts: int
+
+    def serves(self, task: TaskRow) -> bool:
+        """Say whether this worker may ever have the task."""
+        return task.queue in self.queues and task.handler in self.handlers
+
+    def due_at(self, task: TaskRow) -> int:
+        """Return when this worker may have the task: another's suspended run a little later."""
+        if task.worker is None and task.sticky_worker not in (None, self.worker_id):
+            return task.visible_at + self.sticky
+        return task.visible_at
+
+    def takes(self, task: TaskRow, now: int) -> bool:
+        """Say whether the task is due. A lease is never taken before it has run out."""
+        ahead = self.ahead if task.worker is None else 0
+        return self.serves(task) and self.due_at(task) <= now + ahead
+
+
+def claim_tasks(tables: Tables, now: int, claim: Claim) -> Claims:
+    """Lease what is due, the most urgent first; a run that eats workers fails instead."""
+    due = [task for task in tables.tasks.values() if claim.takes(task, now)]
+    due.sort(key=lambda task: (task.priority, task.visible_at, task.run_id, task.key))
+    claimed: list[ClaimedTask] = []
+    notices: list[Notice] = []
+    for task in due[: claim.limit]:
+        if task.worker is not None:
+            _lose_worker(tables, now, task)
+            if task.attempts >= claim.max_attempts:
+                notices += _fail_poisoned(tables, now, task)
+                continue
+        claimed.append(_lease(tables, now, task, claim))
+    return Claims(now, claimed, _next_due_at(tables, claim), distinct(notices))
+
+
+def _lose_worker(tables: Tables, now: int, task: TaskRow) -> None:
+    """Fence the holder whose lease ran out; attempts count on only if it made no progress."""
+    since_claim = tables.logs[task.run_id][task.claimed_idx :]
+    if any(row.event.type not in GUEST_EVENTS for row in since_claim):
+        task.attempts = 0
+    details = {"task_key": task.key, "lease_no": task.lease_no, "worker": task.worker}
+    tables.append(task.run_id, Event("WorkerLost", None, json.dumps(details), now))
+
+
+def _fail_poisoned(tables: Tables, now: int, task: TaskRow) -> list[Notice]:
+    error = ErrorInfo(
+        kind="holdfast.PoisonedRun",
+        message=f"the run lost {task.attempts} workers without making progress",
+    )
+    tables.append(task.run_id, Event("WorkflowFailed", None, None, now))
+    encoded = msgspec.json.encode(error).decode()
+    return tables.end(task.run_id, "failed", now, error=encoded)
+
+
+def _lease(tables: Tables, now: int, task: TaskRow, claim: Claim) -> ClaimedTask:
+    log_length = len(tables.logs[task.run_id])
+    task.worker, task.visible_at = claim.worker_id, now + claim.lease
+    task.attempts += 1
+    task.lease_no += 1
+    task.claimed_idx = log_length
+    task.awaiting = ()
+    task.started_at = now if task.started_at is None else task.started_at
+    return ClaimedTask(
+        run_id=task.run_id,
+        key=task.key,
+        kind=task.kind,
+        queue=task.queue,
+        name=task.name,
+        version=task.version,
+        attempts=task.attempts,
+        lease_no=task.lease_no,
+        log_length=log_length,
+        started_at=task.started_at,
+        input=tables.runs[task.run_id].new.input if log_length == 1 else None,
+        payload=task.payload,
+    )
+
+
+def _next_due_at(tables: Tables, claim: Claim) -> int | None:
+    """Return when the worker should ask again; leases of others are the reaper's to watch."""
+    waiting = (task for task in tables.tasks.values() if task.worker is None)
+    next_at = min((claim.due_at(task) for task in waiting if claim.serves(task)), default=NEVER)
+    return None if next_at >= NEVER else next_at
+
+
+def release_tasks(
+    tables: Tables, now: int, worker_id: str, releases: Sequence[Release]
+) -> list[Notice]:
+    """Give tasks back as if they had not been claimed; somebody else's are left alone."""
+    notices: list[Notice] = []
+    for release in releases:
+        task = tables.tasks.get((release.run_id, release.key))
+        if task is None or task.worker != worker_id or task.lease_no != release.lease_no:
+            continue
+        task.worker = task.sticky_worker = None
+        task.attempts = max(task.attempts - 1, 0)
+        task.visible_at = now if release.visible_at is None else release.visible_at
+        task.stuck = release.stuck
+        notices.append(Notice(WORK_TOPIC, task.queue))
+    return distinct(notices)
+
+
+def heartbeat(
+    tables: Tables, now: int, info: WorkerInfo, leases: Sequence[Lease], lease: int
+) -> Heartbeat:
+    """Sign the worker on or say that it lives; renew those of its leases that still stand."""
+    known = tables.workers.get(info.worker_id)
+    started_at = known.started_at if known else info.started_at or now
+    tables.workers[info.worker_id] = msgspec.structs.replace(
+        info, started_at=started_at, heard_at=now
+    )
+    answer = Heartbeat(now, [], [])
+    for held in leases:
+        task = tables.tasks.get((held.run_id, held.key))
+        if task is None or task.worker != info.worker_id or task.lease_no != held.lease_no:
+            answer.lost.append((held.run_id, held.key))
+            continue
+        task.visible_at = now + lease
+        if len(tables.logs[held.run_id]) > held.known:
+            answer.news.append(held.run_id)
+    return answer
+
+
+def reap_workers(
+    tables: Tables, now: int, silent_seconds: float, worker_ids: Sequence[str]
+) -> tuple[list[str], list[Notice]]:
+    """Forget workers, and let the leases they held run out now. The next claim fences them."""
+    silent_since = now - to_micros(silent_seconds)
+    silent = {info.worker_id for info in tables.workers.values() if info.heard_at < silent_since}
+    gone = sorted(silent.union(worker_ids))
+    notices: list[Notice] = []
+    for worker_id in gone:
+        tables.workers.pop(worker_id, None)
+        for task in tables.tasks_of(worker_id):
+            task.visible_at = min(task.visible_at, now)
+            notices.append(Notice(WORK_TOPIC, task.queue))
+    return gone, distinct(notices)

@@ -1,0 +1,71 @@
+"""Commit turns: append at the expected index, then suspend or finish."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from holdfast.store.memory.tables import NEVER, TURN, Tables, distinct
+from holdfast.types import Committed, Finish, Notice, Refusal, Suspend, TurnCommit
+
+
+def commit(
+    tables: Tables, now: int, worker_id: str, token: UUID, turns: Sequence[TurnCommit]
+) -> Committed:
+    """Apply each turn's part, or refuse it whole; one run's refusal is nothing to the others."""
+    if len({turn.run_id for turn in turns}) != len(turns):
+        raise ValueError("a run stands twice in one commit")
+    if not all(turn.events for turn in turns):
+        raise ValueError("a turn commits at least one event")
+    refused: dict[UUID, Refusal] = {}
+    notices: list[Notice] = []
+    for turn in turns:
+        if _is_written(tables, turn, token):
+            continue
+        refusal = _refusal(tables, turn)
+        if refusal is not None:
+            refused[turn.run_id] = refusal
+            continue
+        notices += _apply(tables, now, worker_id, token, turn)
+    return Committed(now, refused, distinct(notices))
+
+
+def _is_written(tables: Tables, turn: TurnCommit, token: UUID) -> bool:
+    """Say whether an earlier try of this very call, whose answer was lost, wrote this part."""
+    log = tables.logs.get(turn.run_id, [])
+    return turn.expected < len(log) and log[turn.expected].token == token
+
+
+def _refusal(tables: Tables, turn: TurnCommit) -> Refusal | None:
+    """Say why a part cannot be written, None where it can."""
+    task = tables.tasks.get((turn.run_id, TURN))
+    tail = tables.read(turn.run_id, turn.expected)
+    if task is None or task.worker is None or task.lease_no != turn.lease_no:
+        return Refusal("lost", tail)
+    if turn.expected != len(tables.logs[turn.run_id]):
+        return Refusal("conflict", tail)
+    return None
+
+
+def _apply(tables: Tables, now: int, worker_id: str, token: UUID, turn: TurnCommit) -> list[Notice]:
+    first, *others = turn.events
+    tables.append(turn.run_id, first, token)
+    for event in others:
+        tables.append(turn.run_id, event)
+    match turn.then:
+        case Suspend():
+            _suspend(tables, worker_id, turn.run_id, turn.then)
+            return []
+        case Finish(status, output, error):
+            return tables.end(turn.run_id, status, now, output=output, error=error)
+        case None:
+            return []
+
+
+def _suspend(tables: Tables, worker_id: str, run_id: UUID, suspend: Suspend) -> None:
+    """Give the lease back; the worker that has the run in memory is preferred later."""
+    task = tables.turn(run_id)
+    task.worker, task.sticky_worker = None, worker_id
+    task.visible_at = NEVER if suspend.visible_at is None else suspend.visible_at
+    task.awaiting = suspend.awaiting
+    task.attempts, task.stuck = 0, None

@@ -1,0 +1,54 @@
+"""Start runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.store.memory.clock import to_micros
+from holdfast.store.memory.tables import TURN, RunRow, Tables, TaskRow, distinct
+from holdfast.store.port import WORK_TOPIC
+from holdfast.types import Event, NewRun, Notice, StartedRun
+
+
+def start_runs(
+    tables: Tables, now: int, runs: Sequence[NewRun]
+) -> tuple[list[StartedRun], list[Notice]]:
+    """Start the runs that are new; the others are left as they are."""
+    answers: list[StartedRun] = []
+    notices: list[Notice] = []
+    for new in runs:
+        created = new.run_id not in tables.runs
+        if created:
+            _insert(tables, now, new)
+            notices.append(Notice(WORK_TOPIC, new.queue))
+        status = tables.runs[new.run_id].status
+        if new.waiter is not None and status == "running":
+            tables.waiters[new.run_id].add(new.waiter)
+        answers.append(StartedRun(new.run_id, created, status))
+    return answers, distinct(notices)
+
+
+def _insert(tables: Tables, now: int, new: NewRun) -> None:
+    """Write the run, the first entry of its log and its first task.
+
+    The time a run has counts from the moment it may start, not from when it was asked for.
+    """
+    visible_at = new.start_at
+    if visible_at is None:
+        visible_at = now + to_micros(new.delay_seconds or 0.0)
+    deadline_at = None
+    if new.timeout_seconds is not None:
+        deadline_at = max(now, visible_at) + to_micros(new.timeout_seconds)
+    tables.runs[new.run_id] = RunRow(new, created_at=now, deadline_at=deadline_at)
+    tables.logs[new.run_id] = []
+    tables.append(new.run_id, Event("WorkflowStarted", None, None, now))
+    tables.tasks[new.run_id, TURN] = TaskRow(
+        run_id=new.run_id,
+        key=TURN,
+        kind="workflow",
+        queue=new.queue,
+        name=new.name,
+        version=new.version,
+        priority=new.priority,
+        visible_at=visible_at,
+    )

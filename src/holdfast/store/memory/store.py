@@ -1,0 +1,276 @@
+"""The store itself: each method is one transition or question, under one lock."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from uuid import UUID
+
+from holdfast.store.memory import claims, commits, guests, questions, starts
+from holdfast.store.memory.clock import Clock, VirtualClock, to_micros
+from holdfast.store.memory.tables import NEVER, Tables
+from holdfast.store.memory.topics import Listener, Topics
+from holdfast.store.port import WORK_TOPIC
+from holdfast.types import (
+    Claims,
+    Committed,
+    Delivered,
+    Event,
+    Heartbeat,
+    Lease,
+    LoggedEvent,
+    NewRun,
+    NewSignal,
+    Notice,
+    Release,
+    Run,
+    RunFilter,
+    RunPage,
+    StartedRun,
+    TurnCommit,
+    WorkerInfo,
+)
+
+
+class MemoryStore:
+    """A `Store` in this process's memory.
+
+    Time is virtual unless a `clock` is given: it stands still until `advance`, `advance_to`
+    or `advance_to_next_due` moves it, and each of them wakes the workers that listen. With
+    `jump_when_idle` a claim that finds nothing, while nobody holds a lease, moves time to the
+    moment its worker has to ask again, but past no deadline: sleeps of months pass at once.
+
+    Any thread may call it.
+    """
+
+    def __init__(
+        self,
+        clock: Clock | None = None,
+        *,
+        jump_when_idle: bool = False,
+    ) -> None:
+        self._clock = VirtualClock() if clock is None else clock
+        self._jumps = jump_when_idle
+        self._tables = Tables()
+        self._topics = Topics()
+        self._lock = threading.RLock()
+
+    # Time
+
+    def advance(self, seconds: float) -> None:
+        """Move virtual time on, and tell workers."""
+        self.advance_to(self._clock() + to_micros(seconds))
+
+    def advance_to(self, at: int) -> None:
+        """Move virtual time on to a moment, and tell workers."""
+        if not isinstance(self._clock, VirtualClock):
+            raise TypeError("this store runs on a clock of its own: move that one")
+        with self._lock:
+            self._clock.advance_to(at)
+            queues = sorted({task.queue for task in self._tables.tasks.values()})
+            self._topics.send(Notice(WORK_TOPIC, queue) for queue in queues)
+
+    def next_due_at(self) -> int | None:
+        """Return the next moment at which a task or a deadline comes due, None for never."""
+        with self._lock:
+            now = self._clock()
+            moments = [t.visible_at for t in self._tables.tasks.values() if t.worker is None]
+            moments += [at for at, _ in self._tables.deadlines()]
+        next_at = min((at for at in moments if at > now), default=NEVER)
+        return None if next_at >= NEVER else next_at
+
+    def advance_to_next_due(self) -> bool:
+        """Jump to the next due moment; False if nothing will ever be due."""
+        next_at = self.next_due_at()
+        if next_at is not None:
+            self.advance_to(next_at)
+        return next_at is not None
+
+    def _jump(self, due_at: int) -> None:
+        """Let an idle worker's time pass, if nobody works and no deadline is in the way."""
+        with self._lock:
+            if any(task.worker is not None for task in self._tables.tasks.values()):
+                return
+            limit = min((at for at, _ in self._tables.deadlines()), default=due_at)
+        self.advance_to(min(due_at, limit))
+
+    @asynccontextmanager
+    async def _transaction(self) -> AsyncGenerator[tuple[Tables, int], None]:
+        """Hold the tables at one moment. Others run first, as they would with a real database."""
+        await asyncio.sleep(0)
+        with self._lock:
+            yield self._tables, self._clock()
+
+    async def open(self) -> None:
+        """Do nothing: there is nothing to connect to."""
+
+    async def close(self) -> None:
+        """Stop calling listeners; what is stored stays readable."""
+        with self._lock:
+            self._topics.clear()
+
+    async def now(self) -> int:
+        """Return engine time."""
+        return self._clock()
+
+    # Transitions
+
+    async def start_runs(self, runs: Sequence[NewRun]) -> tuple[list[StartedRun], list[Notice]]:
+        """Start runs; see `Store.start_runs`."""
+        async with self._transaction() as (tables, now):
+            return starts.start_runs(tables, now, runs)
+
+    async def claim_tasks(
+        self,
+        worker_id: str,
+        queues: Sequence[str],
+        handlers: Sequence[str],
+        limit: int,
+        *,
+        lease_seconds: float,
+        ahead_seconds: float = 0.0,
+        sticky_seconds: float = 0.25,
+        max_attempts: int = 5,
+    ) -> Claims:
+        """Lease due tasks; see `Store.claim_tasks`."""
+        claim = claims.Claim(
+            worker_id=worker_id,
+            queues=frozenset(queues),
+            handlers=frozenset(handlers),
+            limit=limit,
+            lease=to_micros(lease_seconds),
+            ahead=to_micros(ahead_seconds),
+            sticky=to_micros(sticky_seconds),
+            max_attempts=max_attempts,
+        )
+        async with self._transaction() as (tables, now):
+            answer = claims.claim_tasks(tables, now, claim)
+        if self._jumps and not answer.tasks and answer.next_due_at is not None:
+            self._jump(answer.next_due_at)
+        return answer
+
+    async def read_events(self, ranges: Sequence[tuple[UUID, int]]) -> dict[UUID, list[Event]]:
+        """Read logs; see `Store.read_events`."""
+        async with self._transaction() as (tables, _):
+            return {run_id: tables.read(run_id, since) for run_id, since in ranges}
+
+    async def commit(self, worker_id: str, token: UUID, turns: Sequence[TurnCommit]) -> Committed:
+        """Append, then suspend or finish; see `Store.commit`."""
+        async with self._transaction() as (tables, now):
+            return commits.commit(tables, now, worker_id, token, turns)
+
+    async def release_tasks(self, worker_id: str, releases: Sequence[Release]) -> list[Notice]:
+        """Give tasks back; see `Store.release_tasks`."""
+        async with self._transaction() as (tables, now):
+            return claims.release_tasks(tables, now, worker_id, releases)
+
+    async def heartbeat(
+        self, info: WorkerInfo, leases: Sequence[Lease], *, lease_seconds: float
+    ) -> Heartbeat:
+        """Renew leases; see `Store.heartbeat`."""
+        async with self._transaction() as (tables, now):
+            return claims.heartbeat(tables, now, info, leases, to_micros(lease_seconds))
+
+    async def signal_runs(self, signals: Sequence[NewSignal]) -> Delivered:
+        """Send signals; see `Store.signal_runs`."""
+        async with self._transaction() as (tables, now):
+            return guests.signal_runs(tables, now, signals)
+
+    async def cancel_runs(self, run_ids: Sequence[UUID], *, reason: str | None = None) -> Delivered:
+        """Ask runs to stop; see `Store.cancel_runs`."""
+        async with self._transaction() as (tables, now):
+            return guests.cancel_runs(tables, now, run_ids, reason)
+
+    async def terminate_runs(
+        self, run_ids: Sequence[UUID], *, reason: str | None = None
+    ) -> Delivered:
+        """End runs at once; see `Store.terminate_runs`."""
+        async with self._transaction() as (tables, now):
+            return guests.terminate_runs(tables, now, run_ids, reason)
+
+    async def time_out_runs(self, *, limit: int = 100) -> tuple[int, int | None, list[Notice]]:
+        """End runs past their deadline; see `Store.time_out_runs`."""
+        async with self._transaction() as (tables, now):
+            return guests.time_out_runs(tables, now, limit)
+
+    async def reap_workers(
+        self, *, silent_seconds: float, worker_ids: Sequence[str] = ()
+    ) -> tuple[list[str], list[Notice]]:
+        """Forget workers that are gone; see `Store.reap_workers`."""
+        async with self._transaction() as (tables, now):
+            return claims.reap_workers(tables, now, silent_seconds, worker_ids)
+
+    async def remove_worker(self, worker_id: str) -> None:
+        """Sign a worker off."""
+        async with self._transaction() as (tables, _):
+            tables.workers.pop(worker_id, None)
+
+    # Questions
+
+    async def get_runs(self, run_ids: Sequence[UUID]) -> dict[UUID, Run]:
+        """Return the runs that exist."""
+        async with self._transaction() as (tables, now):
+            return questions.get_runs(tables, now, run_ids)
+
+    async def list_runs(self, where: RunFilter) -> RunPage:
+        """List runs; see `Store.list_runs`."""
+        async with self._transaction() as (tables, now):
+            return questions.list_runs(tables, now, where)
+
+    async def find_run(self, name: str, key: str) -> UUID | None:
+        """Return the id of the run that was started with this key."""
+        async with self._transaction() as (tables, _):
+            return questions.find_run(tables, name, key)
+
+    async def recent_events(self, *, since: int, limit: int = 1000) -> list[LoggedEvent]:
+        """Say what happened across all runs since a moment, oldest first."""
+        async with self._transaction() as (tables, _):
+            return questions.recent_events(tables, since, limit)
+
+    async def get_values(self, run_ids: Sequence[UUID]) -> dict[UUID, Mapping[str, str]]:
+        """Return the newest value of each name that the runs have set."""
+        async with self._transaction() as (tables, _):
+            return questions.get_values(tables, run_ids)
+
+    async def list_workers(self) -> list[WorkerInfo]:
+        """Return the workers signed on, by id."""
+        async with self._transaction() as (tables, _):
+            return [info for _, info in sorted(tables.workers.items())]
+
+    async def unserved(self) -> list[tuple[str, str, int]]:
+        """Count tasks that no live worker claims; see `Store.unserved`."""
+        async with self._transaction() as (tables, _):
+            return questions.unserved(tables)
+
+    # Notification
+
+    async def wait_for_end(self, topic: str, run_ids: Sequence[UUID]) -> dict[UUID, Run]:
+        """Register a topic with runs; see `Store.wait_for_end`."""
+        async with self._transaction() as (tables, now):
+            return questions.wait_for_end(tables, now, topic, run_ids)
+
+    async def forget_waits(self, topic: str) -> None:
+        """Drop every registration of a topic."""
+        async with self._transaction() as (tables, _):
+            questions.forget_waits(tables, topic)
+
+    async def notify(self, notices: Sequence[Notice]) -> None:
+        """Send wake-ups to the listeners there are."""
+        async with self._transaction():
+            self._topics.send(notices)
+
+    async def listen(
+        self, topic: str, callback: Callable[[str], None]
+    ) -> Callable[[], Awaitable[None]]:
+        """Call back with each payload sent to a topic; returns how to stop."""
+        listener = Listener(topic, callback, asyncio.get_running_loop())
+        with self._lock:
+            self._topics.add(listener)
+
+        async def stop() -> None:
+            with self._lock:
+                self._topics.remove(listener)
+
+        return stop
