@@ -1,0 +1,23 @@
+"""Values to JSON text and back: payloads, errors, containment.
+
+Everything that a run keeps passes through here, live as well as on replay, so that a workflow
+sees the same value both times.
+"""
+
+from holdfast.codec._contains import contains
+from holdfast.codec._decode import Decode, decoder
+from holdfast.codec._encode import MAX_PAYLOAD, encode, encode_sorted, fingerprint
+from holdfast.codec._failures import decode_error, describe, encode_error
+
+__all__ = [
+    "MAX_PAYLOAD",
+    "Decode",
+    "contains",
+    "decode_error",
+    "decoder",
+    "describe",
+    "encode",
+    "encode_error",
+    "encode_sorted",
+    "fingerprint",
+]

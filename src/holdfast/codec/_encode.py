@@ -1,0 +1,138 @@
+"""Encode values as JSON text, and refuse by name what JSON or PostgreSQL cannot hold."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, cast
+
+import msgspec
+
+from holdfast.codec._models import Model, dump, is_model_type
+from holdfast.errors import PayloadError
+
+MAX_PAYLOAD: Final = 16 * 1024 * 1024
+
+_encode = msgspec.json.Encoder(enc_hook=dump).encode
+_encode_sorted = msgspec.json.Encoder(enc_hook=dump, order="deterministic").encode
+_encode_finite = json.JSONEncoder(allow_nan=False, check_circular=False).encode
+
+# An escaped NUL, and not a backslash that is followed by the text "u0000".
+_nul = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+
+
+def encode(value: object, limit: int = MAX_PAYLOAD) -> str:
+    """Encode a value as compact JSON text, keys in the order in which they stand.
+
+    Dataclasses, msgspec structs, TypedDicts, named tuples, enums, datetimes (aware or naive,
+    both as they are), dates, times, timedeltas, UUIDs, Decimals, bytes, sets and pydantic
+    models are taken besides plain JSON values. Raises PayloadError, naming the place inside the
+    value, for NaN and infinities, NUL characters, lone surrogates, unsupported types and more
+    than `limit` bytes.
+    """
+    if value is None:
+        return "null"
+    try:
+        data = _encode(value)
+    except Exception as error:
+        raise _unsupported(value, error) from error
+    return _checked(value, data, limit)
+
+
+def encode_sorted(value: object, limit: int = MAX_PAYLOAD) -> str:
+    """Encode as `encode` does, with keys and sets sorted: equal values give equal text."""
+    try:
+        data = _encode_sorted(value)
+    except TypeError:
+        data = _encode_with_odd_keys(value)
+    except Exception as error:
+        raise _unsupported(value, error) from error
+    return _checked(value, data, limit)
+
+
+def fingerprint(encoded: str) -> int:
+    """Condense encoded arguments to 32 bits, to notice that they changed."""
+    return zlib.crc32(encoded.encode())
+
+
+def _encode_with_odd_keys(value: object) -> bytes:
+    """Sort where keys are numbers or UUIDs, which the encoder sorts only as strings."""
+    try:
+        plain = msgspec.to_builtins(value, str_keys=True, order="deterministic", enc_hook=dump)
+        return _encode_sorted(plain)
+    except Exception as error:
+        raise _unsupported(value, error) from error
+
+
+def _checked(value: object, data: bytes, limit: int) -> str:
+    # The encoder writes NaN as null and NUL as an escape, so the costly looks are rare.
+    if b"null" in data and not _is_finite(value):
+        place = _locate(value, lambda part: not _is_finite(part))
+        raise PayloadError(f"{place}: JSON has no NaN and no infinities; store None or a string")
+    if b"\\u0000" in data and _nul.search(data):
+        place = _locate(value, lambda part: _nul.search(_encode(part)) is not None)
+        raise PayloadError(f"{place}: PostgreSQL stores no NUL characters in text; store bytes")
+    if len(data) > limit:
+        raise PayloadError(
+            f"the value takes {len(data):,} bytes of JSON, more than the limit of {limit:,}: "
+            "store it elsewhere and pass a reference"
+        )
+    return data.decode()
+
+
+def _is_finite(value: object) -> bool:
+    try:
+        _encode_finite(msgspec.to_builtins(value, enc_hook=dump))
+    except ValueError:
+        return False
+    except RecursionError as error:
+        raise _unsupported(value, error) from error
+    return True
+
+
+def _is_unsupported(value: object) -> bool:
+    try:
+        _encode(value)
+    except Exception:
+        return True
+    return False
+
+
+def _unsupported(value: object, error: Exception) -> PayloadError:
+    if isinstance(error, RecursionError):
+        return PayloadError("the value contains itself, or is nested too deeply")
+    if isinstance(error, UnicodeEncodeError):
+        error = ValueError("the text has a lone surrogate, which UTF-8 cannot hold")
+    return PayloadError(f"{_locate(value, _is_unsupported)}: {error}")
+
+
+def _locate(value: object, is_bad: Callable[[object], bool]) -> str:
+    """Name the innermost part of a bad value that is bad, as a path from `$`."""
+    path = "$"
+    while True:
+        for name, part in _parts(value):
+            if is_bad(part):
+                path, value = path + name, part
+                break
+        else:
+            return path
+
+
+def _parts(value: object) -> Iterator[tuple[str, object]]:
+    if isinstance(value, Mapping):
+        for key, part in cast("Mapping[object, object]", value).items():
+            yield f".{key}", part
+    elif isinstance(value, list | tuple | set | frozenset):
+        for index, part in enumerate(cast("list[object]", value)):
+            yield f"[{index}]", part
+    elif isinstance(value, msgspec.Struct):
+        for name in value.__struct_fields__:
+            yield f".{name}", getattr(value, name)
+    elif dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            yield f".{field.name}", getattr(value, field.name)
+    elif is_model_type(type(value)) and isinstance(value, Model):
+        yield from ((f".{name}", part) for name, part in vars(value).items())

@@ -1,0 +1,104 @@
+"""Describe exceptions as values that can be recorded, and read them back."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from holdfast.errors import InvalidInput, RunFailed, StepFailed
+from holdfast.types import ErrorInfo
+
+MAX_TEXT: Final = 8 * 1024
+MAX_CAUSES: Final = 8
+
+_OWN_CODE = str(Path(__file__).parents[1]) + "/"
+_COMMON = (object, BaseException, Exception)
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(ErrorInfo).decode
+
+
+def describe(exc: BaseException) -> ErrorInfo:
+    """Describe an exception: class, message, traceback of user code, and what caused it.
+
+    The cause is `__cause__` or the `__context__` that was not suppressed; for a StepFailed or
+    RunFailed the recorded error; for an exception group its first member.
+    """
+    return _describe(exc, MAX_CAUSES)
+
+
+def encode_error(info: ErrorInfo) -> str:
+    """Encode a described exception as JSON text."""
+    return _encode(info).decode()
+
+
+def decode_error(text: str | bytes | msgspec.Raw) -> ErrorInfo:
+    """Decode what `encode_error` wrote. Raises InvalidInput for anything else."""
+    try:
+        return _decode(text)
+    except msgspec.MsgspecError as error:
+        raise InvalidInput(f"not a recorded error: {error}") from None
+
+
+def _describe(exc: BaseException, depth: int) -> ErrorInfo:
+    kind = type(exc)
+    return ErrorInfo(
+        kind=_name(kind),
+        message=_message(exc),
+        traceback=_traceback(exc),
+        bases=tuple(_name(base) for base in kind.__mro__[1:] if base not in _COMMON),
+        cause=_cause(exc, depth - 1) if depth > 1 else None,
+    )
+
+
+def _cause(exc: BaseException, depth: int) -> ErrorInfo | None:
+    if isinstance(exc, StepFailed | RunFailed):
+        return exc.error
+    cause = exc.__cause__
+    if cause is None and isinstance(exc, BaseExceptionGroup):
+        cause = exc.exceptions[0]
+    if cause is None and not exc.__suppress_context__:
+        cause = exc.__context__
+    return None if cause is None else _describe(cause, depth)
+
+
+def _name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _message(exc: BaseException) -> str:
+    try:
+        text = str(exc)
+    except Exception as error:
+        text = f"(no message: str() raised {type(error).__name__})"
+    return _storable(text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + " …")
+
+
+def _traceback(exc: BaseException) -> str:
+    try:
+        found = traceback.TracebackException.from_exception(exc)
+        for part in _members(found):
+            part.stack = traceback.StackSummary.from_list(
+                [frame for frame in part.stack if not frame.filename.startswith(_OWN_CODE)]
+            )
+        text = "".join(found.format(chain=False))
+    except Exception as error:
+        return f"(no traceback: formatting raised {type(error).__name__})"
+    if len(text) > MAX_TEXT:
+        text = f"{text[: MAX_TEXT // 4]}\n  …\n{text[-MAX_TEXT * 3 // 4 :]}"
+    return _storable(text)
+
+
+def _members(found: traceback.TracebackException) -> Iterator[traceback.TracebackException]:
+    yield found
+    for member in found.exceptions or ():
+        yield from _members(member)
+
+
+def _storable(text: str) -> str:
+    """Drop NUL characters and escape lone surrogates: neither can be stored as text."""
+    return text.replace("\0", "").encode(errors="backslashreplace").decode()

@@ -1,0 +1,49 @@
+"""The alphabets of names.
+
+Every name that the code or a caller gives (of an app, a workflow, a step, a queue, a signal)
+is 1 to 128 of the characters a-z, A-Z, 0-9, `.`, `_` and `-`: it can stand in a URL, a shell
+command, a metric's label and a notification channel's payload without quoting. The characters
+`@`, `#` and `/` are left out because handlers (`name@version`) and keys use them.
+"""
+
+from __future__ import annotations
+
+import re
+
+from holdfast.errors import InvalidName
+
+_name = re.compile(r"[a-zA-Z0-9._-]{1,128}")
+
+
+def check_app_name(name: str) -> str:
+    """Return an app's name. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`."""
+    return _check("app", name)
+
+
+def check_workflow_name(name: str) -> str:
+    """Return a workflow's name. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`."""
+    return _check("workflow", name)
+
+
+def check_step_name(name: str) -> str:
+    """Return a step's name. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`."""
+    return _check("step", name)
+
+
+def check_queue_name(name: str) -> str:
+    """Return a queue's name. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`."""
+    return _check("queue", name)
+
+
+def check_signal_name(name: str) -> str:
+    """Return a signal's name. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`."""
+    return _check("signal", name)
+
+
+def _check(kind: str, name: str) -> str:
+    if _name.fullmatch(name):
+        return name
+    raise InvalidName(
+        f"{name!r} is no name for a {kind}: it takes 1 to 128 of the characters "
+        "a-z, A-Z, 0-9, '.', '_' and '-'"
+    )

@@ -1,0 +1,76 @@
+"""When a failed step is tried again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Literal, TypeAlias
+
+from holdfast.durations import Duration, seconds
+from holdfast.errors import ConfigurationError
+
+Backoff: TypeAlias = Literal["exp", "fixed", "linear"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retry:
+    """How often, and after what pauses, a failed step is tried again.
+
+    `attempts` counts all tries, the first included; None never gives up. The pause after the
+    n-th failed try is `base` (fixed), `n * base` (linear) or `base * factor ** (n - 1)` (exp),
+    at most `max`, and then up to `jitter` times itself shorter or longer. `should_retry`
+    is asked with the exception; where it says no, the step has failed.
+
+    ```python
+    Retry(attempts=5, base="500ms", should_retry=lambda error: not isinstance(error, KeyError))
+    ```
+
+    Raises ConfigurationError where the options cannot work.
+    """
+
+    NEVER: ClassVar[Retry]
+
+    attempts: int | None = 3
+    backoff: Backoff = "exp"
+    base: Duration = "1s"
+    max: Duration = "60s"
+    factor: float = 2.0
+    jitter: float = 0.2
+    should_retry: Callable[[BaseException], bool] | None = None
+
+    def __post_init__(self) -> None:
+        if self.attempts is not None and self.attempts < 1:
+            raise ConfigurationError(f"attempts must be at least 1 or None, not {self.attempts}")
+        if self.backoff not in ("exp", "fixed", "linear"):
+            raise ConfigurationError(f"backoff must be exp, fixed or linear, not {self.backoff!r}")
+        if seconds(self.base) > seconds(self.max):
+            raise ConfigurationError(f"base ({self.base}) is longer than max ({self.max})")
+        if not (math.isfinite(self.factor) and self.factor >= 1):
+            raise ConfigurationError(f"factor must be at least 1, not {self.factor}")
+        if not 0 <= self.jitter <= 1:
+            raise ConfigurationError(f"jitter must be between 0 and 1, not {self.jitter}")
+
+    def allows(self, attempt: int, error: BaseException) -> bool:
+        """Say whether to try again after `attempt` tries have failed, the last with `error`."""
+        if self.attempts is not None and attempt >= self.attempts:
+            return False
+        return self.should_retry is None or self.should_retry(error)
+
+    def delay_seconds(self, attempt: int, random: Callable[[], float]) -> float:
+        """Return the pause after `attempt` failed tries; `random` draws from [0, 1)."""
+        pause = min(self._growth(attempt) * seconds(self.base), seconds(self.max))
+        return pause * (1 + self.jitter * (2 * random() - 1))
+
+    def _growth(self, attempt: int) -> float:
+        if self.backoff == "fixed":
+            return 1.0
+        if self.backoff == "linear":
+            return float(attempt)
+        try:
+            return self.factor ** (attempt - 1)
+        except OverflowError:
+            return math.inf
+
+
+Retry.NEVER = Retry(attempts=1)
