@@ -1,0 +1,28 @@
+"""Waiting between tries of something that is away."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+
+class Backoff:
+    """Wait longer after each failure, with jitter, so that a fleet does not return as one."""
+
+    def __init__(self, first: float = 0.05, limit: float = 2.0) -> None:
+        self._first, self._limit = first, limit
+        self._next = first
+
+    def reset(self) -> None:
+        """Begin with the shortest wait again."""
+        self._next = self._first
+
+    def take(self) -> float:
+        """Return how many seconds to wait now, and make the next wait longer."""
+        seconds = self._next * random.uniform(0.75, 1.25)
+        self._next = min(self._next * 2, self._limit)
+        return seconds
+
+    async def wait(self) -> None:
+        """Sleep for `take()` seconds."""
+        await asyncio.sleep(self.take())

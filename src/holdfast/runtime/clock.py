@@ -1,0 +1,99 @@
+"""Engine time on a worker: the database's clock, read through the machine's monotonic one.
+
+A worker's wall clock is never trusted. Every answer of the store says what time the database
+had; the sample with the shortest round trip places the local monotonic clock against it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+_SAMPLE_LIFETIME = 60 * 1_000_000  # µs: clocks drift, so an old sample gives way to a worse one
+_SPIN = 0.001  # seconds: event loops round their timers to milliseconds
+
+
+class Cancellable(Protocol):
+    """A call that was asked for and can be called off."""
+
+    def cancel(self) -> None:
+        """Call it off."""
+        ...
+
+
+class Clock(Protocol):
+    """Engine time, and calls at moments of it."""
+
+    def now(self) -> int:
+        """Return engine time, microseconds since 1970 UTC; it never goes back."""
+        ...
+
+    def observe(self, sent: int, answered: int, now: int) -> None:
+        """Learn that the database said `now` between two local moments (see `local`)."""
+        ...
+
+    def local(self) -> int:
+        """Return the local clock that `observe` is given, microseconds."""
+        ...
+
+    def call_at(self, at: int, callback: Callable[[], None]) -> Cancellable:
+        """Call back at a moment of engine time, from a plain callback of the running loop."""
+        ...
+
+
+class EngineClock:
+    """The clock of a worker in production."""
+
+    def __init__(self, local_us: Callable[[], int] = lambda: time.monotonic_ns() // 1000) -> None:
+        self.local = local_us
+        self._offset = time.time_ns() // 1000 - local_us()
+        self._round_trip: int | None = None
+        self._sampled_at = 0
+        self._last = 0
+
+    def now(self) -> int:
+        """Return engine time, microseconds since 1970 UTC; it never goes back."""
+        now = self.local() + self._offset
+        if now < self._last:
+            return self._last
+        self._last = now
+        return now
+
+    def observe(self, sent: int, answered: int, now: int) -> None:
+        """Take a sample where it is at least as sharp as the best recent one."""
+        round_trip = answered - sent
+        best = self._round_trip
+        if best is None or round_trip <= best or answered - self._sampled_at > _SAMPLE_LIFETIME:
+            if best is None:
+                self._last = 0  # before the first sample the wall clock stood in
+            self._offset = now - (sent + answered) // 2
+            self._round_trip, self._sampled_at = round_trip, answered
+
+    def call_at(self, at: int, callback: Callable[[], None]) -> Cancellable:
+        """Call back at a moment of engine time, within a fraction of a millisecond."""
+        return _Alarm(self, at, callback)
+
+
+class _Alarm:
+    """A timer that sleeps until just before its moment and then asks at each turn of the loop."""
+
+    __slots__ = ("_at", "_callback", "_clock", "_handle", "_loop")
+
+    def __init__(self, clock: EngineClock, at: int, callback: Callable[[], None]) -> None:
+        self._clock, self._at, self._callback = clock, at, callback
+        self._loop = asyncio.get_running_loop()
+        self._handle: asyncio.Handle = self._loop.call_soon(self._look)
+
+    def _look(self) -> None:
+        seconds = (self._at - self._clock.now()) / 1e6
+        if seconds <= 0:
+            self._callback()
+        elif seconds <= _SPIN:
+            self._handle = self._loop.call_soon(self._look)
+        else:
+            self._handle = self._loop.call_later(seconds - _SPIN, self._look)
+
+    def cancel(self) -> None:
+        self._handle.cancel()

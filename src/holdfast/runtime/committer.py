@@ -1,0 +1,119 @@
+"""Group commit at the client: the turns of all runs in the process share calls to the store.
+
+With nothing in flight a turn's part is sent at once; while calls are in flight the next ones
+gather, and leave together. A call whose answer was lost is repeated with its token, so that
+nothing is applied twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from uuid import uuid4
+
+from holdfast.errors import DatabaseUnavailable, TransientDatabaseError
+from holdfast.runtime.backoff import Backoff
+from holdfast.runtime.clock import Clock
+from holdfast.store.port import Store
+from holdfast.types import Committed, Notice, Refusal, TurnCommit
+
+logger = logging.getLogger("holdfast.committer")
+
+Answer = Callable[[Refusal | None], None]
+_Entry = tuple[TurnCommit, Answer]
+
+
+class Committer:
+    """Send turns' parts in batches over a few lanes.
+
+    Two lanes keep the database busy while answers are worked through; more lanes only make the
+    batches smaller.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        worker_id: str,
+        clock: Clock,
+        notify: Callable[[list[Notice]], None],
+        *,
+        lanes: int = 2,
+        batch: int = 400,
+    ) -> None:
+        self._store, self._worker_id, self._clock, self._notify = store, worker_id, clock, notify
+        self._lanes, self._batch = lanes, batch
+        self._waiting: list[_Entry] = []
+        self._flights: set[asyncio.Task[None]] = set()
+        self._called = False
+
+    @property
+    def idle(self) -> bool:
+        """Say whether nothing waits and nothing is in flight."""
+        return not self._waiting and not self._flights
+
+    def submit(self, part: TurnCommit, answer: Answer) -> None:
+        """Commit a turn's part; `answer` is called with None or with the refusal.
+
+        The answer comes as a plain callback of the event loop, never from inside a task:
+        workflow loops may only be entered from there.
+        """
+        self._waiting.append((part, answer))
+        if not self._called and len(self._flights) < self._lanes:
+            self._called = True  # parts of the same moment still join
+            asyncio.get_running_loop().call_soon(self._launch)
+
+    def _launch(self) -> None:
+        self._called = False
+        while self._waiting and len(self._flights) < self._lanes:
+            entries, self._waiting = self._waiting[: self._batch], self._waiting[self._batch :]
+            flight = asyncio.get_running_loop().create_task(self._fly(entries))
+            self._flights.add(flight)
+            flight.add_done_callback(self._landed)
+
+    def _landed(self, flight: asyncio.Task[None]) -> None:
+        self._flights.discard(flight)
+        if self._waiting and not self._called:
+            self._launch()
+
+    async def _fly(self, entries: list[_Entry]) -> None:
+        try:
+            committed = await self._commit([part for part, _ in entries])
+        except Exception:
+            # Nobody knows what is durable now: let go, and the leases' end sorts it out.
+            logger.exception("a commit of %d run(s) failed; letting go of them", len(entries))
+            lost = {part.run_id: Refusal("lost", []) for part, _ in entries}
+            committed = Committed(self._clock.now(), lost, [])
+        if committed.notices:
+            self._notify(committed.notices)
+        asyncio.get_running_loop().call_soon(self._answer, entries, committed)
+
+    async def _commit(self, parts: list[TurnCommit]) -> Committed:
+        token, backoff = uuid4(), Backoff()
+        while True:
+            sent = self._clock.local()
+            try:
+                committed = await self._store.commit(self._worker_id, token, parts)
+            except (TransientDatabaseError, DatabaseUnavailable) as error:
+                logger.warning("a commit of %d run(s) is repeated: %s", len(parts), error)
+                await backoff.wait()
+            else:
+                self._clock.observe(sent, self._clock.local(), committed.now)
+                return committed
+
+    @staticmethod
+    def _answer(entries: list[_Entry], committed: Committed) -> None:
+        refused = committed.refused
+        if not refused:
+            for _, answer in entries:
+                answer(None)
+            return
+        for part, answer in entries:
+            answer(refused.get(part.run_id))
+
+    async def stop(self) -> None:
+        """Call off what is in flight; what was not answered is found again by its token or log."""
+        for flight in self._flights:
+            flight.cancel()
+        await asyncio.gather(*self._flights, return_exceptions=True)
+        self._waiting.clear()

@@ -1,0 +1,214 @@
+"""The runs that this worker holds: from a claimed task to a driver, and back.
+
+A fresh run begins at once, a cached one gets its tail, any other its log. All reads that are
+wanted at the same moment are one call. Workflow code is entered from plain callbacks of the
+event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from uuid import UUID
+
+from holdfast.app import App
+from holdfast.runtime.cache import TurnCache
+from holdfast.runtime.clock import Clock
+from holdfast.runtime.committer import Committer
+from holdfast.runtime.driver import RunDriver
+from holdfast.runtime.execution import StepRunner
+from holdfast.runtime.reader import LogReader
+from holdfast.runtime.turn import RunInfo, Turn
+from holdfast.types import ClaimedTask, Event, Lease, Release
+
+logger = logging.getLogger("holdfast.worker")
+
+_STUCK_FIRST, _STUCK_LIMIT = 2.0, 300.0  # seconds between tries of a stuck run
+
+
+class Dispatcher:
+    """Hold the leased runs of one worker."""
+
+    def __init__(
+        self,
+        app: App,
+        clock: Clock,
+        committer: Committer,
+        runner: StepRunner,
+        reader: LogReader,
+        cache: TurnCache,
+        *,
+        concurrency: int,
+        release: Callable[[Release], None],
+        capacity_changed: Callable[[], None],
+        due: Callable[[int], None],
+    ) -> None:
+        self.clock, self.committer, self.runner = clock, committer, runner
+        self.draining = False
+        self.entered: RunDriver | None = None
+        self._app, self._reader, self._cache = app, reader, cache
+        self._concurrency = concurrency
+        self._release, self._capacity_changed, self._due = release, capacity_changed, due
+        self._drivers: dict[UUID, RunDriver] = {}
+        self._claimed_again: dict[UUID, ClaimedTask] = {}
+        self._drain_until = 0.0
+        self._opening = 0  # claimed, their logs still being read
+        self._stuck: dict[UUID, int] = {}  # how often in a row, by run
+
+    # Claimed tasks
+
+    @property
+    def held(self) -> int:
+        """How many runs this worker holds."""
+        return len(self._drivers) + self._opening
+
+    @property
+    def free(self) -> int:
+        """How many more runs this worker takes."""
+        return 0 if self.draining else self._concurrency - self.held
+
+    def accept(self, tasks: Sequence[ClaimedTask]) -> None:
+        """Begin with tasks just claimed; called from anywhere on the event loop."""
+        loop = asyncio.get_running_loop()
+        for task in tasks:
+            self._opening += 1
+            loop.call_soon(self._open, task)
+
+    def _open(self, task: ClaimedTask) -> None:
+        run_id = task.run_id
+        if run_id in self._drivers:  # the answer to its suspension is still on the way
+            self._claimed_again[run_id] = task
+            return
+        turn = self._cache.take(run_id)
+        if turn is not None:
+            first = turn.durable_length
+            self._reader.read(run_id, first, lambda tail: self._resume(task, turn, tail))
+        elif task.input is not None and task.log_length == 1:
+            started = Event("WorkflowStarted", None, task.input, task.started_at)
+            self._begin(task, [started])
+        else:
+            self._reader.read(run_id, 0, lambda log: self._begin(task, log))
+
+    def _begin(self, task: ClaimedTask, log: list[Event]) -> None:
+        self._opening -= 1
+        if not log:  # deleted in the meantime
+            self._capacity_changed()
+            return
+        info = RunInfo(task.run_id, task.name, task.version, task.attempts, task.started_at)
+        workflow = self._app.find(task.name, task.version)
+        try:
+            turn = Turn(workflow, info, task.lease_no, log, self.clock.now, strict=self._app.strict)
+        except Exception as error:
+            logger.exception("run %s (%s) cannot be replayed", task.run_id, task.name)
+            self._release_stuck(task.run_id, task.lease_no, repr(error))
+            self._capacity_changed()
+            return
+        driver = RunDriver(self, task.run_id, task.lease_no, turn)
+        self._drivers[task.run_id] = driver
+        driver.begin()
+
+    def _resume(self, task: ClaimedTask, turn: Turn, tail: list[Event]) -> None:
+        self._opening -= 1
+        driver = RunDriver(self, task.run_id, task.lease_no, turn)
+        self._drivers[task.run_id] = driver
+        driver.resume(tail)
+
+    # What drivers tell (Host)
+
+    def suspended(self, driver: RunDriver) -> None:
+        """Keep a suspended run's turn for its next wake-up."""
+        if (due := driver.turn.visible_at) is not None:
+            self._due(due)
+        driver.close(keep_turn=True)
+        self._stuck.pop(driver.run_id, None)
+        self._cache.put(driver.run_id, driver.turn)
+        self._leave(driver)
+
+    def ended(self, driver: RunDriver) -> None:
+        """Forget a run that has ended or is another's."""
+        driver.close()
+        self._stuck.pop(driver.run_id, None)
+        self._leave(driver)
+
+    def stuck(self, driver: RunDriver, reason: str) -> None:
+        """Give a run back that cannot go on with this code; it is tried again, ever later."""
+        name = driver.turn.info.name
+        logger.error("run %s (%s) is stuck: %s", driver.run_id, name, reason)
+        driver.close()
+        self._release_stuck(driver.run_id, driver.lease_no, reason)
+        self._leave(driver)
+
+    def need_log(self, driver: RunDriver) -> None:
+        """Read a run's whole log for a turn that must replay it."""
+        self._reader.read(driver.run_id, 0, driver.rebuild)
+
+    def _release_stuck(self, run_id: UUID, lease_no: int, reason: str) -> None:
+        times = self._stuck[run_id] = self._stuck.get(run_id, 0) + 1
+        seconds = min(_STUCK_FIRST * 2 ** min(times - 1, 16), _STUCK_LIMIT)
+        at = self.clock.now() + int(seconds * 1e6)
+        self._release(Release(run_id, "", lease_no, visible_at=at, stuck=reason))
+
+    def _leave(self, driver: RunDriver) -> None:
+        if self._drivers.get(driver.run_id) is driver:
+            del self._drivers[driver.run_id]
+        again = self._claimed_again.pop(driver.run_id, None)
+        if again is not None:
+            asyncio.get_running_loop().call_soon(self._open, again)
+        self._capacity_changed()
+
+    # Heartbeat and news
+
+    def leases(self) -> list[Lease]:
+        """Return the leases held now. Safe to call from another thread."""
+        return [
+            Lease(run_id, "", driver.lease_no, driver.turn.durable_length)
+            for run_id, driver in list(self._drivers.items())
+        ]
+
+    def lose(self, run_id: UUID, lease_no: int) -> None:
+        """Let go of a run whose lease is another's; a commit in flight will say so itself."""
+        driver = self._drivers.get(run_id)
+        if driver is not None and driver.lease_no == lease_no and not driver.in_flight:
+            logger.warning("run %s: its lease was lost to another worker", run_id)
+            self.ended(driver)
+
+    def news(self, run_id: UUID) -> None:
+        """Read what others wrote to a run that is held here."""
+        driver = self._drivers.get(run_id)
+        if driver is not None and not driver.in_flight:
+            first = driver.turn.durable_length
+            self._reader.read(run_id, first, lambda tail: driver.news(tail, first))
+
+    # Draining
+
+    async def drain(self, grace_seconds: float) -> list[Release]:
+        """Let running steps end within the grace period; return what is to be released then.
+
+        No new step starts. What has been recorded stays recorded; the rest is another worker's.
+        """
+        self.draining = True
+        loop = asyncio.get_running_loop()
+        self._drain_until = loop.time() + grace_seconds
+        while self.held and loop.time() < self._drain_until:
+            for driver in list(self._drivers.values()):
+                if driver.quiet:
+                    self._drain(driver)
+            await asyncio.sleep(0.01)
+        releases = [
+            Release(run_id, "", driver.lease_no) for run_id, driver in self._drivers.items()
+        ]
+        for driver in list(self._drivers.values()):
+            driver.close()
+        self._drivers.clear()
+        self._cache.clear()
+        return releases
+
+    def hurry(self) -> None:
+        """End the grace period now."""
+        self._drain_until = 0.0
+
+    def _drain(self, driver: RunDriver) -> None:
+        driver.close()
+        self._release(Release(driver.run_id, "", driver.lease_no))
+        self._leave(driver)

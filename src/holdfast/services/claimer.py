@@ -1,0 +1,151 @@
+"""Claiming due tasks: in batches, when there is room, when something woke us or came due."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from holdfast.errors import DatabaseUnavailable, TransientDatabaseError
+from holdfast.runtime.backoff import Backoff
+from holdfast.runtime.clock import Clock
+from holdfast.store.port import Store
+from holdfast.types import ClaimedTask, Claims, Notice
+
+logger = logging.getLogger("holdfast.worker")
+
+AHEAD_SECONDS = 0.005  # claim so early what comes due: the turn waits the rest in memory
+_GATHER_SECONDS = 0.002  # a little room is worth waiting for more
+
+
+class Taker(Protocol):
+    """Who takes what was claimed, and how much."""
+
+    @property
+    def free(self) -> int:
+        """How many more tasks may be claimed."""
+        ...
+
+    def accept(self, tasks: Sequence[ClaimedTask]) -> None:
+        """Take claimed tasks."""
+        ...
+
+
+class Claimer:
+    """Claim for one worker.
+
+    `wake` says that there may be work, `due_at` that there will be. Without either it polls
+    every `poll_seconds`: notifications make it fast, polling makes it right.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        worker_id: str,
+        queues: Sequence[str],
+        handlers: Sequence[str],
+        taker: Taker,
+        clock: Clock,
+        notify: Callable[[list[Notice]], None],
+        *,
+        concurrency: int,
+        lease_seconds: float,
+        poll_seconds: float,
+    ) -> None:
+        self._store, self._worker_id = store, worker_id
+        self._queues, self._handlers = tuple(queues), tuple(handlers)
+        self._taker, self._clock, self._notify = taker, clock, notify
+        self._enough = max(1, concurrency // 4)
+        self._lease_seconds, self._poll_seconds = lease_seconds, poll_seconds
+        self._woken = asyncio.Event()
+        self._asked = False  # woken for work, not only because a moment moved
+        self._next_due: int | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def wake(self) -> None:
+        """Say that there may be something to claim, or room for more."""
+        self._asked = True
+        self._woken.set()
+
+    def due_at(self, at: int) -> None:
+        """Say that something comes due at a moment of engine time."""
+        if self._next_due is None or at < self._next_due:
+            self._next_due = at
+            self._woken.set()
+
+    async def start(self) -> None:
+        """Begin to claim. Idempotent."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name="holdfast claimer")
+
+    async def stop(self) -> None:
+        """Claim no more; a claim under way is waited for, so that its leases are known."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def run_once(self) -> bool:
+        """Claim once; say whether there may be more at once."""
+        asked = self._taker.free
+        if asked <= 0:
+            return False
+        sent = self._clock.local()
+        claims = await asyncio.shield(self._claim(asked))
+        self._clock.observe(sent, self._clock.local(), claims.now)
+        full = len(claims.tasks) >= asked
+        self._next_due = None if full else claims.next_due_at
+        return full
+
+    async def _claim(self, limit: int) -> Claims:
+        claims = await self._store.claim_tasks(
+            self._worker_id,
+            self._queues,
+            self._handlers,
+            limit,
+            lease_seconds=self._lease_seconds,
+            ahead_seconds=AHEAD_SECONDS,
+        )
+        if claims.notices:
+            self._notify(claims.notices)
+        self._taker.accept(claims.tasks)  # here: also when the claimer itself is being stopped
+        return claims
+
+    async def _run(self) -> None:
+        backoff = Backoff()
+        while True:
+            self._asked = False
+            try:
+                more = await self.run_once()
+            except (TransientDatabaseError, DatabaseUnavailable) as error:
+                logger.warning("claiming is repeated: %s", error)
+                await backoff.wait()
+                continue
+            except Exception:
+                logger.exception("claiming failed")
+                await asyncio.sleep(1)
+                continue
+            backoff.reset()
+            if not more:
+                await self._wait()
+            elif 0 < self._taker.free < self._enough:
+                await asyncio.sleep(_GATHER_SECONDS)
+
+    async def _wait(self) -> None:
+        """Wait until woken, until the next task comes due, or for the poll's interval."""
+        loop = asyncio.get_running_loop()
+        poll_at = loop.time() + self._poll_seconds
+        while not self._asked:
+            seconds = poll_at - loop.time()
+            if self._next_due is not None and self._taker.free > 0:
+                until = (self._next_due - self._clock.now()) / 1e6 - AHEAD_SECONDS / 2
+                seconds = min(seconds, until)
+            if seconds <= 0:
+                return
+            self._woken.clear()
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._woken.wait()
+            except TimeoutError:
+                return

@@ -1,0 +1,133 @@
+"""The heartbeat, on a thread and a connection of its own.
+
+User code that blocks the worker's event loop must not look like a dead worker. The thread
+renews the leases in one call, brings back news of their runs, and warns of workflow code
+that does not let go of the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from typing import Protocol
+from uuid import UUID
+
+from holdfast.errors import DatabaseError
+from holdfast.runtime.backoff import Backoff
+from holdfast.store.port import Store
+from holdfast.types import Heartbeat, Lease, WorkerInfo
+
+logger = logging.getLogger("holdfast.heartbeat")
+
+_LONG_DRAIN = 2  # beats during which one workflow held the loop
+
+
+class Listener(Protocol):
+    """Who holds the leases, and hears what became of them on the worker's event loop."""
+
+    def leases(self) -> list[Lease]:
+        """Return the leases held now; called from the heartbeat's thread."""
+        ...
+
+    def lose(self, run_id: UUID, lease_no: int) -> None:
+        """Hear that a lease is another's."""
+        ...
+
+    def news(self, run_id: UUID) -> None:
+        """Hear that a run has unread events."""
+        ...
+
+
+class HeartbeatService:
+    """Beat every `interval_seconds` until stopped."""
+
+    def __init__(
+        self,
+        open_store: Callable[[], Store],
+        info: WorkerInfo,
+        listener: Listener,
+        entered: Callable[[], str | None],
+        *,
+        interval_seconds: float,
+        lease_seconds: float,
+    ) -> None:
+        self._open_store, self._info, self._listener = open_store, info, listener
+        self._entered = entered
+        self._interval, self._lease_seconds = interval_seconds, lease_seconds
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._stop = threading.Event()
+        self._last_entered: tuple[str | None, int] = (None, 0)
+
+    async def start(self) -> None:
+        """Begin to beat. Idempotent."""
+        if self._thread is None:
+            self._loop = asyncio.get_running_loop()
+            self._stop.clear()
+            self._thread = threading.Thread(
+                target=self._main, name="holdfast heartbeat", daemon=True
+            )
+            self._thread.start()
+
+    async def stop(self) -> None:
+        """Stop beating. Idempotent."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._stop.set()
+            await asyncio.get_running_loop().run_in_executor(None, thread.join)
+
+    def _main(self) -> None:
+        with asyncio.Runner() as runner:
+            runner.run(self._beat_until_stopped())
+
+    async def _beat_until_stopped(self) -> None:
+        store, backoff = self._open_store(), Backoff(limit=self._interval)
+        try:
+            while not self._stop.is_set():
+                try:
+                    await store.open()
+                    await self.run_once(store)
+                    backoff.reset()
+                    pause = self._interval
+                except DatabaseError as error:
+                    logger.warning("heartbeat failed: %s", error)
+                    pause = backoff.take()
+                except Exception:
+                    logger.exception("heartbeat failed")
+                    pause = self._interval
+                self._stop.wait(pause)  # this loop serves nobody else: blocking it is fine
+        finally:
+            await store.close()
+
+    async def run_once(self, store: Store) -> None:
+        """Beat once: sign on, renew, pass the news on."""
+        self._watch()
+        leases = self._listener.leases()
+        answer = await store.heartbeat(self._info, leases, lease_seconds=self._lease_seconds)
+        if answer.lost or answer.news:
+            self._tell(answer, leases)
+
+    def _tell(self, answer: Heartbeat, leases: list[Lease]) -> None:
+        assert self._loop is not None
+        numbers = {(lease.run_id, lease.key): lease.lease_no for lease in leases}
+        for run_id, key in answer.lost:
+            number = numbers[(run_id, key)]
+            self._loop.call_soon_threadsafe(self._listener.lose, run_id, number)
+        for run_id in answer.news:
+            self._loop.call_soon_threadsafe(self._listener.news, run_id)
+
+    def _watch(self) -> None:
+        """Warn when the same run's code holds the loop at several beats in a row."""
+        entered = self._entered()
+        last, beats = self._last_entered
+        beats = beats + 1 if entered is not None and entered == last else 0
+        self._last_entered = (entered, beats)
+        if beats == _LONG_DRAIN:
+            logger.warning(
+                "%s has held the event loop for about %g s without an await that waits: "
+                "move the work into a step",
+                entered,
+                beats * self._interval,
+            )

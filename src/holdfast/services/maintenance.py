@@ -1,0 +1,78 @@
+"""What any worker does for all: ending runs at their deadline, forgetting dead workers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+
+from holdfast.errors import DatabaseError
+from holdfast.runtime.clock import Clock
+from holdfast.store.port import Store
+from holdfast.types import Notice
+
+logger = logging.getLogger("holdfast.maintenance")
+
+_BATCH = 100
+
+
+class Maintenance:
+    """Look every `interval_seconds`, and when the next deadline comes; any number may run."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        notify: Callable[[list[Notice]], None],
+        *,
+        interval_seconds: float,
+        silent_seconds: float,
+    ) -> None:
+        self._store, self._clock, self._notify = store, clock, notify
+        self._interval, self._silent = interval_seconds, silent_seconds
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin to look. Idempotent."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name="holdfast maintenance")
+
+    async def stop(self) -> None:
+        """Stop looking. Idempotent."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def run_once(self) -> float:
+        """Do what is due; return how many seconds may pass until the next look."""
+        dead, notices = await self._store.reap_workers(silent_seconds=self._silent)
+        if dead:
+            logger.warning(
+                "%d worker(s) fell silent, their runs go on elsewhere: %s",
+                len(dead),
+                ", ".join(dead),
+            )
+        self._notify(notices)
+        while True:
+            ended, next_due, notices = await self._store.time_out_runs(limit=_BATCH)
+            self._notify(notices)
+            if ended < _BATCH:
+                break
+        pause = self._interval * random.uniform(0.8, 1.2)
+        if next_due is not None:
+            pause = min(pause, max(0.0, (next_due - self._clock.now()) / 1e6))
+        return pause
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                pause = await self.run_once()
+            except DatabaseError as error:
+                logger.warning("maintenance is put off: %s", error)
+                pause = self._interval
+            except Exception:
+                logger.exception("maintenance failed")
+                pause = self._interval
+            await asyncio.sleep(pause)

@@ -1,0 +1,245 @@
+"""The worker: claims runs, drives them, and keeps their leases. Wiring only.
+
+```
+claimer ──tasks──▶ dispatcher ──▶ drivers ──parts──▶ committer ──▶ store
+   ▲                   │  ▲            │                   │
+   └──── room, due ────┘  └── reader ──┘      notifier ◀───┘
+heartbeat (own thread): leases out, news in        maintenance: deadlines, dead workers
+```
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from uuid import UUID
+
+import msgspec
+
+from holdfast._version import __version__
+from holdfast.app import App
+from holdfast.durations import Duration, seconds
+from holdfast.errors import ConfigurationError, DatabaseError
+from holdfast.ids import uuid7
+from holdfast.runtime.cache import TurnCache
+from holdfast.runtime.clock import Clock, EngineClock
+from holdfast.runtime.committer import Committer
+from holdfast.runtime.dispatcher import Dispatcher
+from holdfast.runtime.execution import StepRunner
+from holdfast.runtime.reader import LogReader
+from holdfast.services.claimer import Claimer
+from holdfast.services.heartbeat import HeartbeatService
+from holdfast.services.maintenance import Maintenance
+from holdfast.services.notifier import Notifier
+from holdfast.store.port import WORK_TOPIC, Store, worker_topic
+from holdfast.types import Release, WorkerInfo
+
+logger = logging.getLogger("holdfast.worker")
+
+
+class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a worker works. Durations are seconds.
+
+    `queues` empty: the queues of the app's workflows. `concurrency` bounds the runs held at
+    once, `threads` the sync steps that run at once, `cache` the suspended runs kept in memory.
+    """
+
+    queues: tuple[str, ...] = ()
+    concurrency: int = 200
+    threads: int = 32
+    cache: int = 1000
+    grace: float = 30.0
+    lease: float = 30.0
+    heartbeat: float = 2.0
+    silent: float = 8.0
+    poll: float = 1.0
+    maintenance: float = 3.0
+
+    def __post_init__(self) -> None:
+        for name in ("concurrency", "threads", "lease", "heartbeat", "poll", "maintenance"):
+            if getattr(self, name) <= 0:
+                raise ConfigurationError(f"a worker's {name} must be more than 0")
+        if self.lease < 3 * self.heartbeat:
+            raise ConfigurationError(
+                f"a lease of {self.lease:g} s is too short for a heartbeat every "
+                f"{self.heartbeat:g} s: it should last for three"
+            )
+
+
+class Worker:
+    """One worker process's share of the engine.
+
+    ```python
+    worker = Worker(app, store)
+    await worker.start()
+    ...
+    await worker.stop(grace="30s")
+    ```
+    """
+
+    def __init__(
+        self,
+        app: App,
+        store: Store,
+        options: WorkerOptions | None = None,
+        *,
+        heartbeat_store: Callable[[], Store] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """`heartbeat_store` makes the store of the heartbeat's thread; None: no heartbeat."""
+        if not app.handlers():
+            raise ConfigurationError(f"the app {app.name!r} has no workflow to run")
+        self.options = options = options or WorkerOptions()
+        self.worker_id = f"{socket.gethostname()[:40]}-{os.getpid()}-{uuid7().hex[-8:]}"
+        queues = options.queues or tuple(sorted({w.queue for w in app.workflows.values()}))
+        self.info = WorkerInfo(
+            worker_id=self.worker_id,
+            hostname=socket.gethostname(),
+            pid=os.getpid(),
+            queues=queues,
+            handlers=app.handlers(),
+            concurrency=options.concurrency,
+            holdfast_version=__version__,
+        )
+        self._store = store
+        self._clock = clock = clock or EngineClock()
+        self._threads = ThreadPoolExecutor(options.threads, thread_name_prefix="holdfast-step")
+        self._notifier = Notifier(store)
+        self._committer = Committer(store, self.worker_id, clock, self._notifier.submit)
+        self._reader = LogReader(store)
+        self._dispatcher = Dispatcher(
+            app,
+            clock,
+            self._committer,
+            StepRunner(self._threads, clock),
+            self._reader,
+            TurnCache(options.cache),
+            concurrency=options.concurrency,
+            release=self._release,
+            capacity_changed=lambda: self._claimer.wake(),
+            due=lambda at: self._claimer.due_at(at),
+        )
+        self._claimer = Claimer(
+            store,
+            self.worker_id,
+            queues,
+            app.handlers(),
+            self._dispatcher,
+            clock,
+            self._notifier.submit,
+            concurrency=options.concurrency,
+            lease_seconds=options.lease,
+            poll_seconds=options.poll,
+        )
+        self._maintenance = Maintenance(
+            store,
+            clock,
+            self._notifier.submit,
+            interval_seconds=options.maintenance,
+            silent_seconds=options.silent,
+        )
+        self._heartbeat = heartbeat_store and HeartbeatService(
+            heartbeat_store,
+            self.info,
+            self._dispatcher,
+            self._entered,
+            interval_seconds=options.heartbeat,
+            lease_seconds=options.lease,
+        )
+        self._listening: list[Callable[[], Awaitable[None]]] = []
+        self._releases: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Open the store, sign on, and begin to claim. Idempotent."""
+        if self._listening:
+            return
+        await self._store.open()
+        sent = self._clock.local()
+        self._clock.observe(sent, self._clock.local(), await self._store.now())
+        await self._store.heartbeat(self.info, [], lease_seconds=self.options.lease)
+        self._listening = [
+            await self._store.listen(WORK_TOPIC, self._work_arrived),
+            await self._store.listen(worker_topic(self.worker_id), self._news_arrived),
+        ]
+        if self._heartbeat is not None:
+            await self._heartbeat.start()
+        await self._maintenance.start()
+        await self._claimer.start()
+
+    async def stop(self, grace: Duration | None = None) -> None:
+        """Drain: no new claims, running steps get the grace period, the rest is released.
+
+        Idempotent. `hurry` ends the grace period of a drain under way.
+        """
+        grace_seconds = self.options.grace if grace is None else seconds(grace)
+        if not self._listening:
+            return
+        listening, self._listening = self._listening, []
+        await self._claimer.stop()
+        releases = await self._dispatcher.drain(grace_seconds)
+        await self._maintenance.stop()
+        await self._reader.stop()
+        await self._gently(self._settle(releases))
+        if self._heartbeat is not None:
+            await self._heartbeat.stop()
+        await self._committer.stop()
+        for unlisten in listening:
+            await self._gently(unlisten())
+        await self._gently(self._store.remove_worker(self.worker_id))
+        await self._notifier.stop()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def held(self) -> int:
+        """How many runs this worker holds now."""
+        return self._dispatcher.held
+
+    def hurry(self) -> None:
+        """End the grace period of a drain under way."""
+        self._dispatcher.hurry()
+
+    def _work_arrived(self, queue: str) -> None:
+        if not queue or queue in self.info.queues:
+            self._claimer.wake()
+
+    def _news_arrived(self, run_id: str) -> None:
+        if run_id:
+            self._dispatcher.news(UUID(run_id))
+        else:  # wake-ups may have been missed while the connection was away
+            for lease in self._dispatcher.leases():
+                self._dispatcher.news(lease.run_id)
+
+    def _entered(self) -> str | None:
+        driver = self._dispatcher.entered
+        return None if driver is None else f"{driver.turn.info.name} {driver.run_id}"
+
+    def _release(self, release: Release) -> None:
+        task = asyncio.create_task(self._gently(self._release_all([release])))
+        self._releases.add(task)
+        task.add_done_callback(self._releases.discard)
+
+    async def _settle(self, releases: list[Release]) -> None:
+        """Let commits in flight be answered, then release what is left."""
+        for _ in range(200):
+            if self._committer.idle:
+                break
+            await asyncio.sleep(0.01)
+        if releases:
+            await self._release_all(releases)
+        if self._releases:
+            await asyncio.wait(self._releases)
+
+    async def _release_all(self, releases: list[Release]) -> None:
+        self._notifier.submit(await self._store.release_tasks(self.worker_id, releases))
+
+    @staticmethod
+    async def _gently(work: Awaitable[None]) -> None:
+        """Do what is good to do; without it the leases run out by themselves."""
+        try:
+            await work
+        except DatabaseError as error:
+            logger.warning("left to the leases' end: %s", error)
