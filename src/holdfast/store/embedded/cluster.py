@@ -62,6 +62,7 @@ class Cluster:
     """The server's files in one data home."""
 
     home: Path
+    binaries: Path | None = None
 
     @property
     def data(self) -> Path:
@@ -78,7 +79,7 @@ class Cluster:
         if self.data.exists():
             return
         account = account_for(self.data)
-        binaries = binaries_for(account)
+        binaries = self.binaries or binaries_for(account)
         unfinished = self.home / "postgres.new"
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(mode=0o700)
@@ -153,7 +154,8 @@ class Cluster:
             self.log.replace(self.log.with_suffix(".log.old"))
         with self.log.open("a") as log:
             account.adopt(self.log)
-            command = [str(binaries_for(account) / "pg_ctl"), "start", "--wait", "--silent"]
+            binaries = self.binaries or binaries_for(account)
+            command = [str(binaries / "pg_ctl"), "start", "--wait", "--silent"]
             command += ["-D", _location(account, self.data), "-o", shlex.join(options)]
             result = account.run(command, directory=self.data, output=log.fileno())
         return result.returncode == 0

@@ -45,15 +45,19 @@ class EmbeddedServer:
         self._mutex = threading.Lock()
 
     @classmethod
-    def acquire(cls, home: Path | None = None) -> Self:
+    def acquire(cls, home: Path | None = None, *, binaries: Path | None = None) -> Self:
         """Start the server of a data home, or join it, and hold it until `release`.
 
         Blocks: about a second where the data is new, milliseconds where the server runs.
 
+        Args:
+            home: the data home, by default `default_home()`.
+            binaries: a directory with PostgreSQL's programs, by default the embedded ones.
+
         Raises:
             EmbeddedServerError: the home cannot be used, or the server does not start.
         """
-        cluster = Cluster((home or default_home()).expanduser().absolute())
+        cluster = Cluster((home or default_home()).expanduser().absolute(), binaries)
         with _explained(cluster):
             cluster.home.mkdir(mode=0o700, parents=True, exist_ok=True)
             with _start_lock(cluster):

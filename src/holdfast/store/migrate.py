@@ -1,0 +1,179 @@
+"""Bring a schema up to date: pending migrations, and the functions when they changed.
+
+All of it is one transaction under one advisory lock, so any number of processes may call
+`migrate` at once: one does the work, the others wait and find nothing to do. `render` writes
+the same work as a script for psql.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import asyncpg
+
+from holdfast._version import __version__
+from holdfast.errors import InsufficientRights, MigrationFailed
+from holdfast.store.schema import SchemaState, read_state
+from holdfast.store.scripts import (
+    DEFAULT_SCHEMA,
+    Scripts,
+    check_schema_name,
+    in_schema,
+    load_scripts,
+)
+
+if TYPE_CHECKING:
+    from holdfast.store.schema import Connection
+
+_LOCK = "select pg_advisory_xact_lock(hashtext('holdfast.migrate'));"
+
+# So that the recorded signatures read the same whoever migrates.
+_FIX_PATH = "set local search_path = pg_catalog;"
+
+# What this transaction did not define again, although an earlier release recorded it, is an
+# old overload or a function that is gone. Functions of migrations and of users are not
+# recorded, and stay.
+_DROP_STALE = """\
+do $body$
+declare
+    v_signature text;
+begin
+    for v_signature in
+        select f.signature
+        from holdfast.schema_functions f
+        join pg_catalog.pg_proc p on p.oid = to_regprocedure(f.signature)
+        where p.xmin <> pg_current_xact_id()::xid
+    loop
+        execute 'drop routine ' || v_signature;
+    end loop;
+end
+$body$;
+"""
+
+_RECORD = """\
+delete from holdfast.schema_functions;
+insert into holdfast.schema_functions (signature, checksum, release)
+select p.oid::regprocedure::text, '{checksum}', '{release}'
+from pg_catalog.pg_proc p
+join pg_catalog.pg_namespace n on n.oid = p.pronamespace
+where n.nspname = '{schema}' and p.proname = any ('{{{names}}}'::text[]);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationReport:
+    """What `migrate` did, or would do: which migrations, and whether the functions changed."""
+
+    schema: str
+    migrations: tuple[str, ...]
+    functions: bool
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the schema was up to date already."""
+        return not self.migrations and not self.functions
+
+
+async def plan(
+    connection: Connection, schema: str = DEFAULT_SCHEMA, scripts: Scripts | None = None
+) -> MigrationReport:
+    """Say what `migrate` would do, and change nothing.
+
+    Raises:
+        SchemaTooNew: a later release has migrated the schema.
+        InsufficientRights, InvalidSchemaName, ServerTooOld: as `migrate`.
+    """
+    scripts = scripts or load_scripts()
+    state = await read_state(connection, schema)
+    state.refuse_newer(scripts)
+    return MigrationReport(
+        schema, tuple(map(str, state.missing(scripts))), not state.has_functions(scripts)
+    )
+
+
+async def migrate(
+    connection: Connection, schema: str = DEFAULT_SCHEMA, scripts: Scripts | None = None
+) -> MigrationReport:
+    """Bring a schema up to date, in one transaction; does nothing when it is.
+
+    Args:
+        connection: one outside of any transaction.
+        schema: the schema's name; it is made if it does not exist.
+        scripts: the SQL files, those of the package by default.
+
+    Raises:
+        MigrationFailed: a file was refused; the schema is as it was.
+        SchemaTooNew: a later release has migrated the schema.
+        InsufficientRights: the role may not make or change the schema.
+        InvalidSchemaName: the name is not a plain identifier.
+        ServerTooOld: the server is older than PostgreSQL 14.
+    """
+    scripts = scripts or load_scripts()
+    check_schema_name(schema)
+    if connection.is_in_transaction():
+        raise MigrationFailed("a migration is a transaction of its own: commit yours first")
+    async with connection.transaction(isolation="read_committed"):
+        await connection.execute(f"set local lock_timeout = 0; {_LOCK}")
+        state = await read_state(connection, schema)
+        state.refuse_newer(scripts)
+        missing = state.missing(scripts)
+        for migration in missing:
+            async with _refusals_of(str(migration), state):
+                await connection.execute(in_schema(migration.body, schema))
+        stale = not state.has_functions(scripts)
+        if stale:
+            await _replace_functions(connection, scripts, state)
+    return MigrationReport(schema, tuple(map(str, missing)), stale)
+
+
+def render(schema: str = DEFAULT_SCHEMA, scripts: Scripts | None = None) -> str:
+    """Write the whole schema as a script that psql can apply to a database without it.
+
+    Raises:
+        InvalidSchemaName: the name is not a plain identifier.
+    """
+    scripts = scripts or load_scripts()
+    parts = [f"-- The schema {check_schema_name(schema)!r} of holdfast {__version__}.\n"]
+    parts += [f"-- {each}\n{in_schema(each.text, schema)}" for each in scripts.migrations]
+    parts += ["-- functions\nbegin;", _LOCK, _FIX_PATH]
+    parts += [in_schema(file.text, schema) for file in scripts.functions]
+    parts += [in_schema(_DROP_STALE, schema), _record(scripts, schema), "commit;\n"]
+    return "\n".join(parts)
+
+
+async def _replace_functions(connection: Connection, scripts: Scripts, state: SchemaState) -> None:
+    await connection.execute(_FIX_PATH)
+    for file in scripts.functions:
+        async with _refusals_of(f"functions/{file.name}", state):
+            await connection.execute(in_schema(file.text, state.schema))
+    async with _refusals_of("dropping functions that are gone", state):
+        await connection.execute(in_schema(_DROP_STALE, state.schema))
+        await connection.execute(_record(scripts, state.schema))
+
+
+def _record(scripts: Scripts, schema: str) -> str:
+    statements = in_schema(_RECORD, schema)
+    return statements.format(
+        checksum=scripts.checksum,
+        release=__version__,
+        schema=schema,
+        names=",".join(scripts.function_names),
+    )
+
+
+@asynccontextmanager
+async def _refusals_of(what: str, state: SchemaState) -> AsyncGenerator[None]:
+    """Say which file the server refused; the transaction around it undoes the rest."""
+    try:
+        yield
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise InsufficientRights(
+            f"{what} on {state}: {error}; connect as a role that may create there"
+        ) from error
+    except asyncpg.PostgresError as error:
+        raise MigrationFailed(
+            f"{what} was refused on {state}, and nothing was changed: {error}"
+        ) from error

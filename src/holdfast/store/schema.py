@@ -1,0 +1,156 @@
+"""What a database's schema says about itself, and whether this release can work with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import asyncpg
+
+from holdfast._version import __version__
+from holdfast.errors import (
+    InsufficientRights,
+    SchemaMissing,
+    SchemaOutdated,
+    SchemaTooNew,
+    ServerTooOld,
+)
+from holdfast.store.scripts import (
+    DEFAULT_SCHEMA,
+    Migration,
+    Scripts,
+    check_schema_name,
+    load_scripts,
+)
+
+if TYPE_CHECKING:
+    from asyncpg.pool import PoolConnectionProxy
+
+    Connection: TypeAlias = asyncpg.Connection[asyncpg.Record] | PoolConnectionProxy[asyncpg.Record]
+
+_OLDEST_SERVER = 14
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaState:
+    """What is applied to a schema: the migrations' numbers, and which set of functions."""
+
+    schema: str
+    database: str
+    exists: bool
+    versions: frozenset[int] = frozenset()
+    checksum: str | None = None
+    release: str | None = None
+
+    def missing(self, scripts: Scripts) -> tuple[Migration, ...]:
+        """Return the migrations that are not applied, in order."""
+        return tuple(each for each in scripts.migrations if each.version not in self.versions)
+
+    def has_functions(self, scripts: Scripts) -> bool:
+        """Say whether the functions are those of the files."""
+        return self.exists and self.checksum == scripts.checksum
+
+    def refuse_newer(self, scripts: Scripts) -> None:
+        """Refuse a schema that a later release than this one has migrated.
+
+        Raises:
+            SchemaTooNew: it has migrations unknown here, or functions of a later release.
+        """
+        unknown = sorted(self.versions - scripts.versions)
+        if unknown:
+            detail = f"migration {', '.join(map(str, unknown))} is unknown here"
+        elif self.release is not None and _order(self.release) > _order(__version__):
+            detail = "its functions are newer"
+        else:
+            return
+        raise SchemaTooNew(
+            f"{self} was migrated by holdfast {self.release or 'of a later release'}, "
+            f"and this is {__version__} ({detail}): upgrade holdfast"
+        )
+
+    def __str__(self) -> str:
+        return f"schema {self.schema!r} of database {self.database!r}"
+
+
+async def read_state(connection: Connection, schema: str) -> SchemaState:
+    """Read what is applied to a schema.
+
+    Raises:
+        InsufficientRights: the role may not look.
+        ServerTooOld: the server is older than PostgreSQL 14.
+    """
+    check_server(connection)
+    check_schema_name(schema)
+    database, role = await _identity(connection)
+    try:
+        found = await connection.fetchval(f"select to_regclass('\"{schema}\".schema_migrations')")
+        if found is None:
+            return SchemaState(schema, database, exists=False)
+        rows = await connection.fetch(f'select version from "{schema}".schema_migrations')
+        functions = await connection.fetchrow(
+            f'select checksum, release from "{schema}".schema_functions limit 1'
+        )
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise InsufficientRights(
+            f"the role {role!r} may not use schema {schema!r} of database {database!r}: "
+            "connect as its owner, or have the owner grant it"
+        ) from error
+    versions = frozenset(int(row["version"]) for row in rows)
+    checksum, release = functions or (None, None)
+    return SchemaState(schema, database, True, versions, checksum, release)
+
+
+def check_server(connection: Connection) -> None:
+    """Refuse a server that lacks what the engine's SQL uses.
+
+    Raises:
+        ServerTooOld: the server is older than PostgreSQL 14.
+    """
+    version = connection.get_server_version()
+    if version.major < _OLDEST_SERVER:
+        raise ServerTooOld(f"{version.major}.{version.minor}", str(_OLDEST_SERVER))
+
+
+async def check_schema(
+    connection: Connection, schema: str = DEFAULT_SCHEMA, scripts: Scripts | None = None
+) -> None:
+    """Refuse to work with a schema that is not the one of this release.
+
+    Raises:
+        SchemaMissing: there is none yet.
+        SchemaOutdated: an earlier release made it.
+        SchemaTooNew: a later release has migrated it.
+        InsufficientRights: the role may not use it.
+        ServerTooOld: the server is older than PostgreSQL 14.
+    """
+    scripts = scripts or load_scripts()
+    state = await read_state(connection, schema)
+    command = migrate_command(schema)
+    if not state.exists:
+        raise SchemaMissing(f"{state} has no holdfast tables: run `{command}`")
+    state.refuse_newer(scripts)
+    missing = ", ".join(map(str, state.missing(scripts)))
+    if missing:
+        raise SchemaOutdated(f"{state} lacks {missing}: run `{command}`")
+    if not state.has_functions(scripts):
+        raise SchemaOutdated(
+            f"{state} has not the functions of holdfast {__version__} "
+            f"but those of {state.release or 'no release'}: run `{command}`"
+        )
+
+
+def migrate_command(schema: str) -> str:
+    """Write the command that brings a schema up to date."""
+    option = "" if schema == DEFAULT_SCHEMA else f" --schema {schema}"
+    return f"holdfast migrate{option}"
+
+
+async def _identity(connection: Connection) -> tuple[str, str]:
+    row = await connection.fetchrow("select current_database(), current_user")
+    assert row is not None, "a query without FROM has one row"
+    return str(row[0]), str(row[1])
+
+
+def _order(release: str) -> tuple[int, ...]:
+    """Compare releases by their leading numbers: 0.10.1 is after 0.9."""
+    return tuple(int(part) for part in release.split(".")[:3] if part.isdigit())

@@ -1,0 +1,157 @@
+"""The SQL files of the engine, and the one rewriting they undergo: the schema's name.
+
+The rules that the files keep, so that psql alone can apply them and any schema can hold
+them:
+
+- `migrations/NNNN_name.sql` is one transaction: a line `begin;`, the migrations' advisory
+  lock, its own row for `schema_migrations`, its statements, a last line `commit;`. Applied
+  a second time, that row is a duplicate key, and nothing happens.
+- `functions/*.sql` holds `create or replace function holdfast.…` and may be applied again
+  at any time.
+- The bare word `holdfast` is the schema and nothing else. In quotes it is never rewritten:
+  settings ('holdfast.fake_now') and lock names are the same for every schema. Dynamic SQL
+  that names the schema is therefore dollar-quoted.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast import sql
+from holdfast.errors import InvalidSchemaName, MigrationFailed
+
+DEFAULT_SCHEMA = "holdfast"
+
+_SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+_RESERVED_SCHEMAS = frozenset({"information_schema", "public"})
+_FILE_NAME = re.compile(r"(\d{4})_(\w+)\.sql")
+_TRANSACTION = re.compile(r"^begin;\n(.*)^commit;\s*\Z", re.MULTILINE | re.DOTALL)
+_FUNCTION = re.compile(r"^create or replace (?:function|procedure) holdfast\.(\w+)", re.MULTILINE)
+_TOKEN = re.compile(
+    r"""
+      --[^\n]*
+    | /\*.*?\*/
+    | \b[eE]'(?:[^'\\]|\\.|'')*'
+    | '(?:[^']|'')*'
+    | "[^"]*"
+    | (?P<schema>\bholdfast\b)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One numbered file: tables, types, indexes, constraints."""
+
+    version: int
+    name: str
+    text: str
+
+    @property
+    def body(self) -> str:
+        """The file without its `begin;` and `commit;`, for a transaction already open."""
+        found = _TRANSACTION.search(self.text)
+        if found is None:
+            raise MigrationFailed(
+                f"{self}: not one transaction between the lines `begin;` and `commit;`"
+            )
+        return found[1]
+
+    def __str__(self) -> str:
+        return f"{self.version:04}_{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionFile:
+    """One repeatable file."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scripts:
+    """All SQL files of one release, in the order in which they are applied."""
+
+    migrations: tuple[Migration, ...]
+    functions: tuple[FunctionFile, ...]
+
+    @property
+    def versions(self) -> frozenset[int]:
+        """The numbers of the migrations."""
+        return frozenset(migration.version for migration in self.migrations)
+
+    @property
+    def function_names(self) -> tuple[str, ...]:
+        """The names of all functions that the repeatable files define, sorted."""
+        names = {name for file in self.functions for name in _FUNCTION.findall(file.text)}
+        return tuple(sorted(names))
+
+    @property
+    def checksum(self) -> str | None:
+        """A digest of the repeatable files, which changes with any of them; None without any."""
+        if not self.functions:
+            return None
+        digest = hashlib.sha256()
+        for file in self.functions:
+            digest.update(f"{file.name}\0{file.text}\0".encode())
+        return digest.hexdigest()
+
+
+@functools.cache
+def load_scripts(directory: Path | None = None) -> Scripts:
+    """Read the SQL files of the package, or of a directory laid out like it.
+
+    Raises:
+        MigrationFailed: a migration is misnamed, or two have one number.
+    """
+    root = directory or Path(sql.__path__[0])
+    migrations = tuple(_read_migration(path) for path in sorted(root.glob("migrations/*.sql")))
+    if len({migration.version for migration in migrations}) != len(migrations):
+        raise MigrationFailed(f"two migrations in {root} have the same number")
+    functions = tuple(
+        FunctionFile(path.name, path.read_text(encoding="utf-8"))
+        for path in sorted(root.glob("functions/*.sql"))
+    )
+    return Scripts(migrations, functions)
+
+
+def check_schema_name(schema: str) -> str:
+    """Return a schema's name if it is safe to write into SQL.
+
+    Raises:
+        InvalidSchemaName: it is not a plain lower-case identifier, or is PostgreSQL's own.
+    """
+    if not _SCHEMA_NAME.fullmatch(schema):
+        raise InvalidSchemaName(
+            f"{schema!r} cannot be a schema's name here: use 1 to 63 of a-z, 0-9 and _, "
+            "not starting with a digit"
+        )
+    if schema in _RESERVED_SCHEMAS or schema.startswith("pg_"):
+        raise InvalidSchemaName(
+            f"the schema {schema!r} belongs to PostgreSQL or to everybody: choose one of your own"
+        )
+    return schema
+
+
+def in_schema(text: str, schema: str) -> str:
+    """Rewrite SQL that is written for the schema `holdfast` for another schema.
+
+    Raises:
+        InvalidSchemaName: as `check_schema_name`.
+    """
+    if check_schema_name(schema) == DEFAULT_SCHEMA:
+        return text
+    return _TOKEN.sub(lambda token: f'"{schema}"' if token["schema"] else token[0], text)
+
+
+def _read_migration(path: Path) -> Migration:
+    found = _FILE_NAME.fullmatch(path.name)
+    if found is None:
+        raise MigrationFailed(f"{path}: a migration is named NNNN_name.sql")
+    return Migration(int(found[1]), found[2], path.read_text(encoding="utf-8"))

@@ -1,0 +1,449 @@
+"""Migrations: through the runner, through psql, and raced."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import asyncpg
+import psycopg
+import pytest
+
+from holdfast.errors import (
+    InsufficientRights,
+    InvalidSchemaName,
+    MigrationFailed,
+    SchemaMissing,
+    SchemaOutdated,
+    SchemaTooNew,
+)
+from holdfast.store.embedded.account import account_for
+from holdfast.store.embedded.binaries import binaries_for
+from holdfast.store.migrate import migrate, plan, render
+from holdfast.store.schema import check_schema
+from holdfast.store.scripts import Scripts, in_schema, load_scripts
+
+HEADER = """\
+begin;
+select pg_advisory_xact_lock(hashtext('holdfast.migrate'));
+"""
+FIRST = (
+    HEADER
+    + """\
+create schema if not exists holdfast;
+create table if not exists holdfast.schema_migrations (
+    version int primary key,
+    name text not null,
+    applied_at timestamptz not null default now()
+);
+insert into holdfast.schema_migrations (version, name) values (1, 'first');
+create table holdfast.schema_functions (
+    signature text primary key,
+    checksum text not null,
+    release text not null
+);
+create function holdfast.is_even(p_n int) returns boolean immutable language sql
+as $$ select p_n % 2 = 0 $$;
+create table holdfast.numbers (n int primary key check (holdfast.is_even(n)));
+commit;
+"""
+)
+SECOND = (
+    HEADER
+    + """\
+insert into holdfast.schema_migrations (version, name) values (2, 'second');
+create table holdfast.letters (letter text primary key);
+commit;
+"""
+)
+COUNT = """\
+-- It isn't holdfast's business what is counted: holdfast.numbers.
+create or replace function holdfast.count_numbers() returns text language plpgsql as $$
+begin
+    return format('%s holdfast.numbers', (select count(*) from holdfast.numbers));
+end
+$$;
+"""
+TWICE = """\
+create or replace function holdfast.twice(p_n int) returns int language sql as 'select p_n * 2';
+"""
+
+
+class Release:
+    """A directory of SQL files that a test grows as releases would."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.write("migrations/0001_first.sql", FIRST)
+        self.write("functions/count.sql", COUNT)
+        self.write("functions/twice.sql", TWICE)
+
+    def write(self, name: str, text: str) -> None:
+        path = self.directory / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+
+    @property
+    def scripts(self) -> Scripts:
+        load_scripts.cache_clear()
+        return load_scripts(self.directory)
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> Release:
+    return Release(tmp_path)
+
+
+@pytest.fixture
+async def connection(empty_database_url: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(empty_database_url)
+    yield connection
+    await connection.close()
+
+
+async def functions(connection: asyncpg.Connection, schema: str = "holdfast") -> list[str]:
+    rows = await connection.fetch(
+        "select p.proname from pg_proc p join pg_namespace n on n.oid = p.pronamespace "
+        "where n.nspname = $1 order by 1",
+        schema,
+    )
+    return [row[0] for row in rows]
+
+
+def psql(url: str, script: str) -> subprocess.CompletedProcess[str]:
+    program = binaries_for(account_for(Path("/"))) / "psql"
+    return subprocess.run(
+        [program, "-X", "-q", "-v", "ON_ERROR_STOP=1", url],
+        input=script,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def catalog(url: str) -> list[tuple[object, ...]]:
+    """Everything that makes two schemas equal, in a comparable form."""
+    with psycopg.connect(url) as connection:
+        return connection.execute(CATALOG).fetchall()
+
+
+CATALOG = """
+    select 'column', c.relname, a.attname, format_type(a.atttypid, a.atttypmod),
+        a.attnotnull::text, pg_get_expr(d.adbin, d.adrelid)
+    from pg_class c
+    join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+    left join pg_attrdef d on d.adrelid = c.oid and d.adnum = a.attnum
+    where c.relnamespace = 'holdfast'::regnamespace
+    union all
+    select 'relation', c.relname, c.relkind::text, c.relpersistence::text,
+        c.reloptions::text, pg_get_indexdef(i.indexrelid)
+    from pg_class c left join pg_index i on i.indexrelid = c.oid
+    where c.relnamespace = 'holdfast'::regnamespace
+    union all
+    select 'constraint', conrelid::regclass::text, conname, pg_get_constraintdef(oid), '', ''
+    from pg_constraint where connamespace = 'holdfast'::regnamespace
+    union all
+    select 'function', oid::regprocedure::text, pg_get_functiondef(oid), '', '', ''
+    from pg_proc where pronamespace = 'holdfast'::regnamespace
+    union all
+    select 'migration', version::text, name, '', '', '' from holdfast.schema_migrations
+    union all
+    select 'recorded', signature, checksum, release, '', '' from holdfast.schema_functions
+    order by 1, 2, 3, 4
+"""
+
+
+async def test_migrate_installs_everything_once(
+    connection: asyncpg.Connection, release: Release
+) -> None:
+    """T12. Numbered files, a table that records them."""
+    first = await migrate(connection, scripts=release.scripts)
+    assert (first.migrations, first.functions) == (("0001_first",), True)
+    assert await functions(connection) == ["count_numbers", "is_even", "twice"]
+    assert (await migrate(connection, scripts=release.scripts)).is_empty
+    assert await connection.fetchval("select count(*) from holdfast.schema_migrations") == 1
+
+
+async def test_pending_migrations_and_changed_functions_are_applied_together(
+    connection: asyncpg.Connection, release: Release
+) -> None:
+    await migrate(connection, scripts=release.scripts)
+    release.write("migrations/0002_second.sql", SECOND)
+    release.write("functions/twice.sql", TWICE.replace("* 2", "+ p_n"))
+    planned = await plan(connection, scripts=release.scripts)
+    assert (planned.migrations, planned.functions) == (("0002_second",), True)
+    assert await migrate(connection, scripts=release.scripts) == planned
+    assert await connection.fetchval("select to_regclass('holdfast.letters')") is not None
+
+
+async def test_plan_changes_nothing(connection: asyncpg.Connection, release: Release) -> None:
+    planned = await plan(connection, scripts=release.scripts)
+    assert planned.migrations == ("0001_first",)
+    assert await connection.fetchval("select to_regnamespace('holdfast')") is None
+
+
+async def test_a_failing_migration_leaves_the_schema_as_it_was(
+    connection: asyncpg.Connection, release: Release
+) -> None:
+    await migrate(connection, scripts=release.scripts)
+    release.write("migrations/0002_second.sql", SECOND)
+    release.write("functions/twice.sql", TWICE.replace("language sql", "language nothing"))
+    with pytest.raises(MigrationFailed, match=r"functions/twice\.sql.*language"):
+        await migrate(connection, scripts=release.scripts)
+    assert await connection.fetchval("select to_regclass('holdfast.letters')") is None
+
+
+async def test_functions_that_are_gone_are_dropped_and_strangers_stay(
+    connection: asyncpg.Connection, release: Release
+) -> None:
+    await migrate(connection, scripts=release.scripts)
+    await connection.execute(
+        "create function holdfast.mine() returns int language sql as 'select 1'"
+    )
+    (release.directory / "functions/twice.sql").unlink()
+    await migrate(connection, scripts=release.scripts)
+    assert await functions(connection) == ["count_numbers", "is_even", "mine"]
+
+
+async def test_a_changed_signature_leaves_no_overload_behind(
+    connection: asyncpg.Connection, release: Release
+) -> None:
+    await migrate(connection, scripts=release.scripts)
+    release.write("functions/twice.sql", TWICE.replace("p_n int)", "p_n int, p_more int = 0)"))
+    await migrate(connection, scripts=release.scripts)
+    assert await functions(connection) == ["count_numbers", "is_even", "twice"]
+
+
+async def test_another_schema_gets_all_objects_and_keeps_quoted_names(
+    connection: asyncpg.Connection, release: Release
+) -> None:
+    """T12. The schema's name is overridable."""
+    await migrate(connection, "shop_1", scripts=release.scripts)
+    assert await connection.fetchval("select to_regnamespace('holdfast')") is None
+    assert await connection.fetchval("select shop_1.count_numbers()") == "0 holdfast.numbers"
+    assert (await migrate(connection, "shop_1", scripts=release.scripts)).is_empty
+    await check_schema(connection, "shop_1", release.scripts)
+
+
+@pytest.mark.parametrize("schema", ["user", "select", "table", "x" * 63])
+async def test_reserved_words_serve_as_schema_names(
+    connection: asyncpg.Connection, release: Release, schema: str
+) -> None:
+    await migrate(connection, schema, scripts=release.scripts)
+    assert await functions(connection, schema) == ["count_numbers", "is_even", "twice"]
+    await check_schema(connection, schema, release.scripts)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        "",
+        "x" * 64,
+        "Shop",
+        "1st",
+        "a-b",
+        "a.b",
+        "a b",
+        "a\n",
+        'a"; drop schema public; --',
+        "a'; select 1; --",
+        "$$",
+        "ä",
+        "pg_shop",
+        "information_schema",
+        "public",
+    ],
+)
+async def test_injection_through_the_schema_name_is_refused(
+    connection: asyncpg.Connection, release: Release, schema: str
+) -> None:
+    """T12. Safe against injection, wherever the name comes in."""
+    with pytest.raises(InvalidSchemaName):
+        await migrate(connection, schema, scripts=release.scripts)
+    with pytest.raises(InvalidSchemaName):
+        await plan(connection, schema, scripts=release.scripts)
+    with pytest.raises(InvalidSchemaName):
+        await check_schema(connection, schema, release.scripts)
+    with pytest.raises(InvalidSchemaName):
+        render(schema, release.scripts)
+
+
+@pytest.mark.parametrize(
+    ("written", "rewritten"),
+    [
+        ("select holdfast.now()", 'select "shop".now()'),
+        ("set search_path = holdfast, pg_temp", 'set search_path = "shop", pg_temp'),
+        ("create schema holdfast;", 'create schema "shop";'),
+        ("current_setting('holdfast.fake_now')", "current_setting('holdfast.fake_now')"),
+        ("E'it\\'s holdfast' || holdfast.x", "E'it\\'s holdfast' || \"shop\".x"),
+        ("'it''s holdfast', holdfast.x", "'it''s holdfast', \"shop\".x"),
+        ("-- isn't holdfast\nholdfast.x", '-- isn\'t holdfast\n"shop".x'),
+        ("/* isn't */ holdfast.x", '/* isn\'t */ "shop".x'),
+        ('"holdfast" holdfast.x', '"holdfast" "shop".x'),
+        ("holdfast_runs holdfast.x", 'holdfast_runs "shop".x'),
+        ("$$ select holdfast.x, 'holdfast' $$", "$$ select \"shop\".x, 'holdfast' $$"),
+    ],
+)
+def test_only_the_bare_word_is_the_schema(written: str, rewritten: str) -> None:
+    assert in_schema(written, "shop") == rewritten
+    assert in_schema(written, "holdfast") == written
+
+
+async def test_install_by_psql_equals_install_by_the_runner(
+    empty_database_url: str, database_url: str
+) -> None:
+    """T12. psql alone can apply the files."""
+    result = psql(empty_database_url, render())
+    assert result.returncode == 0, result.stderr
+    connection = await asyncpg.connect(database_url)
+    await connection.execute("drop schema holdfast cascade")
+    await migrate(connection)
+    await connection.close()
+    assert catalog(empty_database_url) == catalog(database_url)
+
+
+def test_each_migration_file_applies_by_psql_as_it_is(
+    empty_database_url: str, release: Release
+) -> None:
+    release.write("migrations/0002_second.sql", SECOND)
+    for path in sorted(release.directory.glob("migrations/*.sql")):
+        result = psql(empty_database_url, path.read_text())
+        assert result.returncode == 0, result.stderr
+
+
+async def test_a_file_applied_twice_by_psql_is_refused_and_changes_nothing(
+    empty_database_url: str, connection: asyncpg.Connection
+) -> None:
+    await migrate(connection)
+    before = catalog(empty_database_url)
+    result = psql(empty_database_url, load_scripts().migrations[0].text)
+    assert "duplicate key" in result.stderr
+    assert "schema_migrations" in result.stderr
+    assert catalog(empty_database_url) == before
+
+
+async def test_the_runner_goes_on_where_psql_stopped(
+    empty_database_url: str, connection: asyncpg.Connection, release: Release
+) -> None:
+    psql(empty_database_url, FIRST)
+    release.write("migrations/0002_second.sql", SECOND)
+    report = await migrate(connection, scripts=release.scripts)
+    assert (report.migrations, report.functions) == (("0002_second",), True)
+
+
+async def test_functions_in_the_database_are_those_of_the_files(
+    connection: asyncpg.Connection,
+) -> None:
+    """Trap 27's kin: no drift between what runs and what is read."""
+    await migrate(connection)
+    recorded = await connection.fetch(
+        "select distinct split_part(split_part(signature, '(', 1), '.', 2) "
+        "from holdfast.schema_functions"
+    )
+    assert sorted(row[0] for row in recorded) == list(load_scripts().function_names)
+    assert set(load_scripts().function_names) <= set(await functions(connection))
+
+
+RACER = """
+import asyncio, sys, asyncpg
+from holdfast.store.migrate import migrate
+
+async def race():
+    connection = await asyncpg.connect(sys.argv[1])
+    print("ready", flush=True)
+    sys.stdin.readline()
+    report = await migrate(connection)
+    await connection.close()
+    print(len(report.migrations), report.functions)
+
+asyncio.run(race())
+"""
+
+
+async def test_twenty_processes_migrate_at_once_and_one_does_the_work(
+    empty_database_url: str,
+) -> None:
+    """Trap 27. Migrations raced by 20 processes apply each file once."""
+    racers = await asyncio.gather(*(start_racer(empty_database_url) for _ in range(20)))
+    for racer in racers:
+        assert racer.stdout is not None
+        assert await racer.stdout.readline() == b"ready\n"
+    outputs = await asyncio.gather(*(racer.communicate(b"\n") for racer in racers))
+    assert [racer.returncode for racer in racers] == [0] * 20
+    reports = sorted(output.split() for output, _ in outputs)
+    assert reports[:19] == [[b"0", b"False"]] * 19
+    assert reports[19] == [str(len(load_scripts().migrations)).encode(), b"True"]
+
+
+async def start_racer(url: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        RACER,
+        url,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+
+
+async def test_check_schema_tells_missing_older_and_newer_apart(
+    connection: asyncpg.Connection, release: Release
+) -> None:
+    """T12. Each its own error, which says what to do."""
+    with pytest.raises(SchemaMissing, match="holdfast migrate"):
+        await check_schema(connection, scripts=release.scripts)
+    await migrate(connection, scripts=release.scripts)
+    await check_schema(connection, scripts=release.scripts)
+
+    release.write("functions/twice.sql", TWICE.replace("* 2", "+ p_n"))
+    with pytest.raises(SchemaOutdated, match=r"functions.*holdfast migrate"):
+        await check_schema(connection, scripts=release.scripts)
+    older = release.scripts
+    release.write("migrations/0002_second.sql", SECOND)
+    with pytest.raises(SchemaOutdated, match=r"0002_second.*holdfast migrate"):
+        await check_schema(connection, scripts=release.scripts)
+
+    await migrate(connection, scripts=release.scripts)
+    with pytest.raises(SchemaTooNew, match=r"migration 2.*upgrade holdfast"):
+        await check_schema(connection, scripts=older)
+    with pytest.raises(SchemaTooNew):
+        await migrate(connection, scripts=older)
+
+
+async def test_functions_of_a_later_release_are_not_replaced(
+    connection: asyncpg.Connection, release: Release
+) -> None:
+    await migrate(connection, scripts=release.scripts)
+    await connection.execute(
+        "update holdfast.schema_functions set release = '999.0.0', checksum = 'other'"
+    )
+    with pytest.raises(SchemaTooNew, match=r"999\.0\.0"):
+        await migrate(connection, scripts=release.scripts)
+
+
+async def test_a_role_without_rights_is_told_so(
+    connection: asyncpg.Connection, release: Release
+) -> None:
+    await connection.execute("create role stranger")
+    try:
+        await connection.execute("set session authorization stranger")
+        with pytest.raises(InsufficientRights, match="schema 'holdfast'"):
+            await migrate(connection, scripts=release.scripts)
+        await connection.execute("reset session authorization")
+        await migrate(connection, scripts=release.scripts)
+        await connection.execute("set session authorization stranger")
+        with pytest.raises(InsufficientRights, match=r"stranger.*schema 'holdfast'"):
+            await check_schema(connection, scripts=release.scripts)
+    finally:
+        await connection.execute("reset session authorization; drop role stranger")
+
+
+async def test_migrate_refuses_an_open_transaction(
+    connection: asyncpg.Connection, release: Release
+) -> None:
+    async with connection.transaction():
+        with pytest.raises(MigrationFailed, match="commit yours first"):
+            await migrate(connection, scripts=release.scripts)
