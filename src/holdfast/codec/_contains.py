@@ -16,7 +16,7 @@ def contains(value: object, pattern: object) -> bool:
     - Scalars contain their equals: `1` and `1.0` are equal, `1` and `true` are not.
     - At the top level only, an array also contains a scalar that is one of its elements.
     """
-    if isinstance(value, list) and not isinstance(pattern, list | dict):
+    if type(value) is list and not isinstance(pattern, list | dict):
         return any(_equal(element, pattern) for element in cast("list[object]", value))
     return _contains(value, pattern)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Any, Never, NoReturn, TypeAlias
+from typing import Any, Never, NoReturn, TypeAlias, cast
 
 import msgspec
 from msgspec import inspect as types
@@ -72,7 +72,7 @@ def _walk(described: object, seen: set[int]) -> Iterator[object]:
         return
     seen.add(id(described))
     if isinstance(described, tuple):
-        for part in described:
+        for part in cast("tuple[object, ...]", described):
             yield from _walk(part, seen)
     elif isinstance(described, types.Type | types.Field):
         yield described

@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
@@ -58,12 +58,16 @@ def _describe(exc: BaseException, depth: int) -> ErrorInfo:
 def _cause(exc: BaseException, depth: int) -> ErrorInfo | None:
     if isinstance(exc, StepFailed | RunFailed):
         return exc.error
-    cause = exc.__cause__
-    if cause is None and isinstance(exc, BaseExceptionGroup):
-        cause = exc.exceptions[0]
+    cause = exc.__cause__ or _first_member(exc)
     if cause is None and not exc.__suppress_context__:
         cause = exc.__context__
     return None if cause is None else _describe(cause, depth)
+
+
+def _first_member(exc: BaseException) -> BaseException | None:
+    if not isinstance(exc, BaseExceptionGroup):
+        return None
+    return cast("BaseExceptionGroup[BaseException]", exc).exceptions[0]
 
 
 def _name(kind: type) -> str:

@@ -1,0 +1,119 @@
+"""Workflows: async functions that survive crashes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine
+from typing import Generic, TypeVar, cast
+
+import msgspec
+
+from holdfast.declared import Declared
+from holdfast.durations import Duration, seconds
+from holdfast.errors import ConfigurationError, InvalidInput
+from holdfast.names import check_queue_name, check_workflow_name
+from holdfast.signatures import read_signature
+from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES
+
+In_contra = TypeVar("In_contra", contravariant=True)
+Out_co = TypeVar("Out_co", covariant=True)
+
+_SHAPE = "it takes the context and at most one input, so write (ctx) or (ctx, input)"
+
+
+class Workflow(Generic[In_contra, Out_co]):
+    """A registered async function: `async def name(ctx)` or `async def name(ctx, input)`.
+
+    `handler` is `name@version`. Times are in seconds, None for never. Where the function takes
+    no input, its input is None; where the input has a default, None stands for the default.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[..., Coroutine[object, None, Out_co]],
+        *,
+        name: str | None = None,
+        version: int = 1,
+        queue: str = DEFAULT_QUEUE,
+        retention: Duration | None = "30d",
+        timeout: Duration | None = None,
+        priority: int = DEFAULT_PRIORITY,
+    ) -> None:
+        """Wrap `fn`. Raises ConfigurationError where it cannot be a workflow, saying why."""
+        self.__doc__ = fn.__doc__
+        self.fn = fn
+        self.name = check_workflow_name(fn.__name__ if name is None else name)
+        self.version = version
+        self.queue = check_queue_name(queue)
+        self.retention_seconds = None if retention is None else seconds(retention)
+        self.timeout_seconds = None if timeout is None else seconds(timeout)
+        self.priority = priority
+        if version < 1:
+            raise ConfigurationError(f"workflow {self.name}: version must be 1 or more")
+        if priority not in PRIORITIES:
+            raise ConfigurationError(f"workflow {self.name}: priority must be 0 (first) to 4")
+        self.handler = f"{self.name}@{version}"
+        parameter = _input_parameter(fn, self.name)
+        self._input = None
+        if parameter is not None:
+            self._input = Declared(fn, parameter.name, f"input of {self.name}")
+        self._default = _default(parameter)
+        self._output = Declared(fn, "return", f"output of {self.name}")
+
+    def __repr__(self) -> str:
+        return f"<Workflow {self.handler}>"
+
+    def invoke(self, ctx: object, text: str) -> Coroutine[object, None, Out_co]:
+        """Call the function with its context and with its input, decoded from JSON text.
+
+        Raises InvalidInput where the input does not fit.
+        """
+        if self._input is None:
+            return self.fn(ctx)
+        return self.fn(ctx, self.decode_input(text))
+
+    def encode_input(self, value: object = None) -> str:
+        """Encode an input, so that a bad one is refused before a run exists.
+
+        Raises InvalidInput where it does not fit the declared type, PayloadError where it
+        cannot be stored.
+        """
+        if self._input is None:
+            if value is not None:
+                raise InvalidInput(f"workflow {self.name} takes no input")
+            return "null"
+        return self._input.encode(self._default if value is None else value)
+
+    def decode_input(self, text: str) -> object:
+        """Decode an input into the declared type. Raises InvalidInput where it does not fit."""
+        if self._input is None:
+            return None
+        if self._default is not None and text.strip() == "null":
+            text = self.encode_input()
+        return self._input.decode(text)
+
+    def encode_output(self, value: object) -> str:
+        """Encode an output. Raises PayloadError (InvalidInput where the type is another)."""
+        return self._output.encode(value)
+
+    def decode_output(self, text: str | bytes | msgspec.Raw) -> Out_co:
+        """Decode an output into the declared type. Raises InvalidInput where it does not fit."""
+        return cast("Out_co", self._output.decode(text))
+
+
+def _input_parameter(fn: Callable[..., object], name: str) -> inspect.Parameter | None:
+    """Return the parameter that takes the input; refuse a function of another shape."""
+    if not inspect.iscoroutinefunction(fn):
+        raise ConfigurationError(f"workflow {name} must be an async function")
+    parameters = list(read_signature(fn).parameters.values())
+    if any(p.kind not in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters):
+        raise ConfigurationError(f"workflow {name}: {_SHAPE}, without *, ** or keyword-only ones")
+    if not 1 <= len(parameters) <= 2:
+        raise ConfigurationError(f"workflow {name} takes {len(parameters)} parameters: {_SHAPE}")
+    return parameters[1] if len(parameters) == 2 else None
+
+
+def _default(parameter: inspect.Parameter | None) -> object:
+    if parameter is None or parameter.default is parameter.empty:
+        return None
+    return parameter.default
