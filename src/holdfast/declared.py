@@ -15,7 +15,7 @@ import msgspec
 from holdfast.codec import Decode, decoder, encode
 from holdfast.errors import ConfigurationError, InvalidInput
 
-_PLAIN: Final = frozenset({str, int, bool, float, type(None)})
+_PLAIN: Final[frozenset[type]] = frozenset({str, int, bool, float, type(None)})
 
 
 class Declared:
@@ -78,8 +78,9 @@ def _plain_types(annotation: object) -> frozenset[type]:
         return _PLAIN
     is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
     members = typing.get_args(annotation) if is_union else (annotation,)
-    known = frozenset(kind for kind in _PLAIN if kind in members)
-    return known if len(known) == len(members) else frozenset()
+    if not _PLAIN.issuperset(members):
+        return frozenset()
+    return frozenset(kind for kind in _PLAIN if kind in members)
 
 
 def _evaluate(fn: Callable[..., object], name: str) -> object:

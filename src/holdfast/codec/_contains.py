@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import cast
+from typing import TypeGuard
 
 
 def contains(value: object, pattern: object) -> bool:
@@ -16,28 +16,29 @@ def contains(value: object, pattern: object) -> bool:
     - Scalars contain their equals: `1` and `1.0` are equal, `1` and `true` are not.
     - At the top level only, an array also contains a scalar that is one of its elements.
     """
-    if type(value) is list and not isinstance(pattern, list | dict):
-        return any(_equal(element, pattern) for element in cast("list[object]", value))
+    if _is_array(value) and not (_is_array(pattern) or _is_object(pattern)):
+        return any(_equal(element, pattern) for element in value)
     return _contains(value, pattern)
 
 
 def _contains(value: object, pattern: object) -> bool:
-    if isinstance(pattern, dict):
-        if not isinstance(value, dict):
-            return False
-        return all(
-            key in value and _contains(value[key], wanted)
-            for key, wanted in cast("dict[str, object]", pattern).items()
+    if _is_object(pattern):
+        return _is_object(value) and all(
+            key in value and _contains(value[key], wanted) for key, wanted in pattern.items()
         )
-    if isinstance(pattern, list):
-        if not isinstance(value, list):
-            return False
-        elements = cast("list[object]", value)
-        return all(
-            any(_contains(element, wanted) for element in elements)
-            for wanted in cast("list[object]", pattern)
+    if _is_array(pattern):
+        return _is_array(value) and all(
+            any(_contains(element, wanted) for element in value) for wanted in pattern
         )
     return _equal(value, pattern)
+
+
+def _is_object(value: object) -> TypeGuard[dict[str, object]]:
+    return isinstance(value, dict)
+
+
+def _is_array(value: object) -> TypeGuard[list[object]]:
+    return isinstance(value, list)
 
 
 def _equal(value: object, scalar: object) -> bool:

@@ -58,7 +58,9 @@ def _describe(exc: BaseException, depth: int) -> ErrorInfo:
 def _cause(exc: BaseException, depth: int) -> ErrorInfo | None:
     if isinstance(exc, StepFailed | RunFailed):
         return exc.error
-    cause = exc.__cause__ or _first_member(exc)
+    cause = exc.__cause__
+    if cause is None:
+        cause = _first_member(exc)
     if cause is None and not exc.__suppress_context__:
         cause = exc.__context__
     return None if cause is None else _describe(cause, depth)
