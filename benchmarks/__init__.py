@@ -1,0 +1,1 @@
+"""Benchmarks of holdfast beside its peers, on one server: `python -m benchmarks`."""

@@ -1,0 +1,100 @@
+"""What a workload asks of an engine, and what it hands back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+Unit = Literal["runs/s", "steps/s", "ms", "x", "% of a core", "transactions/s", "MB", "kB/run"]
+
+AT_ONCE = 100  # runs that a worker executes at the same time, unless a workload says otherwise
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One figure. `metric` names it in results.json; `higher` says that more is better."""
+
+    metric: str
+    title: str
+    unit: Unit
+    value: float
+    higher: bool = False
+
+
+@dataclass(frozen=True)
+class WorkerSetting:
+    """What a worker is set up for; `at_once` bounds the runs that it executes at a time.
+
+    An engine that has to choose between these gets its best for each.
+    """
+
+    kind: Literal["throughput", "latency", "fan-out"] = "throughput"
+    at_once: int = AT_ONCE
+
+
+class Engine(Protocol):
+    """An engine on its own fresh database, seen through its public client.
+
+    All engines register the same workflows:
+    `many(n)` runs n steps one after the other and returns n; `fan(n)` runs n steps at once;
+    `gated(n)` runs n steps, waits for the signal "go" and returns; `nap(seconds)` sleeps
+    between two steps that read the clock and returns by how many seconds it slept too long;
+    `long(n)` runs n steps that read the clock, waits for "go", and returns the moments of the
+    first, the 101st, the 100th last and the last step.
+    """
+
+    async def open(self) -> None:
+        """Create the schema where it is missing, and connect the client."""
+        ...
+
+    async def close(self) -> None:
+        """Disconnect."""
+        ...
+
+    def worker_command(self, setting: WorkerSetting) -> list[str]:
+        """Return the command line of one worker process."""
+        ...
+
+    async def start(self, workflow: str, argument: float) -> str:
+        """Start one run in a transaction of its own; return its id."""
+        ...
+
+    async def start_many(self, workflow: str, arguments: Sequence[float]) -> list[str]:
+        """Start runs the fastest way that the engine has."""
+        ...
+
+    async def result(self, run_id: str) -> Any:
+        """Wait for a run's end and return its result."""
+        ...
+
+    async def inside_latency(self, count: int) -> float | None:
+        """Return the median milliseconds from start to result for a caller in the worker's process.
+
+        None where an engine has no shorter way for such a caller.
+        """
+        ...
+
+    async def signal(self, run_id: str) -> None:
+        """Send the signal "go"."""
+        ...
+
+    async def unfinished(self) -> bool:
+        """Say whether any run has not ended, cheaply enough to ask every few milliseconds."""
+        ...
+
+    async def completed(self) -> int:
+        """Count the runs that ended well."""
+        ...
+
+    async def at_gate(self) -> int:
+        """Count the `gated` and `long` runs that have done their steps and wait for "go"."""
+        ...
+
+    async def add_waiting(self, count: int) -> None:
+        """Put `count` runs into the tables that are due in a year."""
+        ...
+
+    async def transactions(self) -> int:
+        """Return the number of transactions that the server has ended in this database."""
+        ...

@@ -1,0 +1,98 @@
+"""holdfast: `holdfast worker` as it is installed, and its public client."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+from benchmarks.engine import WorkerSetting
+from holdfast import Client, RunHandle
+
+APP = "benchmarks.holdfast_app:app"
+RUN_TABLES = ("runs", "events", "tasks")
+
+
+class HoldfastEngine:
+    """holdfast with its defaults."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._handles: dict[str, RunHandle[Any]] = {}
+
+    async def open(self) -> None:
+        self._client = Client(database=self._url)
+        await self._client.__aenter__()
+        self._connection = await asyncpg.connect(
+            self._url, server_settings={"search_path": "holdfast"}
+        )
+
+    async def close(self) -> None:
+        await self._connection.close()
+        await self._client.__aexit__(None, None, None)
+
+    def worker_command(self, setting: WorkerSetting) -> list[str]:
+        command = [str(Path(sys.executable).with_name("holdfast")), "worker", APP]
+        return [*command, "--database", self._url, "--concurrency", str(setting.at_once)]
+
+    async def start(self, workflow: str, argument: float) -> str:
+        return self._keep(await self._client.start(workflow, argument))
+
+    async def start_many(self, workflow: str, arguments: Sequence[float]) -> list[str]:
+        return [self._keep(h) for h in await self._client.start_many(workflow, arguments)]
+
+    async def result(self, run_id: str) -> Any:
+        return await self._handles[run_id].result()
+
+    async def inside_latency(self, count: int) -> float | None:
+        return None
+
+    async def signal(self, run_id: str) -> None:
+        await self._handles[run_id].signal("go", {})
+
+    async def unfinished(self) -> bool:
+        return bool(await self._ask("select exists (select from runs where status = 'running')"))
+
+    async def completed(self) -> int:
+        return await self._ask("select count(*) from runs where status = 'completed'")
+
+    async def at_gate(self) -> int:
+        return await self._ask(
+            "select count(*) from tasks where worker is null and 'go' = any (awaiting)"
+        )
+
+    async def add_waiting(self, count: int) -> None:
+        """Copy one delayed run, table by table, under new ids."""
+        run_id = self._keep(await self._client.start("many", 1, delay="365d"))
+        await self._ask(
+            "create temporary table ids as"
+            f" select gen_random_uuid() as id from generate_series(1, {count})"
+        )
+        for table in RUN_TABLES:
+            names = await self._ask(
+                "select string_agg(quote_ident(column_name), ', ') from information_schema.columns"
+                f" where table_schema = 'holdfast' and table_name = '{table}'"
+                " and column_name <> 'run_id'"
+            )
+            await self._ask(
+                f"insert into {table} (run_id, {names})"
+                f" select id, {names} from ids, {table} where run_id = '{run_id}'"
+            )
+            await self._ask(f"analyze {table}")
+
+    async def transactions(self) -> int:
+        return await self._ask(
+            "select xact_commit + xact_rollback from pg_stat_database"
+            " where datname = current_database()"
+        )
+
+    def _keep(self, handle: RunHandle[Any]) -> str:
+        run_id = str(handle.run_id)
+        self._handles[run_id] = handle
+        return run_id
+
+    async def _ask(self, query: str) -> Any:
+        return await self._connection.fetchval(query)

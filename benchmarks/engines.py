@@ -1,0 +1,81 @@
+"""The engines that are compared, and the environments they run in."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import venv
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import cast
+
+from benchmarks.engine import Engine
+
+INSTALL_SECONDS = 300
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An engine: where its adapter is, what it needs from PyPI, and how it is set up.
+
+    With no requirements it runs in the environment that runs the benchmark.
+    """
+
+    name: str
+    adapter: str
+    requirements: tuple[str, ...]
+    setting: str
+
+    def load(self, url: str) -> Engine:
+        """Import the adapter, inside the engine's own environment."""
+        module, _, kind = self.adapter.partition(":")
+        return cast(Engine, getattr(import_module(module), kind)(url))
+
+    def install(self, cache: Path) -> Path:
+        """Return the engine's interpreter, installing the engine first where it is missing.
+
+        Raises RuntimeError with what the installer said.
+        """
+        if not self.requirements:
+            return Path(sys.executable)
+        home = cache / self.name
+        python, done = home / "bin" / "python", home / "installed"
+        wanted = "\n".join((sys.version, *self.requirements))
+        if not done.exists() or done.read_text() != wanted:
+            venv.create(home, with_pip=True, clear=True)
+            command = [str(python), "-m", "pip", "install", "--quiet", *self.requirements]
+            answer = subprocess.run(
+                command, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False
+            )
+            if answer.returncode != 0:
+                raise RuntimeError(answer.stderr.strip()[-600:])
+            done.write_text(wanted)
+        return python
+
+
+CANDIDATES = {
+    candidate.name: candidate
+    for candidate in (
+        Candidate(
+            "holdfast",
+            "benchmarks.engine_holdfast:HoldfastEngine",
+            (),
+            "as installed: `holdfast worker`, 100 runs at once",
+        ),
+        Candidate(
+            "dbos",
+            "benchmarks.engine_dbos:DbosEngine",
+            ("dbos==3.4.0",),
+            "one queue, 100 at once, polled every 10 ms (latency: 2 ms), synchronous workflows,"
+            " pool of 20 without pre-ping",
+        ),
+        Candidate(
+            "absurd",
+            "benchmarks.engine_absurd:AbsurdEngine",
+            ("absurd-sdk==0.5.1", "absurdctl==0.5.1"),
+            "10 clients in one process, each with its connection and thread, batches of 10,"
+            " polled every 10 ms; fan-out: one asynchronous client, polled every 1 ms",
+        ),
+    )
+}

@@ -1,0 +1,108 @@
+"""The figures as a table, as JSON and as a document."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.engines import CANDIDATES
+from benchmarks.runner import Results
+
+OURS = "holdfast"
+ABOUT = "about"
+
+
+def to_json(results: Results, about: dict[str, Any]) -> dict[str, Any]:
+    """Return workload -> engine -> median, with unit, title and spread, and what it ran on."""
+    figures: dict[str, Any] = {ABOUT: about | {"troubles": results.troubles}}
+    for metric, row in results.rows.items():
+        medians = {engine: _rounded(row.median(engine)) for engine in row.values}
+        spread = {e: [_rounded(min(v)), _rounded(max(v))] for e, v in row.values.items()}
+        figures[metric] = {
+            "title": row.title,
+            "unit": row.unit,
+            "better": "higher" if row.higher else "lower",
+            **medians,
+            "spread": spread,
+        }
+    return figures
+
+
+def table(figures: dict[str, Any], engines: Sequence[str]) -> str:
+    """Lay the figures out for a terminal, with the ratio to the better peer."""
+    lines = [("", "", *engines, "ratio")]
+    lines += [
+        (metric, f"{row['title']} ({row['unit']})", *_cells(row, engines), ratio(row))
+        for metric, row in _rows(figures)
+    ]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if column < 2 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )
+
+
+def ratio(row: dict[str, Any]) -> str:
+    """Say how many times better than its best peer holdfast is; empty where nothing compares."""
+    peers = [row[name] for name in CANDIDATES if name != OURS and row.get(name)]
+    if not peers or not row.get(OURS) or row["unit"] == "x":
+        return ""
+    times = row[OURS] / max(peers) if row["better"] == "higher" else min(peers) / row[OURS]
+    return f"{times:.1f}x"
+
+
+def write_document(source: Path, target: Path) -> None:
+    """Write RESULTS.md from results.json."""
+    figures = json.loads(source.read_text())
+    about = figures[ABOUT]
+    engines = [name for name in CANDIDATES if any(name in row for _, row in _rows(figures))]
+    lines = ["# Benchmark results", "", *_introduction(about), ""]
+    lines += [f"| | workload | unit | {' | '.join(engines)} | ratio |"]
+    lines += ["|---|---|---|" + "---:|" * (len(engines) + 1)]
+    for metric, row in _rows(figures):
+        cells = " | ".join(_cells(row, engines))
+        lines.append(f"| {metric} | {row['title']} | {row['unit']} | {cells} | {ratio(row)} |")
+    lines += ["", "Settings of the engines:", ""]
+    lines += [
+        f"- {name} {about['versions'].get(name, '')}: {CANDIDATES[name].setting}"
+        for name in engines
+    ]
+    if about["troubles"]:
+        lines += ["", "Not measured:", "", *(f"- {trouble}" for trouble in about["troubles"])]
+    target.write_text("\n".join(lines) + "\n")
+
+
+def _introduction(about: dict[str, Any]) -> Iterator[str]:
+    yield (
+        f"Medians of {about['repeat']} runs by `make bench` on {about['date']}. Every engine runs"
+        " on the same server, on a database of its own that is new for each run, with one worker"
+        " process; the driver is another process that sees the engine through its public client."
+        " The engines take turns. The ratio says how many times better holdfast is than the"
+        " better of its peers. What each workload does is in the docstrings beside this file."
+    )
+    yield ""
+    yield from (f"- {key}: {value}" for key, value in about["machine"].items())
+    yield from (f"- PostgreSQL {key}: {value}" for key, value in about["postgresql"].items())
+
+
+def _rows(figures: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    return ((metric, row) for metric, row in figures.items() if metric != ABOUT)
+
+
+def _cells(row: dict[str, Any], engines: Sequence[str]) -> list[str]:
+    return [_figure(row.get(engine)) for engine in engines]
+
+
+def _figure(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.4g}")

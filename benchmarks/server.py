@@ -1,0 +1,68 @@
+"""The one PostgreSQL server that all engines are measured on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+
+from holdfast.store.embedded import EmbeddedServer
+
+DURABLE = ("fsync", "synchronous_commit", "full_page_writes")
+SHOWN = ("server_version", *DURABLE, "shared_buffers", "max_wal_size", "checkpoint_timeout")
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server, through a database of it that exists."""
+
+    url: str
+    kind: str
+
+    def fresh_database(self, name: str) -> str:
+        """Create the database anew, empty, and return its URL."""
+        self._query(
+            f'drop database if exists "{name}" with (force)',
+            f'create database "{name}"',
+            "checkpoint",  # not in the middle of a measurement
+        )
+        return urlunsplit(urlsplit(self.url)._replace(path=f"/{name}"))
+
+    def drop_database(self, name: str) -> None:
+        """Drop the database if it exists."""
+        self._query(f'drop database if exists "{name}" with (force)')
+
+    def describe(self) -> dict[str, str]:
+        """Return version and settings; refuse a server that would not keep what it confirms."""
+        shown = self._query(*(f"show {setting}" for setting in SHOWN))
+        about = dict(zip(SHOWN, shown, strict=True))
+        if off := [setting for setting in DURABLE if about[setting] != "on"]:
+            raise SystemExit(f"the server must have {', '.join(off)} on to be measured")
+        return {"server": self.kind, **about}
+
+    def _query(self, *statements: str) -> list[str]:
+        """Run statements and return the first value that each answers."""
+
+        async def run() -> list[str]:
+            connection = await asyncpg.connect(self.url)
+            try:
+                return [await connection.fetchval(statement) for statement in statements]
+            finally:
+                await connection.close()
+
+        return asyncio.run(run())
+
+
+@contextmanager
+def serve(url: str | None, home: Path) -> Iterator[Server]:
+    """Take the server at the URL, or run holdfast's embedded one under `home`."""
+    if url is not None:
+        yield Server(url, "the one given with --database")
+        return
+    with EmbeddedServer.acquire(home) as embedded:
+        yield Server(embedded.url, "embedded")

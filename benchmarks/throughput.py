@@ -1,0 +1,84 @@
+"""W: many runs at once; E: how fast runs are accepted."""
+
+from __future__ import annotations
+
+import time
+
+from benchmarks.bench import Bench
+from benchmarks.engine import Measurement, WorkerSetting
+
+BATCH = 1000  # runs per call where an engine starts many at once
+
+
+async def _drain(bench: Bench, setting: WorkerSetting, runs: int, steps: int) -> float:
+    """Queue up runs before a frozen worker and return how long it takes to end them all.
+
+    The worker stands still meanwhile, so the time is that of the work alone, and it starts
+    warm, so none of it is the process's start.
+    """
+    engine = bench.engine
+    with bench.worker(setting) as worker:
+        await bench.warm_up(worker)
+        before = await engine.completed()
+        worker.freeze()
+        for first in range(0, runs, BATCH):
+            await engine.start_many("many", [steps] * min(BATCH, runs - first))
+        began = time.perf_counter()
+        worker.thaw()
+        await bench.wait_until_ended(worker)
+        took = time.perf_counter() - began
+        if (done := await engine.completed() - before) != runs:
+            raise RuntimeError(f"{done} of {runs} runs completed")
+    return took
+
+
+async def w1(bench: Bench) -> list[Measurement]:
+    runs = bench.count(2000)
+    took = await _drain(bench, WorkerSetting(), runs, 1)
+    return [Measurement("W1", "2,000 runs of 1 step", "runs/s", runs / took, higher=True)]
+
+
+async def w1_ten(bench: Bench) -> list[Measurement]:
+    runs = bench.count(2000)
+    took = await _drain(bench, WorkerSetting(at_once=10), runs, 1)
+    title = "2,000 runs of 1 step, 10 at once"
+    return [Measurement("W1-10", title, "runs/s", runs / took, higher=True)]
+
+
+async def w5(bench: Bench) -> list[Measurement]:
+    runs = bench.count(1000)
+    took = await _drain(bench, WorkerSetting(), runs, 5)
+    return [Measurement("W5", "1,000 runs of 5 steps", "steps/s", runs * 5 / took, higher=True)]
+
+
+async def w50(bench: Bench) -> list[Measurement]:
+    runs = bench.count(100)
+    took = await _drain(bench, WorkerSetting(), runs, 50)
+    return [Measurement("W50", "100 runs of 50 steps", "steps/s", runs * 50 / took, higher=True)]
+
+
+async def starts(bench: Bench) -> list[Measurement]:
+    """E: no worker runs, so this is the price of a durable start alone."""
+    engine, runs = bench.engine, bench.count(2000)
+    await engine.start_many("many", [1] * 100)
+    for _ in range(100):
+        await engine.start("many", 1)
+    began = time.perf_counter()
+    for _ in range(runs):
+        await engine.start("many", 1)
+    single = time.perf_counter() - began
+    many = runs * 5
+    began = time.perf_counter()
+    for _ in range(0, many, BATCH):
+        await engine.start_many("many", [1] * BATCH)
+    batched = time.perf_counter() - began
+    return [
+        Measurement("E", "starts, one after another", "runs/s", runs / single, higher=True),
+        Measurement(
+            "E-batch",
+            "starts, 1,000 in a call",
+            "runs/s",
+            -(-many // BATCH) * BATCH / batched,
+            higher=True,
+        ),
+    ]

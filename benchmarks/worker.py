@@ -1,0 +1,90 @@
+"""A worker as a process of its own: started, frozen, killed and observed from outside."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+class WorkerProcess:
+    """One worker and whatever processes it starts; they share a process group."""
+
+    def __init__(self, command: list[str], log: Path) -> None:
+        self._command = command
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> WorkerProcess:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.kill()
+
+    def start(self) -> None:
+        """Start the process; its output goes to the log file."""
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def kill(self) -> None:
+        """Kill the group at once (SIGKILL) and wait for its end. Idempotent."""
+        if self._process is None:
+            return
+        self._send(signal.SIGKILL)
+        self._process.wait()
+        self._process = None
+
+    def freeze(self) -> None:
+        """Stop the group where it stands, so that work can be queued up before it."""
+        self._send(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let a frozen group go on."""
+        self._send(signal.SIGCONT)
+
+    def check(self) -> None:
+        """Raise RuntimeError if the worker has ended by itself."""
+        if self._process is not None and self._process.poll() is not None:
+            tail = self._log.read_text(errors="replace")[-2000:]
+            raise RuntimeError(f"the worker ended by itself, see {self._log}:\n{tail}")
+
+    def cpu_seconds(self) -> float:
+        """Return the processor time that the group has used so far."""
+        return sum(int(f[11]) + int(f[12]) for f in self._stats()) / TICKS_PER_SECOND
+
+    def memory_bytes(self) -> int:
+        """Return the resident memory of the group."""
+        page = os.sysconf("SC_PAGE_SIZE")
+        return sum(int(f[21]) for f in self._stats()) * page
+
+    def _send(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
+
+    def _stats(self) -> list[list[str]]:
+        """Return the fields of /proc/PID/stat after the name, for each process of the group."""
+        assert self._process is not None
+        found = []
+        for entry in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = entry.read_text().rpartition(")")[2].split()
+            except OSError:  # ended in between
+                continue
+            if int(fields[2]) == self._process.pid:
+                found.append(fields)
+        return found

@@ -1,0 +1,25 @@
+"""The workloads by name, in the order they are run."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from benchmarks import lasting, latency, throughput
+from benchmarks.bench import Bench
+from benchmarks.engine import Measurement
+
+WORKLOADS: dict[str, Callable[[Bench], Awaitable[list[Measurement]]]] = {
+    "W1": throughput.w1,
+    "W1-10": throughput.w1_ten,
+    "W5": throughput.w5,
+    "W50": throughput.w50,
+    "E": throughput.starts,
+    "L": latency.idle_latency,
+    "S": latency.signals,
+    "F": latency.fan_out,
+    "T": latency.sleeps,
+    "R": lasting.long_run,
+    "idle": lasting.idle_worker,
+    "memory": lasting.memory,
+    "million": lasting.million_waiting,
+}
