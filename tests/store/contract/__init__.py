@@ -1,0 +1,1 @@
+"""The store contract, as facts that every store must show."""

@@ -1,0 +1,205 @@
+"""Who acts in the contract's tests: callers that start and read, workers moved by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+from uuid import UUID, uuid4
+
+from holdfast.store.memory import MemoryStore
+from holdfast.store.port import Store
+from holdfast.types import (
+    ClaimedTask,
+    Claims,
+    Committed,
+    Event,
+    Finish,
+    Heartbeat,
+    Lease,
+    NewRun,
+    NewSignal,
+    Notice,
+    Refusal,
+    Release,
+    Run,
+    Suspend,
+    TurnCommit,
+    WorkerInfo,
+)
+
+SECOND = 1_000_000
+ORDER = ("order@1",)
+
+
+class Clock(Protocol):
+    """Moves a store's time, which otherwise stands still."""
+
+    async def advance(self, seconds: float) -> None:
+        """Move on."""
+        ...
+
+
+@dataclass
+class MemoryClock:
+    """The clock of the in-memory store."""
+
+    store: MemoryStore
+
+    async def advance(self, seconds: float) -> None:
+        """Move on."""
+        self.store.advance(seconds)
+
+
+def step(key: str = "charge", *, result: object = 1, at: int = 0) -> Event:
+    """Return the end of a step, as a worker would record it."""
+    details = {"name": key, "args": 0, "result": result, "started_at": at}
+    return Event("StepCompleted", key, json.dumps(details), at)
+
+
+def new_run(**fields: Any) -> NewRun:
+    """Return a run of the workflow `order` to start."""
+    return NewRun(**{"run_id": uuid4(), "name": "order", **fields})
+
+
+async def start(store: Store, **fields: Any) -> UUID:
+    """Start a run and return its id."""
+    run = new_run(**fields)
+    [started], _ = await store.start_runs([run])
+    assert started.created
+    return run.run_id
+
+
+async def get(store: Store, run_id: UUID) -> Run:
+    """Return a run that must exist."""
+    return (await store.get_runs([run_id]))[run_id]
+
+
+async def log(store: Store, run_id: UUID, since: int = 0) -> list[Event]:
+    """Return a run's events."""
+    return (await store.read_events([(run_id, since)]))[run_id]
+
+
+async def log_types(store: Store, run_id: UUID) -> list[str]:
+    """Return the types of a run's events."""
+    return [event.type for event in await log(store, run_id)]
+
+
+async def signal(
+    store: Store,
+    run_id: UUID,
+    name: str = "packed",
+    *,
+    payload: str = "null",
+    signal_id: str | None = None,
+) -> tuple[str, list[Notice]]:
+    """Send one signal; return what became of it, and the wake-ups."""
+    delivered = await store.signal_runs([NewSignal(run_id, name, payload, signal_id)])
+    [outcome] = delivered.outcomes
+    return outcome, delivered.notices
+
+
+def details(event: Event) -> Any:
+    """Return an event's details, decoded."""
+    return json.loads(event.details or "null")
+
+
+@dataclass
+class ManualWorker:
+    """A worker that claims and commits when the test says so."""
+
+    store: Store
+    worker_id: str
+
+    async def claim(
+        self,
+        limit: int = 100,
+        *,
+        queues: Sequence[str] = ("default",),
+        handlers: Sequence[str] = ORDER,
+        lease_seconds: float = 30.0,
+        **options: Any,
+    ) -> Claims:
+        """Claim what is due."""
+        return await self.store.claim_tasks(
+            self.worker_id, queues, handlers, limit, lease_seconds=lease_seconds, **options
+        )
+
+    async def claims(self, **options: Any) -> list[UUID]:
+        """Claim what is due; return the runs' ids in the order of the claim."""
+        return [task.run_id for task in (await self.claim(**options)).tasks]
+
+    async def take(self, **options: Any) -> ClaimedTask:
+        """Claim the one task that is due."""
+        [task] = (await self.claim(**options)).tasks
+        return task
+
+    async def commit(
+        self,
+        task: ClaimedTask,
+        *events: Event,
+        then: Suspend | Finish | None = None,
+        expected: int | None = None,
+        token: UUID | None = None,
+    ) -> Committed:
+        """Commit a turn, by default right behind the claim's log."""
+        index = task.log_length if expected is None else expected
+        turn = TurnCommit(task.run_id, task.lease_no, index, events or (step(),), then)
+        return await self.store.commit(self.worker_id, token or uuid4(), [turn])
+
+    async def refusal(self, task: ClaimedTask, *events: Event, **options: Any) -> Refusal:
+        """Commit a turn that must be refused."""
+        return (await self.commit(task, *events, **options)).refused[task.run_id]
+
+    async def suspend(
+        self,
+        task: ClaimedTask,
+        *,
+        until: int | None = None,
+        awaiting: tuple[str, ...] = (),
+        expected: int | None = None,
+    ) -> None:
+        """Commit a suspend that must succeed."""
+        event = Event("WorkflowTaskYielded", None, None, 0)
+        answer = await self.commit(task, event, then=Suspend(until, awaiting), expected=expected)
+        assert not answer.refused
+
+    async def finish(
+        self, task: ClaimedTask, output: str = "null", *, expected: int | None = None
+    ) -> Committed:
+        """Commit a completion that must succeed."""
+        event = Event("WorkflowCompleted", None, None, 0)
+        then = Finish("completed", output=output)
+        answer = await self.commit(task, event, then=then, expected=expected)
+        assert not answer.refused
+        return answer
+
+    async def release(self, task: ClaimedTask, **fields: Any) -> list[Notice]:
+        """Give a task back."""
+        release = Release(task.run_id, task.key, task.lease_no, **fields)
+        return await self.store.release_tasks(self.worker_id, [release])
+
+    def info(self, **fields: Any) -> WorkerInfo:
+        """Describe this worker."""
+        described = WorkerInfo(
+            worker_id=self.worker_id,
+            hostname="host",
+            pid=1,
+            queues=("default",),
+            handlers=ORDER,
+            concurrency=10,
+            holdfast_version="0",
+        )
+        return WorkerInfo(
+            **{**{f: getattr(described, f) for f in described.__struct_fields__}, **fields}
+        )
+
+    async def beat(self, *leases: Lease, lease_seconds: float = 30.0, **fields: Any) -> Heartbeat:
+        """Send a heartbeat."""
+        return await self.store.heartbeat(self.info(**fields), leases, lease_seconds=lease_seconds)
+
+
+def lease_of(task: ClaimedTask, known: int | None = None) -> Lease:
+    """Return the lease that a claim gave."""
+    return Lease(task.run_id, task.key, task.lease_no, task.log_length if known is None else known)

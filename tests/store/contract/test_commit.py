@@ -1,0 +1,301 @@
+"""Committing turns."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import uuid4
+
+import pytest
+
+from holdfast.store.port import Store
+from holdfast.types import Event, Finish, Notice, Suspend, TurnCommit
+
+from .actors import (
+    SECOND,
+    Clock,
+    ManualWorker,
+    details,
+    get,
+    log,
+    log_types,
+    new_run,
+    signal,
+    start,
+    step,
+)
+
+YIELDED = Event("WorkflowTaskYielded", None, None, 0)
+
+
+async def test_a_commit_appends_in_order_and_keeps_the_lease(
+    store: Store, ann: ManualWorker
+) -> None:
+    """S2, S4. Events come back as they were written."""
+    run_id = await start(store)
+    task = await ann.take()
+    events = [step("a", result=[1, {"x": 1e300}], at=11), Event("TimerFired", "t", None, 12)]
+    answer = await ann.commit(task, *events)
+    assert (answer.now, answer.refused, answer.notices) == (await store.now(), {}, [])
+    assert (await log(store, run_id))[1:] == events
+    assert (await get(store, run_id)).state == "running"
+    assert not (await ann.commit(task, step("b"), expected=3)).refused
+    assert [event.key for event in await log(store, run_id, 3)] == ["b"]
+
+
+async def test_an_append_at_a_taken_index_is_told_what_stands_there(
+    store: Store, ann: ManualWorker
+) -> None:
+    """T1, S5, trap 1. The conflict carries the tail, and nothing of the turn is written."""
+    run_id = await start(store)
+    task = await ann.take()
+    await signal(store, run_id, payload="5", signal_id="s-1")
+    await signal(store, run_id, name="paid")
+    before = await get(store, run_id)
+    for then in (None, Suspend(), Finish("completed", output="1")):
+        refusal = await ann.refusal(task, step("a"), step("b"), then=then)
+        assert refusal.reason == "conflict"
+        assert refusal.tail == await log(store, run_id, 1)
+    assert [event.type for event in refusal.tail] == ["SignalReceived", "SignalReceived"]
+    assert await get(store, run_id) == before
+    assert not (await ann.commit(task, step("a"), expected=3)).refused
+
+
+async def test_a_tail_starts_at_the_expected_index(store: Store, ann: ManualWorker) -> None:
+    """T1."""
+    run_id = await start(store, input="7")
+    task = await ann.take()
+    await ann.commit(task, step("a"), step("b"))
+    refusal = await ann.refusal(task, step("c"), expected=2)
+    assert [event.key for event in refusal.tail] == ["b"]
+    refusal = await ann.refusal(task, step("c"), expected=0)
+    assert refusal.tail == await log(store, run_id)
+    assert refusal.tail[0].details == "7"
+
+
+async def test_an_append_beyond_the_end_of_the_log_leaves_no_gap(
+    store: Store, ann: ManualWorker
+) -> None:
+    """T1. The append is two-sided: index n only where n-1 stands."""
+    run_id = await start(store)
+    task = await ann.take()
+    for then in (None, Suspend(), Finish("completed", output="1")):
+        refusal = await ann.refusal(task, step(), then=then, expected=2)
+        assert (refusal.reason, refusal.tail) == ("conflict", [])
+    assert await log_types(store, run_id) == ["WorkflowStarted"]
+
+
+async def test_two_engines_that_advance_one_run_do_not_corrupt_it(
+    store: Store, ann: ManualWorker
+) -> None:
+    """S5, T1. Of twenty appends at one index one wins, and all others see it."""
+    run_id = await start(store)
+    task = await ann.take()
+    events = [step(f"s{n}") for n in range(20)]
+    answers = await asyncio.gather(*(ann.commit(task, event) for event in events))
+    [winner] = [n for n, answer in enumerate(answers) if not answer.refused]
+    for answer in answers:
+        assert all(refusal.tail[0] == events[winner] for refusal in answer.refused.values())
+    assert await log(store, run_id, 1) == [events[winner]]
+
+
+async def test_a_suspend_gives_the_lease_back_until_its_moment(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """S8, trap 15. The moment is the one recorded, not one counted from the commit."""
+    run_id = await start(store)
+    fire_at = await store.now() + 90 * SECOND
+    task = await ann.take()
+    await clock.advance(30)
+    await ann.suspend(task, until=fire_at)
+    run = await get(store, run_id)
+    assert run.wait is not None
+    assert (run.state, run.wait.visible_at, run.wait.worker) == ("waiting", fire_at, None)
+    await clock.advance(59)
+    claims = await ann.claim()
+    assert (claims.tasks, claims.next_due_at) == ([], fire_at)
+    await clock.advance(1)
+    assert await ann.claims() == [run_id]
+
+
+async def test_a_suspend_until_a_moment_that_has_passed_is_due_at_once(
+    store: Store, ann: ManualWorker
+) -> None:
+    run_id = await start(store)
+    await ann.suspend(await ann.take(), until=await store.now())
+    assert await ann.claims() == [run_id]
+
+
+async def test_a_finish_ends_the_run_with_its_output(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """S1, S4. The log's last entry shows the output, which is stored once."""
+    run_id = await start(store)
+    task = await ann.take()
+    await clock.advance(2)
+    await ann.finish(task, output='{"z":1,"a":2}')
+    run = await get(store, run_id)
+    assert (run.status, run.state, run.wait) == ("completed", "completed", None)
+    assert (run.output, run.error) == ('{"z":1,"a":2}', None)
+    assert (run.started_at, run.completed_at) == (task.started_at, await store.now())
+    last = (await log(store, run_id))[-1]
+    assert (last.type, last.details) == ("WorkflowCompleted", run.output)
+
+
+async def test_a_failed_run_keeps_its_error(store: Store, ann: ManualWorker) -> None:
+    """S6."""
+    run_id = await start(store)
+    error = '{"kind":"builtins.ValueError","message":"no"}'
+    failed = Event("WorkflowFailed", None, None, 0)
+    await ann.commit(await ann.take(), failed, then=Finish("failed", error=error))
+    run = await get(store, run_id)
+    assert (run.status, run.output, run.error) == ("failed", None, error)
+    assert (await log(store, run_id))[-1].details == error
+
+
+async def test_nothing_follows_the_end(store: Store, clock: Clock, ann: ManualWorker) -> None:
+    """S11, trap 16. No claim, no event, no signal, no cancel, no second end."""
+    run_id = await start(store, timeout_seconds=60.0)
+    task = await ann.take()
+    await ann.finish(task)
+    ended = await get(store, run_id)
+    types = await log_types(store, run_id)
+    await clock.advance(3600)
+    for expected in (1, 2, 3):
+        assert (await ann.refusal(task, step(), expected=expected)).reason == "lost"
+    refusal = await ann.refusal(task, step(), then=Finish("completed"), expected=2)
+    assert refusal.reason == "lost"
+    assert await ann.claims() == []
+    assert await ann.release(task) == []
+    assert (await signal(store, run_id))[0] == "ended"
+    assert (await store.cancel_runs([run_id])).outcomes == ["ended"]
+    assert (await store.terminate_runs([run_id])).outcomes == ["ended"]
+    assert (await store.time_out_runs())[0] == 0
+    assert await log_types(store, run_id) == types
+    assert await get(store, run_id) == ended
+
+
+async def test_one_runs_refusal_is_nothing_to_the_others_of_its_batch(
+    store: Store, ann: ManualWorker
+) -> None:
+    """S5, trap 10. All or nothing per run, not per call."""
+    await store.start_runs([new_run() for _ in range(6)])
+    tasks = (await ann.claim()).tasks
+    await signal(store, tasks[2].run_id)
+    thens = [None, Suspend(), Suspend(), Finish("completed", output="1"), None, Suspend()]
+    turns = [
+        TurnCommit(task.run_id, task.lease_no, task.log_length, [step(), YIELDED], then)
+        for task, then in zip(tasks, thens, strict=True)
+    ]
+    await store.terminate_runs([tasks[4].run_id])
+    answer = await store.commit("ann", uuid4(), turns)
+    reasons = {run_id: refusal.reason for run_id, refusal in answer.refused.items()}
+    assert reasons == {tasks[2].run_id: "conflict", tasks[4].run_id: "lost"}
+    states = [(await get(store, task.run_id)).state for task in tasks]
+    assert states == ["running", "waiting", "running", "completed", "terminated", "waiting"]
+    lengths = [len(await log(store, task.run_id)) for task in tasks]
+    assert lengths == [3, 3, 2, 3, 2, 3]
+
+
+async def test_a_run_twice_in_one_commit_is_refused(store: Store, ann: ManualWorker) -> None:
+    run_id = await start(store)
+    task = await ann.take()
+    turn = TurnCommit(run_id, task.lease_no, 1, [step()])
+    with pytest.raises(ValueError):
+        await store.commit("ann", uuid4(), [turn, turn])
+    assert await log_types(store, run_id) == ["WorkflowStarted"]
+
+
+async def test_a_commit_of_an_unknown_run_is_lost(store: Store) -> None:
+    turn = TurnCommit(uuid4(), 1, 1, [step()])
+    refusal = (await store.commit("ann", uuid4(), [turn])).refused[turn.run_id]
+    assert (refusal.reason, refusal.tail) == ("lost", [])
+
+
+@pytest.mark.parametrize("then", [None, Suspend(), Finish("completed", output="1")])
+async def test_a_repeated_commit_recognises_what_its_first_try_wrote(
+    store: Store, ann: ManualWorker, then: Suspend | Finish | None
+) -> None:
+    """Trap 23. The answer was lost; the repetition is told that all is well."""
+    run_id = await start(store)
+    task, token = await ann.take(), uuid4()
+    last = Event("WorkflowCompleted", None, None, 0) if isinstance(then, Finish) else YIELDED
+    for _ in range(3):
+        assert not (await ann.commit(task, step(), last, then=then, token=token)).refused
+    assert [event.type for event in await log(store, run_id, 1)] == ["StepCompleted", last.type]
+
+
+async def test_a_repeated_commit_undoes_nothing_that_came_between(
+    store: Store, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    """Trap 23. The suspend is not applied again to a run that has gone on since."""
+    run_id = await start(store)
+    task, token = await ann.take(), uuid4()
+    then = Suspend(awaiting=("packed",))
+    assert not (await ann.commit(task, YIELDED, then=then, token=token)).refused
+    await signal(store, run_id)
+    current = await ann.take()
+    assert not (await ann.commit(task, YIELDED, then=then, token=token)).refused
+    assert (await get(store, run_id)).state == "running"
+    await ann.finish(current)
+
+
+async def test_a_repeated_commit_repeats_only_what_was_refused(
+    store: Store, ann: ManualWorker
+) -> None:
+    """Trap 23. Each run of the batch answers for itself."""
+    await store.start_runs([new_run(), new_run()])
+    tasks = (await ann.claim()).tasks
+    turns = [TurnCommit(t.run_id, t.lease_no, 1, [step()], Suspend()) for t in tasks]
+    await signal(store, tasks[1].run_id)
+    token = uuid4()
+    for _ in range(2):
+        answer = await store.commit("ann", token, turns)
+        assert list(answer.refused) == [tasks[1].run_id]
+    lengths = [len(await log(store, task.run_id)) for task in tasks]
+    assert lengths == [2, 2]
+
+
+async def test_another_calls_token_is_no_excuse(store: Store, ann: ManualWorker) -> None:
+    """Trap 23. Equal events of another call are a conflict all the same."""
+    await start(store)
+    task = await ann.take()
+    await ann.commit(task, step())
+    assert (await ann.refusal(task, step())).reason == "conflict"
+
+
+async def test_the_end_tells_who_waits_for_it_once(store: Store, ann: ManualWorker) -> None:
+    run_id = await start(store, waiter="client/1")
+    assert await store.wait_for_end("client/2", [run_id]) == {}
+    answer = await ann.finish(await ann.take())
+    assert sorted(answer.notices, key=str) == [
+        Notice("client/1", str(run_id)),
+        Notice("client/2", str(run_id)),
+    ]
+
+
+async def test_a_cleaned_up_run_ends_cancelled(store: Store, ann: ManualWorker) -> None:
+    """S10. WorkflowCancelRequested, then WorkflowCanceled when the code has cleaned up."""
+    run_id = await start(store)
+    task = await ann.take()
+    await store.cancel_runs([run_id])
+    ended = Event("WorkflowCanceled", None, None, 0)
+    answer = await ann.commit(task, step(), ended, then=Finish("cancelled"), expected=2)
+    assert not answer.refused
+    assert (await get(store, run_id)).status == "cancelled"
+    types = await log_types(store, run_id)
+    assert types[1::2] == ["WorkflowCancelRequested", "WorkflowCanceled"]
+
+
+async def test_values_that_runs_set_can_be_observed(store: Store, ann: ManualWorker) -> None:
+    """T3. The newest value of each name."""
+    run_id, other = await start(store), await start(store)
+    tasks = {task.run_id: task for task in (await ann.claim()).tasks}
+
+    def value(name: str, text: str) -> Event:
+        return Event("ValueSet", name, f'{{"value": {text}}}', 0)
+
+    await ann.commit(tasks[run_id], value("a", "1"), value("b", '"x"'), value("a", '{"n": 2}'))
+    values = await store.get_values([run_id, other, uuid4()])
+    found = {name: details(value(name, text))["value"] for name, text in values[run_id].items()}
+    assert found == {"a": {"n": 2}, "b": "x"}
+    assert not values.get(other)

@@ -1,0 +1,314 @@
+"""Leases: how they end, and what becomes of the holder."""
+
+from __future__ import annotations
+
+import json
+
+from holdfast.store.port import Store
+from holdfast.types import ClaimedTask, Finish, Notice, Suspend
+
+from .actors import (
+    SECOND,
+    Clock,
+    ManualWorker,
+    details,
+    get,
+    lease_of,
+    log,
+    log_types,
+    signal,
+    start,
+    step,
+)
+
+
+async def lose(clock: Clock, worker: ManualWorker) -> ClaimedTask:
+    """Claim the one task, and let its lease run out."""
+    task = await worker.take(lease_seconds=10)
+    await clock.advance(10)
+    return task
+
+
+async def test_a_lease_that_ran_out_is_fenced_in_the_log(
+    store: Store, clock: Clock, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    """S12, trap 8. The new holder has the same input; the log says who lost which lease."""
+    run_id = await start(store, input="7", timeout_seconds=600.0)
+    lost = await lose(clock, ann)
+    task = await bob.take()
+    assert (task.run_id, task.lease_no, task.attempts) == (run_id, lost.lease_no + 1, 2)
+    assert (task.log_length, task.started_at) == (2, lost.started_at)
+    started, fence = await log(store, run_id)
+    assert started.details == "7"
+    assert (fence.type, fence.at) == ("WorkerLost", await store.now())
+    assert details(fence) == {"task_key": "", "lease_no": lost.lease_no, "worker": "ann"}
+
+
+async def test_a_stale_worker_is_refused_and_writes_nothing(
+    store: Store, clock: Clock, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    """S5, S12, trap 8. Not a checkpoint, not a suspend, not an end."""
+    run_id = await start(store)
+    stale = await lose(clock, ann)
+    await bob.take()
+    for then in (None, Suspend(), Finish("completed", output="1")):
+        refusal = await ann.refusal(stale, step(), then=then)
+        assert [event.type for event in refusal.tail] == ["WorkerLost"]
+    assert await log_types(store, run_id) == ["WorkflowStarted", "WorkerLost"]
+    run = await get(store, run_id)
+    assert run.wait is not None
+    assert (run.status, run.wait.worker) == ("running", "bob")
+
+
+async def test_a_stale_holder_that_has_read_its_own_loss_is_fenced(
+    store: Store, clock: Clock, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    """Trap 32. Knowing the log's length does not give the lease back."""
+    run_id = await start(store)
+    stale = await lose(clock, ann)
+    await bob.take()
+    for then in (None, Suspend(), Finish("completed", output="1")):
+        assert (await ann.refusal(stale, step(), then=then, expected=2)).reason == "lost"
+    assert await log_types(store, run_id) == ["WorkflowStarted", "WorkerLost"]
+
+
+async def test_a_slow_holder_that_nobody_replaced_may_go_on(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    await start(store)
+    task = await lose(clock, ann)
+    assert not (await ann.commit(task, step())).refused
+    await ann.finish(task, expected=2)
+
+
+async def test_an_expired_lease_is_still_a_lease_to_a_signal(
+    store: Store, clock: Clock, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    """Trap 32. A wake-up never touches a leased row: the next claim fences its holder."""
+    run_id = await start(store)
+    await ann.take(lease_seconds=10)
+    await clock.advance(10)
+    assert await signal(store, run_id) == ("delivered", [Notice("worker/ann", str(run_id))])
+    await bob.take()
+    assert (await log_types(store, run_id))[1:] == ["SignalReceived", "WorkerLost"]
+
+
+async def test_a_run_that_eats_workers_fails(store: Store, clock: Clock, ann: ManualWorker) -> None:
+    """Trap 10. After the limit the claim fails the run, and other runs are untouched."""
+    poison = await start(store, waiter="client/1")
+    for attempt in (1, 2, 3):
+        assert (await lose(clock, ann)).attempts == attempt
+    healthy = await start(store)
+    claims = await ann.claim(max_attempts=3)
+    assert [task.run_id for task in claims.tasks] == [healthy]
+    assert claims.notices == [Notice("client/1", str(poison))]
+
+    run = await get(store, poison)
+    assert (run.status, run.wait) == ("failed", None)
+    assert run.completed_at == claims.now
+    assert json.loads(run.error or "")["kind"] == "holdfast.PoisonedRun"
+    assert (await log_types(store, poison))[-2:] == ["WorkerLost", "WorkflowFailed"]
+    assert json.loads((await log(store, poison))[-1].details or "") == json.loads(run.error or "")
+    assert await ann.claims() == []
+
+
+async def test_progress_restarts_the_count_of_attempts(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """Trap 10. A step that was recorded since the claim is progress."""
+    await start(store)
+    await lose(clock, ann)
+    task = await ann.take(lease_seconds=10)
+    assert task.attempts == 2
+    await ann.commit(task, step())
+    await clock.advance(10)
+    assert (await ann.take()).attempts == 1
+
+
+async def test_what_others_append_is_no_progress(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """Trap 10. Signals and cancels do not keep a poisoned run alive."""
+    run_id = await start(store)
+    for attempt in (1, 2):
+        assert (await ann.take(lease_seconds=10)).attempts == attempt
+        await signal(store, run_id)
+        await store.cancel_runs([run_id])
+        await clock.advance(10)
+    assert await ann.claims(max_attempts=2) == []
+    assert (await get(store, run_id)).status == "failed"
+
+
+async def test_a_suspend_is_progress(store: Store, clock: Clock, ann: ManualWorker) -> None:
+    """Trap 10. A run that sleeps a hundred times is not poison."""
+    await start(store)
+    for _ in range(7):
+        task = await ann.take(max_attempts=2)
+        assert task.attempts == 1
+        await ann.suspend(task, until=0)
+
+
+async def test_a_heartbeat_renews_the_leases_it_names(
+    store: Store, clock: Clock, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    """T8, trap 24. What is renewed stays; what is not named runs out."""
+    kept, dropped = [await start(store), await start(store)]
+    tasks = {task.run_id: task for task in (await ann.claim(lease_seconds=10)).tasks}
+    await clock.advance(9)
+    answer = await ann.beat(lease_of(tasks[kept]), lease_seconds=10)
+    assert (answer.now, answer.lost, answer.news) == (await store.now(), [], [])
+    await clock.advance(9)
+    assert await bob.claims() == [dropped]
+
+
+async def test_a_heartbeat_says_which_leases_are_lost(
+    store: Store, clock: Clock, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    """Trap 8. Also where the lease is the same worker's own newer one."""
+    run_id = await start(store)
+    first = await lose(clock, ann)
+    await lose(clock, ann)
+    assert (await ann.beat(lease_of(first))).lost == [(run_id, "")]
+    third = await bob.take()
+    await bob.finish(third)
+    assert (await bob.beat(lease_of(third))).lost == [(run_id, "")]
+
+
+async def test_a_heartbeat_renews_no_lease_of_another(
+    store: Store, clock: Clock, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    run_id = await start(store)
+    task = await ann.take(lease_seconds=10)
+    assert (await bob.beat(lease_of(task), lease_seconds=99)).lost == [(run_id, "")]
+    await clock.advance(10)
+    assert await bob.claims() == [run_id]
+
+
+async def test_a_heartbeat_brings_news_of_unread_events(store: Store, ann: ManualWorker) -> None:
+    """Trap 16. A cancel request reaches a worker inside a long step."""
+    run_id = await start(store)
+    task = await ann.take()
+    await store.cancel_runs([run_id])
+    assert (await ann.beat(lease_of(task, known=1))).news == [run_id]
+    assert (await ann.beat(lease_of(task, known=2))).news == []
+
+
+async def test_a_released_task_is_due_at_once_and_counts_no_attempt(
+    store: Store, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    """T8. No event is written, and the other worker need not wait."""
+    run_id = await start(store)
+    task = await ann.take()
+    assert await ann.release(task) == [Notice("work", "default")]
+    assert (await get(store, run_id)).state == "queued"
+    again = await bob.take()
+    assert (again.attempts, again.lease_no) == (1, 2)
+    assert await log_types(store, run_id) == ["WorkflowStarted"]
+
+
+async def test_a_stuck_run_says_why_and_is_tried_again_later(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    run_id = await start(store)
+    task = await ann.take()
+    retry_at = await store.now() + 5 * SECOND
+    await ann.release(task, visible_at=retry_at, stuck="key charge: another fingerprint")
+    run = await get(store, run_id)
+    assert run.wait is not None
+    assert (run.state, run.wait.visible_at) == ("stuck", retry_at)
+    assert run.wait.stuck == "key charge: another fingerprint"
+    assert await ann.claims() == []
+    await clock.advance(5)
+    await ann.suspend(await ann.take())
+    healed = await get(store, run_id)
+    assert healed.wait is not None
+    assert (healed.state, healed.wait.stuck) == ("waiting", None)
+
+
+async def test_only_the_holder_may_release(
+    store: Store, clock: Clock, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    """Trap 8."""
+    run_id = await start(store)
+    stale = await lose(clock, ann)
+    current = await bob.take()
+    assert await ann.release(stale) == []
+    assert await bob.release(stale) == []
+    assert (await get(store, run_id)).state == "running"
+    await bob.finish(current)
+    assert await bob.release(current) == []
+
+
+async def test_a_released_lease_cannot_commit(store: Store, ann: ManualWorker) -> None:
+    """Trap 26 at the store: what was given back is another's to go on with."""
+    run_id = await start(store)
+    task = await ann.take()
+    await ann.release(task)
+    for then in (None, Suspend(), Finish("completed", output="1")):
+        assert (await ann.refusal(task, step(), then=then)).reason == "lost"
+    assert await log_types(store, run_id) == ["WorkflowStarted"]
+
+
+async def test_tasks_of_a_silent_worker_are_due_at_once(
+    store: Store, clock: Clock, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    """S12, S15. Noticed before the lease ends; the lost worker is fenced like any other."""
+    run_id = await start(store)
+    await ann.beat()
+    task = await ann.take(lease_seconds=3600)
+    await clock.advance(20)
+    await bob.beat()
+    assert await bob.claims() == []
+    assert await store.reap_workers(silent_seconds=30.0) == ([], [])
+    await clock.advance(11)
+    gone, notices = await store.reap_workers(silent_seconds=30.0)
+    assert (gone, notices) == (["ann"], [Notice("work", "default")])
+    assert [info.worker_id for info in await store.list_workers()] == ["bob"]
+    assert await bob.claims() == [run_id]
+    assert (await ann.refusal(task)).reason == "lost"
+    assert (await log_types(store, run_id)) == ["WorkflowStarted", "WorkerLost"]
+
+
+async def test_a_named_worker_is_reaped_though_it_spoke(
+    store: Store, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    run_id = await start(store)
+    await ann.beat()
+    await ann.take()
+    gone, _ = await store.reap_workers(silent_seconds=30.0, worker_ids=["ann"])
+    assert gone == ["ann"]
+    assert await bob.claims() == [run_id]
+
+
+async def test_workers_sign_on_are_heard_and_sign_off(
+    store: Store, clock: Clock, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    await ann.beat()
+    signed_on_at = await store.now()
+    await clock.advance(5)
+    await ann.beat(concurrency=20)
+    await bob.beat()
+    first, second = await store.list_workers()
+    assert (first.worker_id, first.concurrency) == ("ann", 20)
+    assert (first.hostname, first.pid, first.holdfast_version) == ("host", 1, "0")
+    assert (first.queues, first.handlers) == (("default",), ("order@1",))
+    assert (first.started_at, first.heard_at) == (signed_on_at, await store.now())
+    assert second.worker_id == "bob"
+    await store.remove_worker("ann")
+    assert [info.worker_id for info in await store.list_workers()] == ["bob"]
+
+
+async def test_lease_numbers_only_grow(store: Store, clock: Clock, ann: ManualWorker) -> None:
+    """Trap 32. Neither a release nor a suspend nor a loss resets them."""
+    await start(store)
+    numbers: list[int] = []
+    task = await ann.take()
+    numbers.append(task.lease_no)
+    await ann.release(task)
+    task = await ann.take()
+    numbers.append(task.lease_no)
+    await ann.suspend(task, until=0)
+    task = await lose(clock, ann)
+    numbers.append(task.lease_no)
+    numbers.append((await ann.take()).lease_no)
+    assert numbers == [1, 2, 3, 4]

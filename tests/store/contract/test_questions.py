@@ -1,0 +1,183 @@
+"""Reading: runs, listings, logs, tasks that nobody serves."""
+
+from __future__ import annotations
+
+from uuid import UUID, uuid4
+
+import pytest
+
+from holdfast.store.port import Store
+from holdfast.types import RunFilter, State
+
+from .actors import SECOND, Clock, ManualWorker, log, new_run, start, step
+
+
+async def listed(store: Store, **where: object) -> list[UUID]:
+    """Return the ids of the runs listed."""
+    page = await store.list_runs(RunFilter(**where))  # type: ignore[arg-type]
+    return [run.run_id for run in page.runs]
+
+
+async def test_runs_that_do_not_exist_are_not_returned(store: Store) -> None:
+    run_id, missing = await start(store), uuid4()
+    assert list(await store.get_runs([run_id, missing])) == [run_id]
+    assert await store.get_runs([]) == {}
+
+
+async def test_logs_are_read_from_an_index_on(store: Store, ann: ManualWorker) -> None:
+    """S2. Many at once; an unknown run has an empty list."""
+    first, second, missing = await start(store, input="1"), await start(store), uuid4()
+    for task in (await ann.claim()).tasks:
+        await ann.commit(task, step("a"), step("b"))
+    logs = await store.read_events([(first, 0), (second, 2), (missing, 0)])
+    assert [event.key for event in logs[first]] == [None, "a", "b"]
+    assert logs[first][0].details == "1"
+    assert [event.key for event in logs[second]] == ["b"]
+    assert logs[missing] == []
+    assert await log(store, first, 3) == []
+
+
+async def test_listings_are_newest_first(store: Store, clock: Clock) -> None:
+    """S1."""
+    runs = []
+    for _ in range(5):
+        runs.append(await start(store))
+        await clock.advance(1)
+    assert await listed(store) == runs[::-1]
+    assert await listed(store, limit=2) == runs[:2:-1]
+
+
+async def test_a_cursor_is_stable_while_runs_come_and_go(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """S1. Each of the runs there were is seen once, those of one moment, too."""
+    await store.start_runs([new_run() for _ in range(7)])
+    await clock.advance(1)
+    await store.start_runs([new_run() for _ in range(6)])
+    expected = await listed(store)
+    page = await store.list_runs(RunFilter(limit=4))
+    seen = [run.run_id for run in page.runs]
+    while page.cursor is not None:
+        await clock.advance(1)
+        await start(store)
+        for task in (await ann.claim(limit=2)).tasks:
+            await ann.finish(task)
+        page = await store.list_runs(RunFilter(limit=4, cursor=page.cursor))
+        seen += [run.run_id for run in page.runs]
+    assert seen == expected
+
+
+async def test_a_page_that_is_the_last_has_no_cursor(store: Store) -> None:
+    await store.start_runs([new_run() for _ in range(4)])
+    assert (await store.list_runs(RunFilter(limit=4))).cursor is None
+    assert (await store.list_runs(RunFilter(limit=3))).cursor is not None
+    assert (await store.list_runs(RunFilter(names=("refund",)))).cursor is None
+
+
+async def test_listings_by_state(store: Store, ann: ManualWorker) -> None:
+    """S1. The states of a running run are derived from its next turn."""
+    done, asleep, broken, held = [await start(store) for _ in range(4)]
+    tasks = {task.run_id: task for task in (await ann.claim()).tasks}
+    await ann.finish(tasks[done])
+    await ann.suspend(tasks[asleep])
+    await ann.release(tasks[broken], visible_at=await store.now() + SECOND, stuck="why")
+    gone = await start(store)
+    await store.cancel_runs([gone])
+    fresh = await start(store)
+    expected: dict[State, UUID] = {
+        "completed": done,
+        "waiting": asleep,
+        "stuck": broken,
+        "running": held,
+        "cancelled": gone,
+        "queued": fresh,
+    }
+    for state, run_id in expected.items():
+        assert await listed(store, states=(state,)) == [run_id]
+    assert set(await listed(store, states=("completed", "queued"))) == {done, fresh}
+    assert await listed(store, states=("timed_out",)) == []
+
+
+async def test_listings_by_what_was_asked_for(store: Store, clock: Clock) -> None:
+    """S1. Every condition given must hold."""
+    began_at = await store.now()
+    red = await start(store, name="refund", tags=("eu", "vip"), key="r-1")
+    await clock.advance(1)
+    blue = await start(store, queue="slow", tags=("eu",), key="b-1")
+    assert await listed(store, names=("refund",)) == [red]
+    assert await listed(store, names=("refund", "order")) == [blue, red]
+    assert await listed(store, queues=("slow",)) == [blue]
+    assert await listed(store, tags=("eu",)) == [blue, red]
+    assert await listed(store, tags=("eu", "vip")) == [red]
+    assert await listed(store, key="b-1") == [blue]
+    assert await listed(store, since=began_at + SECOND) == [blue]
+    assert await listed(store, until=began_at + SECOND) == [red]
+    assert await listed(store, names=("refund",), queues=("slow",)) == []
+
+
+CONTAINED = [
+    ('{"a": {"b": 1, "c": [1, 2]}, "d": null}', '{"a": {"c": [2]}}', True),
+    ('{"a": 1}', '{"a": 1.0}', True),
+    ('{"a": 1}', "{}", True),
+    ('{"a": 1}', '{"b": null}', False),
+    ('{"a": null}', '{"a": null}', True),
+    ('{"a": 1}', '{"a": true}', False),
+    ('{"a": [1]}', '{"a": 1}', False),
+    ('{"a": [[1, 2]]}', '{"a": [1]}', False),
+    ('{"a": [[1, 2], 3]}', '{"a": [[2]]}', True),
+    ("[1, 2, 2]", "[2, 2, 2]", True),
+    ("[1, 2]", "2", True),
+    ("[[1], 2]", "1", False),
+    ("[]", "{}", False),
+    ('"x"', '"x"', True),
+    ('"x"', '["x"]', False),
+    ("[true]", "[1]", False),
+    ('[{"a": 1, "b": 2}]', '[{"b": 2}]', True),
+]
+
+
+@pytest.mark.parametrize(("document", "pattern", "contained"), CONTAINED)
+async def test_listings_by_containment_of_the_input(
+    store: Store, document: str, pattern: str, contained: bool
+) -> None:
+    """Containment is PostgreSQL's, scalars, nulls and absent keys included."""
+    run_id = await start(store, input=document)
+    assert await listed(store, input_contains=pattern) == ([run_id] if contained else [])
+
+
+async def test_what_happened_lately_in_all_runs(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """S2. Oldest first, by the moments of the facts."""
+    await start(store)
+    await clock.advance(30)
+    since = await store.now()
+    first, second = await start(store, input="1"), await start(store)
+    await clock.advance(1)
+    tasks = {task.run_id: task for task in (await ann.claim()).tasks}
+    await ann.commit(tasks[second], step("late", at=since + 5 * SECOND))
+    await ann.commit(tasks[first], step("early", at=since + 4 * SECOND))
+    events = await store.recent_events(since=since)
+    assert {(entry.run_id, entry.idx) for entry in events[:2]} == {(first, 0), (second, 0)}
+    assert [(e.run_id, e.idx, e.event.key) for e in events[2:]] == [
+        (first, 1, "early"),
+        (second, 1, "late"),
+    ]
+    assert await store.recent_events(since=since, limit=3) == events[:3]
+    assert await store.recent_events(since=since + 60 * SECOND) == []
+
+
+async def test_what_no_worker_serves_is_counted(
+    store: Store, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    """B7, trap 25. One worker must have the queue and the handler both."""
+    await store.start_runs([new_run(queue="gpu") for _ in range(3)])
+    await store.start_runs([new_run(), new_run(name="refund", version=2)])
+    everything = [("default", "order@1", 1), ("default", "refund@2", 1), ("gpu", "order@1", 3)]
+    assert sorted(await store.unserved()) == everything
+    await ann.beat(queues=("gpu",), handlers=("refund@2", "order@2"))
+    assert sorted(await store.unserved()) == everything
+    await bob.beat(queues=("default", "gpu"), handlers=("order@1",))
+    assert await store.unserved() == [("default", "refund@2", 1)]
+    await store.remove_worker("bob")
+    assert sorted(await store.unserved()) == everything
