@@ -12,8 +12,8 @@ from holdfast.errors import ConfigurationError
 Duration: TypeAlias = str | int | float | timedelta
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-_part = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])")
-_whole = re.compile(rf"(?:{_part.pattern}\s*)+")
+_part = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|[smhdw])")
+_whole = re.compile(rf"(?:{_part.pattern} *)+")
 
 
 def seconds(value: Duration) -> float:

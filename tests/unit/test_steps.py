@@ -1,0 +1,221 @@
+"""Steps: definition, calls, arguments and results."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast.app import App
+from holdfast.errors import ConfigurationError, InvalidInput, InvalidName, PayloadError
+from holdfast.retry import Retry
+from holdfast.steps import Step
+
+if TYPE_CHECKING:
+    from nowhere import Missing  # type: ignore[import-not-found]
+
+app = App("tests", retry=Retry(attempts=7))
+
+
+@app.step
+async def double(x: int, *, note: str = "") -> int:
+    return 2 * x
+
+
+@app.step(name="half.of", retry=Retry.NEVER, timeout="3s")
+def half(x: float) -> float:
+    return x / 2
+
+
+@app.step
+def place(order: Order, *others: Order, tags: set[str] | None = None, **extra: int) -> Order:
+    return order
+
+
+@app.step
+def untyped(x, y=1):  # type: ignore[no-untyped-def]
+    return [x, y]
+
+
+class Shop:
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+
+    @app.step
+    async def label(self, x: int) -> str:
+        return f"{self.prefix}{x}"
+
+    @staticmethod
+    @app.step
+    def check(x: int) -> int:
+        return x
+
+
+@dataclass
+class Order:
+    """Defined after the steps that name it."""
+
+    id: int
+
+
+class RecordingLoop(asyncio.SelectorEventLoop):
+    """An event loop on which step calls are recorded instead of made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[str, str]] = []
+
+    def call_step(
+        self, step: Step[..., Any], args: tuple[object, ...], kwargs: Mapping[str, object]
+    ) -> Coroutine[object, None, object]:
+        async def recorded() -> object:
+            return "recorded"
+
+        self.calls.append((step.name, step.encode_arguments(args, kwargs)))
+        return recorded()
+
+
+def test_options_fall_back_to_the_function_and_the_app() -> None:
+    assert (double.name, double.is_async, double.timeout_seconds) == ("double", True, None)
+    assert double.retry.attempts == 7
+    assert (half.name, half.is_async, half.timeout_seconds) == ("half.of", False, 3)
+    assert half.retry is Retry.NEVER
+    changed = double.with_options(name="twice", timeout="1m", retry=Retry.NEVER)
+    assert (changed.name, changed.timeout_seconds, changed.retry.attempts) == ("twice", 60, 1)
+    assert (double.name, double.timeout_seconds) == ("double", None)
+
+
+async def test_outside_a_workflow_a_step_is_a_plain_call() -> None:
+    assert await double(2) == 4
+    assert await half(3) == 1.5
+    assert await Shop("n").label(1) == "n1"
+    assert await Shop.check(4) == 4
+    assert await asyncio.gather(double(1), half(1)) == [2, 0.5]
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(half(5))
+    assert task.result() == 2.5
+
+
+def test_on_a_loop_that_records_steps_the_loop_is_called() -> None:
+    async def main() -> object:
+        return [await double(1, note="n"), await Shop("n").label(x=3)]
+
+    loop = RecordingLoop()
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        assert runner.run(main()) == ["recorded", "recorded"]
+    assert loop.calls == [("double", '{"a":[1],"k":{"note":"n"}}'), ("label", "[3]")]
+
+
+def test_how_arguments_are_written_does_not_matter() -> None:
+    assert untyped.encode_arguments((1, 2), {}) == "[1,2]"
+    assert untyped.encode_arguments((1,), {"y": 2}) == "[1,2]"
+    assert untyped.encode_arguments((), {"y": 2, "x": 1}) == "[1,2]"
+
+
+@pytest.mark.parametrize("args", [(), (1, 2, 3)])
+def test_arguments_that_the_function_does_not_take_are_refused(args: tuple[int, ...]) -> None:
+    with pytest.raises(TypeError, match="untyped: "):
+        untyped.encode_arguments(args, {})
+
+
+def test_required_keyword_arguments_are_missed() -> None:
+    step = Step(lambda *, x: x, name="keyword")
+    with pytest.raises(TypeError, match="missing a required"):
+        step.encode_arguments((), {})
+
+
+def test_arguments_come_back_as_declared() -> None:
+    args = (Order(1), Order(2))
+    kwargs = {"tags": {"b", "a"}, "more": 3}
+    text = place.encode_arguments(args, kwargs)
+    assert place.decode_arguments(text) == (args, kwargs)
+    assert place.copy_arguments(args, kwargs, text) == (args, kwargs)
+
+
+def test_a_step_gets_copies_of_mutable_arguments() -> None:
+    order = Order(1)
+    (copied,), _ = place.copy_arguments((order,), {}, place.encode_arguments((order,), {}))
+    assert copied == order
+    assert copied is not order
+
+
+@pytest.mark.parametrize(
+    ("fn", "value"),
+    [(lambda x: x, (1, 2)), (half.fn, 1)],
+)
+def test_copies_are_what_replay_would_see(fn: Callable[..., object], value: object) -> None:
+    step = Step(fn, name="step")
+    text = step.encode_arguments((value,), {})
+    (copied,), _ = step.copy_arguments((value,), {}, text)
+    (decoded,), _ = step.decode_arguments(text)
+    assert (copied, type(copied)) == (decoded, type(decoded))
+    assert type(copied) is not type(value)
+
+
+def test_bad_arguments_are_refused_by_step_and_parameter() -> None:
+    with pytest.raises(InvalidInput, match=r"double\(x\): Expected `int`, got `str`"):
+        double.decode_arguments('["1"]')
+    with pytest.raises(InvalidInput, match="takes 1 arguments"):
+        double.decode_arguments("[1, 2]")
+    with pytest.raises(InvalidInput, match="no argument 'z'"):
+        double.decode_arguments('{"a": [1], "k": {"z": 1}}')
+    with pytest.raises(PayloadError, match=r"arguments of untyped: \$\[0\]: JSON has no NaN"):
+        untyped.encode_arguments((float("nan"),), {})
+
+
+def test_results_are_checked_and_restored() -> None:
+    assert place.encode_result(Order(1)) == '{"id":1}'
+    assert place.decode_result('{"id":1}') == Order(1)
+    assert half.encode_result(1.5) == "1.5"
+    with pytest.raises(InvalidInput, match="result of place: Expected `object`, got `int`"):
+        place.encode_result(1)
+
+
+def test_a_bad_type_is_refused_at_the_definition() -> None:
+    def bad(x: complex) -> int:
+        return 1
+
+    async def worse() -> list[range]:
+        return []
+
+    with pytest.raises(ConfigurationError, match=r"bad\(x\): builtins\.complex"):
+        app.step(bad)
+    with pytest.raises(ConfigurationError, match=r"result of worse: builtins\.range"):
+        app.step(worse)
+
+
+def test_a_type_that_only_the_type_checker_sees_is_refused_at_first_use() -> None:
+    @app.step
+    def step(x: Missing) -> int:
+        return 1
+
+    assert step.encode_result(1) == "1"
+    with pytest.raises(ConfigurationError, match=r"step\(x\): its type cannot be resolved"):
+        step.decode_arguments("[1]")
+
+
+def generator() -> Any:
+    yield 1
+
+
+async def async_generator() -> AsyncIterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize("fn", [generator, async_generator, dict, 3])
+def test_what_cannot_be_a_step_is_refused(fn: Any) -> None:
+    with pytest.raises(ConfigurationError):
+        app.step(name="bad")(fn)
+
+
+def test_names_and_timeouts_are_checked() -> None:
+    """B1."""
+    with pytest.raises(InvalidName):
+        app.step(lambda: None)
+    with pytest.raises(InvalidName):
+        double.with_options(name="a b")
+    with pytest.raises(ConfigurationError, match="timeout"):
+        app.step(timeout=0)(double.fn)

@@ -1,0 +1,134 @@
+"""Apps and workflows: definition, inputs and outputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast.app import App
+from holdfast.errors import ConfigurationError, InvalidInput, InvalidName, UnknownWorkflow
+
+if TYPE_CHECKING:
+    from holdfast.runtime.context import Context
+
+app = App("shop")
+
+
+@dataclass
+class Order:
+    id: int
+
+
+@app.workflow
+async def checkout(ctx: Context, order: Order) -> Order:
+    return order
+
+
+@app.workflow(name="checkout", version=2, queue="fast", retention=None, timeout="1h", priority=0)
+async def checkout_2(ctx: Context, order: Order) -> Order:
+    return order
+
+
+@app.workflow
+async def plain(ctx: Context) -> None: ...
+
+
+@app.workflow
+async def counted(ctx: Context, count: int = 5) -> int:
+    return count
+
+
+def test_an_app_finds_its_workflows() -> None:
+    assert app.handlers() == ("checkout@1", "checkout@2", "plain@1", "counted@1")
+    assert app.workflows["checkout", 1] is checkout
+    assert app.find("checkout", 1) is checkout
+    assert app.latest("checkout") is checkout_2
+    for missing in (lambda: app.find("checkout", 3), lambda: app.latest("nothing")):
+        with pytest.raises(UnknownWorkflow, match="it has checkout@1"):
+            missing()
+
+
+def test_options_reach_the_workflow() -> None:
+    """B5."""
+    assert (checkout.name, checkout.version, checkout.handler) == ("checkout", 1, "checkout@1")
+    assert (checkout.queue, checkout.priority) == ("default", 2)
+    assert (checkout.retention_seconds, checkout.timeout_seconds) == (30 * 86400, None)
+    assert (checkout_2.queue, checkout_2.priority) == ("fast", 0)
+    assert (checkout_2.retention_seconds, checkout_2.timeout_seconds) == (None, 3600)
+
+
+async def test_a_workflow_is_called_with_its_typed_input() -> None:
+    assert await checkout.invoke(None, '{"id": 1}') == Order(1)
+    assert await plain.invoke(None, "null") is None
+    assert await counted.invoke(None, "7") == 7
+    assert await counted.invoke(None, " null") == 5
+
+
+def test_bad_input_is_refused_before_a_run_exists() -> None:
+    assert checkout.encode_input({"id": 1}) == checkout.encode_input(Order(1)) == '{"id":1}'
+    with pytest.raises(InvalidInput, match=r"input of checkout: .* at `\$\.id`"):
+        checkout.encode_input({"id": "x"})
+    with pytest.raises(InvalidInput):
+        checkout.encode_input()
+    with pytest.raises(InvalidInput, match="plain takes no input"):
+        plain.encode_input(1)
+    with pytest.raises(InvalidInput):
+        checkout.decode_input('{"id": null}')
+
+
+def test_the_default_of_an_input_is_recorded_when_the_run_starts() -> None:
+    assert counted.encode_input() == "5"
+    assert plain.encode_input() == "null"
+
+
+def test_outputs_are_checked_and_restored() -> None:
+    assert checkout.decode_output(checkout.encode_output(Order(1))) == Order(1)
+    with pytest.raises(InvalidInput, match="output of checkout"):
+        checkout.encode_output("no order")
+
+
+def test_a_version_is_defined_once() -> None:
+    with pytest.raises(ConfigurationError, match="checkout@1 is defined twice"):
+        app.workflow(name="checkout")(checkout.fn)
+
+
+def not_async(ctx: Any) -> None: ...
+async def no_context() -> None: ...
+async def two_inputs(ctx: Any, a: int, b: int) -> None: ...
+async def keyword_only(ctx: Any, *, a: int = 1) -> None: ...
+async def variadic(ctx: Any, *inputs: int) -> None: ...
+async def bad_input(ctx: Any, a: complex) -> None: ...
+async def bad_output(ctx: Any) -> complex: ...
+
+
+@pytest.mark.parametrize(
+    "fn", [not_async, no_context, two_inputs, keyword_only, variadic, bad_input, bad_output]
+)
+def test_what_cannot_be_a_workflow_is_refused_at_its_definition(fn: Any) -> None:
+    empty = App("empty")
+    with pytest.raises(ConfigurationError, match=fn.__name__):
+        empty.workflow(fn)
+    assert empty.handlers() == ()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"version": 0},
+        {"priority": 5},
+        {"queue": "a b"},
+        {"name": "a@b"},
+        {"retention": "x"},
+        {"timeout": -1},
+    ],
+)
+def test_options_that_cannot_work_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        App("empty").workflow(**options)(plain.fn)
+
+
+def test_an_apps_name_is_checked() -> None:
+    with pytest.raises(InvalidName):
+        App("my shop")

@@ -1,0 +1,91 @@
+"""What type checkers infer for steps and workflows; checked by test_typing, never run."""
+
+# pyright: strict, reportUnnecessaryTypeIgnoreComment=true
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import TypeVar, assert_type
+
+from holdfast.app import App
+from holdfast.retry import Retry
+from holdfast.runtime.context import Context
+from holdfast.steps import Step
+from holdfast.workflows import Workflow
+
+T = TypeVar("T")
+
+app = App("typed")
+
+
+@app.step
+async def listed(x: int, *, note: str = "") -> list[str]:
+    return [note] * x
+
+
+@app.step(timeout="3s", retry=Retry.NEVER)
+def halved(x: int) -> float:
+    return x / 2
+
+
+@app.step
+async def boxed(x: T) -> list[T]:
+    return [x]
+
+
+class Shop:
+    @app.step
+    async def label(self, x: int) -> bytes:
+        return bytes(x)
+
+    @app.step(name="count")
+    def count(self) -> int:
+        return 1
+
+
+@app.workflow
+async def checkout(ctx: Context, order: dict[str, int]) -> list[str]:
+    first, second = await asyncio.gather(listed(1), halved(2))
+    assert_type(first, list[str])
+    assert_type(second, float)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(halved(1))
+    assert_type(task.result(), float)
+    assert_type(await boxed("s"), list[str])
+    assert_type(await Shop().label(3), bytes)
+    assert_type(await Shop().count(), int)
+    assert_type(await asyncio.wait_for(listed(1), 5), list[str])
+    assert_type(await halved.with_options(timeout="1m")(1), float)
+    pending = listed(1, note="n")
+    assert_type(pending, Coroutine[object, None, list[str]])
+    await pending
+    return first
+
+
+@app.workflow(version=2, name="plain")
+async def plain(ctx: Context) -> int:
+    return 1
+
+
+@app.workflow
+async def counted(ctx: Context, count: int = 5) -> None: ...
+
+
+assert_type(checkout, Workflow[dict[str, int], list[str]])
+assert_type(plain, Workflow[None, int])
+assert_type(counted, Workflow[int, None])
+as_step: Step[[int], float] = halved
+
+
+async def wrong() -> None:
+    await listed("no")  # type: ignore[arg-type]
+    await listed(1, other=2)  # type: ignore[call-arg]
+    await halved()  # type: ignore[call-arg]
+    await Shop().label("no")  # type: ignore[arg-type]
+    result: int = await listed(1)  # type: ignore[assignment]
+    await asyncio.sleep(result)
+
+
+@app.workflow  # type: ignore[arg-type]
+async def two_inputs(ctx: Context, a: int, b: int) -> None: ...
