@@ -337,7 +337,7 @@ async def test_the_runner_goes_on_where_psql_stopped(
 async def test_functions_in_the_database_are_those_of_the_files(
     connection: asyncpg.Connection,
 ) -> None:
-    """Trap 27's kin: no drift between what runs and what is read."""
+    """No drift between what runs and what is read."""
     await migrate(connection)
     recorded = await connection.fetch(
         "select distinct split_part(split_part(signature, '(', 1), '.', 2) "

@@ -106,9 +106,9 @@ def check_server(connection: Connection) -> None:
     Raises:
         ServerTooOld: the server is older than PostgreSQL 14.
     """
-    version = connection.get_server_version()
-    if version.major < _OLDEST_SERVER:
-        raise ServerTooOld(f"{version.major}.{version.minor}", str(_OLDEST_SERVER))
+    if connection.get_server_version().major < _OLDEST_SERVER:
+        found = str(connection.get_settings().server_version).split()[0]
+        raise ServerTooOld(found, str(_OLDEST_SERVER))
 
 
 async def check_schema(

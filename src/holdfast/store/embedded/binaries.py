@@ -79,6 +79,7 @@ def _copy_for_others(directory: Path) -> Path:
     if copied.exists():
         return copied
     target.parent.mkdir(parents=True, exist_ok=True)
+    target.parent.chmod(0o755)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         whole = Path(scratch) / "copy"
         for source in (package, package.with_name(f"{package.name}.libs")):

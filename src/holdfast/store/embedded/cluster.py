@@ -21,7 +21,7 @@ from holdfast.store.embedded.probe import Answer, ask
 SOCKET = ".s.PGSQL.5432"
 
 _POLL_SECONDS = 0.02
-_REFUSED_SECONDS = 10.0
+_REFUSED_SECONDS = 5.0
 _SILENT_SECONDS = 10.0
 _RECOVERY_SECONDS = 300.0
 _SHUTDOWN_SECONDS = 30.0
