@@ -93,7 +93,7 @@ async def test_outside_a_workflow_a_step_is_a_plain_call() -> None:
     assert await half(3) == 1.5
     assert await Shop("n").label(1) == "n1"
     assert await Shop.check(4) == 4
-    assert await asyncio.gather(double(1), half(1)) == [2, 0.5]
+    assert list(await asyncio.gather(double(1), half(1))) == [2, 0.5]
     async with asyncio.TaskGroup() as group:
         task = group.create_task(half(5))
     assert task.result() == 2.5

@@ -32,7 +32,8 @@ async def checkout_2(ctx: Context, order: Order) -> Order:
 
 
 @app.workflow
-async def plain(ctx: Context) -> None: ...
+async def plain(ctx: Context) -> str:
+    return "done"
 
 
 @app.workflow
@@ -45,9 +46,10 @@ def test_an_app_finds_its_workflows() -> None:
     assert app.workflows["checkout", 1] is checkout
     assert app.find("checkout", 1) is checkout
     assert app.latest("checkout") is checkout_2
-    for missing in (lambda: app.find("checkout", 3), lambda: app.latest("nothing")):
-        with pytest.raises(UnknownWorkflow, match="it has checkout@1"):
-            missing()
+    with pytest.raises(UnknownWorkflow, match="checkout@3; it has checkout@1"):
+        app.find("checkout", 3)
+    with pytest.raises(UnknownWorkflow, match="nothing; it has checkout@1"):
+        app.latest("nothing")
 
 
 def test_options_reach_the_workflow() -> None:
@@ -61,7 +63,7 @@ def test_options_reach_the_workflow() -> None:
 
 async def test_a_workflow_is_called_with_its_typed_input() -> None:
     assert await checkout.invoke(None, '{"id": 1}') == Order(1)
-    assert await plain.invoke(None, "null") is None
+    assert await plain.invoke(None, "null") == "done"
     assert await counted.invoke(None, "7") == 7
     assert await counted.invoke(None, " null") == 5
 
@@ -100,7 +102,8 @@ async def two_inputs(ctx: Any, a: int, b: int) -> None: ...
 async def keyword_only(ctx: Any, *, a: int = 1) -> None: ...
 async def variadic(ctx: Any, *inputs: int) -> None: ...
 async def bad_input(ctx: Any, a: complex) -> None: ...
-async def bad_output(ctx: Any) -> complex: ...
+async def bad_output(ctx: Any) -> complex:
+    return 1j
 
 
 @pytest.mark.parametrize(

@@ -57,9 +57,7 @@ async def checkout(ctx: Context, order: dict[str, int]) -> list[str]:
     assert_type(await Shop().count(), int)
     assert_type(await asyncio.wait_for(listed(1), 5), list[str])
     assert_type(await halved.with_options(timeout="1m")(1), float)
-    pending = listed(1, note="n")
-    assert_type(pending, Coroutine[object, None, list[str]])
-    await pending
+    await assert_type(listed(1, note="n"), Coroutine[object, None, list[str]])
     return first
 
 
