@@ -1,5 +1,67 @@
 """Durable workflows for Python on PostgreSQL."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from holdfast._version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from holdfast.app import App
+    from holdfast.client import Client
+    from holdfast.errors import (
+        DeterminismError,
+        HoldfastError,
+        ResultTimeout,
+        RunCancelled,
+        RunFailed,
+        RunTerminated,
+        RunTimedOut,
+        StepFailed,
+        StepTimedOut,
+    )
+    from holdfast.handle import RunHandle
+    from holdfast.retry import Retry
+    from holdfast.runtime.context import Context
+    from holdfast.steps import Step
+    from holdfast.workflows import Workflow
+
+__all__ = [
+    "App",
+    "Client",
+    "Context",
+    "DeterminismError",
+    "HoldfastError",
+    "ResultTimeout",
+    "Retry",
+    "RunCancelled",
+    "RunFailed",
+    "RunHandle",
+    "RunTerminated",
+    "RunTimedOut",
+    "Step",
+    "StepFailed",
+    "StepTimedOut",
+    "Workflow",
+    "__version__",
+]
+
+_HOMES = {
+    "App": "holdfast.app",
+    "Client": "holdfast.client",
+    "Context": "holdfast.runtime.context",
+    "Retry": "holdfast.retry",
+    "RunHandle": "holdfast.handle",
+    "Step": "holdfast.steps",
+    "Workflow": "holdfast.workflows",
+}
+
+
+if not TYPE_CHECKING:  # for a checker, a name that is not here is an error
+
+    def __getattr__(name: str) -> object:
+        """Import a public name when it is first used: `holdfast --version` needs no asyncio."""
+        if name not in __all__:
+            raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+        value = getattr(import_module(_HOMES.get(name, "holdfast.errors")), name)
+        globals()[name] = value
+        return value

@@ -1,0 +1,24 @@
+"""The public names of the package."""
+
+import subprocess
+import sys
+
+import pytest
+
+import holdfast
+
+
+@pytest.mark.parametrize("name", holdfast.__all__)
+def test_every_public_name_can_be_imported(name: str) -> None:
+    assert getattr(holdfast, name) is not None
+
+
+def test_a_name_that_is_not_public_is_missing() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        getattr(holdfast, "Nothing")  # noqa: B009
+
+
+def test_the_package_alone_imports_nothing_heavy() -> None:
+    code = "import sys, holdfast; print(*{'asyncio', 'msgspec', 'asyncpg'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
