@@ -127,6 +127,16 @@ async def test_a_claim_says_when_to_ask_again(
     assert claims.next_due_at == claims.now + 20 * SECOND
 
 
+async def test_a_claim_that_reached_its_limit_says_to_ask_again_at_once(
+    store: Store, ann: ManualWorker
+) -> None:
+    await store.start_runs([new_run() for _ in range(3)])
+    claims = await ann.claim(limit=2)
+    assert claims.next_due_at == claims.now
+    claims = await ann.claim(limit=2)
+    assert (len(claims.tasks), claims.next_due_at) == (1, None)
+
+
 async def test_no_worker_claims_what_waits_for_a_signal_alone(
     store: Store, clock: Clock, ann: ManualWorker
 ) -> None:

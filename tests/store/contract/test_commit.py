@@ -196,6 +196,33 @@ async def test_one_runs_refusal_is_nothing_to_the_others_of_its_batch(
     assert lengths == [3, 3, 2, 3, 2, 3]
 
 
+BAD_PARTS = {
+    "malformed JSON": ([step("a"), Event("StepCompleted", "b", '{"result":', 0)], None),
+    "no JSON number": ([Event("StepCompleted", "b", '{"result":NaN}', 0)], None),
+    "NUL in a key": ([Event("StepCompleted", "a\0b", None, 0)], None),
+    "half a character": ([Event("StepCompleted", "\ud800", None, 0)], None),
+    "output of a failure": ([step("a")], Finish("failed", output="1")),
+}
+
+
+@pytest.mark.parametrize(("events", "then"), BAD_PARTS.values(), ids=BAD_PARTS.keys())
+async def test_a_value_that_the_database_refuses_fails_its_own_run_only(
+    store: Store, ann: ManualWorker, events: list[Event], then: Finish | None
+) -> None:
+    """Trap 20. The batch that it was in commits, and its own run may still go on."""
+    await store.start_runs([new_run() for _ in range(5)])
+    tasks = (await ann.claim()).tasks
+    bad = tasks[3]
+    turns = [TurnCommit(t.run_id, t.lease_no, 1, [step()], Suspend()) for t in tasks if t != bad]
+    turns.insert(3, TurnCommit(bad.run_id, bad.lease_no, 1, events, then))
+    answer = await store.commit("ann", uuid4(), turns)
+    assert list(answer.refused) == [bad.run_id]
+    assert answer.refused[bad.run_id].reason == "invalid"
+    assert answer.refused[bad.run_id].message
+    assert [len(await log(store, t.run_id)) for t in tasks] == [2, 2, 2, 1, 2]
+    await ann.finish(bad)
+
+
 async def test_a_run_twice_in_one_commit_is_refused(store: Store, ann: ManualWorker) -> None:
     run_id = await start(store)
     task = await ann.take()

@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import pytest
 
+from holdfast.errors import PayloadError
 from holdfast.store.port import Store
 from holdfast.types import NewSignal, Notice, Suspend
 
@@ -139,6 +140,15 @@ async def test_a_signals_name_is_kept_as_it_is(store: Store, name: str) -> None:
     run_id = await start(store)
     await signal(store, run_id, name)
     assert details((await log(store, run_id))[-1])["signal_name"] == name
+
+
+async def test_a_payload_that_the_database_refuses_is_not_delivered(store: Store) -> None:
+    """Trap 20."""
+    run_id = await start(store)
+    for bad in (NewSignal(run_id, "packed", '{"a":'), NewSignal(run_id, "packed", "1", "a\0b")):
+        with pytest.raises(PayloadError):
+            await store.signal_runs([bad])
+    assert await log_types(store, run_id) == ["WorkflowStarted"]
 
 
 async def test_a_delivered_payload_outlives_its_reader(

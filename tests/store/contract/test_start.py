@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 from uuid import uuid4
 
+import pytest
+
+from holdfast.errors import PayloadError
 from holdfast.store.port import Store
 from holdfast.types import Notice, StartedRun
 
@@ -81,6 +85,19 @@ async def test_an_id_twice_in_one_start_is_one_run_created_once(
     assert [answer.created for answer in answers] == [True, False]
     assert (await ann.take()).input == "1"
     assert len(await log(store, run.run_id)) == 1
+
+
+@pytest.mark.parametrize(
+    "fields", [{"input": '{"a":'}, {"key": "a\0b"}, {"priority": 5}], ids=["json", "nul", "range"]
+)
+async def test_a_start_with_a_value_that_the_database_refuses_starts_nothing(
+    store: Store, fields: dict[str, Any]
+) -> None:
+    """Trap 20."""
+    good, bad = new_run(), new_run(**fields)
+    with pytest.raises(PayloadError):
+        await store.start_runs([good, bad])
+    assert await store.get_runs([good.run_id, bad.run_id]) == {}
 
 
 async def test_fifty_starts_with_one_id_are_one_run_with_one_input(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from holdfast.store.memory.clock import to_micros
-from holdfast.store.memory.tables import GUEST_EVENTS, NEVER, Tables, TaskRow, distinct
+from holdfast.store.memory.tables import NEVER, Tables, TaskRow, distinct
 from holdfast.store.port import WORK_TOPIC
 from holdfast.types import (
     ClaimedTask,
@@ -59,20 +59,26 @@ def claim_tasks(tables: Tables, now: int, claim: Claim) -> Claims:
     due.sort(key=lambda task: (task.priority, task.visible_at, task.run_id, task.key))
     claimed: list[ClaimedTask] = []
     notices: list[Notice] = []
-    for task in due[: claim.limit]:
+    taken = due[: claim.limit]
+    for task in taken:
         if task.worker is not None:
             _lose_worker(tables, now, task)
             if task.attempts >= claim.max_attempts:
                 notices += _fail_poisoned(tables, now, task)
                 continue
         claimed.append(_lease(tables, now, task, claim))
-    return Claims(now, claimed, _next_due_at(tables, claim), distinct(notices))
+    next_due_at = now if len(taken) == claim.limit else _next_due_at(tables, claim)
+    return Claims(now, claimed, next_due_at, distinct(notices))
 
 
 def _lose_worker(tables: Tables, now: int, task: TaskRow) -> None:
-    """Fence the holder whose lease ran out; attempts count on only if it made no progress."""
+    """Fence the holder whose lease ran out; attempts count on only if it made no progress.
+
+    Progress is a worker's commit: what others appended does not keep a run alive that eats
+    its workers.
+    """
     since_claim = tables.logs[task.run_id][task.claimed_idx :]
-    if any(row.event.type not in GUEST_EVENTS for row in since_claim):
+    if any(row.token is not None for row in since_claim):
         task.attempts = 0
     details = {"task_key": task.key, "lease_no": task.lease_no, "worker": task.worker}
     tables.append(task.run_id, Event("WorkerLost", None, json.dumps(details), now))
@@ -113,7 +119,7 @@ def _lease(tables: Tables, now: int, task: TaskRow, claim: Claim) -> ClaimedTask
 
 
 def _next_due_at(tables: Tables, claim: Claim) -> int | None:
-    """Return when the worker should ask again; leases of others are the reaper's to watch."""
+    """Return when the next free task is due; what others hold is the reaper's to watch."""
     waiting = (task for task in tables.tasks.values() if task.worker is None)
     next_at = min((claim.due_at(task) for task in waiting if claim.serves(task)), default=NEVER)
     return None if next_at >= NEVER else next_at

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
+from holdfast.errors import PayloadError
+from holdfast.store.memory.payloads import check_turn
 from holdfast.store.memory.tables import NEVER, TURN, Tables, distinct
 from holdfast.types import Committed, Finish, Notice, Refusal, Suspend, TurnCommit
 
@@ -38,6 +40,10 @@ def _is_written(tables: Tables, turn: TurnCommit, token: UUID) -> bool:
 
 def _refusal(tables: Tables, turn: TurnCommit) -> Refusal | None:
     """Say why a part cannot be written, None where it can."""
+    try:
+        check_turn(turn)
+    except PayloadError as error:
+        return Refusal("invalid", [], str(error))
     task = tables.tasks.get((turn.run_id, TURN))
     tail = tables.read(turn.run_id, turn.expected)
     if task is None or task.worker is None or task.lease_no != turn.lease_no:

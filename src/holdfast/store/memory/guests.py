@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from uuid import UUID
 
+from holdfast.store.memory.payloads import check_signal
 from holdfast.store.memory.tables import Tables, distinct
 from holdfast.store.port import worker_topic
 from holdfast.types import Delivered, Delivery, EndStatus, Event, NewSignal, Notice
@@ -13,6 +14,8 @@ from holdfast.types import Delivered, Delivery, EndStatus, Event, NewSignal, Not
 
 def signal_runs(tables: Tables, now: int, signals: Sequence[NewSignal]) -> Delivered:
     """Append each signal, and wake the run where it awaits that name."""
+    for signal in signals:
+        check_signal(signal)
     answer = Delivered([], [])
     for signal in signals:
         outcome = _signal_outcome(tables, signal)

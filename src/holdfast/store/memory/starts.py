@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.store.memory.clock import to_micros
+from holdfast.store.memory.payloads import check_run
 from holdfast.store.memory.tables import TURN, RunRow, Tables, TaskRow, distinct
 from holdfast.store.port import WORK_TOPIC
 from holdfast.types import Event, NewRun, Notice, StartedRun
@@ -14,6 +15,8 @@ def start_runs(
     tables: Tables, now: int, runs: Sequence[NewRun]
 ) -> tuple[list[StartedRun], list[Notice]]:
     """Start the runs that are new; the others are left as they are."""
+    for new in runs:
+        check_run(new)
     answers: list[StartedRun] = []
     notices: list[Notice] = []
     for new in runs:

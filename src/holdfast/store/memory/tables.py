@@ -14,9 +14,6 @@ from holdfast.types import EndStatus, Event, NewRun, Notice, Status, WorkerInfo
 NEVER: Final = 1 << 62  # as PostgreSQL's 'infinity'
 TURN: Final = ""  # the key of a run's turn
 
-# What others write into a run's log: it is no progress of the run's worker.
-GUEST_EVENTS: Final = frozenset({"SignalReceived", "WorkflowCancelRequested", "WorkerLost"})
-
 
 @dataclass(slots=True)
 class RunRow:
