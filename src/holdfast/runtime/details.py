@@ -1,0 +1,139 @@
+"""The details of a run's events, as the runtime writes and reads them.
+
+The shapes are stable: fields may be added, never renamed. What a step returned is spliced in as
+the JSON text that it is, and comes back as `msgspec.Raw`: it is decoded where it is used.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from holdfast.types import ErrorInfo
+
+WORKFLOW_STARTED: Final = "WorkflowStarted"
+STEP_COMPLETED: Final = "StepCompleted"
+STEP_FAILED: Final = "StepFailed"
+STEP_RETRY: Final = "StepRetryScheduled"
+TIMER_SCHEDULED: Final = "TimerScheduled"
+TIMER_FIRED: Final = "TimerFired"
+SIGNAL_RECEIVED: Final = "SignalReceived"
+CANCEL_REQUESTED: Final = "WorkflowCancelRequested"
+VALUE_SET: Final = "ValueSet"
+WORKER_LOST: Final = "WorkerLost"
+YIELDED: Final = "WorkflowTaskYielded"
+COMPLETED: Final = "WorkflowCompleted"
+FAILED: Final = "WorkflowFailed"
+CANCELLED: Final = "WorkflowCanceled"
+
+TERMINAL: Final = frozenset(
+    {
+        COMPLETED,
+        FAILED,
+        CANCELLED,
+        "WorkflowTimedOut",
+        "WorkflowTerminated",
+        "WorkflowContinuedAsNew",
+    }
+)
+# Written by others than the worker that runs the code.
+GUESTS: Final = frozenset({WORKFLOW_STARTED, SIGNAL_RECEIVED, CANCEL_REQUESTED, WORKER_LOST})
+
+
+class StepCompleted(msgspec.Struct, gc=False):
+    """A step's result, with the fingerprint of the call that it belongs to."""
+
+    name: str
+    args: int
+    result: msgspec.Raw
+
+
+class StepFailed(msgspec.Struct, gc=False):
+    """A step's last error; `timed_out` says that the last attempt ran out of time."""
+
+    name: str
+    args: int
+    error: ErrorInfo
+    timed_out: bool = False
+
+
+class StepRetryScheduled(msgspec.Struct, gc=False):
+    """A failed attempt that is followed by another, not before `retry_at`."""
+
+    name: str
+    args: int
+    attempt: int
+    retry_at: int
+
+
+class TimerScheduled(msgspec.Struct, gc=False):
+    """A timer's deadline; `delay` in seconds is its fingerprint."""
+
+    fire_at: int
+    delay: float
+
+
+class SignalReceived(msgspec.Struct, gc=False):
+    """A message to the run."""
+
+    signal_name: str
+    input: msgspec.Raw
+
+
+class WorkerLost(msgspec.Struct, gc=False):
+    """A lease that ran out; the turn's task has the key ''."""
+
+    task_key: str
+    lease_no: int
+
+
+read_step_completed: Final = msgspec.json.Decoder(StepCompleted).decode
+read_step_failed: Final = msgspec.json.Decoder(StepFailed).decode
+read_step_retry: Final = msgspec.json.Decoder(StepRetryScheduled).decode
+read_timer: Final = msgspec.json.Decoder(TimerScheduled).decode
+read_signal: Final = msgspec.json.Decoder(SignalReceived).decode
+read_worker_lost: Final = msgspec.json.Decoder(WorkerLost).decode
+
+_encode = msgspec.json.Encoder().encode
+
+
+def step_completed(name: str, args: int, attempt: int, result: str, started_at: int) -> str:
+    """Return the details of a StepCompleted. Names of steps need no quoting."""
+    tried = "" if attempt == 1 else f',"attempt":{attempt}'
+    return f'{{"name":"{name}","args":{args},"result":{result},"started_at":{started_at}{tried}}}'
+
+
+def step_failed(
+    name: str, args: int, attempt: int, error: ErrorInfo, started_at: int, timed_out: bool
+) -> str:
+    """Return the details of a StepFailed."""
+    late = ',"timed_out":true' if timed_out else ""
+    return (
+        f'{{"name":"{name}","args":{args},"error":{_encode(error).decode()},'
+        f'"started_at":{started_at},"attempt":{attempt}{late}}}'
+    )
+
+
+def step_retry(name: str, args: int, attempt: int, error: ErrorInfo, retry_at: int) -> str:
+    """Return the details of a StepRetryScheduled."""
+    return (
+        f'{{"name":"{name}","args":{args},"attempt":{attempt},'
+        f'"error":{_encode(error).decode()},"retry_at":{retry_at}}}'
+    )
+
+
+def timer_scheduled(key: str, fire_at: int, delay: int) -> str:
+    """Return the details of a TimerScheduled; `delay` is in microseconds."""
+    timer_id = _encode(key).decode()
+    return f'{{"timer_id":{timer_id},"fire_at":{fire_at},"delay":{delay / 1e6}}}'
+
+
+def timer_fired(key: str, fire_at: int) -> str:
+    """Return the details of a TimerFired."""
+    return f'{{"timer_id":{_encode(key).decode()},"fire_at":{fire_at}}}'
+
+
+def value_set(value: str) -> str:
+    """Return the details of a ValueSet; `value` is JSON text."""
+    return f'{{"value":{value}}}'

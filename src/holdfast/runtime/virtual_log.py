@@ -1,0 +1,91 @@
+"""A run's log as its turn sees it: what is durable, then what is in flight, then what is fresh."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from holdfast.runtime.details import GUESTS, TERMINAL
+from holdfast.types import Event
+
+PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
+_stamp = re.compile(r'\{"python":"([^"]+)"')
+
+
+class VirtualLog:
+    """The three parts of a log.
+
+    `durable` is None once it was forgotten; `durable_length` is kept. `python` is the version
+    that the run's first commit was made with, None before it.
+    """
+
+    __slots__ = ("committing", "durable", "durable_length", "flight", "fresh", "python")
+
+    def __init__(self, durable: Sequence[Event]) -> None:
+        self.durable: list[Event] | None = list(durable)
+        self.durable_length = len(durable)
+        self.flight: list[Event] = []
+        self.fresh: list[Event] = []
+        self.committing = False
+        self.python = _python_of(durable)
+
+    @property
+    def length(self) -> int:
+        """The length of the whole."""
+        return self.durable_length + len(self.flight) + len(self.fresh)
+
+    def extend(self, tail: Sequence[Event]) -> None:
+        """Add what others have made durable."""
+        self.durable_length += len(tail)
+        if self.durable is not None:
+            self.durable += tail
+
+    def launch(self) -> list[Event]:
+        """Begin to commit all that is fresh. A run's first commit says which Python it was."""
+        self.flight, self.fresh = self.fresh, []
+        if self.python is None:
+            _sign(self.flight)
+        self.committing = True
+        return self.flight
+
+    def land(self) -> None:
+        """Take what was in flight for durable."""
+        flight, self.flight = self.flight, []
+        self.committing = False
+        self.extend(flight)
+        if self.python is None:
+            self.python = PYTHON
+
+    def refused(self) -> list[Event]:
+        """Take back all that is not durable, and return it."""
+        undurable = self.flight + self.fresh
+        self.flight, self.fresh = [], []
+        self.committing = False
+        return undurable
+
+    def replace(self, durable: Sequence[Event]) -> None:
+        """Put a whole log in the durable part's place."""
+        self.durable, self.durable_length = list(durable), len(durable)
+
+    def forget(self) -> None:
+        """Keep no durable events, only their number."""
+        self.durable = None
+
+
+def _python_of(log: Sequence[Event]) -> str | None:
+    for event in log:
+        if event.type not in GUESTS:
+            found = _stamp.match(event.details or "")
+            return PYTHON if found is None else found[1]
+    return None
+
+
+def _sign(events: list[Event]) -> None:
+    first = events[0]
+    text = first.details
+    if first.type in TERMINAL or _stamp.match(text or ""):
+        return  # a run that has ended is not replayed
+    signed = f'{{"python":"{PYTHON}"' + ("}" if text is None else f",{text[1:]}")
+    events[0] = Event(first.type, first.key, signed, first.at)
