@@ -39,9 +39,9 @@ class Engine(Protocol):
     All engines register the same workflows:
     `many(n)` runs n steps one after the other and returns n; `fan(n)` runs n steps at once;
     `gated(n)` runs n steps, waits for the signal "go" and returns; `nap(seconds)` sleeps
-    between two steps that read the clock and returns by how many seconds it slept too long;
-    `long(n)` runs n steps that read the clock, waits for "go", and returns the moments of the
-    first, the 101st, the 100th last and the last step.
+    and returns by how many seconds it woke too late; `long(n)` runs n steps that read the clock,
+    waits for "go", and returns the moments of the first, the 101st, the 100th last and the last
+    step.
     """
 
     async def open(self) -> None:

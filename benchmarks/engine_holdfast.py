@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +14,7 @@ import asyncpg
 from benchmarks.engine import WorkerSetting
 from holdfast import Client, RunHandle
 
+HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
 APP = "benchmarks.holdfast_app:app"
 RUN_TABLES = ("runs", "events", "tasks")
 
@@ -24,6 +27,10 @@ class HoldfastEngine:
         self._handles: dict[str, RunHandle[Any]] = {}
 
     async def open(self) -> None:
+        migrate = [HOLDFAST, "migrate", "--database", self._url]
+        process = await asyncio.create_subprocess_exec(*migrate, stdout=subprocess.DEVNULL)
+        if await process.wait() != 0:
+            raise RuntimeError("holdfast migrate failed")
         self._client = Client(database=self._url)
         await self._client.__aenter__()
         self._connection = await asyncpg.connect(
@@ -35,8 +42,8 @@ class HoldfastEngine:
         await self._client.__aexit__(None, None, None)
 
     def worker_command(self, setting: WorkerSetting) -> list[str]:
-        command = [str(Path(sys.executable).with_name("holdfast")), "worker", APP]
-        return [*command, "--database", self._url, "--concurrency", str(setting.at_once)]
+        command = [HOLDFAST, "worker", APP, "--database", self._url]
+        return [*command, "--concurrency", str(setting.at_once)]
 
     async def start(self, workflow: str, argument: float) -> str:
         return self._keep(await self._client.start(workflow, argument))
@@ -69,7 +76,7 @@ class HoldfastEngine:
         run_id = self._keep(await self._client.start("many", 1, delay="365d"))
         await self._ask(
             "create temporary table ids as"
-            f" select gen_random_uuid() as id from generate_series(1, {count})"
+            f" select new_run_id() as id from generate_series(1, {count})"
         )
         for table in RUN_TABLES:
             names = await self._ask(

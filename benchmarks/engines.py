@@ -35,7 +35,7 @@ class Candidate:
     def install(self, cache: Path) -> Path:
         """Return the engine's interpreter, installing the engine first where it is missing.
 
-        Raises RuntimeError with what the installer said.
+        Raises RuntimeError with the installer's last word.
         """
         if not self.requirements:
             return Path(sys.executable)
@@ -49,7 +49,7 @@ class Candidate:
                 command, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False
             )
             if answer.returncode != 0:
-                raise RuntimeError(answer.stderr.strip()[-600:])
+                raise RuntimeError(answer.stderr.strip().rpartition("\n")[2])
             done.write_text(wanted)
         return python
 

@@ -15,7 +15,11 @@ RESUMES = 5
 
 
 async def long_run(bench: Bench) -> list[Measurement]:
-    """1,000 steps in one run; then its worker is killed, and a new one has to resume it."""
+    """1,000 steps in one run; then its worker is killed, and a new one has to resume it.
+
+    The new worker already serves when the signal is sent. An engine that recovers its runs when
+    a worker starts has a head start: part of its replay happens before the clock runs.
+    """
     engine, resumed, first, last = bench.engine, [], [], []
     for _ in range(bench.count(RESUMES, least=2)):
         with bench.worker(LATENCY) as worker:

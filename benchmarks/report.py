@@ -11,6 +11,15 @@ from benchmarks.engines import CANDIDATES
 from benchmarks.runner import Results
 
 OURS = "holdfast"
+NOTES = (
+    "W: the runs are queued up before a worker that is warm and held still; the time runs from"
+    " its release to the end of the last run. Starting the runs is not in it (that is E).",
+    "R-resume: DBOS recovers its runs when a worker starts, so part of its replay happens before"
+    " the clock runs. Absurd and holdfast replay when the signal arrives.",
+    "idle: each engine is set up as for L. The peers poll; a longer interval costs them less and"
+    " adds to their latency.",
+    "memory: Absurd keeps nothing of a suspended run in its worker, so it replays at each wake-up.",
+)
 ABOUT = "about"
 
 
@@ -67,6 +76,7 @@ def write_document(source: Path, target: Path) -> None:
     for metric, row in _rows(figures):
         cells = " | ".join(_cells(row, engines))
         lines.append(f"| {metric} | {row['title']} | {row['unit']} | {cells} | {ratio(row)} |")
+    lines += ["", "Notes:", "", *(f"- {note}" for note in NOTES)]
     lines += ["", "Settings of the engines:", ""]
     lines += [
         f"- {name} {about['versions'].get(name, '')}: {CANDIDATES[name].setting}"
