@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -112,4 +113,4 @@ class Runner:
 
 
 def _say(line: str) -> None:
-    print(line, flush=True)
+    print(line, file=sys.stderr, flush=True)
