@@ -1,0 +1,47 @@
+# `make demo` shows it, `make test` is what has to pass, `make bench` measures it.
+# Everything is installed into .venv; `make clean` removes it.
+
+SHELL := /bin/sh
+BIN := .venv/bin
+PYTHON ?= $(firstword $(foreach name,python3 python3.14 python3.13 python3.12 python3.11,\
+	$(shell $(name) -c 'import sys; sys.version_info < (3, 11) or print("$(name)")' 2>/dev/null)))
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_ROOT_USER_ACTION := ignore
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+
+.PHONY: demo test lint bench clean
+
+demo: .venv/runtime
+	$(BIN)/holdfast demo
+
+test: lint
+	$(BIN)/pytest -n 2
+
+lint: .venv/tools
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+bench: .venv/tools
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf benchmarks/.cache
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+# The files mark what is installed: the package alone, and the tools of its tests too.
+.venv/runtime: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "holdfast needs Python 3.11 or newer: install it, or name it \
+	with make PYTHON=/path/to/python" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/pip install --quiet --editable .
+	touch $@
+
+.venv/tools: .venv/runtime
+	$(BIN)/pip install --quiet --group test --group lint
+	touch $@
