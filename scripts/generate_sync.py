@@ -1,0 +1,201 @@
+"""Write the synchronous client from the asynchronous one.
+
+Each public method becomes one of the same name, parameters, types and documentation that makes
+the call through a portal; nothing of what the methods do is repeated.
+
+    python scripts/generate_sync.py           write src/holdfast/sync/
+    python scripts/generate_sync.py --check   fail where what is there differs
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[1] / "src" / "holdfast"
+
+
+@dataclass(frozen=True)
+class Source:
+    """An asynchronous class, and what its synchronous twin is and imports."""
+
+    module: str
+    name: str
+    base: str
+    imports: str
+
+
+SOURCES = (
+    Source(
+        "observing",
+        "Observer",
+        "SyncBase",
+        "from holdfast.sync.base import SyncBase",
+    ),
+    Source(
+        "client",
+        "Client",
+        "SyncObserver",
+        "from holdfast.sync.handle import SyncRunHandle\n"
+        "from holdfast.sync.observing import SyncObserver",
+    ),
+    Source(
+        "handle",
+        "RunHandle",
+        "SyncHandleBase[Out_co]",
+        "from holdfast.sync.base import SyncHandleBase",
+    ),
+)
+
+# What the hand-written bases hold.
+SKIPPED = {"open", "close"}
+
+TYPES = {
+    "AsyncGenerator": "Generator",
+    "AsyncIterator": "Iterator",
+    "Client": "SyncClient",
+    "Observer": "SyncObserver",
+    "RunHandle": "SyncRunHandle",
+}
+WORDS = (
+    (r"\bawait ", ""),
+    (r"\basync (with|for) ", r"\1 "),
+    (r"the tasks of one event loop", "threads"),
+    (r"\b(Client|RunHandle|Observer)(?=[.(`\b])", r"Sync\1"),
+)
+
+
+def generate(source: Source) -> str:
+    """Return the text of a synchronous module, formatted."""
+    tree = ast.parse((PACKAGE / f"{source.module}.py").read_text())
+    found = next(
+        node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == source.name
+    )
+    typevars = [ast.unparse(node) for node in tree.body if _is_typevar(node)]
+    imports = [
+        ast.unparse(node) for node in tree.body if isinstance(node, ast.ImportFrom | ast.Import)
+    ]
+    text = "\n".join(
+        (
+            '"""Generated from the asynchronous module by scripts/generate_sync.py."""',
+            *imports,
+            "from collections.abc import Generator, Iterator",
+            "from typing import cast",
+            source.imports,
+            *typevars,
+            f"class Sync{source.name}({source.base}):",
+            *_indented(_docstring(found) or ""),
+            *(line for method in _methods(found) for line in _indented(_translate(method))),
+        )
+    )
+    return _formatted(text)
+
+
+def _methods(found: ast.ClassDef) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return [
+        node
+        for node in found.body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and not node.name.startswith("_")
+        and node.name not in SKIPPED
+    ]
+
+
+def _translate(method: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    """Return a method's synchronous form: the same signature, a call, the result."""
+    overloaded = any(ast.unparse(each) == "overload" for each in method.decorator_list)
+    result = ast.unparse(method.returns) if method.returns else "None"
+    arguments = _Renamed().visit(method.args)
+    lines = [f"@{ast.unparse(each)}" for each in method.decorator_list]
+    lines.append(f"def {method.name}({ast.unparse(arguments)}) -> {_renamed(result)}:")
+    if overloaded:
+        return "\n".join([*lines, "    ..."])
+    lines += _indented(_docstring(method) or "")
+    lines.append(f"    return {_body(method, result)}")
+    return "\n".join(lines)
+
+
+def _body(method: ast.FunctionDef | ast.AsyncFunctionDef, result: str) -> str:
+    """Write the expression that makes the call and turns its result into a synchronous one."""
+    target = f"self._target.{method.name}"
+    given = ", ".join(_passed(method.args))
+    if result.startswith(("AsyncGenerator", "AsyncIterator")):
+        return f"self._portal.iterate({target}({given}))"
+    if isinstance(method, ast.FunctionDef):
+        return f"SyncRunHandle(self._portal, {target}({given}))"
+    call = f"self._call({', '.join((target, given) if given else (target,))})"
+    if "RunHandle" not in result:
+        return call
+    if "[RunHandle" in result:
+        return f"[SyncRunHandle(self._portal, each) for each in cast('{result}', {call})]"
+    return f"SyncRunHandle(self._portal, cast('{result}', {call}))"
+
+
+def _passed(arguments: ast.arguments) -> list[str]:
+    passed = [each.arg for each in arguments.args if each.arg != "self"]
+    passed += [f"{each.arg}={each.arg}" for each in arguments.kwonlyargs]
+    if arguments.kwarg:
+        passed.append(f"**{arguments.kwarg.arg}")
+    return passed
+
+
+class _Renamed(ast.NodeTransformer):
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        return ast.Name(TYPES.get(node.id, node.id))
+
+
+def _renamed(annotation: str) -> str:
+    return ast.unparse(_Renamed().visit(ast.parse(annotation)))
+
+
+def _docstring(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> str | None:
+    text = ast.get_docstring(node)
+    if text is None:
+        return None
+    for pattern, replacement in WORDS:
+        text = re.sub(pattern, replacement, text)
+    return f'"""{text}\n"""' if "\n" in text else f'"""{text}"""'
+
+
+def _is_typevar(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("TypeVar(")
+
+
+def _indented(text: str) -> list[str]:
+    return [f"    {line}" if line else "" for line in text.split("\n")]
+
+
+def _formatted(text: str) -> str:
+    name = ["--stdin-filename", str(PACKAGE / "sync" / "generated.py"), "-"]
+    for command in (["check", "--quiet", "--fix-only", "--select", "F401,I,TC,UP"], ["format"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "ruff", *command, *name],
+            input=text,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        text = done.stdout
+    return text
+
+
+def main(arguments: list[str]) -> int:
+    """Write the modules, or with --check compare them."""
+    stale = 0
+    for source in SOURCES:
+        path = PACKAGE / "sync" / f"{source.module}.py"
+        text = generate(source)
+        if "--check" not in arguments:
+            path.write_text(text)
+        elif not path.exists() or path.read_text() != text:
+            print(f"{path} is not what scripts/generate_sync.py makes of {source.module}.py")
+            stale += 1
+    return min(stale, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,271 @@
+"""Start runs, signal them, wait for their results, and look at them."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterable, Sequence
+from typing import Never, TypeVar, Unpack, overload
+from uuid import UUID
+
+from holdfast.app import AnyWorkflow
+from holdfast.durations import seconds
+from holdfast.errors import ConfigurationError, RunEnded, RunNotFound
+from holdfast.handle import RunHandle
+from holdfast.observing import Observer
+from holdfast.outcomes import restorer
+from holdfast.references import RunRef, Signal, check_text, resolve
+from holdfast.starting import (
+    Launch,
+    StartAndWaitOptions,
+    StartManyOptions,
+    StartOptions,
+    TransactionOptions,
+    prepare,
+)
+from holdfast.transactions import start_within
+from holdfast.types import Delivered, Delivery, NewRun, StartedRun
+from holdfast.workflows import Workflow
+
+In = TypeVar("In")
+Out = TypeVar("Out")
+
+
+class Client(Observer):
+    """Starts runs and talks to them. Safe to share between the tasks of one event loop.
+
+    The database is `database`, else `$HOLDFAST_DATABASE_URL`, else `$DATABASE_URL`, else the
+    embedded one. An `app` lets workflows be named by text and still be checked and restored.
+
+    ```python
+    async with Client() as client:
+        handle = await client.start(checkout, Order(7), key="order-7")
+        print(await handle.result())
+    ```
+    """
+
+    # Starting
+
+    @overload
+    async def start(
+        self,
+        workflow: Workflow[None, Out],
+        input: None = None,
+        **options: Unpack[StartOptions],
+    ) -> RunHandle[Out]: ...
+    @overload
+    async def start(
+        self,
+        workflow: Workflow[In, Out],
+        input: In,
+        **options: Unpack[StartOptions],
+    ) -> RunHandle[Out]: ...
+    @overload
+    async def start(
+        self,
+        workflow: str,
+        input: object = None,
+        **options: Unpack[StartOptions],
+    ) -> RunHandle[object]: ...
+    async def start(
+        self,
+        workflow: AnyWorkflow | str,
+        input: object = None,
+        **options: Unpack[StartOptions],
+    ) -> RunHandle[object]:
+        """Start a run, or find the one that was started with the same key.
+
+        By name, the app's workflow of that name is meant; without an app the input is stored as
+        it is, for version 1 unless `version` says otherwise. Calls made at the same moment share
+        one transaction. `options` are those of `RunOptions`.
+
+        With a `connection` the start is part of the caller's open transaction there: rolled
+        back, there is no run. It may be an asyncpg connection, a psycopg one, or a connection or
+        session of SQLAlchemy. Workers find such a run at their next look, within a second or
+        so, or at once with `notify`, which costs that PostgreSQL makes the commits of all
+        notifying transactions wait for each other.
+
+        Raises InvalidInput or PayloadError for an input that does not fit, before a run exists.
+
+        ```python
+        handle = await client.start(checkout, Order(7), key="order-7", delay="5m")
+        if not handle.created:
+            print("already", handle.found)
+        ```
+        """
+        launch = prepare(workflow, self._app, options, StartOptions.__optional_keys__)
+        run = launch.run(input, key=options.get("key"), run_id=options.get("run_id"))
+        return self._handles(launch, await self._submit([run], options))[0]
+
+    @overload
+    async def start_many(
+        self,
+        workflow: Workflow[In, Out],
+        inputs: Iterable[In],
+        **options: Unpack[StartManyOptions],
+    ) -> builtins.list[RunHandle[Out]]: ...
+    @overload
+    async def start_many(
+        self,
+        workflow: str,
+        inputs: Iterable[object],
+        **options: Unpack[StartManyOptions],
+    ) -> builtins.list[RunHandle[object]]: ...
+    async def start_many(
+        self,
+        workflow: AnyWorkflow | str,
+        inputs: Iterable[object],
+        **options: Unpack[StartManyOptions],
+    ) -> Sequence[RunHandle[object]]:
+        """Start a run for each input, a thousand in a transaction.
+
+        Every input is checked before the first run is started. An error of the database may
+        leave some of the runs started: with `keys`, the same call again completes them.
+
+        ```python
+        handles = await client.start_many(thumbnail, paths, keys=map(str, paths))
+        ```
+        """
+        launch = prepare(workflow, self._app, options, StartManyOptions.__optional_keys__)
+        runs = launch.runs(inputs, options.get("keys"))
+        return self._handles(launch, await self._submit(runs, options))
+
+    @overload
+    async def run(
+        self,
+        workflow: Workflow[None, Out],
+        input: None = None,
+        **options: Unpack[StartAndWaitOptions],
+    ) -> Out: ...
+    @overload
+    async def run(
+        self,
+        workflow: Workflow[In, Out],
+        input: In,
+        **options: Unpack[StartAndWaitOptions],
+    ) -> Out: ...
+    @overload
+    async def run(
+        self,
+        workflow: str,
+        input: object = None,
+        **options: Unpack[StartAndWaitOptions],
+    ) -> object: ...
+    async def run(
+        self,
+        workflow: AnyWorkflow | str,
+        input: object = None,
+        **options: Unpack[StartAndWaitOptions],
+    ) -> object:
+        """Start a run and return its output, waiting at most `wait`.
+
+        Raises what `start` and `RunHandle.result` raise.
+
+        ```python
+        receipt = await client.run(checkout, Order(7), wait="1m")
+        ```
+        """
+        launch = prepare(workflow, self._app, options, StartAndWaitOptions.__optional_keys__)
+        session, wait = self._live, options.get("wait")
+        key, run_id = options.get("key"), options.get("run_id")
+        run = launch.run(input, key=key, run_id=run_id, waiter=session.ends.topic)
+        ended = await session.start_and_wait(run, None if wait is None else seconds(wait))
+        return restorer(launch.workflow, self._app)(ended)
+
+    # One run
+
+    @overload
+    def handle(self, run: RunRef, workflow: Workflow[Never, Out]) -> RunHandle[Out]: ...
+    @overload
+    def handle(self, run: RunRef, workflow: None = None) -> RunHandle[object]: ...
+    def handle(self, run: RunRef, workflow: AnyWorkflow | None = None) -> RunHandle[object]:
+        """Return a handle of a run, without asking whether there is such a run.
+
+        With its workflow, or an app that has it, the result comes back as the declared type.
+
+        ```python
+        handle = client.handle(("checkout", "order-7"), checkout)
+        ```
+        """
+        return RunHandle(self, resolve(run), restorer(workflow, self._app))
+
+    async def signal(
+        self, run: RunRef, name: str, payload: object = None, signal_id: str | None = None
+    ) -> bool:
+        """Send a signal; the run's code sees it when it waits for that name, now or later.
+
+        With a `signal_id` it is delivered once, however often it is sent; False says that it
+        was sent before. Raises RunNotFound, RunEnded, and PayloadError.
+
+        ```python
+        await client.signal(("checkout", "order-7"), "packed", {"boxes": 2})
+        ```
+        """
+        signal = Signal(run, name, payload, signal_id).encode()
+        outcome = await self._live.signal(signal)
+        if outcome == "missing":
+            raise RunNotFound(signal.run_id)
+        if outcome == "ended":
+            raise RunEnded(signal.run_id, (await self.get(signal.run_id)).status)
+        return outcome == "delivered"
+
+    async def signal_many(self, signals: Iterable[Signal]) -> builtins.list[Delivery]:
+        """Send signals together and say what became of each; none of them raises.
+
+        ```python
+        outcomes = await client.signal_many(Signal(run, "stop") for run in run_ids)
+        ```
+        """
+        return await self._live.signal_many([signal.encode() for signal in signals])
+
+    async def cancel(self, run: RunRef, reason: str | None = None) -> bool:
+        """Ask a run to end; its code may clean up first. False where it had ended before.
+
+        A run that no worker has begun ends at once. Raises RunNotFound.
+
+        ```python
+        await client.cancel(run_id, reason="the customer changed their mind")
+        ```
+        """
+        delivered = await self._live.store.cancel_runs([resolve(run)], reason=_reason(reason))
+        return self._went_on(resolve(run), delivered)
+
+    async def terminate(self, run: RunRef, reason: str | None = None) -> bool:
+        """End a run at once, without its code. False where it had ended before.
+
+        Raises RunNotFound.
+
+        ```python
+        await client.terminate(run_id, reason="started by mistake")
+        ```
+        """
+        delivered = await self._live.store.terminate_runs([resolve(run)], reason=_reason(reason))
+        return self._went_on(resolve(run), delivered)
+
+    async def _submit(
+        self, runs: Sequence[NewRun], options: TransactionOptions
+    ) -> Sequence[StartedRun]:
+        connection, notify = options.get("connection"), options.get("notify", False)
+        if connection is not None:
+            return await start_within(connection, runs, schema=self._schema, notify=notify)
+        if notify:
+            raise ConfigurationError("notify is for a start within a connection's transaction")
+        return await self._live.start(runs)
+
+    def _handles(
+        self, launch: Launch, started: Iterable[StartedRun]
+    ) -> builtins.list[RunHandle[object]]:
+        restore = restorer(launch.workflow, self._app)
+        return [
+            RunHandle(self, each.run_id, restore, created=each.created, found=each.status)
+            for each in started
+        ]
+
+    def _went_on(self, run_id: UUID, delivered: Delivered) -> bool:
+        (outcome,) = self._live.settle(delivered)
+        if outcome == "missing":
+            raise RunNotFound(run_id)
+        return outcome != "ended"
+
+
+def _reason(reason: str | None) -> str | None:
+    return None if reason is None else check_text("reason", reason)

@@ -1,0 +1,77 @@
+"""Turn what a caller says about the runs to list into the store's filter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import TypedDict, cast, get_args
+
+from holdfast.codec import encode
+from holdfast.errors import ConfigurationError
+from holdfast.starting import moment
+from holdfast.types import EndStatus, RunFilter, State
+
+STATES = ("queued", "running", "waiting", "stuck", *get_args(EndStatus))
+MAX_LIMIT = 1_000
+
+
+class RunFilters(TypedDict, total=False):
+    """Which runs to list; what is left out does not restrict. A single text is a list of one."""
+
+    states: str | Iterable[str]
+    """What the runs are doing: queued, running, waiting, stuck, or how they ended."""
+    names: str | Iterable[str]
+    """Names of workflows."""
+    queues: str | Iterable[str]
+    """Names of queues."""
+    tags: str | Iterable[str]
+    """Tags that a run must all have."""
+    key: str | None
+    """The key that the run was started with."""
+    since: datetime | None
+    """Created then or later."""
+    until: datetime | None
+    """Created before."""
+    input_contains: object
+    """A JSON value that the input contains, as PostgreSQL's `jsonb @>` says."""
+    limit: int
+    """How many runs make a page; 50 unless given, 1,000 at most."""
+    cursor: str | None
+    """Where the page before this one ended."""
+
+
+def run_filter(filters: RunFilters) -> RunFilter:
+    """Check filters. Raises ConfigurationError for one that cannot be meant."""
+    unknown = filters.keys() - RunFilters.__annotations__.keys()
+    if unknown:
+        raise ConfigurationError(
+            f"no filter {', '.join(sorted(unknown))}: "
+            f"there are {', '.join(RunFilters.__annotations__)}"
+        )
+    states = _several(filters.get("states"))
+    wrong = [state for state in states if state not in STATES]
+    if wrong:
+        raise ConfigurationError(f"no state {wrong[0]!r}: there are {', '.join(STATES)}")
+    limit = filters.get("limit", 50)
+    if not 1 <= limit <= MAX_LIMIT:
+        raise ConfigurationError(f"a page has 1 to {MAX_LIMIT:,} runs, not {limit}")
+    since, until = filters.get("since"), filters.get("until")
+    contains = filters.get("input_contains")
+    return RunFilter(
+        states=cast("tuple[State, ...]", states),
+        names=_several(filters.get("names")),
+        queues=_several(filters.get("queues")),
+        tags=_several(filters.get("tags")),
+        key=filters.get("key"),
+        since=None if since is None else moment(since),
+        until=None if until is None else moment(until),
+        input_contains=None if contains is None else encode(contains),
+        limit=limit,
+        cursor=filters.get("cursor"),
+    )
+
+
+def _several(wish: str | Iterable[str] | None) -> tuple[str, ...]:
+    if wish is None:
+        return ()
+    return (wish,) if isinstance(wish, str) else tuple(wish)

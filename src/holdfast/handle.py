@@ -1,0 +1,141 @@
+"""A run as its starter holds it."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Generic, TypeVar
+from uuid import UUID
+
+from holdfast.durations import Duration
+from holdfast.types import JSON, LoggedEvent, Run, Status
+
+if TYPE_CHECKING:
+    from holdfast.client import Client
+
+Out_co = TypeVar("Out_co", covariant=True)
+
+
+class RunHandle(Generic[Out_co]):
+    """One run: its result, what it is doing, and what can be done to it.
+
+    `created` is False where the run existed before it was asked for; `found` is the status
+    that it had then, None for a handle made from an id.
+
+    ```python
+    handle = await client.start(checkout, Order(7), key="order-7")
+    receipt = await handle.result(timeout="1m")
+    ```
+    """
+
+    __slots__ = ("_client", "_restore", "created", "found", "run_id")
+
+    def __init__(
+        self,
+        client: Client,
+        run_id: UUID,
+        restore: Callable[[Run], Out_co],
+        *,
+        created: bool = False,
+        found: Status | None = None,
+    ) -> None:
+        """Hold a run. Clients make handles: see `Client.start` and `Client.handle`."""
+        self._client = client
+        self._restore = restore
+        self.run_id = run_id
+        self.created = created
+        self.found: Status | None = found
+
+    def __repr__(self) -> str:
+        return f"<RunHandle {self.run_id}>"
+
+    async def result(self, timeout: Duration | None = None) -> Out_co:
+        """Wait for the run's end and return its output, as the type the workflow declares.
+
+        Raises RunFailed, RunCancelled, RunTerminated or RunTimedOut for a run that ended so,
+        ResultTimeout when `timeout` is up first, and RunNotFound.
+
+        ```python
+        try:
+            receipt = await handle.result(timeout=30)
+        except RunFailed as failure:
+            print(failure.error)
+        ```
+        """
+        return self._restore(await self._client.wait(self.run_id, timeout))
+
+    async def status(self) -> Status:
+        """Return the run's status now. Raises RunNotFound.
+
+        ```python
+        assert await handle.status() == "running"
+        ```
+        """
+        return (await self.get()).status
+
+    async def get(self) -> Run:
+        """Return the run as it is now. Raises RunNotFound.
+
+        ```python
+        run = await handle.get()
+        print(run.state)
+        ```
+        """
+        return await self._client.get(self.run_id)
+
+    async def signal(self, name: str, payload: object = None, signal_id: str | None = None) -> bool:
+        """Send the run a signal; see `Client.signal`.
+
+        ```python
+        await handle.signal("packed", {"boxes": 2})
+        ```
+        """
+        return await self._client.signal(self.run_id, name, payload, signal_id)
+
+    async def cancel(self, reason: str | None = None) -> bool:
+        """Ask the run to end; see `Client.cancel`.
+
+        ```python
+        await handle.cancel("the customer changed their mind")
+        ```
+        """
+        return await self._client.cancel(self.run_id, reason)
+
+    async def terminate(self, reason: str | None = None) -> bool:
+        """End the run at once, without its code; see `Client.terminate`.
+
+        ```python
+        await handle.terminate("started by mistake")
+        ```
+        """
+        return await self._client.terminate(self.run_id, reason)
+
+    async def log(self, since: int = 0) -> builtins.list[LoggedEvent]:
+        """Return the run's log from an index on. Raises RunNotFound.
+
+        ```python
+        for entry in await handle.log():
+            print(entry.idx, entry.event.type)
+        ```
+        """
+        return await self._client.log(self.run_id, since)
+
+    def follow(self, since: int = 0) -> AsyncIterator[LoggedEvent]:
+        """Iterate over the run's log as it grows, to its end; see `Client.follow`.
+
+        ```python
+        async for entry in handle.follow():
+            print(entry.event.type)
+        ```
+        """
+        return self._client.follow(self.run_id, since)
+
+    async def values(self) -> dict[str, JSON]:
+        """Return the newest value of each name that the run has set.
+
+        ```python
+        values = await handle.values()
+        print(values.get("progress"))
+        ```
+        """
+        return await self._client.values(self.run_id)

@@ -1,0 +1,189 @@
+"""Look at runs: one, its log, all of them, and who works on them."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, aclosing
+from types import TracebackType
+from typing import Self, Unpack
+
+from holdfast.app import App
+from holdfast.durations import Duration, seconds
+from holdfast.errors import ConfigurationError, RunNotFound
+from holdfast.filters import RunFilters, run_filter
+from holdfast.opening import open_store
+from holdfast.outcomes import decode_plain
+from holdfast.references import RunRef, resolve
+from holdfast.session import Session
+from holdfast.store.port import Store
+from holdfast.types import JSON, LoggedEvent, Run, RunPage, WorkerInfo
+
+
+class Observer:
+    """The half of a client that changes nothing."""
+
+    def __init__(
+        self,
+        database: str | None = None,
+        *,
+        schema: str = "holdfast",
+        app: App | None = None,
+        store: Store | None = None,
+    ) -> None:
+        """Say where the runs are; `open`, or an `async with`, connects.
+
+        A `store` is used as it is, and is not closed with the client.
+        """
+        self._database, self._schema, self._app = database, schema, app
+        self._given = store
+        self._opened: AsyncExitStack | None = None
+        self._session: Session | None = None
+
+    async def open(self) -> Self:
+        """Connect, and check the schema. Idempotent.
+
+        Raises DatabaseError: its subclasses say what is wrong with the database or its schema.
+
+        ```python
+        client = await Client("postgresql:///shop").open()
+        ```
+        """
+        if self._session is None:
+            async with AsyncExitStack() as stack:
+                store = self._given or await open_store(stack, self._database, self._schema)
+                self._session = Session(store)
+                stack.push_async_callback(self._session.close)
+                self._opened = stack.pop_all()
+        return self
+
+    async def close(self) -> None:
+        """Finish what is under way, send the last wake-ups and disconnect. Idempotent.
+
+        ```python
+        await client.close()
+        ```
+        """
+        self._session = None
+        if self._opened is not None:
+            opened, self._opened = self._opened, None
+            await opened.aclose()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def get(self, run: RunRef) -> Run:
+        """Return a run by its id, or by its workflow and key. Raises RunNotFound.
+
+        ```python
+        run = await client.get((checkout, "order-7"))
+        ```
+        """
+        run_id = resolve(run)
+        found = await self._live.store.get_runs([run_id])
+        if run_id not in found:
+            raise RunNotFound(run_id)
+        return found[run_id]
+
+    async def wait(self, run: RunRef, timeout: Duration | None = None) -> Run:
+        """Return a run once it has ended, however it did.
+
+        Raises RunNotFound, and ResultTimeout when `timeout` is up first.
+
+        ```python
+        run = await client.wait(run_id, timeout="1m")
+        print(run.status)
+        ```
+        """
+        limit = None if timeout is None else seconds(timeout)
+        return await self._live.ends.wait(resolve(run), limit)
+
+    async def log(self, run: RunRef, since: int = 0) -> builtins.list[LoggedEvent]:
+        """Return a run's log from an index on. Raises RunNotFound.
+
+        ```python
+        for entry in await client.log(run_id):
+            print(entry.idx, entry.event.type)
+        ```
+        """
+        run_id = resolve(run)
+        entries = await self._live.read_log(run_id, since)
+        if not entries:
+            await self.get(run_id)
+        return entries
+
+    async def follow(self, run: RunRef, since: int = 0) -> AsyncGenerator[LoggedEvent]:
+        """Iterate over a run's log as it grows, until the run has ended; drives nothing.
+
+        Raises RunNotFound.
+
+        ```python
+        async for entry in client.follow(run_id):
+            print(entry.event.type)
+        ```
+        """
+        async with aclosing(self._live.follow(resolve(run), since)) as entries:
+            async for entry in entries:
+                yield entry
+
+    async def values(self, run: RunRef) -> dict[str, JSON]:
+        """Return the newest value of each name that the run has set; empty where there is none.
+
+        ```python
+        values = await client.values(run_id)
+        print(values.get("progress"))
+        ```
+        """
+        run_id = resolve(run)
+        found = await self._live.store.get_values([run_id])
+        return {name: decode_plain(text) for name, text in found.get(run_id, {}).items()}
+
+    # All runs
+
+    async def list(self, **filters: Unpack[RunFilters]) -> RunPage:
+        """Return a page of runs, newest first. `filters` are those of `RunFilters`.
+
+        ```python
+        page = await client.list(states="waiting", names="checkout", limit=20)
+        ```
+        """
+        return await self._live.store.list_runs(run_filter(filters))
+
+    async def runs(self, **filters: Unpack[RunFilters]) -> AsyncGenerator[Run]:
+        """Iterate over all runs that `list` would page through; `limit` is a page's size.
+
+        ```python
+        async for run in client.runs(states=["failed"], since=yesterday):
+            print(run.run_id, run.error)
+        ```
+        """
+        while True:
+            page = await self.list(**filters)
+            for run in page.runs:
+                yield run
+            if page.cursor is None:
+                return
+            filters["cursor"] = page.cursor
+
+    async def workers(self) -> builtins.list[WorkerInfo]:
+        """Return the workers that are signed on.
+
+        ```python
+        print([worker.hostname for worker in await client.workers()])
+        ```
+        """
+        return await self._live.store.list_workers()
+
+    @property
+    def _live(self) -> Session:
+        if self._session is None:
+            raise ConfigurationError("the client is not open: use `async with Client() as client`")
+        return self._session

@@ -1,0 +1,252 @@
+"""Turn what a caller says about a start into the runs that the store is given."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TypedDict
+from uuid import UUID
+
+from holdfast.app import AnyWorkflow, App
+from holdfast.codec import encode
+from holdfast.durations import Duration, seconds
+from holdfast.errors import ConfigurationError, PayloadError
+from holdfast.ids import keyed_run_id, uuid7
+from holdfast.names import check_queue_name, check_workflow_name
+from holdfast.references import check_text
+from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, NewRun
+
+DEFAULT_RETENTION_SECONDS = 30 * 86_400.0
+MAX_RETENTION_VARIABLE = "HOLDFAST_MAX_RETENTION_DAYS"
+MAX_RETENTION_DAYS = 365.0
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class RunOptions(TypedDict, total=False):
+    """What a start may say about its runs; what it leaves out, the workflow decides.
+
+    Durations are seconds, a text such as `"5m"`, or a `timedelta`.
+    """
+
+    delay: Duration | None
+    """How long after now the run becomes due."""
+    start_at: datetime | None
+    """The moment at which the run becomes due, with a time zone."""
+    priority: int | None
+    """0 (most urgent) to 4; 2 unless the workflow says otherwise."""
+    queue: str | None
+    """The queue whose workers may run it."""
+    version: int | None
+    """The workflow's version; the run keeps it."""
+    timeout: Duration | None
+    """How long after its start the run is ended, whatever it does."""
+    retention: Duration | None
+    """How long after its end the run is kept; HOLDFAST_MAX_RETENTION_DAYS (365) at most."""
+    tags: Iterable[str]
+    """Labels to list runs by."""
+    headers: Mapping[str, str] | None
+    """Names and values that travel with the run, such as a trace context."""
+
+
+class TransactionOptions(RunOptions, total=False):
+    """What a start may also say about the transaction that it is part of."""
+
+    connection: object
+    """The caller's own connection or session; the start becomes part of its transaction."""
+    notify: bool
+    """Wake workers when that transaction commits, which then waits for others that notify."""
+
+
+class StartOptions(TransactionOptions, total=False):
+    """What a start of one run may say."""
+
+    key: str | None
+    """The same key finds the same run of a workflow; it makes the run's id."""
+    run_id: UUID | None
+    """The run's id, where the caller has drawn one."""
+
+
+class StartManyOptions(TransactionOptions, total=False):
+    """What a start of many runs may say."""
+
+    keys: Iterable[str] | None
+    """A key for each input."""
+
+
+class StartAndWaitOptions(RunOptions, total=False):
+    """What a start that waits for the result may say."""
+
+    key: str | None
+    """The same key finds the same run of a workflow; it makes the run's id."""
+    run_id: UUID | None
+    """The run's id, where the caller has drawn one."""
+    wait: Duration | None
+    """How long to wait for the run's end; the run goes on after it."""
+
+
+class CommonFields(TypedDict):
+    """The fields that the runs of one start share."""
+
+    name: str
+    version: int
+    queue: str
+    priority: int
+    start_at: int | None
+    delay_seconds: float | None
+    timeout_seconds: float | None
+    retention_seconds: float
+    tags: tuple[str, ...]
+    headers: Mapping[str, str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Checked options of a start, ready to make runs for any number of inputs."""
+
+    workflow: AnyWorkflow | None
+    encode: Callable[[object], str]
+    fields: CommonFields
+
+    def run(
+        self,
+        input: object,
+        *,
+        key: str | None = None,
+        run_id: UUID | None = None,
+        waiter: str | None = None,
+    ) -> NewRun:
+        """Make one run. Raises InvalidInput, and PayloadError for what JSON cannot hold."""
+        if key is not None:
+            if run_id is not None:
+                raise ConfigurationError("give a run either a key or a run_id: a key makes the id")
+            run_id = keyed_run_id(self.fields["name"], check_text("key", key))
+        return NewRun(
+            run_id=run_id or uuid7(),
+            key=key,
+            input=self.encode(input),
+            waiter=waiter,
+            **self.fields,
+        )
+
+    def runs(self, inputs: Iterable[object], keys: Iterable[str] | None) -> list[NewRun]:
+        """Make a run for each input; an error names the place of the input it is about."""
+        made: list[NewRun] = []
+        try:
+            if keys is None:
+                encode, fields = self.encode, self.fields
+                for input in inputs:
+                    made.append(NewRun(run_id=uuid7(), input=encode(input), **fields))
+            else:
+                for input, key in zip(inputs, keys, strict=True):
+                    made.append(self.run(input, key=key))
+        except PayloadError as error:
+            raise type(error)(f"input {len(made)}: {error}") from error
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class _Defaults:
+    """What the workflow says of its runs, or what holds where it is known by name only."""
+
+    queue: str = DEFAULT_QUEUE
+    priority: int = DEFAULT_PRIORITY
+    timeout_seconds: float | None = None
+    retention_seconds: float | None = DEFAULT_RETENTION_SECONDS
+
+    @classmethod
+    def of(cls, workflow: AnyWorkflow) -> _Defaults:
+        timeout, retention = workflow.timeout_seconds, workflow.retention_seconds
+        return cls(workflow.queue, workflow.priority, timeout, retention)
+
+
+def prepare(
+    workflow: AnyWorkflow | str, app: App | None, options: RunOptions, known_options: Set[str]
+) -> Launch:
+    """Check a start's options against its workflow.
+
+    Raises UnknownWorkflow for a name that the app does not have, ConfigurationError for an
+    option that cannot work, TypeError for one that is not known.
+    """
+    if unknown := options.keys() - known_options:
+        raise TypeError(f"this start takes no {', '.join(sorted(unknown))}")
+    name, version, known = _resolve(workflow, app, options.get("version"))
+    delay, start_at, timeout = options.get("delay"), options.get("start_at"), options.get("timeout")
+    if delay is not None and start_at is not None:
+        raise ConfigurationError("give either delay or start_at, not both")
+    defaults = _Defaults() if known is None else _Defaults.of(known)
+    fields = CommonFields(
+        name=name,
+        version=version,
+        queue=check_queue_name(options.get("queue") or defaults.queue),
+        priority=_priority(options.get("priority"), defaults.priority),
+        start_at=None if start_at is None else moment(start_at),
+        delay_seconds=None if delay is None else seconds(delay),
+        timeout_seconds=defaults.timeout_seconds if timeout is None else seconds(timeout),
+        retention_seconds=_retention(options.get("retention"), defaults.retention_seconds),
+        tags=_tags(options.get("tags", ())),
+        headers=_headers(options.get("headers")),
+    )
+    return Launch(known, encode if known is None else known.encode_input, fields)
+
+
+def moment(at: datetime) -> int:
+    """Return a moment as microseconds since 1970 UTC. Raises ConfigurationError without a zone."""
+    if at.tzinfo is None:
+        raise ConfigurationError(f"{at.isoformat()} has no time zone: add one, such as UTC")
+    return (at - _EPOCH) // timedelta(microseconds=1)
+
+
+def _resolve(
+    workflow: AnyWorkflow | str, app: App | None, version: int | None
+) -> tuple[str, int, AnyWorkflow | None]:
+    if version is not None and version < 1:
+        raise ConfigurationError(f"a workflow's version is 1 or more, not {version}")
+    if not isinstance(workflow, str):
+        return workflow.name, version or workflow.version, workflow
+    if app is None:
+        return check_workflow_name(workflow), version or 1, None
+    found = app.latest(workflow) if version is None else app.find(workflow, version)
+    return found.name, found.version, found
+
+
+def _priority(wish: int | None, default: int) -> int:
+    priority = default if wish is None else wish
+    if priority not in PRIORITIES:
+        raise ConfigurationError(f"a priority is 0 (most urgent) to 4, not {priority!r}")
+    return priority
+
+
+def _retention(wish: Duration | None, default: float | None) -> float:
+    length = default if wish is None else seconds(wish)
+    most = _max_retention_seconds()
+    return most if length is None else min(length, most)
+
+
+def _max_retention_seconds() -> float:
+    text = os.environ.get(MAX_RETENTION_VARIABLE)
+    if not text:
+        return MAX_RETENTION_DAYS * 86_400
+    try:
+        return seconds(f"{text.strip()}d")
+    except ConfigurationError:
+        raise ConfigurationError(
+            f"{MAX_RETENTION_VARIABLE} is {text!r}: set it to a number of days"
+        ) from None
+
+
+def _tags(tags: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(tags, str):
+        raise ConfigurationError(f"tags are several texts: write [{tags!r}]")
+    return tuple(check_text("tag", tag) for tag in tags)
+
+
+def _headers(headers: Mapping[str, str] | None) -> Mapping[str, str] | None:
+    if not headers:
+        return None
+    return {
+        check_text("header name", name): check_text("header value", value)
+        for name, value in headers.items()
+    }

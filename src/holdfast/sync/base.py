@@ -1,0 +1,125 @@
+"""What the generated classes stand on: a client behind a portal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+from uuid import UUID
+
+from holdfast.app import App
+from holdfast.client import Client
+from holdfast.handle import RunHandle
+from holdfast.store.port import Store
+from holdfast.sync.portal import Portal, finish
+from holdfast.types import Status
+
+Out_co = TypeVar("Out_co", covariant=True)
+R = TypeVar("R")
+
+
+class SyncBase:
+    """Opens and closes an asynchronous client, and calls its methods."""
+
+    def __init__(
+        self,
+        database: str | None = None,
+        *,
+        schema: str = "holdfast",
+        app: App | None = None,
+        store: Store | None = None,
+    ) -> None:
+        """Say where the runs are; `open`, or a `with`, connects.
+
+        A `store` is used as it is, and is not closed with the client.
+        """
+        self._target = Client(database, schema=schema, app=app, store=store)
+        self._portal = Portal()
+
+    def open(self) -> Self:
+        """Connect, and check the schema. Idempotent.
+
+        Raises DatabaseError: its subclasses say what is wrong with the database or its schema.
+
+        ```python
+        client = SyncClient("postgresql:///shop").open()
+        ```
+        """
+        self._portal.open()
+        try:
+            self._portal.call(self._target.open())
+        except BaseException:
+            self._portal.close()
+            raise
+        return self
+
+    def close(self) -> None:
+        """Finish what is under way, send the last wake-ups and disconnect. Idempotent.
+
+        ```python
+        client.close()
+        ```
+        """
+        if self._portal.is_open:
+            try:
+                self._portal.call(self._target.close())
+            finally:
+                self._portal.close()
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _call(
+        self,
+        method: Callable[..., Coroutine[object, object, R]],
+        *args: object,
+        **kwargs: object,
+    ) -> R:
+        coroutine = method(*args, **kwargs)
+        if kwargs.get("connection") is not None:
+            # The caller's connection belongs to the caller's thread.
+            return finish(coroutine)
+        return self._portal.call(coroutine)
+
+
+class SyncHandleBase(Generic[Out_co]):
+    """Calls the methods of an asynchronous handle."""
+
+    def __init__(self, portal: Portal, target: RunHandle[Out_co]) -> None:
+        """Hold a run. Clients make handles: see `SyncClient.start` and `SyncClient.handle`."""
+        self._portal = portal
+        self._target = target
+
+    def __repr__(self) -> str:
+        return f"<SyncRunHandle {self.run_id}>"
+
+    @property
+    def run_id(self) -> UUID:
+        """The run's id."""
+        return self._target.run_id
+
+    @property
+    def created(self) -> bool:
+        """Whether the run did not exist before it was asked for."""
+        return self._target.created
+
+    @property
+    def found(self) -> Status | None:
+        """The status that the run had then, None for a handle made from an id."""
+        return self._target.found
+
+    def _call(
+        self,
+        method: Callable[..., Coroutine[object, object, R]],
+        *args: object,
+        **kwargs: object,
+    ) -> R:
+        return self._portal.call(method(*args, **kwargs))

@@ -1,0 +1,199 @@
+"""Generated from the asynchronous module by scripts/generate_sync.py."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterable, Sequence
+from typing import Never, TypeVar, Unpack, cast, overload
+
+from holdfast.app import AnyWorkflow
+from holdfast.handle import RunHandle
+from holdfast.references import RunRef, Signal
+from holdfast.starting import (
+    StartAndWaitOptions,
+    StartManyOptions,
+    StartOptions,
+)
+from holdfast.sync.handle import SyncRunHandle
+from holdfast.sync.observing import SyncObserver
+from holdfast.types import Delivery
+from holdfast.workflows import Workflow
+
+In = TypeVar("In")
+Out = TypeVar("Out")
+
+
+class SyncClient(SyncObserver):
+    """Starts runs and talks to them. Safe to share between threads.
+
+    The database is `database`, else `$HOLDFAST_DATABASE_URL`, else `$DATABASE_URL`, else the
+    embedded one. An `app` lets workflows be named by text and still be checked and restored.
+
+    ```python
+    with SyncClient() as client:
+        handle = client.start(checkout, Order(7), key="order-7")
+        print(handle.result())
+    ```
+    """
+
+    @overload
+    def start(
+        self, workflow: Workflow[None, Out], input: None = None, **options: Unpack[StartOptions]
+    ) -> SyncRunHandle[Out]: ...
+    @overload
+    def start(
+        self, workflow: Workflow[In, Out], input: In, **options: Unpack[StartOptions]
+    ) -> SyncRunHandle[Out]: ...
+    @overload
+    def start(
+        self, workflow: str, input: object = None, **options: Unpack[StartOptions]
+    ) -> SyncRunHandle[object]: ...
+    def start(
+        self, workflow: AnyWorkflow | str, input: object = None, **options: Unpack[StartOptions]
+    ) -> SyncRunHandle[object]:
+        """Start a run, or find the one that was started with the same key.
+
+        By name, the app's workflow of that name is meant; without an app the input is stored as
+        it is, for version 1 unless `version` says otherwise. Calls made at the same moment share
+        one transaction. `options` are those of `RunOptions`.
+
+        With a `connection` the start is part of the caller's open transaction there: rolled
+        back, there is no run. It may be an asyncpg connection, a psycopg one, or a connection or
+        session of SQLAlchemy. Workers find such a run at their next look, within a second or
+        so, or at once with `notify`, which costs that PostgreSQL makes the commits of all
+        notifying transactions wait for each other.
+
+        Raises InvalidInput or PayloadError for an input that does not fit, before a run exists.
+
+        ```python
+        handle = client.start(checkout, Order(7), key="order-7", delay="5m")
+        if not handle.created:
+            print("already", handle.found)
+        ```
+        """
+        return SyncRunHandle(
+            self._portal,
+            cast("RunHandle[object]", self._call(self._target.start, workflow, input, **options)),
+        )
+
+    @overload
+    def start_many(
+        self, workflow: Workflow[In, Out], inputs: Iterable[In], **options: Unpack[StartManyOptions]
+    ) -> builtins.list[SyncRunHandle[Out]]: ...
+    @overload
+    def start_many(
+        self, workflow: str, inputs: Iterable[object], **options: Unpack[StartManyOptions]
+    ) -> builtins.list[SyncRunHandle[object]]: ...
+    def start_many(
+        self,
+        workflow: AnyWorkflow | str,
+        inputs: Iterable[object],
+        **options: Unpack[StartManyOptions],
+    ) -> Sequence[SyncRunHandle[object]]:
+        """Start a run for each input, a thousand in a transaction.
+
+        Every input is checked before the first run is started. An error of the database may
+        leave some of the runs started: with `keys`, the same call again completes them.
+
+        ```python
+        handles = client.start_many(thumbnail, paths, keys=map(str, paths))
+        ```
+        """
+        return [
+            SyncRunHandle(self._portal, each)
+            for each in cast(
+                "Sequence[RunHandle[object]]",
+                self._call(self._target.start_many, workflow, inputs, **options),
+            )
+        ]
+
+    @overload
+    def run(
+        self,
+        workflow: Workflow[None, Out],
+        input: None = None,
+        **options: Unpack[StartAndWaitOptions],
+    ) -> Out: ...
+    @overload
+    def run(
+        self, workflow: Workflow[In, Out], input: In, **options: Unpack[StartAndWaitOptions]
+    ) -> Out: ...
+    @overload
+    def run(
+        self, workflow: str, input: object = None, **options: Unpack[StartAndWaitOptions]
+    ) -> object: ...
+    def run(
+        self,
+        workflow: AnyWorkflow | str,
+        input: object = None,
+        **options: Unpack[StartAndWaitOptions],
+    ) -> object:
+        """Start a run and return its output, waiting at most `wait`.
+
+        Raises what `start` and `SyncRunHandle.result` raise.
+
+        ```python
+        receipt = client.run(checkout, Order(7), wait="1m")
+        ```
+        """
+        return self._call(self._target.run, workflow, input, **options)
+
+    @overload
+    def handle(self, run: RunRef, workflow: Workflow[Never, Out]) -> SyncRunHandle[Out]: ...
+    @overload
+    def handle(self, run: RunRef, workflow: None = None) -> SyncRunHandle[object]: ...
+    def handle(self, run: RunRef, workflow: AnyWorkflow | None = None) -> SyncRunHandle[object]:
+        """Return a handle of a run, without asking whether there is such a run.
+
+        With its workflow, or an app that has it, the result comes back as the declared type.
+
+        ```python
+        handle = client.handle(("checkout", "order-7"), checkout)
+        ```
+        """
+        return SyncRunHandle(self._portal, self._target.handle(run, workflow))
+
+    def signal(
+        self, run: RunRef, name: str, payload: object = None, signal_id: str | None = None
+    ) -> bool:
+        """Send a signal; the run's code sees it when it waits for that name, now or later.
+
+        With a `signal_id` it is delivered once, however often it is sent; False says that it
+        was sent before. Raises RunNotFound, RunEnded, and PayloadError.
+
+        ```python
+        client.signal(("checkout", "order-7"), "packed", {"boxes": 2})
+        ```
+        """
+        return self._call(self._target.signal, run, name, payload, signal_id)
+
+    def signal_many(self, signals: Iterable[Signal]) -> builtins.list[Delivery]:
+        """Send signals together and say what became of each; none of them raises.
+
+        ```python
+        outcomes = client.signal_many(Signal(run, "stop") for run in run_ids)
+        ```
+        """
+        return self._call(self._target.signal_many, signals)
+
+    def cancel(self, run: RunRef, reason: str | None = None) -> bool:
+        """Ask a run to end; its code may clean up first. False where it had ended before.
+
+        A run that no worker has begun ends at once. Raises RunNotFound.
+
+        ```python
+        client.cancel(run_id, reason="the customer changed their mind")
+        ```
+        """
+        return self._call(self._target.cancel, run, reason)
+
+    def terminate(self, run: RunRef, reason: str | None = None) -> bool:
+        """End a run at once, without its code. False where it had ended before.
+
+        Raises RunNotFound.
+
+        ```python
+        client.terminate(run_id, reason="started by mistake")
+        ```
+        """
+        return self._call(self._target.terminate, run, reason)

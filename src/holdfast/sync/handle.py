@@ -1,0 +1,117 @@
+"""Generated from the asynchronous module by scripts/generate_sync.py."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterator
+from typing import TypeVar
+
+from holdfast.durations import Duration
+from holdfast.sync.base import SyncHandleBase
+from holdfast.types import JSON, LoggedEvent, Run, Status
+
+Out_co = TypeVar("Out_co", covariant=True)
+
+
+class SyncRunHandle(SyncHandleBase[Out_co]):
+    """One run: its result, what it is doing, and what can be done to it.
+
+    `created` is False where the run existed before it was asked for; `found` is the status
+    that it had then, None for a handle made from an id.
+
+    ```python
+    handle = client.start(checkout, Order(7), key="order-7")
+    receipt = handle.result(timeout="1m")
+    ```
+    """
+
+    def result(self, timeout: Duration | None = None) -> Out_co:
+        """Wait for the run's end and return its output, as the type the workflow declares.
+
+        Raises RunFailed, RunCancelled, RunTerminated or RunTimedOut for a run that ended so,
+        ResultTimeout when `timeout` is up first, and RunNotFound.
+
+        ```python
+        try:
+            receipt = handle.result(timeout=30)
+        except RunFailed as failure:
+            print(failure.error)
+        ```
+        """
+        return self._call(self._target.result, timeout)
+
+    def status(self) -> Status:
+        """Return the run's status now. Raises RunNotFound.
+
+        ```python
+        assert handle.status() == "running"
+        ```
+        """
+        return self._call(self._target.status)
+
+    def get(self) -> Run:
+        """Return the run as it is now. Raises RunNotFound.
+
+        ```python
+        run = handle.get()
+        print(run.state)
+        ```
+        """
+        return self._call(self._target.get)
+
+    def signal(self, name: str, payload: object = None, signal_id: str | None = None) -> bool:
+        """Send the run a signal; see `SyncClient.signal`.
+
+        ```python
+        handle.signal("packed", {"boxes": 2})
+        ```
+        """
+        return self._call(self._target.signal, name, payload, signal_id)
+
+    def cancel(self, reason: str | None = None) -> bool:
+        """Ask the run to end; see `SyncClient.cancel`.
+
+        ```python
+        handle.cancel("the customer changed their mind")
+        ```
+        """
+        return self._call(self._target.cancel, reason)
+
+    def terminate(self, reason: str | None = None) -> bool:
+        """End the run at once, without its code; see `SyncClient.terminate`.
+
+        ```python
+        handle.terminate("started by mistake")
+        ```
+        """
+        return self._call(self._target.terminate, reason)
+
+    def log(self, since: int = 0) -> builtins.list[LoggedEvent]:
+        """Return the run's log from an index on. Raises RunNotFound.
+
+        ```python
+        for entry in handle.log():
+            print(entry.idx, entry.event.type)
+        ```
+        """
+        return self._call(self._target.log, since)
+
+    def follow(self, since: int = 0) -> Iterator[LoggedEvent]:
+        """Iterate over the run's log as it grows, to its end; see `SyncClient.follow`.
+
+        ```python
+        for entry in handle.follow():
+            print(entry.event.type)
+        ```
+        """
+        return self._portal.iterate(self._target.follow(since))
+
+    def values(self) -> dict[str, JSON]:
+        """Return the newest value of each name that the run has set.
+
+        ```python
+        values = handle.values()
+        print(values.get("progress"))
+        ```
+        """
+        return self._call(self._target.values)

@@ -1,0 +1,98 @@
+"""Generated from the asynchronous module by scripts/generate_sync.py."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Generator
+from typing import Unpack
+
+from holdfast.durations import Duration
+from holdfast.filters import RunFilters
+from holdfast.references import RunRef
+from holdfast.sync.base import SyncBase
+from holdfast.types import JSON, LoggedEvent, Run, RunPage, WorkerInfo
+
+
+class SyncObserver(SyncBase):
+    """The half of a client that changes nothing."""
+
+    def get(self, run: RunRef) -> Run:
+        """Return a run by its id, or by its workflow and key. Raises RunNotFound.
+
+        ```python
+        run = client.get((checkout, "order-7"))
+        ```
+        """
+        return self._call(self._target.get, run)
+
+    def wait(self, run: RunRef, timeout: Duration | None = None) -> Run:
+        """Return a run once it has ended, however it did.
+
+        Raises RunNotFound, and ResultTimeout when `timeout` is up first.
+
+        ```python
+        run = client.wait(run_id, timeout="1m")
+        print(run.status)
+        ```
+        """
+        return self._call(self._target.wait, run, timeout)
+
+    def log(self, run: RunRef, since: int = 0) -> builtins.list[LoggedEvent]:
+        """Return a run's log from an index on. Raises RunNotFound.
+
+        ```python
+        for entry in client.log(run_id):
+            print(entry.idx, entry.event.type)
+        ```
+        """
+        return self._call(self._target.log, run, since)
+
+    def follow(self, run: RunRef, since: int = 0) -> Generator[LoggedEvent]:
+        """Iterate over a run's log as it grows, until the run has ended; drives nothing.
+
+        Raises RunNotFound.
+
+        ```python
+        for entry in client.follow(run_id):
+            print(entry.event.type)
+        ```
+        """
+        return self._portal.iterate(self._target.follow(run, since))
+
+    def values(self, run: RunRef) -> dict[str, JSON]:
+        """Return the newest value of each name that the run has set; empty where there is none.
+
+        ```python
+        values = client.values(run_id)
+        print(values.get("progress"))
+        ```
+        """
+        return self._call(self._target.values, run)
+
+    def list(self, **filters: Unpack[RunFilters]) -> RunPage:
+        """Return a page of runs, newest first. `filters` are those of `RunFilters`.
+
+        ```python
+        page = client.list(states="waiting", names="checkout", limit=20)
+        ```
+        """
+        return self._call(self._target.list, **filters)
+
+    def runs(self, **filters: Unpack[RunFilters]) -> Generator[Run]:
+        """Iterate over all runs that `list` would page through; `limit` is a page's size.
+
+        ```python
+        for run in client.runs(states=["failed"], since=yesterday):
+            print(run.run_id, run.error)
+        ```
+        """
+        return self._portal.iterate(self._target.runs(**filters))
+
+    def workers(self) -> builtins.list[WorkerInfo]:
+        """Return the workers that are signed on.
+
+        ```python
+        print([worker.hostname for worker in client.workers()])
+        ```
+        """
+        return self._call(self._target.workers)

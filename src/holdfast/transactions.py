@@ -1,0 +1,126 @@
+"""Start runs inside the caller's own transaction, whatever library it belongs to.
+
+The libraries are told apart by the modules their classes come from, so none is imported that
+the caller does not use.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Protocol, TypeAlias, TypeVar, cast
+from uuid import UUID
+
+from holdfast.errors import ConfigurationError
+from holdfast.store.port import WORK_TOPIC
+from holdfast.store.postgres import Statement, start_statement
+from holdfast.store.postgres.listening import channel
+from holdfast.types import NewRun, StartedRun, Status
+
+T = TypeVar("T")
+
+Rows: TypeAlias = Sequence[Sequence[object]]
+Mark: TypeAlias = Callable[[int], str]
+Write: TypeAlias = Callable[[Mark], Statement]
+Execute: TypeAlias = Callable[[object, Write], Awaitable[Rows]]
+
+
+async def start_within(
+    connection: object, runs: Sequence[NewRun], *, schema: str, notify: bool
+) -> list[StartedRun]:
+    """Start runs on a connection of the caller's; they exist once its transaction commits.
+
+    Waits for nothing but the connection, so with a synchronous one it never suspends. Raises
+    ConfigurationError for a kind of connection that is not known, and what the connection's
+    library raises.
+    """
+    if not runs:
+        return []
+    execute = _executor(connection)
+
+    def start(mark: Mark) -> Statement:
+        return start_statement(runs, schema=schema, placeholder=mark)
+
+    rows = await execute(connection, start)
+    started = [
+        StartedRun(UUID(str(run_id)), bool(created), cast(Status, status))
+        for run_id, created, status in rows
+    ]
+    if notify:
+        created = {run.queue for run, answer in zip(runs, started, strict=True) if answer.created}
+        for queue in sorted(created):
+            await execute(connection, partial(_notify, channel(schema, WORK_TOPIC), queue))
+    return started
+
+
+def _notify(name: str, payload: str, mark: Mark) -> Statement:
+    text = f"select pg_notify(cast({mark(1)} as text), cast({mark(2)} as text))"
+    return Statement(text, (name, payload))
+
+
+class _Asyncpg(Protocol):
+    async def fetch(self, query: str, *args: object) -> Rows: ...
+
+
+class _Cursor(Protocol):
+    def execute(self, query: str, params: Sequence[object]) -> object: ...
+    def fetchall(self) -> Rows | Awaitable[Rows]: ...
+
+
+class _Psycopg(Protocol):
+    def cursor(self, *, row_factory: Callable[[object], type[tuple[object, ...]]]) -> _Cursor: ...
+
+
+class _Result(Protocol):
+    def all(self) -> Rows: ...
+
+
+class _SQLAlchemy(Protocol):
+    def execute(
+        self, statement: object, parameters: Mapping[str, object]
+    ) -> _Result | Awaitable[_Result]: ...
+
+
+async def _asyncpg(connection: object, write: Write) -> Rows:
+    statement = write("${}".format)
+    return await cast(_Asyncpg, connection).fetch(statement.text, *statement.arguments)
+
+
+async def _psycopg(connection: object, write: Write) -> Rows:
+    # Rows of a shape of our own, whatever factory the connection has.
+    cursor = cast(_Psycopg, connection).cursor(row_factory=lambda _: tuple)
+    await _settled(cursor.execute(*write(lambda _: "%s")))
+    return await _settled(cursor.fetchall())
+
+
+async def _sqlalchemy(connection: object, write: Write) -> Rows:
+    from sqlalchemy import text
+
+    statement = write(":p{}".format)
+    parameters = {f"p{n}": argument for n, argument in enumerate(statement.arguments, 1)}
+    found = cast(_SQLAlchemy, connection).execute(text(statement.text), parameters)
+    return (await _settled(found)).all()
+
+
+_EXECUTORS: Mapping[str, Execute] = {
+    "asyncpg": _asyncpg,
+    "psycopg": _psycopg,
+    "sqlalchemy": _sqlalchemy,
+}
+
+
+def _executor(connection: object) -> Execute:
+    for kind in type(connection).__mro__:
+        if execute := _EXECUTORS.get(kind.__module__.partition(".")[0]):
+            return execute
+    kind = type(connection)
+    raise ConfigurationError(
+        f"a {kind.__module__}.{kind.__qualname__} is no connection that can be joined: give a "
+        "connection of asyncpg or psycopg, or a connection or session of SQLAlchemy"
+    )
+
+
+async def _settled(value: T | Awaitable[T]) -> T:
+    """Return what a call gave, whether its library is synchronous or not."""
+    return cast(T, await value if inspect.isawaitable(value) else value)

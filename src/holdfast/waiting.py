@@ -1,0 +1,231 @@
+"""Wait for the ends of runs: one topic and one task serve every waiting caller of a client.
+
+A wait is registered in the database, which then tells the client's topic of the run's end.
+Wake-ups may get lost, so each wait is also looked at by itself: after a second at first, then
+ever more seldom. With nobody waiting, nothing runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from functools import partial
+from uuid import UUID, uuid4
+
+from holdfast.errors import (
+    DatabaseError,
+    DatabaseUnavailable,
+    HoldfastError,
+    ResultTimeout,
+    RunNotFound,
+    TransientDatabaseError,
+)
+from holdfast.store.port import Store
+from holdfast.types import Run
+
+logger = logging.getLogger("holdfast.client")
+
+TICK_SECONDS = 1.0
+FIRST_LOOK_SECONDS = 1.0
+SELDOM_LOOK_SECONDS = 5.0
+
+
+class _Watch:
+    """The callers that wait for one run, and when it is next looked at by itself."""
+
+    __slots__ = ("exists", "futures", "interval", "look_at")
+
+    def __init__(self) -> None:
+        self.futures: set[asyncio.Future[Run]] = set()
+        self.exists = False  # a row of this run has been seen
+        self.interval = FIRST_LOOK_SECONDS
+        self.look_at: float | None = None  # loop time; None while the start is under way
+
+    def put_off(self, now: float) -> None:
+        self.look_at = now + self.interval
+        self.interval = min(self.interval * 1.5, SELDOM_LOOK_SECONDS)
+
+    def end(self, run: Run) -> None:
+        for future in self.futures:
+            if not future.done():
+                future.set_result(run)
+
+    def fail(self, error: Callable[[], Exception]) -> None:
+        for future in self.futures:
+            if not future.done():
+                future.set_exception(error())
+
+
+class EndWatcher:
+    """Tell callers when runs have ended."""
+
+    def __init__(self, store: Store) -> None:
+        self.topic = f"client/{uuid4().hex}"
+        self._store = store
+        self._watches: dict[UUID, _Watch] = {}
+        self._told: set[UUID] = set()
+        self._woken = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._listening = asyncio.Lock()
+        self._stop_listening: Callable[[], Awaitable[None]] | None = None
+
+    async def wait(self, run_id: UUID, timeout: float | None) -> Run:
+        """Return the run once it has ended; `timeout` in seconds, None for ever.
+
+        Raises RunNotFound, and ResultTimeout when the time is up.
+        """
+        async with self.expect(run_id) as end:
+            self.watch(run_id)
+            return await within(end, run_id, timeout)
+
+    @asynccontextmanager
+    async def expect(self, run_id: UUID) -> AsyncGenerator[asyncio.Future[Run]]:
+        """Listen for a run's end before it is started. Call `watch` once it is."""
+        await self._listen()
+        end: asyncio.Future[Run] = asyncio.get_running_loop().create_future()
+        watch = self._watches.setdefault(run_id, _Watch())
+        watch.futures.add(end)
+        try:
+            yield end
+        finally:
+            if not end.cancel() and not end.cancelled():
+                end.exception()  # seen, also where the caller has gone
+            watch.futures.discard(end)
+            if not watch.futures and self._watches.get(run_id) is watch:
+                del self._watches[run_id]
+
+    def watch(self, run_id: UUID, *, registered: bool = False) -> None:
+        """Look after an expected run; `registered` where its start named this topic."""
+        watch = self._watches[run_id]
+        now = asyncio.get_running_loop().time()
+        if registered:
+            watch.exists = True
+            watch.put_off(now)
+        else:
+            watch.look_at = now
+            self._woken.set()
+        self._start_dispatching()
+
+    async def close(self) -> None:
+        """Stop, and fail those who still wait."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        for watch in self._watches.values():
+            watch.fail(lambda: HoldfastError("the client was closed before the run had ended"))
+        if self._stop_listening is not None:
+            stop, self._stop_listening = self._stop_listening, None
+            try:
+                await stop()
+                await self._store.forget_waits(self.topic)
+            except DatabaseError as error:
+                logger.debug("left waits behind: %s", error)
+
+    async def _listen(self) -> None:
+        if self._stop_listening is not None:
+            return
+        async with self._listening:
+            if self._stop_listening is not None:
+                return
+            try:
+                self._stop_listening = await self._store.listen(self.topic, self._hear)
+            except DatabaseError as error:
+                logger.debug("cannot listen, so ends are found by looking: %s", error)
+
+    def _hear(self, payload: str) -> None:
+        if not payload:  # the connection was away: wake-ups may have been missed
+            for watch in self._watches.values():
+                if watch.look_at is not None:
+                    watch.look_at, watch.exists = 0.0, False
+        else:
+            try:
+                run_id = UUID(payload)
+            except ValueError:
+                return
+            if run_id not in self._watches:
+                return
+            self._told.add(run_id)
+            self._start_dispatching()
+        self._woken.set()
+
+    def _start_dispatching(self) -> None:
+        if self._task is None:
+            self._task = asyncio.create_task(self._dispatch())
+
+    async def _dispatch(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while self._watches:
+                self._woken.clear()
+                try:
+                    await self._look(loop.time())
+                except (DatabaseUnavailable, TransientDatabaseError) as error:
+                    logger.debug("cannot look for ends now: %s", error)
+                    await asyncio.sleep(FIRST_LOOK_SECONDS)
+                    continue
+                await _wake_or_tick(self._woken)
+        except Exception as error:
+            _fail_all(self._watches.values(), error)
+        finally:
+            self._task = None
+
+    async def _look(self, now: float) -> None:
+        """Read the runs that were told of, and those whose time to be looked at has come."""
+        told = list(self._told & self._watches.keys())
+        if told:
+            self._end(await self._store.get_runs(told))
+        self._told.difference_update(told)
+        due = [
+            run_id
+            for run_id, watch in self._watches.items()
+            if watch.look_at is not None and watch.look_at <= now
+        ]
+        if not due:
+            return
+        ended = await self._store.wait_for_end(self.topic, due)
+        self._end(ended)
+        going = [run_id for run_id in due if run_id in self._watches and run_id not in ended]
+        unseen = [run_id for run_id in going if not self._watches[run_id].exists]
+        if unseen:
+            self._check_existence(unseen, await self._store.get_runs(unseen))
+        for run_id in going:
+            if watch := self._watches.get(run_id):
+                watch.put_off(now)
+
+    def _end(self, runs: dict[UUID, Run]) -> None:
+        for run_id, run in runs.items():
+            if run.status != "running" and (watch := self._watches.get(run_id)):
+                watch.end(run)
+
+    def _check_existence(self, run_ids: Iterable[UUID], runs: dict[UUID, Run]) -> None:
+        self._end(runs)
+        for run_id in run_ids:
+            if watch := self._watches.get(run_id):
+                watch.exists = run_id in runs
+                if not watch.exists:
+                    watch.fail(partial(RunNotFound, run_id))
+
+
+async def within(end: asyncio.Future[Run], run_id: UUID, timeout: float | None) -> Run:
+    """Return the ended run, or raise ResultTimeout after `timeout` seconds."""
+    # asyncio.wait leaves a cancellation alone, which wait_for on Python 3.11 may swallow
+    done, _ = await asyncio.wait([end], timeout=timeout)
+    if not done:
+        assert timeout is not None
+        raise ResultTimeout(run_id, timeout)
+    return end.result()
+
+
+async def _wake_or_tick(woken: asyncio.Event) -> None:
+    try:
+        async with asyncio.timeout(TICK_SECONDS):
+            await woken.wait()
+    except TimeoutError:
+        pass
+
+
+def _fail_all(watches: Iterable[_Watch], error: Exception) -> None:
+    for watch in watches:
+        watch.fail(lambda: error)
