@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID, uuid4
 
-from holdfast.store.memory import MemoryStore
 from holdfast.store.port import Store
 from holdfast.types import (
     ClaimedTask,
@@ -31,25 +30,6 @@ from holdfast.types import (
 
 SECOND = 1_000_000
 ORDER = ("order@1",)
-
-
-class Clock(Protocol):
-    """Moves a store's time, which otherwise stands still."""
-
-    async def advance(self, seconds: float) -> None:
-        """Move on."""
-        ...
-
-
-@dataclass
-class MemoryClock:
-    """The clock of the in-memory store."""
-
-    store: MemoryStore
-
-    async def advance(self, seconds: float) -> None:
-        """Move on."""
-        self.store.advance(seconds)
 
 
 def step(key: str = "charge", *, result: object = 1, at: int = 0) -> Event:

@@ -5,20 +5,28 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
+from clocks import Clock, MemoryClock, PostgresClock, ThoroughStore
 
 from holdfast.store.memory import MemoryStore
 from holdfast.store.port import Store
 
-from .actors import Clock, ManualWorker, MemoryClock
+from .actors import ManualWorker
 
 
-@pytest.fixture(params=["memory"])
+@pytest.fixture(params=["memory", "postgres"])
 async def stage(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Store, Clock]]:
     """Provide an open, empty store and its clock."""
-    store = MemoryStore()
-    await store.open()
-    yield store, MemoryClock(store)
-    await store.close()
+    if request.param == "memory":
+        memory = MemoryStore()
+        yield memory, MemoryClock(memory)
+        await memory.close()
+        return
+    url = request.getfixturevalue("module_database_url")
+    async with PostgresClock.install(url) as clock:
+        store = ThoroughStore(url)
+        await store.open()
+        yield store, clock
+        await store.close()
 
 
 @pytest.fixture

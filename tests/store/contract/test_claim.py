@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+from clocks import Clock
+
 from holdfast.store.port import Store
 
-from .actors import SECOND, Clock, ManualWorker, get, new_run, start, step
+from .actors import SECOND, ManualWorker, get, new_run, start, step
 
 
 async def test_a_claim_leases_the_run_with_its_input(

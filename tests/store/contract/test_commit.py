@@ -6,13 +6,13 @@ import asyncio
 from uuid import uuid4
 
 import pytest
+from clocks import Clock
 
 from holdfast.store.port import Store
 from holdfast.types import Event, Finish, Notice, Suspend, TurnCommit
 
 from .actors import (
     SECOND,
-    Clock,
     ManualWorker,
     details,
     get,

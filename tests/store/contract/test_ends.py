@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from uuid import uuid4
 
+from clocks import Clock
+
 from holdfast.store.port import Store
 from holdfast.types import Event, Finish, Notice
 
-from .actors import SECOND, Clock, ManualWorker, details, get, log, log_types, start, step
+from .actors import SECOND, ManualWorker, details, get, log, log_types, start, step
 
 
 async def test_a_cancel_of_a_run_that_nobody_had_ends_it(store: Store, ann: ManualWorker) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 
+from clocks import Clock
+
 from holdfast.store.port import Store
 from holdfast.types import ClaimedTask, Finish, Notice, Suspend
 
 from .actors import (
     SECOND,
-    Clock,
     ManualWorker,
     details,
     get,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from uuid import UUID, uuid4
 
 import pytest
+from clocks import Clock
 
 from holdfast.store.port import Store
 from holdfast.types import RunFilter, State
 
-from .actors import SECOND, Clock, ManualWorker, log, new_run, start, step
+from .actors import SECOND, ManualWorker, log, new_run, start, step
 
 
 async def listed(store: Store, **where: object) -> list[UUID]:

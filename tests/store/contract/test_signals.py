@@ -6,12 +6,13 @@ import asyncio
 from uuid import uuid4
 
 import pytest
+from clocks import Clock
 
 from holdfast.errors import PayloadError
 from holdfast.store.port import Store
 from holdfast.types import NewSignal, Notice, Suspend
 
-from .actors import Clock, ManualWorker, details, get, log, log_types, signal, start, step
+from .actors import ManualWorker, details, get, log, log_types, signal, start, step
 
 
 async def test_a_signal_wakes_the_run_that_awaits_it(

@@ -7,12 +7,13 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from clocks import Clock
 
 from holdfast.errors import PayloadError
 from holdfast.store.port import Store
 from holdfast.types import Notice, StartedRun
 
-from .actors import SECOND, Clock, ManualWorker, details, get, log, new_run, start
+from .actors import SECOND, ManualWorker, details, get, log, new_run, start
 
 
 async def test_start_writes_the_run_its_first_event_and_its_first_task(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Final
 from uuid import UUID
+
+import msgspec
 
 from holdfast.store.memory.containment import contains
 from holdfast.store.memory.tables import NEVER, RunRow, Tables, TaskRow
@@ -118,6 +119,10 @@ def recent_events(tables: Tables, since: int, limit: int) -> list[LoggedEvent]:
     return list(islice(sorted(events, key=lambda e: (e.event.at, e.run_id, e.idx)), limit))
 
 
+class _ValueSet(msgspec.Struct):
+    value: msgspec.Raw  # the very text: 1e300 stays 1e300
+
+
 def get_values(tables: Tables, run_ids: Sequence[UUID]) -> dict[UUID, Mapping[str, str]]:
     """Return what runs have set for observers."""
     return {run_id: _values(tables, run_id) for run_id in run_ids if run_id in tables.runs}
@@ -127,7 +132,8 @@ def _values(tables: Tables, run_id: UUID) -> dict[str, str]:
     values: dict[str, str] = {}
     for event in tables.read(run_id):
         if event.type == "ValueSet" and event.key is not None and event.details is not None:
-            values[event.key] = json.dumps(json.loads(event.details)["value"])
+            recorded = msgspec.json.decode(event.details, type=_ValueSet)
+            values[event.key] = bytes(recorded.value).decode()
     return values
 
 

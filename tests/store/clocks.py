@@ -1,0 +1,95 @@
+"""Time that tests move, for each store.
+
+PostgreSQL's engine time is read by every connection of a pool, so the tests' databases keep it
+in a table: `holdfast.now()` reads it there instead of taking the session's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Protocol, Self
+
+import asyncpg
+
+from holdfast.store.memory import MemoryStore
+from holdfast.store.postgres import PostgresStore
+from holdfast.types import Claims
+
+START_AT = 1_767_225_600_000_000
+INSTALL = """
+create schema if not exists test;
+create table if not exists test.clock (at timestamptz not null);
+truncate test.clock, holdfast.runs, holdfast.events, holdfast.tasks, holdfast.workers,
+    holdfast.waiters;
+insert into test.clock select holdfast._moment({now});
+create or replace function holdfast.now() returns timestamptz
+language sql stable as $$ select at from test.clock $$;
+"""
+
+
+class Clock(Protocol):
+    """Moves a store's time, which otherwise stands still."""
+
+    async def advance(self, seconds: float) -> None:
+        """Move on."""
+        ...
+
+
+@dataclass
+class MemoryClock:
+    """The clock of the in-memory store."""
+
+    store: MemoryStore
+
+    async def advance(self, seconds: float) -> None:
+        """Move on."""
+        self.store.advance(seconds)
+
+
+class PostgresClock:
+    """The clock in a database's table; empties the engine's tables, too."""
+
+    def __init__(self, connection: asyncpg.Connection) -> None:
+        self._connection = connection
+        self._now = START_AT
+
+    @classmethod
+    @asynccontextmanager
+    async def install(cls, url: str) -> AsyncGenerator[Self, None]:
+        """Empty the database, and let its time stand still."""
+        connection = await asyncpg.connect(url)
+        try:
+            clock = cls(connection)
+            await clock.reset()
+            yield clock
+        finally:
+            await connection.close()
+
+    async def reset(self, now: int = START_AT) -> None:
+        """Empty the database, and go to a moment."""
+        self._now = now
+        await self._connection.execute(INSTALL.format(now=now))
+
+    async def advance(self, seconds: float) -> None:
+        """Move on."""
+        await self.advance_to(self._now + round(seconds * 1_000_000))
+
+    async def advance_to(self, at: int) -> None:
+        """Move on to a moment."""
+        self._now = at
+        await self._connection.execute("update test.clock set at = holdfast._moment($1)", at)
+
+
+class ThoroughStore(PostgresStore):
+    """A store whose every claim looks at everything that is due.
+
+    Usually a claim passes over what was due long before, and looks there again a moment later:
+    a moment of real time, which these tests do not spend.
+    """
+
+    async def claim_tasks(self, *args: object, **options: object) -> Claims:
+        """Claim without a watermark."""
+        self._watermarks.clear()
+        return await super().claim_tasks(*args, **options)  # type: ignore[arg-type]
