@@ -157,11 +157,14 @@ class Refusal(Value, frozen=True):
     """Why a turn's part was not committed; nothing of it was written.
 
     `conflict`: `tail` holds what stands from the expected index on. `lost`: the lease is
-    another's, or the run is gone or has ended (the tail says what is known of it).
+    another's, or the run is gone or has ended (the tail says what is known of it). `invalid`:
+    the database refuses a value of it, as `message` says. `busy`: somebody holds the run's row
+    in an open transaction; the same part may be committed again.
     """
 
-    reason: Literal["conflict", "lost"]
+    reason: Literal["conflict", "lost", "invalid", "busy"]
     tail: list[Event]
+    message: str = ""
 
 
 class Committed(Value, frozen=True):

@@ -1,0 +1,93 @@
+-- Appends to a run's log by others than its worker.
+
+-- Append one event behind a log's last one, trying again as long as others are faster. Returns
+-- its idx, or null where the run does not exist or has ended. Locks: the event.
+create or replace function holdfast._append(
+    p_now timestamptz, p_run_id uuid, p_event_type text,
+    p_details json default null, p_key text default null
+) returns int
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+declare
+    v_idx int;
+    v_ended boolean;
+begin
+    loop
+        insert into holdfast.events (run_id, idx, event_type, key, details, at)
+        select p_run_id, e.idx + 1, p_event_type, p_key, p_details, p_now
+        from (
+            select * from holdfast.events e
+            where e.run_id = p_run_id order by e.idx desc limit 1
+        ) as e
+        where not holdfast._is_terminal(e.event_type)
+            and not (p_event_type = 'SignalReceived' and p_key is not null and exists (
+                select from holdfast.events s
+                where s.run_id = p_run_id and s.key = p_key
+                    and s.event_type = 'SignalReceived'))
+        on conflict do nothing
+        returning idx into v_idx;
+        exit when v_idx is not null;
+
+        -- Nothing was written: is that for good, or was somebody faster?
+        select holdfast._is_terminal(e.event_type) into v_ended
+        from holdfast.events e where e.run_id = p_run_id order by e.idx desc limit 1;
+        exit when coalesce(v_ended, true);
+        exit when p_event_type = 'SignalReceived' and holdfast._has_signal(p_run_id, p_key);
+    end loop;
+    return v_idx;
+end $$;
+
+-- Say whether a run's log has a signal of this id.
+create or replace function holdfast._has_signal(p_run_id uuid, p_key text) returns boolean
+language sql stable
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+    select exists (
+        select from holdfast.events s
+        where s.run_id = p_run_id and s.key = p_key and s.event_type = 'SignalReceived')
+$$;
+
+-- Fence the holders of leases that ran out: WorkerLost with the lease's number. Attempts start
+-- anew where the run made progress under that lease (signals are none); over the limit its run
+-- fails, and its tasks are gone. Returns (topic, payload) notices.
+-- Locks: expects the task rows locked; events, run by run. Called by claim_tasks.
+create or replace function holdfast._lose_workers(
+    p_now timestamptz, p_run_ids uuid[], p_keys text[], p_max_attempts int
+) returns text[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+declare
+    v_task record;
+    v_poisoned uuid[] := '{}';
+    v_errors json[] := '{}';
+begin
+    for v_task in
+        select t.*, exists (
+                select from holdfast.events e
+                where e.run_id = t.run_id and e.idx >= t.claimed_idx
+                    and e.commit_token is not null) as progressed
+        from unnest(p_run_ids, p_keys) as u (run_id, key)
+        join holdfast.tasks t on t.run_id = u.run_id and t.key = u.key
+        where t.worker is not null
+        order by t.run_id, t.key
+    loop
+        perform holdfast._append(p_now, v_task.run_id, 'WorkerLost', json_build_object(
+            'task_key', v_task.key, 'lease_no', v_task.lease_no, 'worker', v_task.worker));
+        if v_task.progressed then
+            update holdfast.tasks t set attempts = 0
+            where t.run_id = v_task.run_id and t.key = v_task.key;
+        elsif v_task.attempts >= p_max_attempts then
+            perform holdfast._append(p_now, v_task.run_id, 'WorkflowFailed');
+            v_poisoned := v_poisoned || v_task.run_id;
+            v_errors := v_errors || json_build_object('kind', 'holdfast.PoisonedRun', 'message',
+                format('the run lost %s workers without making progress', v_task.attempts));
+        end if;
+    end loop;
+    return holdfast._end_runs(p_now, v_poisoned, array_fill('failed'::text, array[cardinality(v_poisoned)]),
+        null, v_errors);
+end $$;

@@ -1,0 +1,179 @@
+-- Lease due tasks of some queues and handlers: the most urgent first, then the oldest.
+--
+-- The last row has no run_id and speaks of the claim as a whole: the time, when to ask again
+-- (at once where the limit was reached, null for never), (topic, payload) notices, and the
+-- watermark, up to which tasks were taken. Each further row is a task. p_since hides tasks due
+-- before that moment: while vacuum is held back, dead index entries pile up there. Callers pass
+-- an earlier watermark, and now and then nothing.
+--
+-- A task that another worker suspended is left to that worker until p_sticky seconds after it
+-- came due. A task whose lease ran out gets WorkerLost in its run's log; one that lost
+-- p_max_attempts workers without progress fails its run instead.
+-- Locks: task rows, skipping locked ones; then events, run by run. Called by workers.
+create or replace function holdfast.claim_tasks(
+    p_worker text, p_queues text[], p_handlers text[], p_limit int,
+    p_lease float8, p_ahead float8 default 0, p_sticky float8 default 0.25,
+    p_max_attempts int default 5, p_since bigint default null
+) returns table (
+    now bigint, next_due_at bigint, notices text[], watermark bigint,
+    run_id uuid, key text, kind text, queue text, handler text, attempts int, lease_no int,
+    log_length int, started_at bigint, input json, payload json
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz := holdfast.now();
+    v_due record;
+    v_next timestamptz := v_now;
+begin
+    select * into v_due
+    from holdfast._lock_due(p_worker, p_queues, p_handlers, p_limit,
+        v_now, p_ahead * interval '1 second', p_sticky * interval '1 second',
+        coalesce(holdfast._moment(p_since), '-infinity'));
+    if v_due.expired then
+        notices := holdfast._lose_workers(v_now, v_due.run_ids, v_due.keys, p_max_attempts);
+    end if;
+
+    return query
+    with leased as (
+        update holdfast.tasks t
+        set worker = p_worker, visible_at = v_now + p_lease * interval '1 second',
+            attempts = t.attempts + 1, lease_no = t.lease_no + 1, claimed_idx = l.length,
+            awaiting = null, started_at = coalesce(t.started_at, v_now)
+        from unnest(v_due.run_ids, v_due.keys) with ordinality as u (run_id, key, ord)
+        cross join lateral (
+            select e.idx + 1 as length from holdfast.events e
+            where e.run_id = u.run_id
+            order by e.idx desc limit 1
+        ) as l
+        where t.run_id = u.run_id and t.key = u.key
+        returning t.*, u.ord
+    )
+    select null::bigint, null::bigint, null::text[], null::bigint,
+        t.run_id, t.key, t.kind, t.queue, t.handler, t.attempts, t.lease_no,
+        t.claimed_idx, holdfast._micros(t.started_at),
+        case when t.claimed_idx = 1 then (
+            select r.input from holdfast.runs r where r.run_id = t.run_id) end,
+        t.payload
+    from leased t
+    order by t.ord;
+
+    if coalesce(cardinality(v_due.run_ids), 0) < p_limit then
+        v_next := holdfast._next_due(p_worker, p_queues, p_handlers,
+            v_now + p_ahead * interval '1 second', p_sticky * interval '1 second');
+    end if;
+    now := holdfast._micros(v_now);
+    next_due_at := holdfast._micros(v_next);
+    watermark := holdfast._micros(least(v_due.newest, v_now));
+    return next;
+end $$;
+
+-- Choose due tasks and lock them. Choosing locks nothing, so that no more is locked than is
+-- taken; where others were faster, a second try takes what it can lock, lane by lane.
+-- `newest` is the latest visible_at among them, `expired` whether one is another's lease.
+create or replace function holdfast._lock_due(
+    p_worker text, p_queues text[], p_handlers text[], p_limit int,
+    p_now timestamptz, p_ahead interval, p_sticky interval, p_since timestamptz,
+    out run_ids uuid[], out keys text[], out newest timestamptz, out expired boolean
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+declare
+    v_candidates bigint;
+begin
+    with due as materialized (
+        select t.run_id, t.key, t.priority, t.visible_at
+        from generate_series(0, 4) as p (priority), unnest(p_queues) as q (queue),
+            unnest(p_handlers) as h (handler)
+        cross join lateral (
+            select * from holdfast.tasks t
+            where t.queue = q.queue and t.handler = h.handler and t.priority = p.priority
+                and t.visible_at > p_since and t.visible_at <= p_now + p_ahead
+                and holdfast._is_due(t, p_worker, p_now, p_ahead, p_sticky)
+            order by t.visible_at limit p_limit
+        ) as t
+        order by t.priority, t.visible_at, t.run_id, t.key limit p_limit
+    ), locked as (
+        select t.run_id, t.key, t.visible_at, t.worker, t.priority
+        from due d join holdfast.tasks t on t.run_id = d.run_id and t.key = d.key
+        where holdfast._is_due(t, p_worker, p_now, p_ahead, p_sticky)
+        for update of t skip locked
+    )
+    select array_agg(l.run_id order by l.priority, l.visible_at, l.run_id, l.key),
+        array_agg(l.key order by l.priority, l.visible_at, l.run_id, l.key),
+        max(l.visible_at), bool_or(l.worker is not null), (select count(*) from due)
+    into run_ids, keys, newest, expired, v_candidates
+    from locked l;
+    if v_candidates <= coalesce(cardinality(run_ids), 0) then
+        return;
+    end if;
+
+    select array_agg(l.run_id), array_agg(l.key), max(l.visible_at), bool_or(l.worker is not null)
+    into run_ids, keys, newest, expired
+    from (
+        select t.run_id, t.key, t.visible_at, t.worker
+        from (
+            select * from generate_series(0, 4) as p (priority), unnest(p_queues) as q (queue),
+                unnest(p_handlers) as h (handler)
+            order by p.priority, random()
+        ) as lane
+        cross join lateral (
+            select * from holdfast.tasks t
+            where t.queue = lane.queue and t.handler = lane.handler
+                and t.priority = lane.priority
+                and t.visible_at > p_since and t.visible_at <= p_now + p_ahead
+                and holdfast._is_due(t, p_worker, p_now, p_ahead, p_sticky)
+            order by t.visible_at limit p_limit
+            for update skip locked
+        ) as t
+        limit p_limit
+    ) as l;
+end $$;
+
+-- Say whether a worker may have a task: a lease that ran out, or one that is free and not, for
+-- the moment, kept for the worker that has the run in its cache.
+create or replace function holdfast._is_due(
+    t holdfast.tasks, p_worker text, p_now timestamptz, p_ahead interval, p_sticky interval
+) returns boolean
+language sql immutable as $$
+    select not (t).paused and case
+        when (t).worker is not null then (t).visible_at <= p_now
+        when (t).sticky_worker <> p_worker then (t).visible_at + p_sticky <= p_now + p_ahead
+        else true end
+$$;
+
+-- Say when the next free task comes due, from what was not taken now. Looks at a few tasks of
+-- each lane only: where more are kept for other workers, the answer may be too early.
+create or replace function holdfast._next_due(
+    p_worker text, p_queues text[], p_handlers text[], p_taken timestamptz, p_sticky interval
+) returns timestamptz
+language sql stable
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+    select least(
+        min(t.visible_at + case when t.sticky_worker <> p_worker then p_sticky else '0' end),
+        min(t.visible_at) filter (where t.place = 8))
+    from generate_series(0, 4) as p (priority), unnest(p_queues) as q (queue),
+        unnest(p_handlers) as h (handler)
+    cross join lateral (
+        select t.visible_at, t.sticky_worker, row_number() over (order by t.visible_at) as place
+        from holdfast.tasks t
+        where t.queue = q.queue and t.handler = h.handler and t.priority = p.priority
+            and t.visible_at > p_taken - p_sticky and t.visible_at < 'infinity'
+            and t.worker is null and not t.paused
+        order by t.visible_at limit 8
+    ) as t
+$$;

@@ -1,0 +1,164 @@
+-- Commit turns of many runs at once; all or nothing for each.
+--
+-- The first six arrays describe each run's first event, at the index its worker expects to be
+-- the log's end; whoever inserts it owns the append. p_rest_… are the events that follow, then
+-- come the runs that suspend and the runs that end. p_token is drawn once for a call and its
+-- repetitions: a part that carries it already was written by an earlier try, and is done.
+--
+-- `refused` is null, or a JSON array of [run_id, reason, [[event_type, key, details, at], …]]
+-- with the events from the expected index on: reason 'lost' where the lease is another's or the
+-- run has ended, 'conflict' where only the index is taken. `notices` are (topic, payload).
+--
+-- Refuses a run twice in one call (22023). Gives up on a lock after 50 ms (55P03), so that one
+-- busy run does not hold up its batch; the caller then splits it.
+-- Locks: a pure checkpoint none but the events it inserts, by run_id; otherwise first the turn
+-- rows of the runs that suspend or end, by run_id. Called by workers.
+create or replace function holdfast.commit(
+    p_worker text, p_token uuid,
+    p_runs uuid[], p_leases int[], p_expected int[],
+    p_types text[], p_keys text[], p_details json[], p_ats bigint[],
+    p_rest_runs uuid[], p_rest_idx int[],
+    p_rest_types text[], p_rest_keys text[], p_rest_details json[], p_rest_ats bigint[],
+    p_suspended uuid[], p_visible_ats bigint[], p_awaiting json[],
+    p_ended uuid[], p_statuses text[], p_outputs json[], p_errors json[],
+    out now bigint, out refused json, out notices text[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '50ms'
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+declare
+    v_now timestamptz := holdfast.now();
+    v_skipped uuid[] := '{}';
+    v_won uuid[];
+begin
+    now := holdfast._micros(v_now);
+    if cardinality(p_suspended) + cardinality(p_ended) > 0 then
+        perform from unnest(p_suspended || p_ended) as u (run_id)
+        join holdfast.tasks t on t.run_id = u.run_id and t.key = ''
+        order by t.run_id
+        for update of t;
+    end if;
+
+    with won as (
+        insert into holdfast.events (run_id, idx, event_type, key, details, at, commit_token)
+        select f.run_id, f.idx, f.event_type, f.key, f.details, holdfast._moment(f.at), p_token
+        from unnest(p_runs, p_leases, p_expected, p_types, p_keys, p_details, p_ats)
+            as f (run_id, lease_no, idx, event_type, key, details, at)
+        where exists (
+                select from holdfast.tasks t
+                where t.run_id = f.run_id and t.key = ''
+                    and t.worker is not null and t.lease_no = f.lease_no)
+            and exists (
+                select from holdfast.events e
+                where e.run_id = f.run_id and e.idx = f.idx - 1
+                    and not holdfast._is_terminal(e.event_type))
+        order by f.run_id
+        on conflict do nothing
+        returning run_id
+    )
+    select array_agg(w.run_id) into v_won from won w;
+
+    if cardinality(v_won) is distinct from cardinality(p_runs) then
+        select r.skipped, r.refused into v_skipped, refused
+        from holdfast._refusals(p_token, p_runs, p_leases, p_expected, v_won) as r;
+    end if;
+    if cardinality(p_rest_runs) > 0 then
+        insert into holdfast.events (run_id, idx, event_type, key, details, at)
+        select e.run_id, e.idx, e.event_type, e.key, e.details, holdfast._moment(e.at)
+        from unnest(p_rest_runs, p_rest_idx, p_rest_types, p_rest_keys, p_rest_details, p_rest_ats)
+            as e (run_id, idx, event_type, key, details, at)
+        where e.run_id <> all (v_skipped)
+        order by e.run_id, e.idx;
+    end if;
+    if cardinality(p_suspended) > 0 then
+        update holdfast.tasks t
+        set worker = null, sticky_worker = p_worker, attempts = 0, stuck = null,
+            visible_at = coalesce(holdfast._moment(s.visible_at), 'infinity'),
+            awaiting = case when s.awaiting is not null
+                then array(select json_array_elements_text(s.awaiting)) end
+        from unnest(p_suspended, p_visible_ats, p_awaiting) as s (run_id, visible_at, awaiting)
+        where t.run_id = s.run_id and t.key = '' and s.run_id <> all (v_skipped);
+    end if;
+    if cardinality(p_ended) > 0 then
+        notices := holdfast._end_runs(v_now, p_ended, p_statuses, p_outputs, p_errors, v_skipped);
+    end if;
+end $$;
+
+-- Say which runs of a commit were not written now (`skipped`), and which of them not by an
+-- earlier try either (`refused`, as commit returns it). Locks nothing. Called by commit.
+create or replace function holdfast._refusals(
+    p_token uuid, p_runs uuid[], p_leases int[], p_expected int[], p_won uuid[],
+    out skipped uuid[], out refused json
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+declare
+    v_tails json;
+begin
+    if (select count(distinct u.run_id) < count(*) from unnest(p_runs) as u (run_id)) then
+        raise invalid_parameter_value using message = 'a run stands twice in one commit';
+    end if;
+    select array_agg(u.run_id) into skipped
+    from unnest(p_runs) as u (run_id)
+    where u.run_id <> all (coalesce(p_won, '{}'));
+
+    select json_agg(json_build_array(u.run_id, case when t.run_id is null then 'lost' else 'conflict' end, (
+        select coalesce(json_agg(
+            json_build_array(e.event_type, e.key, e.details, e.at) order by e.idx), '[]')
+        from holdfast.read_events(array[u.run_id], array[u.expected]) as e)))
+    into refused
+    from unnest(p_runs, p_leases, p_expected) as u (run_id, lease_no, expected)
+    left join holdfast.tasks t on t.run_id = u.run_id and t.key = ''
+        and t.worker is not null and t.lease_no = u.lease_no
+    where u.run_id = any (skipped) and not exists (
+        select from holdfast.events e
+        where e.run_id = u.run_id and e.idx = u.expected and e.commit_token = p_token);
+end $$;
+
+-- End runs whose log has its last event: write the end, remove all their tasks and waiters.
+-- The arrays are parallel; runs in p_skipped are left alone. Returns (topic, run id) pairs.
+-- Locks: expects the turn rows locked; runs by run_id. Called by all that end runs.
+create or replace function holdfast._end_runs(
+    p_now timestamptz, p_run_ids uuid[], p_statuses text[],
+    p_outputs json[] default null, p_errors json[] default null, p_skipped uuid[] default '{}'
+) returns text[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+declare
+    v_notices text[];
+begin
+    with ended as materialized (
+        select u.run_id, u.status, u.output, u.error
+        from unnest(p_run_ids, p_statuses, p_outputs, p_errors) as u (run_id, status, output, error)
+        where u.run_id <> all (p_skipped)
+        order by u.run_id
+    ), done as (
+        delete from holdfast.tasks t using ended e where t.run_id = e.run_id
+        returning t.run_id, t.key, t.started_at
+    )
+    update holdfast.runs r
+    set status = e.status, output = e.output, error = e.error,
+        started_at = d.started_at, completed_at = p_now, delete_after = p_now + r.retention
+    from ended e
+    left join done d on d.run_id = e.run_id and d.key = ''
+    where r.run_id = e.run_id;
+
+    with told as (
+        delete from holdfast.waiters w using unnest(p_run_ids) as u (run_id)
+        where w.run_id = u.run_id and u.run_id <> all (p_skipped)
+        returning w.topic, w.run_id
+    )
+    select array_agg(array[t.topic, t.run_id::text] order by t.topic, t.run_id)
+    into v_notices from told t;
+    return v_notices;
+end $$;

@@ -1,0 +1,131 @@
+-- Give tasks back unfinished: due again at a moment, or at once. The attempt does not count. A
+-- lease that is another's by now is left alone. Returns the queues that have work again.
+-- Locks: task rows by (run_id, key). Called by workers that stop, or whose run is stuck.
+create or replace function holdfast.release_tasks(
+    p_worker text, p_run_ids uuid[], p_keys text[], p_leases int[],
+    p_visible_ats bigint[], p_stuck text[]
+) returns setof text
+language sql
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+    with held as materialized (
+        select t.run_id, t.key, u.visible_at, u.stuck
+        from unnest(p_run_ids, p_keys, p_leases, p_visible_ats, p_stuck)
+            as u (run_id, key, lease_no, visible_at, stuck)
+        join holdfast.tasks t on t.run_id = u.run_id and t.key = u.key
+        where t.worker = p_worker and t.lease_no = u.lease_no
+        order by t.run_id, t.key
+        for update of t
+    ), released as (
+        update holdfast.tasks t
+        set worker = null, sticky_worker = null, attempts = greatest(t.attempts - 1, 0),
+            visible_at = coalesce(holdfast._moment(h.visible_at), holdfast.now()), stuck = h.stuck
+        from held h
+        where t.run_id = h.run_id and t.key = h.key
+        returning t.queue
+    )
+    select distinct r.queue from released r
+$$;
+
+-- Say that a worker lives, and renew its leases. Names (run, key, number): "all of this worker"
+-- would keep leases alive whose claim's answer was lost. `lost` holds the places in the arrays,
+-- from 1, of leases that are another's now, `news` those of runs with more events than known.
+-- A row that somebody has locked is passed over: it is renewed the next time.
+-- Locks: the worker's row; task rows by (run_id, key), skipping locked ones. Called by workers.
+create or replace function holdfast.heartbeat(
+    p_worker text, p_hostname text, p_pid int, p_queues text[], p_handlers text[],
+    p_concurrency int, p_version text, p_started_at bigint, p_lease float8,
+    p_run_ids uuid[], p_keys text[], p_leases int[], p_known int[],
+    out now bigint, out lost int[], out news int[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+declare
+    v_now timestamptz := holdfast.now();
+begin
+    now := holdfast._micros(v_now);
+    insert into holdfast.workers as w (worker_id, hostname, pid, queues, handlers, concurrency,
+        holdfast_version, started_at, heard_at)
+    values (p_worker, p_hostname, p_pid, p_queues, p_handlers, p_concurrency, p_version,
+        coalesce(holdfast._moment(p_started_at), v_now), v_now)
+    on conflict (worker_id) do update
+    set hostname = excluded.hostname, pid = excluded.pid, queues = excluded.queues,
+        handlers = excluded.handlers, concurrency = excluded.concurrency,
+        holdfast_version = excluded.holdfast_version, heard_at = excluded.heard_at;
+    if cardinality(p_run_ids) = 0 then
+        return;
+    end if;
+
+    with held as materialized (
+        select t.run_id, t.key
+        from unnest(p_run_ids, p_keys, p_leases) as u (run_id, key, lease_no)
+        join holdfast.tasks t on t.run_id = u.run_id and t.key = u.key
+        where t.worker = p_worker and t.lease_no = u.lease_no
+        order by t.run_id, t.key
+        for update of t skip locked
+    )
+    update holdfast.tasks t set visible_at = v_now + p_lease * interval '1 second'
+    from held h
+    where t.run_id = h.run_id and t.key = h.key;
+
+    select array_agg(u.place) filter (where t.run_id is null),
+        array_agg(u.place) filter (where t.run_id is not null and exists (
+            select from holdfast.events e where e.run_id = u.run_id and e.idx = u.known))
+    into lost, news
+    from unnest(p_run_ids, p_keys, p_leases, p_known) with ordinality
+        as u (run_id, key, lease_no, known, place)
+    left join holdfast.tasks t on t.run_id = u.run_id and t.key = u.key
+        and t.worker = p_worker and t.lease_no = u.lease_no;
+end $$;
+
+-- Forget workers that were silent for so long, or are named, and let their leases run out now:
+-- the next claim fences them. A task that somebody has locked is left to its lease's end.
+-- Locks: worker rows; task rows by (run_id, key), skipping locked ones. Called by maintenance,
+-- in any number of processes at once, and by whoever knows that a worker is gone.
+create or replace function holdfast.reap_workers(
+    p_silent float8, p_workers text[], out gone text[], out queues text[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+declare
+    v_now timestamptz := holdfast.now();
+begin
+    with deleted as (
+        delete from holdfast.workers w
+        where w.heard_at < v_now - p_silent * interval '1 second' or w.worker_id = any (p_workers)
+        returning w.worker_id
+    )
+    select array_agg(worker_id order by worker_id) into gone
+    from (select worker_id from deleted union select unnest(p_workers)) as w (worker_id);
+
+    with held as materialized (
+        select t.run_id, t.key
+        from holdfast.tasks t
+        where t.worker = any (gone)
+        order by t.run_id, t.key
+        for update skip locked
+    ), freed as (
+        update holdfast.tasks t set visible_at = least(t.visible_at, v_now)
+        from held h
+        where t.run_id = h.run_id and t.key = h.key
+        returning t.queue
+    )
+    select array_agg(distinct f.queue) into queues from freed f;
+end $$;
+
+-- Sign a worker off that has released its tasks. Called by workers that stop.
+create or replace function holdfast.remove_worker(p_worker text) returns void
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+    delete from holdfast.workers w where w.worker_id = p_worker
+$$;

@@ -1,0 +1,177 @@
+-- The questions about runs. None of them changes anything, save for wait_for_end's registration.
+
+-- Show runs as a caller sees them: with the row of the next turn, and the state derived from it.
+create or replace function holdfast.get_runs(p_run_ids uuid[])
+returns table (
+    run_id uuid, name text, version int, key text, queue text, priority int, status text,
+    state text, input json, output json, error json, tags text[], headers json,
+    retention_seconds float8, created_at bigint, started_at bigint, completed_at bigint,
+    deadline_at bigint, visible_at bigint, awaiting text[], worker text, attempts int,
+    lease_no int, stuck text
+)
+language sql stable
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+    select r.run_id, r.name, r.version, r.key, r.queue, r.priority::int, r.status,
+        holdfast._state(r.status, t.worker, t.stuck, t.visible_at),
+        r.input, r.output, r.error, r.tags, r.headers,
+        extract(epoch from r.retention)::float8, holdfast._micros(r.created_at),
+        holdfast._micros(coalesce(r.started_at, t.started_at)),
+        holdfast._micros(r.completed_at), holdfast._micros(r.deadline_at),
+        holdfast._micros(t.visible_at), t.awaiting, t.worker, t.attempts, t.lease_no, t.stuck
+    from unnest(p_run_ids) with ordinality as u (run_id, place)
+    join holdfast.runs r on r.run_id = u.run_id
+    left join holdfast.tasks t on t.run_id = r.run_id and t.key = ''
+    order by u.place
+$$;
+
+-- List the ids of runs, newest first, that match all of the filters that are not null, from
+-- behind the run of p_before_at and p_before_id. Reads an index by name where names are given,
+-- and one by status otherwise; what else is asked for is filtered on the way.
+create or replace function holdfast._list_ids(
+    p_states text[], p_names text[], p_queues text[], p_tags text[], p_key text,
+    p_since timestamptz, p_until timestamptz, p_input_contains jsonb,
+    p_before_at timestamptz, p_before_id uuid, p_limit int
+) returns setof uuid
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_custom_plan
+as $$
+declare
+    v_statuses text[] := array(
+        select distinct case when s.state in ('queued', 'waiting', 'stuck') then 'running'
+            else s.state end
+        from unnest(coalesce(p_states, array['running', 'completed', 'failed', 'cancelled',
+            'timed_out', 'terminated', 'continued'])) as s (state));
+begin
+    return query
+    select r.run_id
+    from unnest(coalesce(p_names, array[null])) as n (name), unnest(v_statuses) as s (status)
+    cross join lateral (
+        select r.run_id, r.created_at
+        from holdfast.runs r
+        left join holdfast.tasks t on t.run_id = r.run_id and t.key = '' and p_states is not null
+        where r.status = s.status
+            and (p_names is null or r.name = n.name)
+            and (p_states is null
+                or holdfast._state(r.status, t.worker, t.stuck, t.visible_at) = any (p_states))
+            and (p_queues is null or r.queue = any (p_queues))
+            and (p_tags is null or r.tags @> p_tags)
+            and (p_key is null or r.key = p_key)
+            and (p_since is null or r.created_at >= p_since)
+            and (p_until is null or r.created_at < p_until)
+            and (p_before_at is null or (r.created_at, r.run_id) < (p_before_at, p_before_id))
+            and (p_input_contains is null or r.input::jsonb @> p_input_contains)
+        order by r.created_at desc, r.run_id desc
+        limit p_limit
+    ) as r
+    order by r.created_at desc, r.run_id desc
+    limit p_limit;
+end $$;
+
+-- List runs as get_runs shows them; the filters are those of _list_ids. Called by clients.
+create or replace function holdfast.list_runs(
+    p_states text[], p_names text[], p_queues text[], p_tags text[], p_key text,
+    p_since bigint, p_until bigint, p_input_contains jsonb,
+    p_before_at bigint, p_before_id uuid, p_limit int
+) returns table (
+    run_id uuid, name text, version int, key text, queue text, priority int, status text,
+    state text, input json, output json, error json, tags text[], headers json,
+    retention_seconds float8, created_at bigint, started_at bigint, completed_at bigint,
+    deadline_at bigint, visible_at bigint, awaiting text[], worker text, attempts int,
+    lease_no int, stuck text
+)
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+    select * from holdfast.get_runs(array(
+        select * from holdfast._list_ids(p_states, p_names, p_queues, p_tags, p_key,
+            holdfast._moment(p_since), holdfast._moment(p_until), p_input_contains,
+            holdfast._moment(p_before_at), p_before_id, p_limit)))
+$$;
+
+-- Find the run that was started with a key; null where there is none. Called by clients.
+create or replace function holdfast.find_run(p_name text, p_key text) returns uuid
+language sql stable
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+    select r.run_id from holdfast.runs r where r.run_id = holdfast.keyed_run_id(p_name, p_key)
+$$;
+
+-- Say what happened in all runs since a moment, oldest first. Called by clients.
+create or replace function holdfast.recent_events(p_since bigint, p_limit int)
+returns table (run_id uuid, idx int, event_type text, key text, details json, at bigint)
+language sql stable
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+    select e.run_id, e.idx, e.event_type, e.key,
+        case when holdfast._is_told_by_run(e.event_type)
+            then holdfast._told_by_run(e.run_id, e.event_type) else e.details end,
+        holdfast._micros(e.at)
+    from (
+        select * from holdfast.events e
+        where e.at >= holdfast._moment(p_since)
+        order by e.at, e.run_id, e.idx
+        limit p_limit
+    ) as e
+    order by e.at, e.run_id, e.idx
+$$;
+
+-- Return the newest value of each name that runs have set; a run that set none has one row
+-- without a name. Called by clients.
+create or replace function holdfast.get_values(p_run_ids uuid[])
+returns table (run_id uuid, name text, value json)
+language sql stable
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+    select distinct on (r.run_id, e.key) r.run_id, e.key, e.details -> 'value'
+    from holdfast.runs r
+    left join holdfast.events e on e.run_id = r.run_id and e.event_type = 'ValueSet'
+    where r.run_id = any (p_run_ids)
+    order by r.run_id, e.key, e.idx desc
+$$;
+
+-- Register a topic with the runs that go on, to be told of their ends; return those that have
+-- ended, as get_runs shows them. Called by clients.
+-- Locks: the runs FOR SHARE, by run_id, so that no end slips in between.
+create or replace function holdfast.wait_for_end(p_topic text, p_run_ids uuid[])
+returns table (
+    run_id uuid, name text, version int, key text, queue text, priority int, status text,
+    state text, input json, output json, error json, tags text[], headers json,
+    retention_seconds float8, created_at bigint, started_at bigint, completed_at bigint,
+    deadline_at bigint, visible_at bigint, awaiting text[], worker text, attempts int,
+    lease_no int, stuck text
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform holdfast._register_waiters(
+        p_run_ids, array_fill(p_topic, array[cardinality(p_run_ids)]));
+    return query select r.* from holdfast.get_runs(p_run_ids) as r where r.status <> 'running';
+end $$;
+
+-- Drop every registration of a topic. Called by clients that go.
+create or replace function holdfast.forget_waits(p_topic text) returns void
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+    delete from holdfast.waiters w where w.topic = p_topic
+$$;
+
+-- Send payloads to channels. After the change they tell of, in a statement of its own: NOTIFY
+-- in the writing transaction would serialise commits. Called by workers and clients.
+create or replace function holdfast.notify(p_channels text[], p_payloads text[])
+returns void
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+    select pg_notify(u.channel, u.payload)
+    from unnest(p_channels, p_payloads) as u (channel, payload)
+$$;

@@ -1,0 +1,134 @@
+-- Start runs: each gets its row, WorkflowStarted and its first task. A run whose id exists is
+-- left as it is, and reported with its status.
+--
+-- The arrays are parallel; one that is null or short stands for nulls, and a null for the
+-- default. Moments are microseconds, durations seconds, tags a JSON array. A waiter is a topic
+-- that is told of the run's end.
+--
+-- Refuses values outside the tables' constraints (class 23) and malformed JSON (22P02).
+-- Locks: the ids it inserts, in order; FOR SHARE, the existing runs for which a waiter is given.
+-- Called by clients and, through start_run, from SQL; in any transaction.
+create or replace function holdfast.start_runs(
+    p_run_ids uuid[],
+    p_names text[],
+    p_inputs json[] default null,
+    p_versions int[] default null,
+    p_keys text[] default null,
+    p_queues text[] default null,
+    p_priorities int[] default null,
+    p_start_ats bigint[] default null,
+    p_delays float8[] default null,
+    p_timeouts float8[] default null,
+    p_retentions float8[] default null,
+    p_tags json[] default null,
+    p_headers json[] default null,
+    p_waiters text[] default null
+) returns table (run_id uuid, created boolean, status text)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz := holdfast.now();
+    v_created uuid[];
+begin
+    with asked as materialized (
+        select u.ord, u.run_id, u.name, u.version, u.key,
+            coalesce(u.queue, 'default') as queue, coalesce(u.priority, 2)::smallint as priority,
+            coalesce(u.input, 'null') as input, u.tags, u.headers, u.timeout, u.retention,
+            coalesce(holdfast._moment(u.start_at),
+                v_now + coalesce(u.delay, 0) * interval '1 second') as visible_at
+        from (
+            select a.ord, a.run_id, a.name, coalesce(a.version, 1) as version, a.key, a.queue,
+                a.priority, a.input, a.tags, a.headers, a.timeout, a.retention, a.start_at, a.delay
+            from unnest(p_run_ids, p_names, p_inputs, p_versions, p_keys, p_queues, p_priorities,
+                p_start_ats, p_delays, p_timeouts, p_retentions, p_tags, p_headers)
+                with ordinality as a (run_id, name, input, version, key, queue, priority,
+                    start_at, delay, timeout, retention, tags, headers, ord)
+        ) as u
+        order by u.run_id, u.ord
+    ), started as (
+        insert into holdfast.runs (run_id, name, version, key, queue, priority, input, tags,
+            headers, retention, deadline_at, created_at)
+        select a.run_id, a.name, a.version, a.key, a.queue, a.priority, a.input,
+            case when a.tags is null then '{}'
+                else array(select json_array_elements_text(a.tags)) end,
+            a.headers, a.retention * interval '1 second',
+            greatest(v_now, a.visible_at) + a.timeout * interval '1 second', v_now
+        from asked a
+        on conflict do nothing
+        returning run_id
+    ), logged as (
+        insert into holdfast.events (run_id, idx, event_type, at)
+        select s.run_id, 0, 'WorkflowStarted', v_now from started s
+    ), queued as (
+        insert into holdfast.tasks (run_id, queue, handler, priority, visible_at)
+        select a.run_id, a.queue, a.name || '@' || a.version, a.priority, a.visible_at
+        from asked a join started s on s.run_id = a.run_id
+        on conflict do nothing  -- an id that was given twice
+    )
+    select array_agg(s.run_id) into v_created from started s;
+
+    if p_waiters is not null then
+        perform holdfast._register_waiters(p_run_ids, p_waiters);
+    end if;
+    if cardinality(v_created) = cardinality(p_run_ids) then
+        return query select u.run_id, true, 'running'::text from unnest(p_run_ids) as u (run_id);
+        return;
+    end if;
+    return query
+    select u.run_id,
+        u.run_id = any (coalesce(v_created, '{}'))
+            and row_number() over (partition by u.run_id order by u.ord) = 1,
+        r.status
+    from unnest(p_run_ids) with ordinality as u (run_id, ord)
+    join holdfast.runs r on r.run_id = u.run_id
+    order by u.ord;
+end $$;
+
+-- Register topics with the runs that have not ended; a null topic registers nothing.
+-- Locks: the runs FOR SHARE, by run_id, so that no end slips in between.
+create or replace function holdfast._register_waiters(p_run_ids uuid[], p_topics text[])
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+begin
+    perform from holdfast.runs r
+    where r.run_id in (
+        select u.run_id from unnest(p_run_ids, p_topics) as u (run_id, topic)
+        where u.topic is not null)
+    order by r.run_id
+    for share;
+
+    insert into holdfast.waiters (run_id, topic)
+    select r.run_id, u.topic
+    from unnest(p_run_ids, p_topics) as u (run_id, topic)
+    join holdfast.runs r on r.run_id = u.run_id
+    where u.topic is not null and r.status = 'running'
+    on conflict do nothing;
+end $$;
+
+-- Start one run from SQL, in the caller's transaction: `select holdfast.start_run('checkout',
+-- '{"order": 1}')`. With a key the same run is found again, whoever starts it.
+-- Workers find it when they look next; to wake them at once, notify them as well.
+create or replace function holdfast.start_run(
+    p_name text,
+    p_input json default 'null',
+    p_key text default null,
+    p_queue text default 'default',
+    p_version int default 1,
+    p_priority int default 2,
+    p_delay_seconds float8 default 0
+) returns uuid
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+    select s.run_id
+    from holdfast.start_runs(
+        array[coalesce(holdfast.keyed_run_id(p_name, p_key), holdfast.new_run_id())],
+        array[p_name], array[p_input], array[p_version], array[p_key], array[p_queue],
+        array[p_priority], null, array[p_delay_seconds]) as s
+$$;

@@ -1,0 +1,116 @@
+"""The connections: a pool for calls, single ones for listening."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import asyncpg
+
+from holdfast.store.postgres.errors import translated
+from holdfast.store.schema import check_schema
+from holdfast.store.scripts import check_schema_name
+
+if TYPE_CHECKING:
+    Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
+    Pool: TypeAlias = asyncpg.Pool[asyncpg.Record]
+    PooledConnection: TypeAlias = (
+        asyncpg.pool.PoolConnectionProxy[asyncpg.Record] | asyncpg.Connection[asyncpg.Record]
+    )
+
+_CONNECT_SECONDS: Final = 10.0
+_UNBOUNDED: Final = 1 << 62
+# Arrays of a few hundred make plans look expensive; compiling them would take longer.
+_SETTINGS: Final = {"application_name": "holdfast", "jit": "off"}
+
+
+class Database:
+    """A database, a schema in it, and a pool that calls the schema's functions."""
+
+    def __init__(
+        self, dsn: str, *, schema: str, connections: int, prepare: bool, check: bool
+    ) -> None:
+        self.schema = check_schema_name(schema)
+        self._dsn, self._size = dsn, connections
+        self._cached_statements = 100 if prepare else 0
+        self._check = check
+        self._pool: Pool | None = None
+
+    async def open(self) -> None:
+        """Connect, and refuse a schema that this release cannot work with."""
+        if self._pool is not None:
+            return
+        with translated():
+            pool = await asyncpg.create_pool(
+                self._dsn,
+                min_size=1,
+                max_size=self._size,
+                max_queries=_UNBOUNDED,
+                max_inactive_connection_lifetime=0,
+                statement_cache_size=self._cached_statements,
+                timeout=_CONNECT_SECONDS,
+                server_settings=_SETTINGS,
+                reset=_keep,
+            )
+            if self._check:
+                try:
+                    async with pool.acquire() as connection:
+                        await check_schema(connection, self.schema)
+                except BaseException:
+                    await pool.close()
+                    raise
+        self._pool = pool
+
+    async def close(self) -> None:
+        """Close every connection of the pool."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.close()
+
+    @property
+    def pool(self) -> Pool:
+        """The open pool."""
+        if self._pool is None:
+            raise RuntimeError("the store is not open: `await store.open()` first")
+        return self._pool
+
+    def sql(self, function: str, count: int) -> str:
+        """Write the call of a function of the schema with so many parameters."""
+        return call_text(self.schema, function, count)
+
+    async def rows(self, function: str, *arguments: object) -> list[asyncpg.Record]:
+        """Call a function and return its rows."""
+        with translated():
+            return await self.pool.fetch(self.sql(function, len(arguments)), *arguments)
+
+    async def row(self, function: str, *arguments: object) -> asyncpg.Record:
+        """Call a function and return its only row."""
+        with translated():
+            return await self.row_untranslated(function, arguments)
+
+    async def row_untranslated(self, function: str, arguments: Sequence[object]) -> asyncpg.Record:
+        """Call a function and return its only row; errors are the driver's own."""
+        text = self.sql(function, len(arguments))
+        row = await self.pool.fetchrow(text, *arguments)
+        assert row is not None, "a function without a row of its own"
+        return row
+
+
+async def connect(dsn: str) -> Connection:
+    """Open a connection of its own, outside the pool."""
+    with translated():
+        return await asyncpg.connect(dsn, timeout=_CONNECT_SECONDS, server_settings=_SETTINGS)
+
+
+def call_text(schema: str, function: str, count: int) -> str:
+    """Write a call with numbered parameters.
+
+    >>> call_text("holdfast", "waits", 2)
+    'select * from "holdfast".waits($1, $2)'
+    """
+    parameters = ", ".join(f"${number}" for number in range(1, count + 1))
+    return f'select * from "{schema}".{function}({parameters})'
+
+
+async def _keep(_: PooledConnection) -> None:
+    """Release a connection as it is: every call is one statement, and leaves nothing behind."""

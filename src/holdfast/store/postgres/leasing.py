@@ -1,0 +1,129 @@
+"""Claim, release and renew leases."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast.store.port import WORK_TOPIC
+from holdfast.store.postgres import rows
+from holdfast.store.postgres.connections import Database
+from holdfast.types import Claims, Heartbeat, Lease, Notice, Release, WorkerInfo
+
+_OVERLAP: Final = 1_000_000  # µs; longer than a task's row takes from its clock to its commit
+_FULL_EVERY: Final = 50  # claims
+_FULL_SECONDS: Final = 0.1
+
+
+@dataclass(slots=True)
+class Watermark:
+    """How far a worker's claims have come, so that they can pass over what is long taken.
+
+    While vacuum is held back, the index keeps an entry for every task that ever was due. Claims
+    look behind the watermark while there is plenty to do; now and then, and whenever they do
+    not find all they asked for, at everything.
+    """
+
+    reached: int | None = None  # µs
+    claims: int = 0
+    full_at: float = 0.0
+    wanting: bool = False
+
+    def since(self) -> int | None:
+        """Return the moment from which the next claim looks, None for the beginning."""
+        self.claims += 1
+        late = self.wanting and time.monotonic() - self.full_at > _FULL_SECONDS
+        if self.reached is None or late or self.claims >= _FULL_EVERY:
+            self.claims, self.full_at = 0, time.monotonic()
+            return None
+        return self.reached - _OVERLAP
+
+    def advance(self, reached: int | None, wanting: bool) -> None:
+        """Note how far a claim came, and whether it found less than it asked for."""
+        self.wanting = wanting
+        if reached is not None:
+            self.reached = max(self.reached or 0, reached)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a worker asks for; durations are seconds."""
+
+    worker_id: str
+    queues: Sequence[str]
+    handlers: Sequence[str]
+    limit: int
+    lease: float
+    ahead: float
+    sticky: float
+    max_attempts: int
+
+
+async def claim_tasks(database: Database, claim: Claim, watermark: Watermark) -> Claims:
+    """Lease due tasks."""
+    *found, whole = await database.rows(
+        "claim_tasks",
+        claim.worker_id,
+        claim.queues,
+        claim.handlers,
+        claim.limit,
+        claim.lease,
+        claim.ahead,
+        claim.sticky,
+        claim.max_attempts,
+        watermark.since(),
+    )
+    watermark.advance(whole["watermark"], len(found) < claim.limit)
+    tasks = [rows.claimed_task(row) for row in found]
+    return Claims(whole["now"], tasks, whole["next_due_at"], rows.notices(whole["notices"]))
+
+
+async def release_tasks(
+    database: Database, worker_id: str, releases: Sequence[Release]
+) -> list[Notice]:
+    """Give tasks back unfinished."""
+    queues = await database.rows(
+        "release_tasks",
+        worker_id,
+        [release.run_id for release in releases],
+        [release.key for release in releases],
+        [release.lease_no for release in releases],
+        [release.visible_at for release in releases],
+        [release.stuck for release in releases],
+    )
+    return [Notice(WORK_TOPIC, row[0]) for row in queues]
+
+
+async def heartbeat(
+    database: Database, info: WorkerInfo, leases: Sequence[Lease], lease_seconds: float
+) -> Heartbeat:
+    """Sign a worker on or say that it lives, and renew its leases."""
+    row = await database.row(
+        "heartbeat",
+        info.worker_id,
+        info.hostname,
+        info.pid,
+        info.queues,
+        info.handlers,
+        info.concurrency,
+        info.holdfast_version,
+        info.started_at or None,
+        lease_seconds,
+        [lease.run_id for lease in leases],
+        [lease.key for lease in leases],
+        [lease.lease_no for lease in leases],
+        [lease.known for lease in leases],
+    )
+    lost = [leases[place - 1] for place in row["lost"] or ()]
+    news = [leases[place - 1].run_id for place in row["news"] or ()]
+    return Heartbeat(row["now"], [(lease.run_id, lease.key) for lease in lost], news)
+
+
+async def reap_workers(
+    database: Database, silent_seconds: float, worker_ids: Sequence[str]
+) -> tuple[list[str], list[Notice]]:
+    """Forget workers, and make their tasks due at once."""
+    row = await database.row("reap_workers", silent_seconds, worker_ids)
+    return row["gone"] or [], [Notice(WORK_TOPIC, queue) for queue in row["queues"] or ()]

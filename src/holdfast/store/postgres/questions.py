@@ -1,0 +1,158 @@
+"""The questions: logs, runs, workers, and the lists of who waits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import msgspec
+
+from holdfast.store.postgres import rows
+from holdfast.store.postgres.connections import Database
+from holdfast.types import Event, LoggedEvent, Run, RunFilter, RunPage, Wait, WorkerInfo
+
+if TYPE_CHECKING:
+    import asyncpg
+
+_decode_headers = msgspec.json.Decoder(dict[str, str]).decode
+
+
+async def read_events(
+    database: Database, ranges: Sequence[tuple[UUID, int]]
+) -> dict[UUID, list[Event]]:
+    """Read logs, each from an index on."""
+    logs: dict[UUID, list[Event]] = {run_id: [] for run_id, _ in ranges}
+    found = await database.rows(
+        "read_events", [run_id for run_id, _ in ranges], [since for _, since in ranges]
+    )
+    for row in found:
+        logs[row["run_id"]].append(rows.event(row))
+    return logs
+
+
+async def get_runs(database: Database, run_ids: Sequence[UUID]) -> dict[UUID, Run]:
+    """Return the runs that exist."""
+    return _by_id(await database.rows("get_runs", run_ids))
+
+
+async def wait_for_end(
+    database: Database, topic: str, run_ids: Sequence[UUID]
+) -> dict[UUID, Run]:
+    """Register a topic with the runs that go on; return those that have ended."""
+    return _by_id(await database.rows("wait_for_end", topic, run_ids))
+
+
+async def list_runs(database: Database, where: RunFilter) -> RunPage:
+    """List runs, newest first. One more than the page is asked for, to know of a next one."""
+    created_at, run_id = None, None
+    if where.cursor is not None:
+        moment, _, last = where.cursor.partition("/")
+        created_at, run_id = int(moment), UUID(last)
+    found = await database.rows(
+        "list_runs",
+        where.states or None,
+        where.names or None,
+        where.queues or None,
+        where.tags or None,
+        where.key,
+        where.since,
+        where.until,
+        where.input_contains,
+        created_at,
+        run_id,
+        where.limit + 1,
+    )
+    runs = [_run(row) for row in found]
+    page = runs[: where.limit]
+    more = len(runs) > len(page)
+    return RunPage(page, f"{page[-1].created_at}/{page[-1].run_id}" if more and page else None)
+
+
+async def find_run(database: Database, name: str, key: str) -> UUID | None:
+    """Return the run of this workflow that was started with the key."""
+    found = await database.row("find_run", name, key)
+    run_id: UUID | None = found[0]
+    return run_id
+
+
+async def recent_events(database: Database, since: int, limit: int) -> list[LoggedEvent]:
+    """Return what happened in all runs since a moment, oldest first."""
+    found = await database.rows("recent_events", since, limit)
+    return [LoggedEvent(row["run_id"], row["idx"], rows.event(row)) for row in found]
+
+
+async def get_values(
+    database: Database, run_ids: Sequence[UUID]
+) -> dict[UUID, Mapping[str, str]]:
+    """Return what runs have set for observers."""
+    values: dict[UUID, dict[str, str]] = {}
+    for row in await database.rows("get_values", run_ids):
+        of_run = values.setdefault(row["run_id"], {})
+        if row["name"] is not None:
+            of_run[row["name"]] = row["value"]
+    return dict(values)
+
+
+async def list_workers(database: Database) -> list[WorkerInfo]:
+    """Return the workers signed on, by id."""
+    return [
+        WorkerInfo(
+            worker_id=row["worker_id"],
+            hostname=row["hostname"],
+            pid=row["pid"],
+            queues=tuple(row["queues"]),
+            handlers=tuple(row["handlers"]),
+            concurrency=row["concurrency"],
+            holdfast_version=row["holdfast_version"],
+            started_at=row["started_at"],
+            heard_at=row["heard_at"],
+        )
+        for row in await database.rows("list_workers")
+    ]
+
+
+async def unserved(database: Database) -> list[tuple[str, str, int]]:
+    """Count the tasks that no worker signed on may claim."""
+    found = await database.rows("unserved")
+    return [(row["queue"], row["handler"], row["tasks"]) for row in found]
+
+
+def _by_id(found: list[asyncpg.Record]) -> dict[UUID, Run]:
+    return {row["run_id"]: _run(row) for row in found}
+
+
+def _run(row: asyncpg.Record) -> Run:
+    headers = row["headers"]
+    return Run(
+        run_id=row["run_id"],
+        name=row["name"],
+        version=row["version"],
+        key=row["key"],
+        queue=row["queue"],
+        priority=row["priority"],
+        status=row["status"],
+        state=row["state"],
+        input=row["input"],
+        output=row["output"],
+        error=row["error"],
+        tags=tuple(row["tags"]),
+        headers=None if headers is None else _decode_headers(headers),
+        retention_seconds=row["retention_seconds"],
+        created_at=row["created_at"],
+        started_at=row["started_at"],
+        completed_at=row["completed_at"],
+        deadline_at=row["deadline_at"],
+        wait=_wait(row) if row["status"] == "running" else None,
+    )
+
+
+def _wait(row: asyncpg.Record) -> Wait:
+    return Wait(
+        visible_at=row["visible_at"],
+        awaiting=tuple(row["awaiting"] or ()),
+        worker=row["worker"],
+        attempts=row["attempts"],
+        lease_no=row["lease_no"],
+        stuck=row["stuck"],
+    )

@@ -1,0 +1,68 @@
+"""The answers of the SQL functions as values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import msgspec
+
+from holdfast.types import ClaimedTask, Event, Notice, Refusal
+
+if TYPE_CHECKING:
+    import asyncpg
+
+
+class _Refused(msgspec.Struct, array_like=True, gc=False):
+    run_id: UUID
+    reason: str
+    tail: list[tuple[str, str | None, msgspec.Raw, int]]
+
+
+_decode_refused = msgspec.json.Decoder(list[_Refused]).decode
+
+
+def notices(pairs: Iterable[Sequence[str]] | None) -> list[Notice]:
+    """Read (topic, payload) pairs, each once: who looks once sees everything."""
+    return [Notice(topic, payload) for topic, payload in dict.fromkeys(map(tuple, pairs or ()))]
+
+
+def claimed_task(row: asyncpg.Record) -> ClaimedTask:
+    """Read a task row of a claim."""
+    name, _, version = row["handler"].rpartition("@")
+    return ClaimedTask(
+        run_id=row["run_id"],
+        key=row["key"],
+        kind=row["kind"],
+        queue=row["queue"],
+        name=name,
+        version=int(version),
+        attempts=row["attempts"],
+        lease_no=row["lease_no"],
+        log_length=row["log_length"],
+        started_at=row["started_at"],
+        input=row["input"],
+        payload=row["payload"],
+    )
+
+
+def event(row: asyncpg.Record) -> Event:
+    """Read an event row."""
+    return Event(row["event_type"], row["key"], row["details"], row["at"])
+
+
+def refusals(text: str | None) -> dict[UUID, Refusal]:
+    """Read what a commit refused. Details keep their very text: it is what was recorded."""
+    if text is None:
+        return {}
+    return {
+        refused.run_id: Refusal(
+            "lost" if refused.reason == "lost" else "conflict",
+            [
+                Event(type_, key, None if bytes(raw) == b"null" else bytes(raw).decode(), at)
+                for type_, key, raw, at in refused.tail
+            ],
+        )
+        for refused in _decode_refused(text)
+    }

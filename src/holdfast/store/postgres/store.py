@@ -1,0 +1,216 @@
+"""The store itself: each method is one call of one SQL function, in a transaction of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from uuid import UUID
+
+from holdfast.store.port import WORK_TOPIC
+from holdfast.store.postgres import committing, guests, leasing, questions, rows
+from holdfast.store.postgres.arrays import start_arguments
+from holdfast.store.postgres.connections import Database
+from holdfast.store.postgres.leasing import Claim, Watermark
+from holdfast.store.postgres.listening import Listening
+from holdfast.store.scripts import DEFAULT_SCHEMA
+from holdfast.types import (
+    Claims,
+    Committed,
+    Delivered,
+    Event,
+    Heartbeat,
+    Lease,
+    LoggedEvent,
+    NewRun,
+    NewSignal,
+    Notice,
+    Release,
+    Run,
+    RunFilter,
+    RunPage,
+    StartedRun,
+    TurnCommit,
+    WorkerInfo,
+)
+
+
+class PostgresStore:
+    """A `Store` in a schema of a PostgreSQL database, 14 or newer.
+
+    Up to `connections` connections serve calls, and one more listens once something is listened
+    for. With `prepare=False` no statement is prepared by name, as poolers in transaction mode
+    want it; listening needs a direct connection, `listen_dsn`, then. `open` refuses a schema
+    that this release cannot work with unless `check` is false.
+
+    It belongs to one event loop.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        schema: str = DEFAULT_SCHEMA,
+        connections: int = 4,
+        prepare: bool = True,
+        check: bool = True,
+        listen_dsn: str | None = None,
+    ) -> None:
+        self._database = Database(
+            dsn, schema=schema, connections=connections, prepare=prepare, check=check
+        )
+        self._listening = Listening(listen_dsn or dsn, schema)
+        self._watermarks: dict[str, Watermark] = {}
+
+    async def open(self) -> None:
+        """Connect; see `Store.open`.
+
+        Raises:
+            DatabaseUnavailable, InsufficientRights, InvalidDatabaseURL, ServerTooOld: the
+                database cannot be used.
+            SchemaMissing, SchemaOutdated, SchemaTooNew: the schema is not this release's.
+        """
+        await self._database.open()
+
+    async def close(self) -> None:
+        """Let go of every connection."""
+        await self._listening.close()
+        await self._database.close()
+
+    async def now(self) -> int:
+        """Return engine time."""
+        row = await self._database.row("now_micros")
+        return int(row[0])
+
+    # Transitions
+
+    async def start_runs(self, runs: Sequence[NewRun]) -> tuple[list[StartedRun], list[Notice]]:
+        """Start runs; see `Store.start_runs`. A refused value refuses the whole call."""
+        found = await self._database.rows("start_runs", *start_arguments(runs))
+        started = [StartedRun(row["run_id"], row["created"], row["status"]) for row in found]
+        queues = {run.queue: None for run, done in zip(runs, started, strict=True) if done.created}
+        return started, [Notice(WORK_TOPIC, queue) for queue in queues]
+
+    async def claim_tasks(
+        self,
+        worker_id: str,
+        queues: Sequence[str],
+        handlers: Sequence[str],
+        limit: int,
+        *,
+        lease_seconds: float,
+        ahead_seconds: float = 0.0,
+        sticky_seconds: float = 0.25,
+        max_attempts: int = 5,
+    ) -> Claims:
+        """Lease due tasks; see `Store.claim_tasks`."""
+        claim = Claim(
+            worker_id=worker_id,
+            queues=queues,
+            handlers=handlers,
+            limit=limit,
+            lease=lease_seconds,
+            ahead=ahead_seconds,
+            sticky=sticky_seconds,
+            max_attempts=max_attempts,
+        )
+        watermark = self._watermarks.setdefault(worker_id, Watermark())
+        return await leasing.claim_tasks(self._database, claim, watermark)
+
+    async def read_events(self, ranges: Sequence[tuple[UUID, int]]) -> dict[UUID, list[Event]]:
+        """Read logs; see `Store.read_events`."""
+        return await questions.read_events(self._database, ranges)
+
+    async def commit(self, worker_id: str, token: UUID, turns: Sequence[TurnCommit]) -> Committed:
+        """Append, then suspend or finish; see `Store.commit`."""
+        return await committing.commit(self._database, worker_id, token, turns)
+
+    async def release_tasks(self, worker_id: str, releases: Sequence[Release]) -> list[Notice]:
+        """Give tasks back; see `Store.release_tasks`."""
+        return await leasing.release_tasks(self._database, worker_id, releases)
+
+    async def heartbeat(
+        self, info: WorkerInfo, leases: Sequence[Lease], *, lease_seconds: float
+    ) -> Heartbeat:
+        """Renew leases; see `Store.heartbeat`."""
+        return await leasing.heartbeat(self._database, info, leases, lease_seconds)
+
+    async def signal_runs(self, signals: Sequence[NewSignal]) -> Delivered:
+        """Send signals; see `Store.signal_runs`. A refused value refuses the whole call."""
+        return await guests.signal_runs(self._database, signals)
+
+    async def cancel_runs(self, run_ids: Sequence[UUID], *, reason: str | None = None) -> Delivered:
+        """Ask runs to stop; see `Store.cancel_runs`."""
+        row = await self._database.row("cancel_runs", run_ids, reason)
+        return guests.delivered(row)
+
+    async def terminate_runs(
+        self, run_ids: Sequence[UUID], *, reason: str | None = None
+    ) -> Delivered:
+        """End runs at once; see `Store.terminate_runs`."""
+        row = await self._database.row("terminate_runs", run_ids, reason)
+        return guests.delivered(row)
+
+    async def time_out_runs(self, *, limit: int = 100) -> tuple[int, int | None, list[Notice]]:
+        """End runs past their deadline; see `Store.time_out_runs`."""
+        row = await self._database.row("time_out_runs", limit)
+        return row["ended"], row["next_due_at"], rows.notices(row["notices"])
+
+    async def reap_workers(
+        self, *, silent_seconds: float, worker_ids: Sequence[str] = ()
+    ) -> tuple[list[str], list[Notice]]:
+        """Forget workers that are gone; see `Store.reap_workers`."""
+        return await leasing.reap_workers(self._database, silent_seconds, worker_ids)
+
+    async def remove_worker(self, worker_id: str) -> None:
+        """Sign a worker off."""
+        self._watermarks.pop(worker_id, None)
+        await self._database.row("remove_worker", worker_id)
+
+    # Questions
+
+    async def get_runs(self, run_ids: Sequence[UUID]) -> dict[UUID, Run]:
+        """Return the runs that exist."""
+        return await questions.get_runs(self._database, run_ids)
+
+    async def list_runs(self, where: RunFilter) -> RunPage:
+        """List runs; see `Store.list_runs`."""
+        return await questions.list_runs(self._database, where)
+
+    async def find_run(self, name: str, key: str) -> UUID | None:
+        """Return the id of the run that was started with this key."""
+        return await questions.find_run(self._database, name, key)
+
+    async def recent_events(self, *, since: int, limit: int = 1000) -> list[LoggedEvent]:
+        """Say what happened across all runs since a moment, oldest first."""
+        return await questions.recent_events(self._database, since, limit)
+
+    async def get_values(self, run_ids: Sequence[UUID]) -> dict[UUID, Mapping[str, str]]:
+        """Return the newest value of each name that the runs have set."""
+        return await questions.get_values(self._database, run_ids)
+
+    async def list_workers(self) -> list[WorkerInfo]:
+        """Return the workers signed on, by id."""
+        return await questions.list_workers(self._database)
+
+    async def unserved(self) -> list[tuple[str, str, int]]:
+        """Count tasks that no worker claims; see `Store.unserved`."""
+        return await questions.unserved(self._database)
+
+    # Notification
+
+    async def wait_for_end(self, topic: str, run_ids: Sequence[UUID]) -> dict[UUID, Run]:
+        """Register a topic with runs; see `Store.wait_for_end`."""
+        return await questions.wait_for_end(self._database, topic, run_ids)
+
+    async def forget_waits(self, topic: str) -> None:
+        """Drop every registration of a topic."""
+        await self._database.row("forget_waits", topic)
+
+    async def notify(self, notices: Sequence[Notice]) -> None:
+        """Send wake-ups; see `Store.notify`."""
+        await self._listening.notify(self._database, notices)
+
+    async def listen(
+        self, topic: str, callback: Callable[[str], None]
+    ) -> Callable[[], Awaitable[None]]:
+        """Call back with each payload sent to a topic; see `Store.listen`."""
+        return await self._listening.listen(topic, callback)
