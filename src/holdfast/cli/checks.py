@@ -1,0 +1,181 @@
+"""What `holdfast doctor` looks at: each check is a question to the database."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from holdfast.cli.why import SILENT_SECONDS
+from holdfast.cli.wording import length, several
+from holdfast.errors import DatabaseError
+from holdfast.store.migrate import plan
+from holdfast.store.port import Store
+
+if TYPE_CHECKING:
+    from holdfast.store.schema import Connection
+
+Level: TypeAlias = Literal["ok", "warn", "fail"]
+
+_CLOCK_WARN_SECONDS = 5.0
+_LONG_TRANSACTION_SECONDS = 300
+_DEAD_ROWS = 50_000
+
+_OLDEST_TRANSACTION = """
+select extract(epoch from now() - xact_start)::float8 as seconds, pid, application_name
+from pg_stat_activity
+where backend_xmin is not null and pid <> pg_backend_pid() and datname = current_database()
+order by xact_start
+limit 1
+"""
+_DEAD_TASKS = """
+select coalesce(n_dead_tup, 0) from pg_stat_user_tables where schemaname = $1 and relname = 'tasks'
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a check found. `remedy` says what to do unless all is well."""
+
+    check: str
+    level: Level
+    message: str
+    remedy: str = ""
+
+
+async def check_server(connection: Connection) -> Finding:
+    """Say which server answers, and how fast."""
+    began = time.perf_counter()
+    await connection.fetchval("select 1")
+    took = (time.perf_counter() - began) * 1000
+    version = connection.get_server_version()
+    return Finding(
+        "database", "ok", f"PostgreSQL {version.major}.{version.minor} answers in {took:.1f} ms"
+    )
+
+
+async def check_durability(connection: Connection) -> Finding:
+    """Say whether what the server calls committed survives a crash."""
+    names = ("fsync", "synchronous_commit", "full_page_writes")
+    off = [name for name in names if await connection.fetchval(f"show {name}") == "off"]
+    if off:
+        return Finding(
+            "durability",
+            "warn",
+            f"{', '.join(off)} off: a crash of the server may lose recorded steps",
+            f"set {off[0]} = on in the server's configuration",
+        )
+    return Finding("durability", "ok", "a commit survives a crash of the server")
+
+
+async def check_schema(connection: Connection, schema: str) -> Finding:
+    """Say whether the schema is this release's."""
+    from holdfast.store.schema import check_schema as refuse
+    from holdfast.store.schema import migrate_command
+
+    try:
+        await refuse(connection, schema)
+    except DatabaseError as error:
+        return Finding("schema", "fail", str(error), migrate_command(schema))
+    pending = await plan(connection, schema)
+    return Finding("schema", "ok" if pending.is_empty else "warn", f"{schema!r} is up to date")
+
+
+async def check_clock(connection: Connection) -> Finding:
+    """Compare this machine's clock with the database's, which the engine follows."""
+    sent = time.time()
+    theirs = await connection.fetchval("select extract(epoch from clock_timestamp())::float8")
+    answered = time.time()
+    apart = float(theirs) - (sent + answered) / 2
+    message = f"this machine is {abs(apart) * 1000:.0f} ms {'behind' if apart > 0 else 'ahead'}"
+    if abs(apart) > _CLOCK_WARN_SECONDS:
+        return Finding(
+            "clock",
+            "warn",
+            f"{message}; timers follow the database, log lines of workers do not",
+            "synchronise the clock (NTP)",
+        )
+    return Finding("clock", "ok", message)
+
+
+async def check_workers(store: Store) -> Finding:
+    """Say whether anybody is there to run workflows."""
+    now, workers = await store.now(), await store.list_workers()
+    live = [each for each in workers if now - each.heard_at <= SILENT_SECONDS * 1_000_000]
+    silent = [each for each in workers if each not in live]
+    if silent:
+        oldest = min(silent, key=lambda each: each.heard_at)
+        return Finding(
+            "workers",
+            "warn",
+            f"{several(len(live), 'live worker')}; {oldest.worker_id} has been silent for "
+            f"{length(now - oldest.heard_at)}",
+            "any live worker takes its runs over within seconds",
+        )
+    if not live:
+        return Finding("workers", "warn", "none is signed on", "holdfast worker MODULE:APP")
+    return Finding("workers", "ok", several(len(live), "live worker"))
+
+
+async def check_unserved(store: Store) -> Finding:
+    """Name what is due and nobody can run."""
+    unserved = await store.unserved()
+    if not unserved:
+        return Finding("handlers", "ok", "every run that waits for a worker has one that serves it")
+    parts = [
+        f"{handler} on queue {queue!r} ({several(tasks, 'run')})"
+        for queue, handler, tasks in unserved
+    ]
+    queue = unserved[0][0]
+    return Finding(
+        "handlers",
+        "warn",
+        f"no live worker serves {', '.join(parts)}",
+        f"holdfast worker MODULE:APP --queue {queue}",
+    )
+
+
+async def check_transactions(connection: Connection) -> Finding:
+    """Look for a transaction so old that it keeps vacuum from its work."""
+    row = await connection.fetchrow(_OLDEST_TRANSACTION)
+    if row is None or (row["seconds"] or 0) < _LONG_TRANSACTION_SECONDS:
+        return Finding("transactions", "ok", "none holds back vacuum")
+    return Finding(
+        "transactions",
+        "warn",
+        f"one of process {row['pid']} ({row['application_name'] or 'unnamed'}) has been open for "
+        f"{length(int(row['seconds'] * 1e6))} and holds back vacuum, which slows claiming",
+        f"end it: select pg_terminate_backend({row['pid']})",
+    )
+
+
+async def check_dead_rows(connection: Connection, schema: str) -> Finding:
+    """Look at the rows that vacuum has yet to remove from the hot table."""
+    dead = int(await connection.fetchval(_DEAD_TASKS, schema) or 0)
+    if dead < _DEAD_ROWS:
+        return Finding("vacuum", "ok", f"{several(dead, 'dead row')} in {schema}.tasks")
+    return Finding(
+        "vacuum",
+        "warn",
+        f"{several(dead, 'dead row')} in {schema}.tasks slow claiming down",
+        f"see that autovacuum is on, or: vacuum {schema}.tasks",
+    )
+
+
+async def examine(
+    connection: Connection, open_store: Callable[[], Awaitable[Store]], schema: str
+) -> Sequence[Finding]:
+    """Make every check that can be made; without the schema the engine's are left out."""
+    findings = [
+        await check_server(connection),
+        await check_durability(connection),
+        await check_clock(connection),
+        await check_schema(connection, schema),
+    ]
+    if findings[-1].level != "fail":
+        store = await open_store()
+        findings += [await check_workers(store), await check_unserved(store)]
+        findings += [await check_transactions(connection)]
+        findings += [await check_dead_rows(connection, schema)]
+    return findings

@@ -1,0 +1,129 @@
+"""Worker processes as children: started, watched, restarted when they crash, ended together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+
+from holdfast.cli import exits
+from holdfast.cli.serving import PARENT_VARIABLE
+
+logger = logging.getLogger("holdfast.supervisor")
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
+_HEALTHY_SECONDS = 30.0  # one that lived so long begins again with the first pause
+
+
+class Child:
+    """One worker process. It is killed with its parent only if it does not see it go."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+
+    @classmethod
+    async def start(cls, arguments: Sequence[str], environment: dict[str, str]) -> Child:
+        """Start `holdfast` with these arguments in a session of its own.
+
+        Ctrl-C in the terminal reaches the parent alone, which passes it on once.
+        """
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "holdfast.cli",
+            *arguments,
+            stdin=asyncio.subprocess.PIPE,
+            env={**os.environ, "PYTHONHASHSEED": "0", **environment, PARENT_VARIABLE: "1"},
+            start_new_session=True,
+        )
+        return cls(process)
+
+    @property
+    def pid(self) -> int:
+        """The process's number."""
+        return self.process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has not ended."""
+        return self.process.returncode is None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal, if it lives."""
+        if self.alive:
+            self.process.send_signal(number)
+
+    async def ended(self) -> int:
+        """Wait for its end and return its exit code; below 0, the signal that killed it."""
+        return await self.process.wait()
+
+
+class Supervisor:
+    """Keep a number of worker processes alive.
+
+    `start` starts one; `crashed` is told the process number of one that died, to have its runs
+    go on elsewhere at once.
+    """
+
+    def __init__(
+        self, start: Callable[[], Awaitable[Child]], crashed: Callable[[int], Awaitable[None]]
+    ) -> None:
+        self._start, self._crashed = start, crashed
+        self._children: set[Child] = set()
+        self._stopping = asyncio.Event()
+        self._exit_code = exits.OK
+
+    def stop(self) -> None:
+        """Have the children drain; asked again, have them end at once."""
+        self._stopping.set()
+        for child in self._children:
+            child.signal(signal.SIGTERM)
+
+    async def run(self, count: int) -> int:
+        """Keep `count` children alive until stopped; return the exit code."""
+        await asyncio.gather(*(self._keep_alive() for _ in range(count)))
+        return self._exit_code
+
+    async def _keep_alive(self) -> None:
+        loop = asyncio.get_running_loop()
+        pause = _FIRST_PAUSE
+        while not self._stopping.is_set():
+            began = loop.time()
+            child = await self._start()
+            self._children.add(child)
+            if self._stopping.is_set():
+                child.signal(signal.SIGTERM)
+            code = await child.ended()
+            self._children.discard(child)
+            if self._stopping.is_set():
+                return
+            if code == exits.USAGE:  # it would say the same each time
+                self._exit_code = code
+                self.stop()
+                return
+            if loop.time() - began > _HEALTHY_SECONDS:
+                pause = _FIRST_PAUSE
+            logger.warning("worker process %d %s; another starts", child.pid, describe_exit(code))
+            await self._crashed(child.pid)
+            await self._wait(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    async def _wait(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+        except TimeoutError:
+            pass
+
+
+def describe_exit(code: int) -> str:
+    """Say how a process ended."""
+    if code >= 0:
+        return f"ended with code {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"

@@ -1,0 +1,85 @@
+"""`holdfast dev`: run an app while it is being written."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.framework import command
+from holdfast.cli.settings import Settings, settings_of
+
+if TYPE_CHECKING:
+    from holdfast.cli.loading import AppReference
+    from holdfast.store.database import Database
+
+_GRACE = "2"  # seconds; what is cut off goes on with the new code
+
+
+@command("dev", examples=("holdfast dev shop.py", "holdfast dev shop:app --data ./.holdfast"))
+@click.argument("app_reference", metavar="MODULE:APP")
+@click.option("--queue", "queues", multiple=True, help="Serve this queue; may be repeated.")
+@click.pass_context
+def dev(context: click.Context, app_reference: str, queues: tuple[str, ...]) -> None:
+    """Run an app's workflows while you write them.
+
+    The embedded database is started and its schema made; a worker runs the app and starts anew
+    whenever a Python file changes. Runs go on with the new code where the old one left off.
+    MODULE:APP may be a file with one App in it. Ctrl-C ends it all.
+    """
+    from holdfast.cli.connecting import database_of, prepare_schema
+    from holdfast.cli.loading import AppReference
+    from holdfast.cli.logs import configure
+
+    settings = settings_of(context)
+    configure(as_json=False, debug=settings.debug)
+    reference = AppReference.parse(app_reference)
+    with database_of(settings) as database:
+        if database.server is None:
+            asyncio.run(prepare_schema(database.url, settings.schema))
+        _greet(settings, database)
+        arguments = ["worker", app_reference, "--grace", _GRACE]
+        arguments += [part for queue in queues for part in ("--queue", queue)]
+        asyncio.run(_develop(settings, database, reference, arguments))
+
+
+def _greet(settings: Settings, database: Database) -> None:
+    from shlex import join
+
+    options = join(settings.arguments())
+    options = f" {options}" if options else ""
+    click.echo(f"database: {database}", err=True)
+    if database.server is not None:
+        click.echo(f"          {database.url}", err=True)
+    click.echo(f"start a run:  holdfast{options} start WORKFLOW '{{…}}' --wait", err=True)
+    click.echo(f"look at runs: holdfast{options} runs list", err=True)
+
+
+async def _develop(
+    settings: Settings, database: Database, reference: AppReference, arguments: list[str]
+) -> None:
+    from holdfast.cli.children import Child
+    from holdfast.cli.reaping import reaper
+    from holdfast.cli.reloading import Reloader, python_changes
+    from holdfast.store.postgres import PostgresStore
+
+    async def start() -> Child:
+        return await Child.start([*settings.arguments(), *arguments], settings.environment())
+
+    async with contextlib.AsyncExitStack() as stack:
+        store = PostgresStore(database.url, schema=settings.schema, connections=1)
+        stack.push_async_callback(store.close)
+        await store.open()
+        stop = asyncio.Event()
+        reloader = Reloader(start, reaper(store), python_changes(reference.directory, stop))
+
+        def interrupted() -> None:
+            stop.set()
+            reloader.stop()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, interrupted)
+        await reloader.run()

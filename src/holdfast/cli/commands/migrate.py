@@ -1,0 +1,68 @@
+"""`holdfast migrate`: bring the database's schema up to date."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.framework import command
+from holdfast.cli.settings import settings_of
+
+if TYPE_CHECKING:
+    from holdfast.store.migrate import MigrationReport
+
+
+@command(
+    "migrate",
+    examples=(
+        "holdfast migrate --database postgresql://shop@db/shop",
+        "holdfast migrate --dry-run",
+        "holdfast migrate --sql > holdfast.sql     for psql --file holdfast.sql",
+    ),
+)
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
+@click.option("--sql", is_flag=True, help="Write the whole schema as a script for psql.")
+@click.pass_context
+def migrate(context: click.Context, dry_run: bool, sql: bool) -> None:
+    """Bring the database's schema up to date.
+
+    All of it is one transaction; any number of processes may run it at once. With --sql no
+    database is needed.
+    """
+    from holdfast.cli.console import write_json
+    from holdfast.store.database import resolve_database
+    from holdfast.store.migrate import render
+
+    settings = settings_of(context)
+    if sql:
+        click.echo(render(settings.schema), nl=False)
+        return
+    with resolve_database(settings.database, settings.data) as database:
+        outcome = asyncio.run(_migrate(database.url, settings.schema, dry_run=dry_run))
+        if settings.json:
+            fields = ("schema", "migrations", "functions")
+            changes = {name: getattr(outcome, name) for name in fields}
+            write_json({"applied": not dry_run, **changes})
+        else:
+            click.echo(f"{database}, schema {settings.schema!r}: {_describe(outcome, dry_run)}")
+
+
+async def _migrate(url: str, schema: str, *, dry_run: bool) -> MigrationReport:
+    from holdfast.store.database import connect
+    from holdfast.store.migrate import migrate, plan
+
+    connection = await connect(url)
+    try:
+        return await (plan if dry_run else migrate)(connection, schema)
+    finally:
+        await connection.close()
+
+
+def _describe(outcome: MigrationReport, dry_run: bool) -> str:
+    if outcome.is_empty:
+        return "up to date"
+    parts = [f"migration {name}" for name in outcome.migrations]
+    parts += ["the functions"] if outcome.functions else []
+    return f"{'would apply' if dry_run else 'applied'} {', '.join(parts)}"

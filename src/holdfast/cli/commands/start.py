@@ -1,0 +1,133 @@
+"""`holdfast start`: start a run."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, cast
+
+import click
+
+from holdfast.cli import exits
+from holdfast.cli.framework import command
+from holdfast.cli.inputs import duration, future_moment, read_json
+from holdfast.cli.settings import Settings, settings_of
+
+if TYPE_CHECKING:
+    from holdfast.app import App
+    from holdfast.cli.connecting import Link
+    from holdfast.starting import StartOptions
+    from holdfast.types import Run
+
+
+@command(
+    "start",
+    examples=(
+        """holdfast start checkout '{"id": 7}' --key order-7""",
+        "holdfast start checkout @order.json --app shop:app --wait",
+        "jq .order mail.json | holdfast start checkout --tag mail",
+    ),
+)
+@click.argument("workflow")
+@click.argument("input", required=False)
+@click.option("--app", "app_reference", metavar="MODULE:APP", help="Check the input by this app.")
+@click.option("--key", help="Start once: the same key finds the same run.")
+@click.option("--delay", metavar="TIME", type=duration, help="Become due so long after now.")
+@click.option("--at", metavar="MOMENT", type=future_moment, help="Become due at this moment.")
+@click.option("--priority", type=click.IntRange(0, 4), help="0 (first) to 4.")
+@click.option("--queue", help="The queue whose workers may run it.")
+@click.option("--workflow-version", type=click.IntRange(1), help="The workflow's version.")
+@click.option(
+    "--timeout", metavar="TIME", type=duration, help="End the run so long after its start."
+)
+@click.option("--tag", "tags", multiple=True, help="A label to list runs by; may be repeated.")
+@click.option("--wait", is_flag=True, help="Show what it does, and write its output.")
+@click.option(
+    "--wait-timeout",
+    metavar="TIME",
+    type=duration,
+    help="Stop waiting after so long (exit code 5).",
+)
+@click.pass_context
+def start(
+    context: click.Context,
+    workflow: str,
+    input: str | None,
+    app_reference: str | None,
+    key: str | None,
+    delay: float | None,
+    at: datetime | None,
+    priority: int | None,
+    queue: str | None,
+    workflow_version: int | None,
+    timeout: float | None,
+    tags: tuple[str, ...],
+    wait: bool,
+    wait_timeout: float | None,
+) -> None:
+    """Start a run of WORKFLOW, and write its id.
+
+    INPUT is JSON, @FILE, or - for stdin; left out, it is read from stdin where that is a pipe
+    or a file. With --wait the exit code says how the run ended.
+    """
+    from holdfast.cli.connecting import with_link
+
+    settings = settings_of(context)
+    payload = read_json(input, "input")
+    given = {
+        "key": key,
+        "delay": delay,
+        "start_at": at,
+        "priority": priority,
+        "queue": queue,
+        "version": workflow_version,
+        "timeout": timeout,
+        "tags": tags or None,
+    }
+    options = cast("StartOptions", {name: each for name, each in given.items() if each is not None})
+    app, value = _checked(app_reference, workflow, workflow_version, payload)
+
+    async def work(link: Link) -> int:
+        handle = await link.client.start(workflow, value, **options)
+        run = await handle.get()
+        if wait or wait_timeout is not None:
+            return await _watch(settings, link, run, wait_timeout)
+        _answer(settings, run, created=handle.created)
+        return exits.OK
+
+    context.exit(with_link(settings, work, app=app))
+
+
+def _checked(
+    app_reference: str | None, workflow: str, version: int | None, payload: str
+) -> tuple[App | None, object]:
+    """Return the app and the input, which the app's workflow restores to its declared type."""
+    from holdfast.cli.console import decoded
+    from holdfast.cli.loading import AppReference
+
+    if app_reference is None:
+        return None, decoded(payload)
+    app = AppReference.parse(app_reference).load()
+    known = app.latest(workflow) if version is None else app.find(workflow, version)
+    return app, known.decode_input(payload)
+
+
+def _answer(settings: Settings, run: Run, *, created: bool) -> None:
+    from holdfast.cli.console import write_json
+    from holdfast.cli.render_runs import run_object
+
+    if settings.json:
+        write_json({"created": created, **run_object(run)})
+        return
+    click.echo(str(run.run_id))
+    if not created:
+        click.echo(f"it was started before with this key and is {run.state}", err=True)
+
+
+async def _watch(settings: Settings, link: Link, run: Run, timeout: float | None) -> int:
+    from holdfast.cli.outcome import report_end
+    from holdfast.cli.progress import watch_run
+
+    if not settings.json:
+        click.echo(f"run {run.run_id}", err=True)
+    ended = await watch_run(link, run, timeout, quiet=settings.json)
+    return report_end(settings, ended)

@@ -1,0 +1,129 @@
+"""`holdfast worker`: run an app's workflows."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.framework import command
+from holdfast.cli.inputs import duration
+from holdfast.cli.settings import Settings, settings_of
+
+if TYPE_CHECKING:
+    from holdfast.store.database import Database
+    from holdfast.worker import WorkerOptions
+
+
+@command(
+    "worker",
+    examples=(
+        "holdfast worker shop:app",
+        "holdfast worker shop:app --queue gpu --concurrency 4",
+        "holdfast worker shop:app --processes 4 --grace 2m --log-json",
+    ),
+)
+@click.argument("app_reference", metavar="MODULE:APP")
+@click.option("--queue", "queues", multiple=True, help="Serve this queue; may be repeated.")
+@click.option(
+    "--concurrency", type=click.IntRange(1), default=200, show_default=True, help="Runs at once."
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(1),
+    default=32,
+    show_default=True,
+    help="Steps written as plain functions that run at once.",
+)
+@click.option(
+    "--grace",
+    metavar="TIME",
+    type=duration,
+    default=30.0,
+    show_default="30s",
+    help="How long running steps may take to end after SIGTERM.",
+)
+@click.option(
+    "--processes",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Worker processes; one that crashes is replaced.",
+)
+@click.option("--log-json", is_flag=True, help="Write the log as one JSON object a line.")
+@click.pass_context
+def worker(
+    context: click.Context,
+    app_reference: str,
+    queues: tuple[str, ...],
+    concurrency: int,
+    threads: int,
+    grace: float,
+    processes: int,
+    log_json: bool,
+) -> None:
+    """Run the workflows of an app.
+
+    MODULE:APP is a module and the name of the App in it, or a file: shop:app, src/shop.py:app,
+    or shop.py where it has only one.
+
+    SIGTERM or Ctrl-C: nothing new is begun, running steps get the grace period, what is left
+    is given back for another worker to go on with at once. The second signal ends the grace
+    period.
+    """
+    from holdfast.cli.logs import configure
+    from holdfast.worker import WorkerOptions
+
+    settings = settings_of(context)
+    configure(as_json=log_json, debug=settings.debug)
+    if processes > 1:
+        arguments = ["worker", app_reference, "--concurrency", str(concurrency)]
+        arguments += ["--threads", str(threads), "--grace", str(grace)]
+        arguments += [part for queue in queues for part in ("--queue", queue)]
+        arguments += ["--log-json"] if log_json else []
+        context.exit(_supervise(settings, arguments, processes))
+    options = WorkerOptions(queues=queues, concurrency=concurrency, threads=threads, grace=grace)
+    _work(settings, app_reference, options)
+
+
+def _work(settings: Settings, app_reference: str, options: WorkerOptions) -> None:
+    from holdfast.cli.connecting import checked_database
+    from holdfast.cli.loading import AppReference
+    from holdfast.cli.serving import fix_hash_seed, serve
+
+    fix_hash_seed()
+    app = AppReference.parse(app_reference).load()
+    with checked_database(settings) as database:
+        serve(app, database, settings.schema, options)
+
+
+def _supervise(settings: Settings, arguments: list[str], processes: int) -> int:
+    from holdfast.cli.connecting import checked_database
+
+    with checked_database(settings) as database:
+        return asyncio.run(_keep(settings, database, arguments, processes))
+
+
+async def _keep(
+    settings: Settings, database: Database, arguments: list[str], processes: int
+) -> int:
+    from holdfast.cli.children import Child, Supervisor
+    from holdfast.cli.reaping import reaper
+    from holdfast.store.postgres import PostgresStore
+
+    async def start() -> Child:
+        return await Child.start([*settings.arguments(), *arguments], settings.environment())
+
+    async with contextlib.AsyncExitStack() as stack:
+        store = PostgresStore(database.url, schema=settings.schema, connections=1)
+        stack.push_async_callback(store.close)
+        await store.open()
+        supervisor = Supervisor(start, reaper(store))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, supervisor.stop)
+        click.echo(f"supervisor {os.getpid()} keeps {processes} worker processes", err=True)
+        return await supervisor.run(processes)

@@ -1,0 +1,58 @@
+"""`holdfast workers`: who is there to run workflows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.framework import command
+from holdfast.cli.settings import settings_of
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from holdfast.cli.connecting import Link
+    from holdfast.types import WorkerInfo
+
+
+@command("workers", examples=("holdfast workers", "holdfast workers --json | jq '.[].queues'"))
+@click.pass_context
+def workers(context: click.Context) -> None:
+    """List the workers that are signed on: what they serve, and when they were last heard."""
+    from holdfast.cli.connecting import with_link
+    from holdfast.cli.console import console, plain, write_json
+
+    async def work(link: Link) -> tuple[list[WorkerInfo], int]:
+        return await link.store.list_workers(), await link.store.now()
+
+    settings = settings_of(context)
+    found, now = with_link(settings, work)
+    if settings.json:
+        write_json([plain(each) for each in found])
+    elif found:
+        console().print(_table(found, now))
+    else:
+        click.echo("no worker is signed on; `holdfast worker MODULE:APP` starts one", err=True)
+
+
+def _table(workers: list[WorkerInfo], now: int) -> Table:
+    from rich.table import Table
+
+    from holdfast.cli.wording import ago, length
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in ("worker", "queues", "workflows"):
+        table.add_column(column, overflow="fold")
+    for column in ("runs", "up", "heard"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for each in workers:
+        table.add_row(
+            each.worker_id,
+            ", ".join(each.queues),
+            ", ".join(each.handlers),
+            f"≤ {each.concurrency}",
+            length(now - each.started_at),
+            ago(each.heard_at, now),
+        )
+    return table

@@ -1,0 +1,86 @@
+"""From the global options to an open client, for commands that ask or tell the database."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+from holdfast.app import App
+from holdfast.cli.settings import Settings
+from holdfast.client import Client
+from holdfast.store.database import Database, check_schema, connect, resolve_database
+from holdfast.store.migrate import migrate
+from holdfast.store.port import Store
+from holdfast.store.postgres import PostgresStore
+
+T = TypeVar("T")
+
+_CONNECTIONS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """An open connection to the runs: the client, and the store below it."""
+
+    database: Database
+    store: Store
+    client: Client
+
+
+@contextmanager
+def database_of(settings: Settings) -> Generator[Database]:
+    """Find the database, and hold the embedded server for the length of the block.
+
+    The embedded database is nobody else's to prepare, so its schema is brought up to date.
+    """
+    with resolve_database(settings.database, settings.data) as database:
+        if database.server is not None:
+            asyncio.run(prepare_schema(database.url, settings.schema))
+        yield database
+
+
+@contextmanager
+def checked_database(settings: Settings) -> Generator[Database]:
+    """Find the database, and refuse one whose schema is not this release's."""
+    with database_of(settings) as database:
+        if database.server is None:
+            asyncio.run(_check(database.url, settings.schema))
+        yield database
+
+
+async def _check(url: str, schema: str) -> None:
+    connection = await connect(url)
+    try:
+        await check_schema(connection, schema)
+    finally:
+        await connection.close()
+
+
+async def prepare_schema(url: str, schema: str) -> bool:
+    """Bring a schema up to date; say whether there was anything to do."""
+    connection = await connect(url)
+    try:
+        return not (await migrate(connection, schema)).is_empty
+    finally:
+        await connection.close()
+
+
+def with_link(
+    settings: Settings, work: Callable[[Link], Awaitable[T]], *, app: App | None = None
+) -> T:
+    """Open a client, do a command's work with it, and close it."""
+
+    async def connected(database: Database) -> T:
+        store = PostgresStore(database.url, schema=settings.schema, connections=_CONNECTIONS)
+        try:
+            await store.open()
+            async with Client(store=store, app=app) as client:
+                return await work(Link(database, store, client))
+        finally:
+            await store.close()
+
+    with checked_database(settings) as database:
+        return asyncio.run(connected(database))

@@ -1,0 +1,51 @@
+"""Where commands write: rich text for people, JSON for scripts."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from holdfast.types import JSON, Value
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_WIDTH = 120  # of what is not a terminal
+
+
+def console() -> Console:
+    """Return the console of stdout; its lines are not cut to a terminal that is not there."""
+    from rich.console import Console
+
+    width = None if sys.stdout.isatty() else _WIDTH
+    return Console(width=width, highlight=False, emoji=False)
+
+
+def write_json(value: object) -> None:
+    """Write one value as one line of JSON."""
+    click.echo(msgspec.json.encode(value).decode())
+
+
+def plain(value: Value) -> dict[str, object]:
+    """Return a value's fields by name, for JSON."""
+    return {name: getattr(value, name) for name in value.__struct_fields__}
+
+
+def embed(text: str | None) -> msgspec.Raw | None:
+    """Return JSON text as a part of what is written, instead of as a string in it."""
+    return None if text is None else msgspec.Raw(text.encode())
+
+
+def without_nulls(fields: Mapping[str, object]) -> dict[str, object]:
+    """Leave out what says nothing."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def decoded(text: str | None) -> JSON:
+    """Decode JSON text."""
+    value: JSON = None if text is None else msgspec.json.decode(text)
+    return value

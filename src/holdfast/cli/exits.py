@@ -1,0 +1,56 @@
+"""Exit codes, and which error ends a command with which."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from holdfast.errors import (
+    ConfigurationError,
+    DatabaseError,
+    HoldfastError,
+    PayloadError,
+    ResultTimeout,
+    RunNotFound,
+    UnknownWorkflow,
+)
+
+OK: Final = 0
+FAILED: Final = 1
+USAGE: Final = 2
+DATABASE: Final = 3
+NOT_FOUND: Final = 4
+TIMED_OUT: Final = 5
+INTERRUPTED: Final = 130
+
+MEANINGS: Final = (
+    (OK, "done"),
+    (FAILED, "the answer is no: the run failed, a check failed, nothing was changed"),
+    (USAGE, "the command, its input or the app cannot be used as given"),
+    (DATABASE, "the database cannot be used"),
+    (NOT_FOUND, "there is no such run"),
+    (TIMED_OUT, "the time to wait was up; the run goes on"),
+    (INTERRUPTED, "interrupted with Ctrl-C"),
+)
+
+
+class Refusal(HoldfastError):
+    """A command cannot do what it was asked; `code` is what it exits with."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def code_for(error: HoldfastError) -> int:
+    """Return the exit code of a command that ends with this error."""
+    if isinstance(error, Refusal):
+        return error.code
+    if isinstance(error, DatabaseError):
+        return DATABASE
+    if isinstance(error, RunNotFound):
+        return NOT_FOUND
+    if isinstance(error, ResultTimeout):
+        return TIMED_OUT
+    if isinstance(error, ConfigurationError | PayloadError | UnknownWorkflow):
+        return USAGE
+    return FAILED

@@ -1,0 +1,136 @@
+"""How holdfast's commands differ from plain click: lazy, global options anywhere, plain errors."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from holdfast.cli import exits
+from holdfast.cli.settings import change, settings_of
+from holdfast.errors import HoldfastError
+
+CommandSource = dict[str, str]  # the command's name -> "module:attribute"
+
+
+class Command(click.Command):
+    """A command that takes the global options too, and shows its examples as they are."""
+
+    def __init__(self, *args: Any, examples: Sequence[str] = (), **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params += global_options(hidden=True)
+        self.examples = tuple(examples)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples, one a line."""
+        write_lines(formatter, "Examples", self.examples)
+
+
+class Group(click.Group):
+    """A group whose commands are imported when they are asked for."""
+
+    def __init__(
+        self,
+        *args: Any,
+        sources: CommandSource | None = None,
+        examples: Sequence[str] = (),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.params += global_options(hidden=True)
+        self.sources = sources or {}
+        self.examples = tuple(examples)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Name the commands in the order in which they are of use."""
+        return list(self.sources)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command."""
+        source = self.sources.get(cmd_name)
+        if source is None:
+            return None
+        module, _, attribute = source.partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples, one a line."""
+        write_lines(formatter, "Examples", self.examples)
+
+
+class RootGroup(Group):
+    """The outermost group: errors of ours end a command with their line and code."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for each in self.params:
+            if isinstance(each, click.Option):
+                each.hidden = False
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run a command."""
+        try:
+            return super().invoke(ctx)
+        except HoldfastError as error:
+            if settings_of(ctx).debug:
+                raise
+            click.echo(f"holdfast: {error}", err=True)
+            ctx.exit(exits.code_for(error))
+        except KeyboardInterrupt:
+            click.echo("", err=True)
+            ctx.exit(exits.INTERRUPTED)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples and the exit codes."""
+        super().format_epilog(ctx, formatter)
+        write_lines(
+            formatter, "Exit codes", [f"{code:>3}  {meaning}" for code, meaning in exits.MEANINGS]
+        )
+
+
+def global_options(*, hidden: bool) -> list[click.Parameter]:
+    """Make the options that every command takes."""
+
+    def option(*names: str, help: str, **kwargs: Any) -> click.Option:
+        return click.Option(
+            names, help=help, hidden=hidden, expose_value=False, callback=change, **kwargs
+        )
+
+    return [
+        option(
+            "--database",
+            metavar="URL",
+            help="The database. Else $HOLDFAST_DATABASE_URL, then $DATABASE_URL, "
+            "then the embedded PostgreSQL.",
+        ),
+        option(
+            "--data",
+            metavar="DIR",
+            type=click.Path(file_okay=False, path_type=Path),
+            help="Where the embedded PostgreSQL keeps its data. Else $HOLDFAST_HOME, "
+            "then ~/.holdfast.",
+        ),
+        option("--schema", metavar="NAME", help="The schema in the database [holdfast]."),
+        option("--json", is_flag=True, help="Answer in JSON, for scripts."),
+        option("--debug", is_flag=True, help="Show tracebacks of holdfast's own errors."),
+    ]
+
+
+def write_lines(formatter: click.HelpFormatter, title: str, lines: Sequence[str]) -> None:
+    """Write a section whose lines are kept as they are."""
+    if not lines:
+        return
+    with formatter.section(title):
+        for line in lines:
+            formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+
+
+def command(
+    name: str, *, examples: Sequence[str] = ()
+) -> Callable[[Callable[..., object]], Command]:
+    """Declare a command with examples."""
+    return click.command(name, cls=Command, examples=examples)

@@ -1,0 +1,92 @@
+"""What people type: JSON from the argument, a file or stdin; moments; lengths of time."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import click
+
+from holdfast.durations import seconds
+from holdfast.errors import ConfigurationError
+
+_number = re.compile(r"\d+(?:\.\d+)?")
+
+
+def read_json(text: str | None, what: str) -> str:
+    """Return JSON text from the argument, `@file` or `-`; without one, from a stdin that is fed.
+
+    Raises click.BadParameter where it is no JSON.
+    """
+    import msgspec
+
+    source, content = _read(text)
+    if not content.strip():
+        return "null"
+    try:
+        msgspec.json.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        hint = ""
+        if source == "argument" and text and text[0].isalpha():
+            hint = f"; a text takes quotes: '\"{text}\"'"
+        raise click.BadParameter(f"the {what} is no JSON ({error}){hint}") from None
+    return content
+
+
+def _read(text: str | None) -> tuple[str, str]:
+    """Return where the text came from, and the text."""
+    if text == "-" or (text is None and _stdin_is_fed()):
+        return "stdin", sys.stdin.read()
+    if text is None:
+        return "nothing", ""
+    if text.startswith("@"):
+        path = Path(text[1:]).expanduser()
+        try:
+            return "file", path.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise click.BadParameter(f"{path} cannot be read: {error}") from None
+    return "argument", text
+
+
+def _stdin_is_fed() -> bool:
+    """Say whether stdin is a pipe or a file; a terminal or /dev/null has no input to give."""
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+    except (OSError, ValueError, AttributeError):
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
+
+
+def past_moment(text: str) -> datetime:
+    """Read a moment: ISO 8601 (local time unless it names a zone), or how long ago (`2h`)."""
+    return _moment(text, -1)
+
+
+def future_moment(text: str) -> datetime:
+    """Read a moment: ISO 8601 (local time unless it names a zone), or how far ahead (`2h`)."""
+    return _moment(text, 1)
+
+
+def duration(text: str) -> float:
+    """Read a length of time: seconds, or with units `250ms`, `90s`, `1h30m`, `7d`."""
+    try:
+        return seconds(float(text)) if _number.fullmatch(text) else seconds(text)
+    except ConfigurationError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def _moment(text: str, direction: int) -> datetime:
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except ValueError:
+        pass
+    try:
+        return datetime.now(UTC) + direction * timedelta(seconds=seconds(text))
+    except (ConfigurationError, OverflowError):
+        raise click.BadParameter(
+            f"{text!r} is neither a time (2030-01-31T12:00) nor a length of time (90m)"
+        ) from None

@@ -1,0 +1,109 @@
+"""Find the app that a command names: `module:app`, `path/file.py:app`, `module` or `file.py`."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from holdfast.app import App
+from holdfast.errors import ConfigurationError
+
+
+class AppNotLoaded(ConfigurationError):
+    """The app's module raised while it was imported; the cause is its own exception."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppReference:
+    """Where an app is: `module` as Python imports it, from `directory`; `name` may be left out."""
+
+    module: str
+    directory: Path
+    name: str | None
+
+    @classmethod
+    def parse(cls, text: str) -> AppReference:
+        """Read a reference. Raises ConfigurationError where there is no such file."""
+        place, _, name = text.rpartition(":") if ":" in text else (text, "", "")
+        if not place:
+            raise ConfigurationError(f"{text!r} names no module: write module:app or file.py")
+        if place.endswith(".py") or "/" in place:
+            path = Path(place).expanduser().resolve()
+            if not path.is_file():
+                raise ConfigurationError(f"there is no file {place}")
+            directory, module = _importable(path)
+        else:
+            directory, module = Path.cwd(), place
+        return cls(module, directory, name or None)
+
+    def load(self) -> App:
+        """Import the module and return its app.
+
+        Raises:
+            AppNotLoaded: the module's own code raised.
+            ConfigurationError: there is no such module, or no app in it.
+        """
+        module = self._import()
+        if self.name is not None:
+            found: object = module
+            for part in self.name.split("."):
+                found = getattr(found, part, None)
+            if isinstance(found, App):
+                return found
+            raise ConfigurationError(
+                f"{self.module}:{self.name} is no App" + _suggestion(_apps(module), self.module)
+            )
+        apps = _apps(module)
+        if len(apps) == 1:
+            return next(iter(apps.values()))
+        count = "no App" if not apps else f"{len(apps)} Apps"
+        raise ConfigurationError(
+            f"module {self.module} has {count}{_suggestion(apps, self.module)}"
+        )
+
+    def _import(self) -> ModuleType:
+        directory = str(self.directory)
+        if directory not in sys.path:
+            sys.path.insert(0, directory)
+        try:
+            return importlib.import_module(self.module)
+        except ModuleNotFoundError as error:
+            if error.name is not None and f"{self.module}.".startswith(f"{error.name}."):
+                raise ConfigurationError(
+                    f"there is no module {self.module} in {directory}, nor elsewhere "
+                    "on Python's path"
+                ) from None
+            raise AppNotLoaded(f"module {self.module} cannot be imported: {error}") from error
+        except ConfigurationError:
+            raise
+        except Exception as error:
+            raise AppNotLoaded(
+                f"module {self.module} cannot be imported: {type(error).__name__}: {error}"
+            ) from error
+
+
+def _importable(path: Path) -> tuple[Path, str]:
+    """Return the directory to import from and the module's name, packages around it included."""
+    parts, directory = [path.stem], path.parent
+    while (directory / "__init__.py").exists():
+        parts.insert(0, directory.name)
+        directory = directory.parent
+    return directory, ".".join(parts)
+
+
+def _apps(module: ModuleType) -> dict[str, App]:
+    """Find a module's apps, each once, under its first name."""
+    found: dict[str, App] = {}
+    for name, value in vars(module).items():
+        if isinstance(value, App) and not any(value is each for each in found.values()):
+            found[name] = value
+    return found
+
+
+def _suggestion(apps: dict[str, App], module: str) -> str:
+    if not apps:
+        return ': it needs one, such as `app = App("shop")` with `from holdfast import App`'
+    return ": name it, as in " + " or ".join(f"{module}:{name}" for name in apps)

@@ -1,0 +1,50 @@
+"""How a worker's log looks: lines for people, or one JSON object a line."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from datetime import UTC, datetime
+
+import msgspec
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class JsonFormatter(logging.Formatter):
+    """Write a record as one JSON object; what `extra` holds stands beside the rest."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        at = datetime.fromtimestamp(record.created, UTC)
+        fields: dict[str, object] = {
+            "at": at.isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            fields["traceback"] = self.formatException(record.exc_info)
+        fields |= {name: value for name, value in vars(record).items() if name not in _STANDARD}
+        return msgspec.json.encode(fields, enc_hook=str).decode()
+
+
+class LineFormatter(logging.Formatter):
+    """Write a record as a line that begins with the time; only what is unusual has its level."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line, and the traceback below it."""
+        at = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
+        level = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
+        line = f"{at} {level}{record.getMessage()}"
+        if record.exc_info:
+            line += "\n" + self.formatException(record.exc_info)
+        return line
+
+
+def configure(*, as_json: bool, debug: bool) -> None:
+    """Send the process's log to stderr, unless the app has set up logging itself."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if as_json else LineFormatter())
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    logging.getLogger("holdfast").setLevel(logging.DEBUG if debug else logging.INFO)

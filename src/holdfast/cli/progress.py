@@ -1,0 +1,85 @@
+"""Watch a run until it ends: a timeline that grows on a terminal, lines elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import click
+
+from holdfast.cli.connecting import Link
+from holdfast.cli.render_runs import event_line
+from holdfast.cli.render_timeline import timeline
+from holdfast.cli.timeline import read_spans
+from holdfast.errors import ResultTimeout
+from holdfast.types import Event, LoggedEvent, Run
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_REDRAW_SECONDS = 0.25
+
+
+async def watch_run(link: Link, run: Run, timeout: float | None, *, quiet: bool = False) -> Run:
+    """Show what a run does on stderr, and return it once it has ended.
+
+    Raises ResultTimeout when `timeout` is up first.
+    """
+    try:
+        async with asyncio.timeout(timeout):
+            if quiet:
+                return await link.client.wait(run.run_id)
+            if sys.stderr.isatty():
+                await _draw(link, run)
+            else:
+                await _follow(link, run.run_id, lambda entry: _write_line(entry, run.created_at))
+            return await link.client.wait(run.run_id)
+    except TimeoutError:
+        assert timeout is not None
+        raise ResultTimeout(run.run_id, timeout) from None
+
+
+async def _follow(link: Link, run_id: UUID, show: Callable[[LoggedEvent], None]) -> None:
+    async with aclosing(link.client.follow(run_id)) as entries:
+        async for entry in entries:
+            show(entry)
+
+
+def _write_line(entry: LoggedEvent, began_at: int) -> None:
+    click.echo(event_line(entry, began_at), err=True)
+
+
+async def _draw(link: Link, run: Run) -> None:
+    """Redraw the timeline with each entry, and in between because open spans grow."""
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(stderr=True, highlight=False, emoji=False)
+    loop = asyncio.get_running_loop()
+    engine_now, began = await link.store.now(), loop.time()
+    events: list[Event] = []
+
+    def picture() -> object:
+        now = engine_now + int((loop.time() - began) * 1e6)
+        spans = read_spans(events, None)[-_rows(console) :]
+        return timeline(spans, run.created_at, None, now)
+
+    with Live(console=console, auto_refresh=False, get_renderable=picture) as live:  # type: ignore[arg-type]
+        following = asyncio.create_task(
+            _follow(link, run.run_id, lambda entry: events.append(entry.event))
+        )
+        try:
+            while not following.done():
+                await asyncio.wait([following], timeout=_REDRAW_SECONDS)
+                live.refresh()
+            await following
+        finally:
+            following.cancel()
+
+
+def _rows(console: Console) -> int:
+    return max(3, console.height - 4)

@@ -1,0 +1,101 @@
+"""The development loop: a worker as a child, replaced when a file changes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+from holdfast.cli import exits
+from holdfast.cli.children import Child, describe_exit
+
+logger = logging.getLogger("holdfast.dev")
+
+_PAUSE_SECONDS = 1.0  # before a crashed worker is replaced
+
+
+class Reloader:
+    """Keep one worker alive, and start it anew after each batch of changes.
+
+    One that cannot load its app is not started again before the next change.
+    """
+
+    def __init__(
+        self,
+        start: Callable[[], Awaitable[Child]],
+        crashed: Callable[[int], Awaitable[None]],
+        changes: AsyncIterator[list[Path]],
+    ) -> None:
+        self._start, self._crashed, self._changes = start, crashed, changes
+        self._changed = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._child: Child | None = None
+
+    def stop(self) -> None:
+        """Have the worker drain; asked again, have it end at once."""
+        self._stopping.set()
+        if self._child is not None:
+            self._child.signal(signal.SIGTERM)
+
+    async def run(self) -> None:
+        """Go on until stopped."""
+        watching = asyncio.create_task(self._watch(), name="holdfast file watch")
+        try:
+            while not self._stopping.is_set():
+                await self._once()
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+
+    async def _once(self) -> None:
+        """Start a worker and see it to its end."""
+        self._changed.clear()
+        child = self._child = await self._start()
+        if self._stopping.is_set():
+            child.signal(signal.SIGTERM)
+        code = await self._until_ended_or_changed(child)
+        self._child = None
+        if code is None or self._stopping.is_set():
+            return
+        if code == exits.USAGE:
+            logger.warning("the app could not be loaded; waiting for the next change")
+            await self._first_of(self._changed.wait(), self._stopping.wait())
+            return
+        logger.warning("the worker %s; another starts", describe_exit(code))
+        await self._crashed(child.pid)
+        await self._first_of(asyncio.sleep(_PAUSE_SECONDS), self._stopping.wait())
+
+    async def _until_ended_or_changed(self, child: Child) -> int | None:
+        """Return the exit code, or None where the worker was replaced because of a change."""
+        await self._first_of(child.ended(), self._changed.wait())
+        if not child.alive:
+            return await child.ended()
+        child.signal(signal.SIGTERM)
+        await child.ended()
+        return None
+
+    async def _watch(self) -> None:
+        async for paths in self._changes:
+            names = ", ".join(sorted(path.name for path in paths)[:3])
+            logger.info("%s changed: the worker starts anew", names)
+            self._changed.set()
+
+    @staticmethod
+    async def _first_of(*waits: Awaitable[object]) -> None:
+        tasks = [asyncio.ensure_future(each) for each in waits]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def python_changes(directory: Path, stop: asyncio.Event) -> AsyncIterator[list[Path]]:
+    """Iterate over the changes of Python files below a directory."""
+    from watchfiles import PythonFilter, awatch  # pyright: ignore[reportUnknownVariableType]
+
+    async for changes in awatch(directory, watch_filter=PythonFilter(), stop_event=stop):
+        yield [Path(path) for _, path in changes]

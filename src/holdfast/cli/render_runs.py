@@ -1,0 +1,128 @@
+"""Runs as tables and summaries for people, and as objects for scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from holdfast.cli.console import decoded, embed
+from holdfast.cli.timeline import error_text
+from holdfast.cli.wording import ago, length, moment, shorten
+from holdfast.types import JSON, LoggedEvent, Run
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+STYLES = {
+    "queued": "blue",
+    "running": "cyan",
+    "waiting": "yellow",
+    "stuck": "bold red",
+    "completed": "green",
+    "failed": "red",
+    "cancelled": "dim",
+    "timed_out": "red",
+    "terminated": "dim red",
+}
+_LONGEST = 300
+
+
+def run_object(run: Run) -> dict[str, object]:
+    """Return a run for JSON: payloads as they are, moments in microseconds since 1970."""
+    fields: dict[str, object] = {name: getattr(run, name) for name in run.__struct_fields__}
+    return fields | {
+        "input": embed(run.input),
+        "output": embed(run.output),
+        "error": embed(run.error),
+    }
+
+
+def event_object(entry: LoggedEvent) -> dict[str, object]:
+    """Return a log's entry for JSON."""
+    event = entry.event
+    return {
+        "idx": entry.idx,
+        "type": event.type,
+        "key": event.key,
+        "details": embed(event.details),
+        "at": event.at,
+    }
+
+
+def runs_table(runs: Sequence[Run], now: int) -> Table:
+    """List runs, newest first."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in ("run", "workflow", "key", "state"):
+        table.add_column(column, no_wrap=True)
+    table.add_column("started", justify="right", no_wrap=True)
+    table.add_column("took", justify="right", no_wrap=True)
+    for run in runs:
+        took = "" if run.completed_at is None else length(run.completed_at - run.created_at)
+        table.add_row(
+            str(run.run_id),
+            f"{run.name}@{run.version}",
+            shorten(run.key or "", 24),
+            state_text(run),
+            ago(run.created_at, now),
+            took,
+        )
+    return table
+
+
+def state_text(run: Run) -> Text:
+    """Write a run's state in its colour."""
+    from rich.text import Text
+
+    return Text(run.state.replace("_", " "), STYLES.get(run.state, ""))
+
+
+def summary(run: Run, values: Mapping[str, JSON], now: int) -> Table:
+    """Describe one run, a line for each thing worth knowing."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row("run", str(run.run_id))
+    table.add_row("workflow", f"{run.name}@{run.version}")
+    table.add_row("state", state_text(run))
+    for name, value in _facts(run, now):
+        table.add_row(name, Text(shorten(value, _LONGEST)))
+    for name, json in values.items():
+        table.add_row(f"value {name}", Text(shorten(_json(json), _LONGEST)))
+    return table
+
+
+def _facts(run: Run, now: int) -> list[tuple[str, str]]:
+    facts = [("key", run.key), ("queue", run.queue), ("tags", ", ".join(run.tags))]
+    facts.append(("input", None if run.input == "null" else run.input))
+    facts.append(("created", f"{moment(run.created_at)} ({ago(run.created_at, now)})"))
+    if run.completed_at is not None:
+        took = length(run.completed_at - run.created_at)
+        facts.append(("ended", f"{moment(run.completed_at)} (after {took})"))
+    elif run.deadline_at is not None:
+        facts.append(("deadline", f"{moment(run.deadline_at)} ({ago(run.deadline_at, now)})"))
+    facts.append(("output", run.output))
+    facts.append(("error", error_text(decoded(run.error)) or None))
+    return [(name, value) for name, value in facts if value]
+
+
+def event_line(entry: LoggedEvent, began_at: int) -> str:
+    """Write a log's entry as one line."""
+    event = entry.event
+    parts = [f"{entry.idx:>4}", f"+{length(event.at - began_at):<9}", f"{event.type:<23}"]
+    if event.key:
+        parts.append(event.key)
+    if event.details and event.details != "null":
+        parts.append(shorten(event.details, 120))
+    return " ".join(parts)
+
+
+def _json(value: JSON) -> str:
+    import msgspec
+
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,99 @@
+"""A run's spans as lines of the terminal: when, what, a bar, how long, how it went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from holdfast.cli.timeline import Span
+from holdfast.cli.wording import length, moment, several, shorten
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+_BAR = 32
+_NOTE = 48
+_LABEL = 40
+_TIMELESS = " "
+
+_SIGNS = {
+    ("step", "done"): ("✓", "green"),
+    ("step", "failed"): ("✗", "red"),
+    ("step", "open"): ("↻", "yellow"),
+    ("step", "dropped"): ("·", "dim"),
+    ("timer", "done"): ("◷", "cyan"),
+    ("timer", "open"): ("◷", "yellow"),
+    ("timer", "dropped"): ("◷", "dim"),
+    ("signal", "noted"): ("✉", "magenta"),
+    ("value", "noted"): ("=", "blue"),
+    ("cancel", "noted"): ("⊘", "yellow"),
+    ("lost", "failed"): ("☠", "red"),
+}
+
+
+def timeline(spans: Sequence[Span], began_at: int, ended_at: int | None, now: int) -> Table:
+    """Draw spans on one scale, from the run's creation to its end or to now."""
+    from rich.table import Table
+
+    until = ended_at or max([now, *(span.ended_at or 0 for span in spans)])
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 1, 0, 0))
+    table.add_column(justify="right", style="dim", no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, max_width=_LABEL, overflow="ellipsis")
+    table.add_column(no_wrap=True, width=_BAR)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+    for span in spans:
+        for row in _rows(span, began_at, until):
+            table.add_row(*row)
+    return table
+
+
+def _rows(span: Span, began_at: int, until: int) -> Iterator[tuple[str | Text, ...]]:
+    from rich.text import Text
+
+    sign, style = _SIGNS.get((span.kind, span.outcome), ("·", ""))
+    is_moment = span.began_at == span.ended_at
+    lasted = _TIMELESS if is_moment else length((span.ended_at or until) - span.began_at)
+    yield (
+        f"+{length(span.began_at - began_at)}",
+        Text(sign, style),
+        Text(span.label, style if span.outcome in ("failed", "dropped") else ""),
+        _bar(span, began_at, until, style),
+        lasted,
+        Text(shorten(_note(span), _NOTE), "red" if span.outcome == "failed" else "dim"),
+    )
+    for failure in span.failures:
+        if failure.retry_at is not None:
+            yield (
+                f"+{length(failure.at - began_at)}",
+                "",
+                Text(f"  attempt {failure.number} failed", "dim"),
+                "",
+                "",
+                Text(shorten(failure.error, _NOTE), "yellow"),
+            )
+
+
+def _bar(span: Span, began_at: int, until: int, style: str) -> Text:
+    """Draw where the span lies; anything is at least one cell wide."""
+    from rich.text import Text
+
+    scale = _BAR / max(1, until - began_at)
+    first = min(_BAR - 1, max(0, int((span.began_at - began_at) * scale)))
+    if span.began_at == span.ended_at:
+        return Text(" " * first).append("◆", style)
+    last = int(((span.ended_at or until) - began_at) * scale)
+    cells = min(_BAR - first, max(1, last - first))
+    fill = "┄" if span.outcome in ("open", "dropped") and span.kind != "step" else "━"
+    return Text(" " * first).append(fill * cells, style)
+
+
+def _note(span: Span) -> str:
+    parts = [] if span.attempts == 1 else [several(span.attempts, "attempt")]
+    if span.kind == "timer" and span.outcome == "open":
+        parts.append("until " + moment(int(span.note.removeprefix("until "))))
+    elif span.note:
+        parts.append(span.note)
+    return " · ".join(parts)

@@ -1,0 +1,21 @@
+"""An explanation as lines."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.text import Text
+
+from holdfast.cli.render_runs import STYLES
+from holdfast.cli.why import Explanation
+
+
+def write_explanation(console: Console, explanation: Explanation) -> None:
+    """Write what is so, its details, and the commands that would move the run."""
+    state = Text(explanation.state.replace("_", " "), STYLES.get(explanation.state, ""))
+    console.print(state.append(": ", "").append(explanation.because, "default"), soft_wrap=True)
+    for detail in explanation.details:
+        console.print(Text(f"  {detail}"), soft_wrap=True)
+    if explanation.commands:
+        console.print(Text("what would move it:", "dim"))
+        for command in explanation.commands:
+            console.print(Text(f"  {command}", "bold"), soft_wrap=True)

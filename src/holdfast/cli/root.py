@@ -1,0 +1,40 @@
+"""`holdfast` itself: the global options, and where the commands are."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast._version import __version__
+from holdfast.cli.framework import RootGroup
+
+_COMMANDS = "holdfast.cli.commands"
+
+
+@click.group(
+    "holdfast",
+    cls=RootGroup,
+    sources={
+        "dev": f"{_COMMANDS}.dev:dev",
+        "worker": f"{_COMMANDS}.worker:worker",
+        "start": f"{_COMMANDS}.start:start",
+        "runs": f"{_COMMANDS}.runs:runs",
+        "workers": f"{_COMMANDS}.workers:workers",
+        "migrate": f"{_COMMANDS}.migrate:migrate",
+        "doctor": f"{_COMMANDS}.doctor:doctor",
+        "demo": f"{_COMMANDS}.demo:demo",
+    },
+    examples=(
+        "holdfast demo                                see a killed worker lose nothing",
+        "holdfast dev shop.py                         run your app while you write it",
+        """holdfast start checkout '{"id": 7}' --wait   start a run and watch it""",
+        "holdfast runs why checkout/order-7           what it waits for, and what would move it",
+    ),
+)
+@click.version_option(__version__, message="holdfast %(version)s")
+def holdfast() -> None:
+    """Durable workflows for Python on PostgreSQL.
+
+    Workflows are plain async functions; what they have done is recorded, so they survive
+    crashes, deploys and months of waiting. Without a database of your own an embedded one is
+    used. The options below may stand before or after a command.
+    """

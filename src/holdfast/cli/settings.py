@@ -1,0 +1,51 @@
+"""What the global options say: which database, and how to answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The global options of one invocation."""
+
+    database: str | None = None
+    data: Path | None = None
+    schema: str = "holdfast"
+    json: bool = False
+    debug: bool = False
+
+    def arguments(self) -> list[str]:
+        """Write the options again, for a child process. The database's URL is left out.
+
+        It may hold a password, and other users see a process's arguments: it goes into the
+        child's environment.
+        """
+        arguments: list[str] = []
+        if self.data is not None and self.database is None:
+            arguments += ["--data", str(self.data)]
+        if self.schema != "holdfast":
+            arguments += ["--schema", self.schema]
+        if self.debug:
+            arguments.append("--debug")
+        return arguments
+
+    def environment(self) -> dict[str, str]:
+        """Return what a child process's environment adds."""
+        return {} if self.database is None else {"HOLDFAST_DATABASE_URL": self.database}
+
+
+def settings_of(context: click.Context) -> Settings:
+    """Return the settings of the invocation that a command belongs to."""
+    return context.find_root().ensure_object(Settings)
+
+
+def change(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+    """Take a global option, wherever on the command line it stands."""
+    if value:  # one that was not given leaves what stands
+        root = context.find_root()
+        root.obj = replace(root.ensure_object(Settings), **{str(parameter.name): value})
