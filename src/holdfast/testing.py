@@ -1,0 +1,237 @@
+"""Running workflows in tests: real engine code, no database, no waiting.
+
+Time is virtual. It stands still while a test looks around and sends signals, and it jumps from
+one due moment to the next while a test awaits a result.
+
+```python
+async def test_an_order_is_reminded_after_a_week() -> None:
+    async with Environment(app) as env:
+        handle = await env.client.start(checkout, order)
+        await env.advance("6d")
+        assert reminders == []
+        await handle.signal("packed")
+        assert await env.result(handle) == receipt
+```
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from types import TracebackType
+from typing import Self, TypeVar, Unpack, cast, overload
+from uuid import UUID
+
+import msgspec
+
+from holdfast.app import AnyWorkflow, App
+from holdfast.client import Client
+from holdfast.durations import Duration, seconds
+from holdfast.handle import RunHandle
+from holdfast.runtime.clock import Cancellable
+from holdfast.starting import StartOptions
+from holdfast.store.memory import MemoryStore
+from holdfast.worker import Worker, WorkerOptions
+from holdfast.workflows import Workflow
+
+__all__ = ["Environment"]
+
+In = TypeVar("In")
+Out = TypeVar("Out")
+
+_QUIET_ROUNDS = 20  # turns of the event loop without a change: nothing more happens by itself
+_LOOK_SECONDS = 0.001  # between looks while a step does something real
+_PATIENCE_SECONDS = 5.0  # of real time, for a test's other tasks to send what a run waits for
+_FOR_EVER = 1e9  # seconds
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class _Alarm:
+    __slots__ = ("callback", "cancelled")
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self.callback, self.cancelled = callback, False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+    def go_off(self) -> None:
+        if not self.cancelled:
+            self.callback()
+
+
+class _StoreClock:
+    """The store's virtual time as a worker's clock."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self._alarms: list[tuple[int, int, _Alarm]] = []
+        self._order = count()
+
+    def now(self) -> int:
+        return self._store.time()
+
+    def local(self) -> int:
+        return self._store.time()
+
+    def observe(self, sent: int, answered: int, now: int) -> None:
+        """Nothing to learn: it is the store's own clock."""
+
+    def call_at(self, at: int, callback: Callable[[], None]) -> Cancellable:
+        alarm = _Alarm(callback)
+        heapq.heappush(self._alarms, (at, next(self._order), alarm))
+        return alarm
+
+    def next_at(self) -> int | None:
+        while self._alarms and self._alarms[0][2].cancelled:
+            heapq.heappop(self._alarms)
+        return self._alarms[0][0] if self._alarms else None
+
+    def fire(self) -> None:
+        loop = asyncio.get_running_loop()
+        while (at := self.next_at()) is not None and at <= self.now():
+            alarm = heapq.heappop(self._alarms)[2]
+            loop.call_soon(alarm.go_off)
+
+
+class Environment:
+    """A worker, a client and an in-memory store whose time is virtual.
+
+    Workflow code takes no real time; steps do what they do, as long as that takes. An async
+    step runs on the test's own event loop.
+    """
+
+    def __init__(self, app: App, options: WorkerOptions | None = None) -> None:
+        """Wire everything up; entering the `async with` block starts it."""
+        self.store = MemoryStore()
+        self._clock = _StoreClock(self.store)
+        # However far time jumps, the only worker is not dead.
+        options = msgspec.structs.replace(
+            options or WorkerOptions(), lease=_FOR_EVER, silent=_FOR_EVER
+        )
+        self.worker = Worker(app, self.store, options, clock=self._clock)
+        self.client = Client(store=self.store, app=app)
+        self._moving = asyncio.Lock()  # time moves by one moment, however many tests' tasks wait
+
+    async def __aenter__(self) -> Self:
+        await self.worker.start()
+        await self.client.open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.client.close()
+        await self.worker.stop(grace=0)
+
+    @property
+    def now(self) -> datetime:
+        """The virtual time, in UTC. It begins in 2026."""
+        return _EPOCH + timedelta(microseconds=self.store.time())
+
+    @overload
+    async def run(
+        self, workflow: Workflow[None, Out], input: None = None, **options: Unpack[StartOptions]
+    ) -> Out: ...
+    @overload
+    async def run(
+        self, workflow: Workflow[In, Out], input: In, **options: Unpack[StartOptions]
+    ) -> Out: ...
+    async def run(
+        self, workflow: AnyWorkflow, input: object = None, **options: Unpack[StartOptions]
+    ) -> object:
+        """Start a run and return its result; time jumps as far as the run needs.
+
+        `options` are those of `Client.start`. Raises what `result` raises.
+        """
+        start = cast("Callable[..., Awaitable[RunHandle[object]]]", self.client.start)
+        return await self.result(await start(workflow, input, **options))
+
+    async def result(self, handle: RunHandle[Out]) -> Out:
+        """Return a run's result; time jumps as far as the run needs.
+
+        Raises what `RunHandle.result` raises, and AssertionError for a run that no passing of
+        time will end: it is stuck, or waits for a signal that nobody sends.
+        """
+        waiting = asyncio.ensure_future(handle.result())
+        try:
+            await self._jump_until(waiting, handle.run_id)
+            return await waiting
+        finally:
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+
+    async def advance(self, duration: Duration) -> None:
+        """Move time on, stopping at each moment at which something is due."""
+        async with self._moving:
+            until = self.store.time() + round(seconds(duration) * 1e6)
+            await self.settle()
+            while (at := self._next_at()) is not None and at <= until:
+                await self._move(at)
+            await self._move(until)
+
+    async def settle(self) -> None:
+        """Return once nothing more happens without the passing of time or a new message.
+
+        A step that is running is waited for.
+        """
+        quiet = 0
+        while quiet < _QUIET_ROUNDS:
+            if self.worker.busy:
+                quiet = 0
+                await asyncio.sleep(_LOOK_SECONDS if self.worker.executing else 0)
+            else:
+                quiet += 1
+                await asyncio.sleep(0)
+
+    def _next_at(self) -> int | None:
+        moments = [self._clock.next_at(), self.store.next_due_at()]
+        return min((at for at in moments if at is not None), default=None)
+
+    async def _move(self, at: int) -> None:
+        self.store.advance_to(at)
+        self._clock.fire()
+        await self.worker.maintain()
+        await self.settle()
+
+    async def _jump_until(self, waiting: asyncio.Future[Out], run_id: UUID) -> None:
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + _PATIENCE_SECONDS
+        while not waiting.done():
+            async with self._moving:
+                moved = await self._jump_once(waiting, run_id)
+            if moved:
+                give_up_at = loop.time() + _PATIENCE_SECONDS
+            elif loop.time() < give_up_at:
+                await asyncio.sleep(_LOOK_SECONDS)
+            else:
+                raise AssertionError(await self._describe_wait(run_id))
+
+    async def _jump_once(self, waiting: asyncio.Future[Out], run_id: UUID) -> bool:
+        """Move time to the next due moment; False where there is none, and the run goes on."""
+        await self.settle()
+        if waiting.done():
+            return True
+        await self._refuse_stuck(run_id)
+        at = self._next_at()
+        if at is not None:
+            await self._move(at)
+        return at is not None
+
+    async def _refuse_stuck(self, run_id: UUID) -> None:
+        run = (await self.store.get_runs([run_id])).get(run_id)
+        if run is not None and run.wait is not None and run.wait.stuck is not None:
+            raise AssertionError(f"run {run_id} ({run.name}) is stuck: {run.wait.stuck}")
+
+    async def _describe_wait(self, run_id: UUID) -> str:
+        run = await self.client.get(run_id)
+        awaited = " or ".join(run.wait.awaiting) if run.wait is not None else ""
+        what = f"signal {awaited}" if awaited else "something"
+        return f"run {run_id} ({run.name}) waits for {what} that does not come by itself"

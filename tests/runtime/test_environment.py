@@ -1,0 +1,303 @@
+"""holdfast.testing: the worker, the client and the runtime on virtual time, without a database."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from holdfast import (
+    App,
+    Context,
+    Retry,
+    RunCancelled,
+    RunFailed,
+    RunTimedOut,
+    StepFailed,
+    StepTimedOut,
+    current_step,
+)
+from holdfast.store import embedded
+from holdfast.testing import Environment
+
+calls: list[str] = []
+app = App("environment", retry=Retry(attempts=3, base="10s", max="1h", jitter=0))
+
+
+class Declined(Exception):
+    """A card that is not taken."""
+
+
+@app.step
+async def tell(text: str) -> None:
+    calls.append(text)
+
+
+@app.step
+def flaky(fail: int) -> int:
+    """Fail so often, then say at which attempt it worked."""
+    attempt = current_step().attempt
+    calls.append(f"attempt {attempt}")
+    if attempt <= fail:
+        raise ConnectionError(f"attempt {attempt}")
+    return attempt
+
+
+@app.step(retry=Retry.NEVER)
+async def decline() -> None:
+    raise Declined("no money")
+
+
+@app.step(timeout="20ms", retry=Retry.NEVER)
+async def slow() -> None:
+    await asyncio.sleep(60)
+
+
+@app.workflow
+async def nap(ctx: Context, days: float) -> float:
+    begin = ctx.now()
+    await asyncio.sleep(days * 86_400)
+    return (ctx.now() - begin) / timedelta(days=1)
+
+
+@app.workflow
+async def patient(ctx: Context) -> str:
+    try:
+        return await ctx.wait_for_signal("packed", type=str, timeout="7d")
+    except TimeoutError:
+        await tell("too late")
+        return "nobody packed"
+
+
+@app.workflow
+async def expectant(ctx: Context) -> str:
+    return await ctx.wait_for_signal("packed", type=str)
+
+
+@app.workflow
+async def stubborn(ctx: Context, fail: int) -> int:
+    return await flaky(fail)
+
+
+@app.workflow
+async def declined(ctx: Context) -> None:
+    await decline()
+
+
+@app.workflow
+async def hurried(ctx: Context) -> str:
+    try:
+        await slow()
+    except StepTimedOut as late:
+        return late.key
+    return "in time"
+
+
+@app.workflow(timeout="2h")
+async def limited(ctx: Context) -> None:
+    await asyncio.sleep(86_400)
+
+
+@app.workflow
+async def tidy(ctx: Context) -> None:
+    try:
+        await asyncio.sleep(86_400)
+    finally:
+        await tell("tidied")
+
+
+@app.workflow
+async def ticking(ctx: Context) -> None:
+    for hour in range(3):
+        ctx.set("hour", hour)
+        await asyncio.sleep(3_600)
+
+
+@app.workflow
+async def for_ever(ctx: Context) -> None:
+    await asyncio.get_running_loop().create_future()
+
+
+@pytest.fixture(autouse=True)
+def nothing_called() -> None:
+    calls.clear()
+
+
+@pytest.fixture
+async def env() -> AsyncIterator[Environment]:
+    async with Environment(app) as env:
+        yield env
+
+
+async def test_a_month_of_sleep_passes_at_once(env: Environment) -> None:
+    assert await env.run(nap, 30.0) == 30.0
+
+
+async def test_a_hundred_runs_sleep_side_by_side(env: Environment) -> None:
+    """Time jumps to the earliest moment of all runs, so each wakes at its own."""
+    handles = await env.client.start_many(nap, [float(days) for days in range(1, 101)])
+    began = env.now
+    assert await asyncio.gather(*(env.result(each) for each in handles)) == [*range(1, 101)]
+    assert env.now - began == timedelta(days=100)
+
+
+async def test_a_signal_before_the_timeout_wins(env: Environment) -> None:
+    handle = await env.client.start(patient)
+    await env.advance("6d")
+    assert await handle.status() == "running"
+    await handle.signal("packed", "by Ann")
+    assert await env.result(handle) == "by Ann"
+    assert calls == []
+
+
+async def test_the_timeout_wins_when_no_signal_comes_in_time(env: Environment) -> None:
+    handle = await env.client.start(patient)
+    await env.advance("7d")
+    assert calls == ["too late"]
+    assert await env.result(handle) == "nobody packed"
+
+
+async def test_a_signal_sent_before_the_wait_is_kept_for_it(env: Environment) -> None:
+    """Trap 4."""
+    handle = await env.client.start(patient, delay="1d")
+    await handle.signal("packed", "early")
+    assert await env.result(handle) == "early"
+
+
+async def test_advance_stops_at_each_due_moment(env: Environment) -> None:
+    handle = await env.client.start(ticking)
+    await env.advance("90m")
+    assert await handle.values() == {"hour": 1}
+    await env.advance("1h")
+    assert await handle.values() == {"hour": 2}
+
+
+async def test_retries_wait_in_virtual_time(env: Environment) -> None:
+    began = env.now
+    assert await env.run(stubborn, 2) == 3
+    assert calls == ["attempt 1", "attempt 2", "attempt 3"]
+    assert env.now - began == timedelta(seconds=10 + 20)
+
+
+async def test_an_attempt_is_not_made_before_its_backoff_is_over(env: Environment) -> None:
+    await env.client.start(stubborn, 1)
+    await env.advance("9s")
+    assert calls == ["attempt 1"]
+    await env.advance("1s")
+    assert calls == ["attempt 1", "attempt 2"]
+
+
+async def test_exhausted_attempts_fail_the_run_with_the_steps_error(env: Environment) -> None:
+    with pytest.raises(RunFailed) as failure:
+        await env.run(stubborn, 3)
+    assert failure.value.matches(StepFailed)
+    cause = failure.value.error.cause
+    assert cause is not None
+    assert cause.matches(ConnectionError)
+    assert cause.message == "attempt 3"
+
+
+async def test_an_error_without_retries_fails_at_once(env: Environment) -> None:
+    began = env.now
+    with pytest.raises(RunFailed, match="no money"):
+        await env.run(declined)
+    assert env.now == began
+
+
+async def test_a_steps_own_timeout_is_real_time(env: Environment) -> None:
+    assert await env.run(hurried) == "slow"
+
+
+async def test_a_run_past_its_deadline_is_ended(env: Environment) -> None:
+    handle = await env.client.start(limited)
+    with pytest.raises(RunTimedOut):
+        await env.result(handle)
+    assert (await handle.get()).completed_at == (await handle.get()).deadline_at
+
+
+async def test_a_cancelled_run_cleans_up(env: Environment) -> None:
+    handle = await env.client.start(tidy)
+    await env.advance("1h")
+    assert await handle.cancel()
+    with pytest.raises(RunCancelled):
+        await env.result(handle)
+    assert calls == ["tidied"]
+
+
+async def test_a_delayed_start_waits_in_virtual_time(env: Environment) -> None:
+    began = env.now
+    await env.run(stubborn, 0, delay="12h")
+    assert env.now - began == timedelta(hours=12)
+
+
+async def test_the_same_key_is_the_same_run(env: Environment) -> None:
+    first = await env.client.start(stubborn, 0, key="order-7")
+    await env.result(first)
+    again = await env.client.start(stubborn, 1, key="order-7")
+    assert (again.run_id, again.created, again.found) == (first.run_id, False, "completed")
+    assert await env.result(again) == 1
+    assert calls == ["attempt 1"]
+
+
+async def test_another_task_of_the_test_may_send_the_signal(env: Environment) -> None:
+    handle = await env.client.start(expectant)
+
+    async def pack() -> None:
+        while (await handle.get()).state != "waiting":
+            await asyncio.sleep(0)
+        await handle.signal("packed", "meanwhile")
+
+    packing = asyncio.create_task(pack())
+    assert await env.result(handle) == "meanwhile"
+    await packing
+
+
+async def test_waiting_for_a_signal_that_nobody_sends_is_an_error(
+    env: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.testing._PATIENCE_SECONDS", 0.02)
+    with pytest.raises(AssertionError, match="waits for signal packed"):
+        await env.run(expectant)
+
+
+async def test_a_stuck_run_is_an_error_and_no_endless_retry(env: Environment) -> None:
+    with pytest.raises(AssertionError, match="stuck: the workflow waits for nothing durable"):
+        await env.run(for_ever)
+
+
+async def test_the_same_run_writes_the_same_log_in_each_environment() -> None:
+    """Virtual time begins at the same moment in each: logs can be compared."""
+    run_id = UUID(int=7)
+
+    async def log() -> list[tuple[int, str, str | None]]:
+        async with Environment(app) as env:
+            await env.run(ticking, run_id=run_id)
+            entries = await env.client.log(run_id)
+            return [(each.event.at, each.event.type, each.event.key) for each in entries]
+
+    assert await log() == await log()
+
+
+async def test_no_database_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise AssertionError("a test environment asked for a database")
+
+    monkeypatch.setattr(asyncpg, "connect", refuse)
+    monkeypatch.setattr(asyncpg, "create_pool", refuse)
+    monkeypatch.setattr(embedded.EmbeddedServer, "acquire", refuse)
+    monkeypatch.setitem(os.environ, "HOLDFAST_DATABASE_URL", "postgresql://nowhere.invalid/none")
+    async with Environment(app) as env:
+        assert await env.run(nap, 1.0) == 1.0
+
+
+async def test_entering_and_leaving_leaves_no_task_behind() -> None:
+    before = asyncio.all_tasks()
+    async with Environment(app) as env:
+        await env.client.start(patient)
+        await env.settle()
+    assert asyncio.all_tasks() == before
