@@ -447,3 +447,11 @@ async def test_migrate_refuses_an_open_transaction(
     async with connection.transaction():
         with pytest.raises(MigrationFailed, match="commit yours first"):
             await migrate(connection, scripts=release.scripts)
+
+
+async def test_every_server_takes_the_schema(any_database_url: str) -> None:
+    """The SQL holds on the embedded PostgreSQL and on the system's, from 14 on."""
+    connection = await asyncpg.connect(any_database_url)
+    await check_schema(connection)
+    assert (await migrate(connection)).is_empty
+    await connection.close()
