@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from typing import IO
 
 from holdfast.cli import exits
 from holdfast.cli.serving import PARENT_VARIABLE
@@ -25,10 +26,17 @@ class Child:
         self.process = process
 
     @classmethod
-    async def start(cls, arguments: Sequence[str], environment: dict[str, str]) -> Child:
+    async def start(
+        cls,
+        arguments: Sequence[str],
+        environment: dict[str, str],
+        *,
+        output: IO[bytes] | None = None,
+    ) -> Child:
         """Start `holdfast` with these arguments in a session of its own.
 
-        Ctrl-C in the terminal reaches the parent alone, which passes it on once.
+        Ctrl-C in the terminal reaches the parent alone, which passes it on once. What it writes
+        goes to `output`, by default to where this process's goes.
         """
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -36,6 +44,8 @@ class Child:
             "holdfast.cli",
             *arguments,
             stdin=asyncio.subprocess.PIPE,
+            stdout=output,
+            stderr=output,
             env={**os.environ, "PYTHONHASHSEED": "0", **environment, PARENT_VARIABLE: "1"},
             start_new_session=True,
         )

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     "--grace",
     metavar="TIME",
     type=duration,
-    default=30.0,
-    show_default="30s",
+    default="30s",
+    show_default=True,
     help="How long running steps may take to end after SIGTERM.",
 )
 @click.option(

@@ -1,0 +1,145 @@
+"""The demo: an order is fulfilled although its worker is killed in the middle."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import IO
+
+from rich.console import Console
+from rich.text import Text
+
+from holdfast.cli import exits
+from holdfast.cli.children import Child
+from holdfast.cli.connecting import Link
+from holdfast.cli.reaping import reap_process
+from holdfast.cli.render_demo import proof_table
+from holdfast.cli.render_runs import summary
+from holdfast.cli.render_timeline import timeline
+from holdfast.cli.settings import Settings
+from holdfast.cli.timeline import read_spans
+from holdfast.demo.app import LEDGER_VARIABLE, Order
+from holdfast.demo.ledger import Ledger
+from holdfast.demo.proof import prove
+from holdfast.errors import HoldfastError
+from holdfast.handle import RunHandle
+from holdfast.types import Run
+
+_POLL_SECONDS = 0.02
+_PATIENCE_SECONDS = 30.0
+_ITEMS = ["lamp", "chair", "clock", "kettle"]
+
+
+class DemoFailed(HoldfastError):
+    """Something in the demo did not come about in time."""
+
+
+class Demonstration:
+    """Runs the demo in a directory of its own and tells what happens."""
+
+    def __init__(self, settings: Settings, link: Link, scratch: Path, console: Console) -> None:
+        self._settings, self._link, self._console = settings, link, console
+        self._ledger = Ledger(scratch / "ledger.jsonl")
+        self._log_path = scratch / "workers.log"
+        self._began = time.monotonic()
+
+    async def run(self) -> int:
+        """Play all acts; return the exit code."""
+        with self._log_path.open("ab") as output:
+            try:
+                run = await self._play(output)
+            except BaseException:
+                self._console.print(Text(self._log_path.read_text()[-4000:], "dim"))
+                raise
+        return await self._conclude(run)
+
+    async def _play(self, output: IO[bytes]) -> Run:
+        async with self._worker(output) as first:
+            self._tell(f"worker process {first.pid} runs the demo's app")
+            handle: RunHandle[object] = await self._link.client.start(
+                "fulfil", Order(number=7, items=_ITEMS), tags=["demo"]
+            )
+            self._tell(f"run {handle.run_id} of workflow fulfil is started")
+            packed = await self._until(self._in_the_middle_of_packing, "the parcels are packed")
+            first.signal(signal.SIGKILL)
+            await first.ended()
+            self._tell(f"SIGKILL: the worker dies while it packs {packed}", "bold red")
+        await reap_process(self._link.store, first.pid)
+        async with self._worker(output) as second:
+            self._tell(f"worker process {second.pid} takes the run over")
+            await self._until(lambda: self._waits_for_courier(handle), "the run waits for a signal")
+            self._tell("the timer has gone off; the run waits for the signal picked-up: it is sent")
+            await handle.signal("picked-up", {"courier": "Ada"})
+            return await self._link.client.wait(handle.run_id, timeout=_PATIENCE_SECONDS)
+
+    async def _conclude(self, run: Run) -> int:
+        log = await self._link.client.log(run.run_id)
+        events = [entry.event for entry in log]
+        now = await self._link.store.now()
+        self._tell(f"the run has {run.status}")
+        self._console.print()
+        self._console.print(summary(run, {}, now))
+        self._console.print()
+        spans = read_spans(events, run.completed_at)
+        self._console.print(timeline(spans, run.created_at, run.completed_at, now))
+        self._console.print()
+        proofs = prove(events, self._ledger.entries())
+        self._console.print(proof_table(proofs))
+        holds = run.status == "completed" and bool(proofs) and all(each.holds for each in proofs)
+        cut_off = sum(each.interrupted for each in proofs)
+        verdict = "every effect happened once, as recorded" if holds else "LOG AND WORLD DIFFER"
+        self._console.print(
+            Text(
+                f"{verdict}; {cut_off} attempt(s) were cut off by the kill and made again "
+                "with the same idempotency id",
+                "bold green" if holds else "bold red",
+            )
+        )
+        return exits.OK if holds else exits.FAILED
+
+    @asynccontextmanager
+    async def _worker(self, output: IO[bytes]) -> AsyncGenerator[Child]:
+        """Run a worker process for the length of the block."""
+        ready = len(await self._link.store.list_workers())
+        environment = {**self._settings.environment(), LEDGER_VARIABLE: str(self._ledger.path)}
+        arguments = [*self._settings.arguments(), "worker", "holdfast.demo.app:app"]
+        child = await Child.start([*arguments, "--grace", "2"], environment, output=output)
+        try:
+            await self._until(lambda: self._signed_on(child, ready), "a worker is ready")
+            yield child
+        finally:
+            child.signal(signal.SIGTERM)
+            await child.ended()
+
+    async def _signed_on(self, child: Child, before: int) -> bool:
+        if not child.alive:
+            raise DemoFailed(f"the worker process {child.pid} ended before it was ready")
+        return len(await self._link.store.list_workers()) > before
+
+    async def _in_the_middle_of_packing(self) -> str:
+        """Say what is being packed, once one parcel is done and others are under way."""
+        entries = self._ledger.entries()
+        done = any(each.kind == "happened" and "pack" in each.step for each in entries)
+        return ", ".join(self._ledger.unfinished()) if done else ""
+
+    async def _waits_for_courier(self, handle: RunHandle[object]) -> bool:
+        run = await handle.get()
+        return run.status != "running" or (run.wait is not None and bool(run.wait.awaiting))
+
+    async def _until(self, look: Callable[[], Awaitable[str | bool]], what: str) -> str | bool:
+        """Look until there is something to see, and return it."""
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                while not (seen := await look()):
+                    await asyncio.sleep(_POLL_SECONDS)
+                return seen
+        except TimeoutError:
+            raise DemoFailed(f"{_PATIENCE_SECONDS:g} s were not enough until {what}") from None
+
+    def _tell(self, text: str, style: str = "") -> None:
+        elapsed = f"{time.monotonic() - self._began:5.1f} s  "
+        self._console.print(Text(elapsed, "dim").append(text, style or "default"))
