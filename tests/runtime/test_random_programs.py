@@ -1,0 +1,61 @@
+"""Random workflow programs in a random world: live execution, replay, conflict and hand-over agree.
+
+S6. Trap 18. Trap 19. Trap 29. Trap 30.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.runtime.programs import Program, programs, workflow
+from tests.runtime.world import World, check
+
+pytestmark = pytest.mark.filterwarnings(
+    # Programs leave coroutines unawaited when they are closed half-way.
+    "ignore::RuntimeWarning",
+    "ignore::pytest.PytestUnraisableExceptionWarning",
+)
+EXAMPLES = 300
+
+
+def explore(program: Program, chance: random.Random, seen: Counter[str]) -> None:
+    """Run a program in a world of chance, and check it."""
+    world = World(lambda: workflow(program), chance.randrange)
+    try:
+        end = world.run()
+        if end is not None:
+            check(world)
+        seen[str(end)] += 1
+        seen.update(world.seen)
+    finally:
+        world.close()
+
+
+def test_every_way_to_read_a_log_agrees() -> None:
+    """The world must have shown each of its dangers for the agreement to mean something."""
+    seen: Counter[str] = Counter()
+
+    @given(programs, st.randoms(use_true_random=False))
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    def run(program: Program, chance: random.Random) -> None:
+        explore(program, chance, seen)
+
+    run()
+    for danger in ("crashes", "rebuilds", "tails", "handovers", "resumes", "retries", "steals"):
+        assert seen[danger] > EXAMPLES // 20, seen
+    assert seen["completed"] > EXAMPLES // 2, seen
+    assert seen["cancelled"] > 0
+    assert seen["logs"] > 0
+    assert seen["None"] < EXAMPLES // 10
+    print(seen)

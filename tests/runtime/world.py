@@ -1,0 +1,391 @@
+"""The world around the turns of one run: step ends, commits, signals, time, crashes, other workers.
+
+A choice function picks what happens next. Whatever it picks, every effect is checked against a
+replay of the durable log, and at the end every way to read the log must agree.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+from uuid import UUID
+
+from holdfast.codec import describe
+from holdfast.runtime import details
+from holdfast.runtime.calls import Call
+from holdfast.runtime.instance import Instance
+from holdfast.runtime.turn import RunInfo, Turn
+from holdfast.types import Event, Finish, Suspend, TurnCommit
+from holdfast.workflows import Workflow
+
+SECOND = 1_000_000
+START = 1_700_000_000 * SECOND
+RUN_ID = UUID("0198c0de-0000-7000-8000-123456789abc")
+INFO = RunInfo(RUN_ID, "program", 1, 1, START)
+NEVER = 10**18
+
+
+class World:
+    """One run, its log, and the workers that take turns at it."""
+
+    def __init__(
+        self,
+        factory: Callable[[], Workflow[Any, Any]],
+        pick: Callable[[int], int],
+        *,
+        max_actions: int = 60,
+    ) -> None:
+        self.factory, self.pick, self.max_actions = factory, pick, max_actions
+        self.now, self.count, self.lease = START, 0, 0
+        self.log = [Event(details.WORKFLOW_STARTED, None, "null", START)]
+        self.running: dict[str, Call] = {}
+        self.turn: Turn | None = None
+        self.flight: TurnCommit | None = None
+        self.claim_at = START
+        self.end: str | None = None
+        self.output: str | None = None
+        self.cached: list[Turn] = []  # suspended turns of workers that the run has left
+        self.instances: list[Instance] = []
+        self.actions: list[str] = []
+        self.seen: Counter[str] = Counter()
+
+    def close(self) -> None:
+        """Close everything: what the collector closed would run inside another run's drain."""
+        for turn in [self.turn, *self.cached]:
+            if turn is not None:
+                turn.abandon()
+        for instance in self.instances:
+            instance.close()
+
+    def clock(self) -> int:
+        return self.now
+
+    def replay(self, log: Sequence[Event], facts: Sequence[Event] | None = None) -> Instance:
+        """Feed a fresh instance a log; `facts` may reach further than it."""
+        known = log if facts is None else facts
+        instance = Instance(self.factory(), INFO, known, lambda *_: None)
+        self.instances.append(instance)
+        for event in log:
+            instance.feed(event)
+        return instance
+
+    # What the turn wants
+
+    def claim(self) -> None:
+        self.lease += 1
+        if self.turn is not None:
+            self.seen["resumes"] += 1
+            self.turn.resume(self.lease, self.log[self.turn.durable_length :])
+        else:
+            self.turn = Turn(self.factory(), INFO, self.lease, self.log, self.clock)
+            self.turn.begin()
+        self.follow()
+
+    def follow(self) -> None:
+        """Do what the turn asks for, and check that it may."""
+        turn = self.turn
+        assert turn is not None
+        assert turn.stuck is None, turn.stuck
+        if turn.lost:
+            self.let_go()
+            return
+        for key in turn.to_cancel:
+            self.check_cancel(turn, key)
+            self.running.pop(key, None)
+        turn.to_cancel.clear()
+        for call in turn.to_start:
+            self.check_start(turn, call)
+            self.running[call.key] = call
+        turn.to_start.clear()
+        if turn.outbox is not None:
+            assert self.flight is None, "one commit at a time"
+            assert turn.outbox.events, "a commit carries at least one event"
+            assert turn.outbox.expected == turn.durable_length
+            self.flight, turn.outbox = turn.outbox, None
+
+    def check_start(self, turn: Turn, call: Call) -> None:
+        """Trap 30. A crash right now must come to the same call again."""
+        durable = self.log[: turn.durable_length]
+        again = self.replay(durable)
+        assert call.key in again.pending, f"{call.key} starts before what led to it is durable"
+        assert again.pending[call.key].arguments == call.arguments
+        failed = [e for e in durable if e.type == details.STEP_RETRY and e.key == call.key]
+        assert call.attempt == len(failed) + 1, f"{call.key}: an attempt that is not counted"
+        assert call.key not in self.running, f"{call.key} is running already"
+        again.close()
+
+    def check_cancel(self, turn: Turn, key: str) -> None:
+        """Trap 30. By the durable log, nobody awaits the step any more."""
+        if turn.ended:
+            return
+        again = self.replay(self.log[: turn.durable_length])
+        assert key not in again.pending, f"{key} is cancelled, but by the log it is awaited"
+        again.close()
+
+    # What happens
+
+    @property
+    def active(self) -> bool:
+        turn = self.turn
+        return turn is not None and not (turn.suspended and self.flight is None)
+
+    def options(self) -> list[str]:
+        found = ["time", "signal"]
+        if self.flight is not None:
+            found += ["answer"] * 3
+        if self.active:
+            found += ["result"] * 2 * len(self.running)
+            found += ["news", "steal"] if self.pick(5) == 0 else []
+            found += ["crash"] if self.pick(5) == 0 else []
+            found += ["fail", "retry"] if self.running else []
+            found += ["log"] * 3 if self.turn is not None and self.turn.needs_log else []
+        elif self.claim_at <= self.now:
+            found.append("claim")
+        if self.turn is not None and not self.active:
+            found.append("handover")
+        asked = any(event.type == details.CANCEL_REQUESTED for event in self.log)
+        if self.count > 6 and not asked and self.pick(6) == 0:
+            found.append("cancel")
+        return found
+
+    def act(self, action: str) -> None:
+        self.count += 1
+        self.actions.append(action)
+        getattr(self, f"on_{action}")()
+
+    def on_answer(self) -> None:
+        part, turn = self.flight, self.turn
+        assert part is not None
+        assert turn is not None
+        self.flight = None
+        if len(self.log) != part.expected:
+            before = turn.instance
+            turn.conflict(self.log[part.expected :])
+            self.seen["rebuilds" if turn.instance is not before else "tails"] += 1
+            self.follow()
+            return
+        self.write(part)
+        turn.committed()
+        self.follow()
+
+    def write(self, part: TurnCommit) -> None:
+        self.log += part.events
+        if isinstance(part.then, Finish):
+            self.end, self.output = part.then.status, part.then.output
+        elif isinstance(part.then, Suspend):
+            visible_at = part.then.visible_at
+            self.claim_at = NEVER if visible_at is None else visible_at
+
+    def pop_running(self) -> tuple[Turn, Call]:
+        assert self.turn is not None
+        return self.turn, self.running.pop(list(self.running)[self.pick(len(self.running))])
+
+    def on_result(self) -> None:
+        turn, call = self.pop_running()
+        turn.step_completed(call.key, str(self.count), self.now)
+        self.follow()
+
+    def on_fail(self) -> None:
+        turn, call = self.pop_running()
+        late = self.pick(3) == 0
+        turn.step_failed(call.key, describe(OSError(self.count)), self.now, None, late)
+        self.follow()
+
+    def on_retry(self) -> None:
+        turn, call = self.pop_running()
+        pause = (0, SECOND // 2, 3 * SECOND)[self.pick(3)]
+        error = describe(OSError(self.count))
+        turn.step_failed(call.key, error, self.now, self.now + pause, False)
+        self.seen["retries"] += 1
+        self.follow()
+
+    def on_claim(self) -> None:
+        self.claim()
+
+    def on_time(self) -> None:
+        self.now += (1, 2, 5)[self.pick(3)] * SECOND
+        if self.turn is not None and not self.turn.suspended:
+            self.turn.wake()
+            self.follow()
+
+    def on_news(self) -> None:
+        """The worker reads its run's log: from where it knows it, or from before."""
+        turn = self.turn
+        if turn is not None and self.flight is None:
+            first = max(0, turn.durable_length - self.pick(3))
+            turn.news(self.log[first:], first)
+            self.follow()
+
+    def on_log(self) -> None:
+        assert self.turn is not None
+        self.turn.rebuild(self.log)
+        self.seen["logs"] += 1
+        self.follow()
+
+    def on_signal(self) -> None:
+        payload = {"n": self.count, "kind": self.count % 3}
+        self.signal("xy"[self.pick(2)], payload)
+
+    def signal(self, name: str, payload: object) -> None:
+        text = json.dumps({"signal_name": name, "input": payload})
+        self.external(Event(details.SIGNAL_RECEIVED, None, text, self.now))
+
+    def on_cancel(self) -> None:
+        self.external(Event(details.CANCEL_REQUESTED, None, '{"reason":null}', self.now))
+
+    def external(self, event: Event) -> None:
+        self.log.append(event)
+        if not self.active:
+            self.claim_at = min(self.claim_at, self.now)
+
+    def on_crash(self) -> None:
+        """The worker dies; its commit may have been written without an answer."""
+        self.seen["crashes"] += 1
+        part, self.flight = self.flight, None
+        if part is not None and self.pick(2) and len(self.log) == part.expected:
+            self.write(part)
+        self.let_go()
+        if self.end is None:
+            self.lose_lease()
+
+    def on_steal(self) -> None:
+        """The lease runs out under a worker that goes on."""
+        self.seen["steals"] += 1
+        self.lose_lease()
+
+    def lose_lease(self) -> None:
+        text = json.dumps({"task_key": "", "lease_no": self.lease, "worker": "w"})
+        self.log.append(Event(details.WORKER_LOST, None, text, self.now))
+        self.claim_at = self.now
+
+    def let_go(self) -> None:
+        if self.turn is not None:
+            self.turn.abandon()
+        self.turn = self.flight = None
+        self.running.clear()
+
+    def on_handover(self) -> None:
+        """Another worker takes the run; this one keeps its cached turn."""
+        self.seen["handovers"] += 1
+        assert self.turn is not None
+        self.cached.append(self.turn)
+        self.turn = None
+
+    # A whole run
+
+    def run(self) -> str | None:
+        """Let things happen, then let the run end. Returns its status."""
+        self.claim()
+        while self.end is None and self.count < self.max_actions:
+            options = self.options()
+            self.act(options[self.pick(len(options))])
+        for _ in range(2000):
+            if self.end is not None:
+                break
+            self.push()
+        return self.end
+
+    def push(self) -> None:
+        """Do what brings the run nearer to its end."""
+        turn = self.turn
+        if self.flight is not None:
+            self.act("answer")
+        elif turn is not None and turn.needs_log:
+            self.act("log")
+        elif not self.active:
+            self.push_waiting()
+        elif self.running:
+            self.act("result")
+        else:
+            assert turn is not None
+            assert turn.next_due is not None, f"nothing moves: {list(turn.instance.pending)}"
+            self.now = max(self.now, turn.next_due)
+            turn.wake()
+            self.follow()
+
+    def push_waiting(self) -> None:
+        if self.claim_at <= self.now:
+            self.act("claim")
+        elif self.claim_at == NEVER:
+            self.count += 1
+            self.signal("xy"[self.count % 2], {"n": self.count, "kind": self.count // 2 % 3})
+        else:
+            self.now = self.claim_at
+
+
+def state(instance: Instance) -> dict[str, str]:
+    """Describe all of an instance that a replay must agree on."""
+    return {
+        "pending": repr(sorted((key, call.arguments) for key, call in instance.pending.items())),
+        "timers": repr(sorted(instance.loop.timers)),
+        "signals": repr(sorted(instance.mailbox.unread.items())),
+        "awaited": repr(sorted(instance.mailbox.awaited)),
+        "now": repr(instance.loop.now),
+        "parked": repr(sorted(instance.loop.parked)),
+        "outcome": outcome(instance),
+        "order": repr(instance.loop._last_hash),  # how many tasks, futures and timers were made
+    }
+
+
+def outcome(instance: Instance) -> str:
+    root = instance.root
+    if root is None or not root.done():
+        return "running"
+    if root.cancelled():
+        return "cancelled"
+    return repr(root.exception()) if root.exception() else json.dumps(root.result())
+
+
+def check(world: World) -> None:
+    """Every way to read the log agrees: live, replayed, from each prefix, on cached turns."""
+    log = world.log
+    check_log(log)
+    full = world.replay(log)
+    final = state(full)
+    assert not full.loop.parked, "the log has ends of calls that a replay does not make"
+    live = world.turn
+    if live is not None and live.ended:
+        # What was pending is closed with the run's end, and cleanup writes to the trace.
+        found = state(live.instance)
+        assert [found[key] for key in ("signals", "now")] == [final["signals"], final["now"]]
+    if world.end == "completed":
+        assert json.loads(final["outcome"]) == json.loads(world.output or "")
+    elif world.end == "cancelled":
+        assert final["outcome"] == "cancelled"
+    check_prefixes(world)
+    for turn in world.cached:
+        tail = log[turn.durable_length :]
+        turn.instance.loop.position = turn.durable_length
+        for event in tail:
+            turn.instance.learn(event)
+        for event in tail:
+            turn.instance.feed(event)
+        assert state(turn.instance) == final, "a cached turn, fed the tail"
+
+
+def check_prefixes(world: World) -> None:
+    going_on = world.replay([], facts=world.log)
+    for length, event in enumerate(world.log, 1):
+        going_on.feed(event)
+        again = world.replay(world.log[:length], facts=world.log)
+        first, second = state(going_on), state(again)
+        assert first == second, f"after event {length}"
+        again.close()
+
+
+def check_log(log: Sequence[Event]) -> None:
+    """Trap 15. A timer is recorded once, fires once, and not before its moment."""
+    scheduled: dict[str | None, int] = {}
+    fired: set[str | None] = set()
+    for event in log:
+        if event.type == details.TIMER_SCHEDULED:
+            assert event.key not in scheduled, f"two timers: {event.key}"
+            scheduled[event.key] = details.read_timer(event.details or "").fire_at
+        elif event.type == details.TIMER_FIRED:
+            fire_at = json.loads(event.details or "")["fire_at"]
+            assert event.key not in fired
+            fired.add(event.key)
+            assert event.at >= fire_at
+            assert scheduled.get(event.key, fire_at) == fire_at, "a deadline has moved"
