@@ -310,9 +310,7 @@ def test_binaries_that_the_account_cannot_reach_are_copied(
         copied = binaries.binaries_for(account)
         assert Path(open_to_all) in copied.parents
         assert binaries.binaries_for(account) == copied
-        result = account.run(
-            [str(copied / "postgres"), "--version"], directory=Path("/"), output=subprocess.PIPE
-        )
+        result = account.run([str(copied / "postgres"), "--version"], output=subprocess.PIPE)
         assert result.stdout.startswith("postgres (PostgreSQL)")
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import pwd
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import CompletedProcess, run
@@ -12,6 +14,14 @@ from subprocess import CompletedProcess, run
 from holdfast.errors import EmbeddedServerError
 
 _CANDIDATES = ("postgres", "nobody")
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A directory's path, and the descriptors that a process needs to follow it."""
+
+    path: str
+    descriptors: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,29 +37,42 @@ class Account:
         if self.switches:
             os.chown(path, self.uid, self.gid)
 
+    @contextmanager
+    def location_of(self, directory: Path) -> Generator[Location]:
+        """Name a directory so that this account can open it, whatever lies above.
+
+        Below a home that only root can enter, the path is closed to the account, and an
+        open descriptor is not.
+        """
+        if not self.switches or sys.platform != "linux":
+            yield Location(str(directory))
+            return
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            yield Location(f"/proc/self/fd/{descriptor}", (descriptor,))
+        finally:
+            os.close(descriptor)
+
     def run(
         self,
         command: Sequence[str],
         *,
-        directory: Path,
         output: int,
-        statements: str | None = None,
+        statements: str = "",
+        location: Location | None = None,
     ) -> CompletedProcess[str]:
-        """Run a program as this account in a directory, and wait for it.
-
-        The directory is entered before the account changes, so the account needs no right
-        to the directories above it.
-        """
+        """Run a program as this account, with what opens a location, and wait for it."""
         return run(
             command,
-            cwd=directory,
+            cwd="/",
             env=_environment(),
-            input=statements or "",
+            input=statements,
             stdout=output,
             stderr=output,
             text=True,
             errors="replace",
             check=False,
+            pass_fds=location.descriptors if location else (),
             user=self.uid if self.switches else None,
             group=self.gid if self.switches else None,
             extra_groups=[] if self.switches else None,

@@ -60,9 +60,7 @@ def _system_binaries() -> Path:
 
 def _runs(directory: Path, account: Account) -> bool:
     try:
-        result = account.run(
-            [str(directory / "postgres"), "--version"], directory=Path("/"), output=DEVNULL
-        )
+        result = account.run([str(directory / "postgres"), "--version"], output=DEVNULL)
     except OSError:
         return False
     return result.returncode == 0

@@ -6,7 +6,6 @@ import os
 import shlex
 import shutil
 import signal
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from subprocess import PIPE
 
 from holdfast.errors import EmbeddedServerError
 from holdfast.store.embedded import processes
-from holdfast.store.embedded.account import Account, account_for
+from holdfast.store.embedded.account import Account, Location, account_for
 from holdfast.store.embedded.binaries import binaries_for
 from holdfast.store.embedded.probe import Answer, ask
 
@@ -84,14 +83,14 @@ class Cluster:
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(mode=0o700)
         account.adopt(unfinished)
-        location = _location(account, unfinished)
-        self._make(account, unfinished, [str(binaries / "initdb"), "-D", location, *_INITDB])
-        self._make(
-            account,
-            unfinished,
-            [str(binaries / "postgres"), "--single", "-D", location, "postgres"],
-            statements="create database holdfast\n",
-        )
+        with account.location_of(unfinished) as location:
+            self._make(account, location, [str(binaries / "initdb"), "-D", location.path, *_INITDB])
+            self._make(
+                account,
+                location,
+                [str(binaries / "postgres"), "--single", "-D", location.path, "postgres"],
+                statements="create database holdfast\n",
+            )
         unfinished.rename(self.data)
 
     def start(self, socket: str) -> None:
@@ -130,9 +129,14 @@ class Cluster:
                 pid = processes.live_pid(self.data)
 
     def _make(
-        self, account: Account, directory: Path, command: list[str], statements: str = ""
+        self, account: Account, location: Location, command: list[str], statements: str = ""
     ) -> None:
-        result = account.run(command, directory=directory, output=PIPE, statements=statements)
+        result = account.run(
+            command,
+            output=PIPE,
+            statements=statements,
+            location=location,
+        )
         if result.returncode != 0:
             raise EmbeddedServerError(
                 f"no database could be made in {self.home}: {Path(command[0]).name} said\n"
@@ -149,28 +153,17 @@ class Cluster:
     def _launch(self) -> bool:
         """Start the postmaster as a child of no client, and say whether it came up."""
         account = account_for(self.data)
+        binaries = self.binaries or binaries_for(account)
         options = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
         if self.log.exists() and self.log.stat().st_size > _LOG_BYTES:
             self.log.replace(self.log.with_suffix(".log.old"))
-        with self.log.open("a") as log:
+        with self.log.open("a") as log, account.location_of(self.data) as location:
             account.adopt(self.log)
-            binaries = self.binaries or binaries_for(account)
             command = [str(binaries / "pg_ctl"), "start", "--wait", "--silent"]
-            command += ["-D", _location(account, self.data), "-o", shlex.join(options)]
-            result = account.run(command, directory=self.data, output=log.fileno())
+            command += ["-D", location.path, "-o", shlex.join(options)]
+            result = account.run(command, output=log.fileno(), location=location)
         return result.returncode == 0
 
     def _log_tail(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
         return "\n".join(lines[-10:])
-
-
-def _location(account: Account, directory: Path) -> str:
-    """Name the working directory so that another account than ours can open it.
-
-    Below a home that only root can enter, the absolute path is closed to the server, and
-    the directory it already stands in is not.
-    """
-    if account.switches and sys.platform == "linux":
-        return "/proc/self/cwd"
-    return str(directory)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import socket
 import struct
+from contextlib import suppress
 
 _PROTOCOL = 3 << 16
 _STARTUP = b"user\0holdfast\0database\0holdfast\0\0"
@@ -31,7 +32,8 @@ def ask(path: str, timeout_seconds: float = 2.0) -> Answer:
             link.connect(path)
             link.sendall(struct.pack("!II", len(_STARTUP) + 8, _PROTOCOL) + _STARTUP)
             reply = link.recv(4096)
-            link.sendall(_TERMINATE)
+            with suppress(OSError):
+                link.sendall(_TERMINATE)
     except (TimeoutError, BlockingIOError):
         return Answer.NOT_YET
     except OSError:
