@@ -54,6 +54,12 @@ async def start_within(
     return started
 
 
+def is_asynchronous(connection: object) -> bool:
+    """Say whether a connection needs an event loop."""
+    call = getattr(connection, "execute", None)
+    return inspect.iscoroutinefunction(call) or _executor(connection) is _asyncpg
+
+
 def _notify(name: str, payload: str, mark: Mark) -> Statement:
     text = f"select pg_notify(cast({mark(1)} as text), cast({mark(2)} as text))"
     return Statement(text, (name, payload))

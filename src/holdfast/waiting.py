@@ -95,6 +95,8 @@ class EndWatcher:
             watch.futures.discard(end)
             if not watch.futures and self._watches.get(run_id) is watch:
                 del self._watches[run_id]
+                if not self._watches:
+                    self._woken.set()  # nobody waits: the task may end
 
     def watch(self, run_id: UUID, *, registered: bool = False) -> None:
         """Look after an expected run; `registered` where its start named this topic."""

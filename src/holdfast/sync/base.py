@@ -9,9 +9,11 @@ from uuid import UUID
 
 from holdfast.app import App
 from holdfast.client import Client
+from holdfast.errors import ConfigurationError
 from holdfast.handle import RunHandle
 from holdfast.store.port import Store
 from holdfast.sync.portal import Portal, finish
+from holdfast.transactions import is_asynchronous
 from holdfast.types import Status
 
 Out_co = TypeVar("Out_co", covariant=True)
@@ -83,11 +85,13 @@ class SyncBase:
         *args: object,
         **kwargs: object,
     ) -> R:
-        coroutine = method(*args, **kwargs)
-        if kwargs.get("connection") is not None:
-            # The caller's connection belongs to the caller's thread.
-            return finish(coroutine)
-        return self._portal.call(coroutine)
+        connection = kwargs.get("connection")
+        if connection is None:
+            return self._portal.call(method(*args, **kwargs))
+        if is_asynchronous(connection):
+            raise ConfigurationError("the connection is asynchronous: it takes holdfast.Client")
+        # The caller's connection belongs to the caller's thread.
+        return finish(method(*args, **kwargs))
 
 
 class SyncHandleBase(Generic[Out_co]):

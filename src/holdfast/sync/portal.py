@@ -69,13 +69,12 @@ class Portal:
 
 
 def finish(coroutine: Coroutine[object, object, T]) -> T:
-    """Run a coroutine in the calling thread that has nothing to wait for."""
+    """Run a coroutine that waits for nothing to its end, in the calling thread."""
     try:
         coroutine.send(None)
     except StopIteration as stop:
         return cast(T, stop.value)
-    coroutine.close()
-    raise ConfigurationError("the connection is asynchronous: it takes holdfast.Client")
+    raise RuntimeError("the coroutine waits for something")
 
 
 async def _next(items: AsyncIterator[T]) -> T:

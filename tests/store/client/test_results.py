@@ -1,0 +1,289 @@
+"""Waiting for the ends of runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from uuid import UUID, uuid4
+
+import pytest
+
+from holdfast import waiting
+from holdfast.client import Client
+from holdfast.errors import (
+    HoldfastError,
+    ResultTimeout,
+    RunCancelled,
+    RunFailed,
+    RunNotFound,
+    RunTerminated,
+    RunTimedOut,
+)
+from holdfast.handle import RunHandle
+from holdfast.store.memory import MemoryStore
+from holdfast.store.port import Store
+from holdfast.types import NewRun, Notice, Run, StartedRun
+
+from .workflows import Finisher, Order, Receipt, app, order, tick
+
+
+async def test_a_result_has_the_type_that_the_workflow_declares(
+    client: Client, finisher: Finisher
+) -> None:
+    handle = await client.start(order, Order(7))
+    await finisher.complete(Receipt(7, paid=True))
+    assert await handle.result() == Receipt(7, paid=True)
+    by_id = client.handle(handle.run_id, order)
+    assert await by_id.result() == Receipt(7, paid=True)
+    assert await client.handle(handle.run_id).result() == {"number": 7, "paid": True}
+
+
+async def test_an_app_restores_results_of_handles_made_from_ids(
+    store: Store, finisher: Finisher
+) -> None:
+    async with Client(store=store, app=app) as client:
+        handle = await client.start("order", Order(7))
+        await finisher.complete(Receipt(7, paid=True))
+        assert await client.handle(str(handle.run_id)).result() == Receipt(7, paid=True)
+
+
+async def test_waiting_callers_are_woken_by_notification(
+    client: Client,
+    finisher: Finisher,
+    registrations: Registrations,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing is looked at by itself here: only a notice can end the waits."""
+    monkeypatch.setattr(waiting, "FIRST_LOOK_SECONDS", 3600)
+    handles = await client.start_many(tick, [None] * 100)
+    waits = [asyncio.create_task(handle.result()) for handle in (*handles, handles[0])]
+    await registrations.of(*handles)
+    await finisher.complete(5)
+    assert await asyncio.gather(*waits) == [5] * 101
+
+
+class Registrations:
+    """Tells which runs a store was asked to tell the end of."""
+
+    def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._seen: set[UUID] = set()
+        self._changed = asyncio.Event()
+        ask = store.wait_for_end
+
+        async def wait_for_end(topic: str, run_ids: Sequence[UUID]) -> dict[UUID, Run]:
+            answer = await ask(topic, run_ids)
+            self._seen.update(run_ids)
+            self._changed.set()
+            return answer
+
+        monkeypatch.setattr(store, "wait_for_end", wait_for_end)
+
+    async def of(self, *handles: RunHandle[object]) -> None:
+        """Return once all of these runs are registered."""
+        while not {handle.run_id for handle in handles} <= self._seen:
+            self._changed.clear()
+            await self._changed.wait()
+
+
+@pytest.fixture
+def registrations(store: Store, monkeypatch: pytest.MonkeyPatch) -> Registrations:
+    return Registrations(store, monkeypatch)
+
+
+class MuteStore(MemoryStore):
+    """A store whose wake-ups are all lost."""
+
+    async def notify(self, notices: Sequence[Notice]) -> None:
+        pass
+
+
+async def test_lost_notices_only_make_a_result_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "FIRST_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(waiting, "TICK_SECONDS", 0.01)
+    store = MuteStore()
+    registrations = Registrations(store, monkeypatch)
+    async with Client(store=store) as client:
+        handle = await client.start(tick)
+        wait = asyncio.create_task(handle.result())
+        await registrations.of(handle)
+        await Finisher(store).complete(3)
+        assert await wait == 3
+
+
+class DeafStore(MemoryStore):
+    """A store that can be made to lose its listening connection."""
+
+    callback: Callable[[str], None]
+
+    async def listen(
+        self, topic: str, callback: Callable[[str], None]
+    ) -> Callable[[], Awaitable[None]]:
+        self.callback = callback
+
+        async def stop() -> None:
+            pass
+
+        return stop
+
+
+async def test_after_a_lost_connection_every_wait_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(waiting, "FIRST_LOOK_SECONDS", 3600)
+    store = DeafStore()
+    registrations = Registrations(store, monkeypatch)
+    async with Client(store=store) as client:
+        handle = await client.start(tick)
+        wait = asyncio.create_task(handle.result())
+        await registrations.of(handle)
+        await Finisher(store).complete(3)
+        store.callback("")
+        assert await wait == 3
+
+
+async def test_a_failed_run_raises_its_recorded_error(client: Client, finisher: Finisher) -> None:
+    handle = await client.start(tick)
+    await finisher.fail(LookupError("no such thing"))
+    with pytest.raises(RunFailed, match="no such thing") as caught:
+        await handle.result()
+    assert caught.value.matches(LookupError)
+    assert not caught.value.matches(OSError)
+    assert (await client.wait(handle.run_id)).status == "failed"
+
+
+async def test_each_end_has_an_error_of_its_own(client: Client, store: Store) -> None:
+    """S10."""
+    cancelled, terminated = await client.start(tick), await client.start(tick)
+    assert await cancelled.cancel("changed my mind")
+    assert await terminated.terminate()
+    with pytest.raises(RunCancelled):
+        await cancelled.result()
+    with pytest.raises(RunTerminated):
+        await terminated.result()
+
+
+async def test_a_run_past_its_deadline_raises_timed_out(client: Client, store: Store) -> None:
+    """S10."""
+    handle = await client.start(tick, timeout=0)
+    async with asyncio.timeout(10):
+        while (await store.time_out_runs())[0] == 0:
+            pass
+    with pytest.raises(RunTimedOut):
+        await handle.result()
+
+
+async def test_a_caller_may_stop_waiting_and_the_run_goes_on(
+    client: Client, finisher: Finisher
+) -> None:
+    handle = await client.start(tick)
+    with pytest.raises(ResultTimeout) as caught:
+        await handle.result(timeout="10ms")
+    assert isinstance(caught.value, TimeoutError)
+    assert caught.value.seconds == 0.01
+    assert await handle.status() == "running"
+    await finisher.complete(1)
+    assert await handle.result() == 1
+
+
+async def test_a_cancelled_wait_leaves_the_others_waiting(
+    client: Client, finisher: Finisher, registrations: Registrations
+) -> None:
+    handle = await client.start(tick)
+    gone, stays = asyncio.create_task(handle.result()), asyncio.create_task(handle.result())
+    await registrations.of(handle)
+    gone.cancel()
+    await asyncio.wait([gone])
+    assert gone.cancelled()
+    await finisher.complete(1)
+    assert await stays == 1
+
+
+async def test_a_run_that_never_was_is_not_found(client: Client) -> None:
+    run_id = uuid4()
+    with pytest.raises(RunNotFound) as caught:
+        await client.handle(run_id).result()
+    assert caught.value.run_id == run_id
+
+
+async def test_run_returns_the_result_of_what_it_started(
+    client: Client, store: Store, finisher: Finisher
+) -> None:
+    result = asyncio.create_task(client.run(order, Order(7)))
+    assert len(await until_one_is_due(finisher, Receipt(7, paid=True))) == 1
+    assert await result == Receipt(7, paid=True)
+
+
+async def until_one_is_due(finisher: Finisher, output: object) -> list[object]:
+    async with asyncio.timeout(10):
+        while True:
+            if ended := await finisher.complete(output):
+                return [*ended]
+
+
+async def test_run_waits_for_a_run_that_was_there_before(
+    client: Client, finisher: Finisher
+) -> None:
+    await client.start(tick, key="k")
+    await finisher.complete(8)
+    assert await client.run(tick, key="k") == 8
+
+
+async def test_run_stops_waiting_when_told(client: Client) -> None:
+    with pytest.raises(ResultTimeout):
+        await client.run(tick, key="k", wait=0.01)
+    assert (await client.get((tick, "k"))).status == "running"
+
+
+class Reluctant(MemoryStore):
+    """A store that answers a start only when it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.let = asyncio.Event()
+
+    async def start_runs(self, runs: Sequence[NewRun]) -> tuple[list[StartedRun], list[Notice]]:
+        answer = await super().start_runs(runs)
+        await self.let.wait()
+        return answer
+
+
+async def test_an_end_that_is_told_before_the_start_is_answered_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A worker may be faster than the answer to the start."""
+    monkeypatch.setattr(waiting, "FIRST_LOOK_SECONDS", 3600)
+    store = Reluctant()
+    async with Client(store=store) as client:
+        result = asyncio.create_task(client.run(tick))
+        assert await until_one_is_due(Finisher(store), 4)
+        store.let.set()
+        assert await result == 4
+
+
+async def test_closing_the_client_fails_those_who_wait(
+    store: Store, registrations: Registrations
+) -> None:
+    async with Client(store=store) as client:
+        handle = await client.start(tick)
+        wait = asyncio.create_task(handle.result())
+        await registrations.of(handle)
+    with pytest.raises(HoldfastError, match="closed"):
+        await wait
+
+
+async def test_nobody_waiting_costs_nothing(client: Client, finisher: Finisher) -> None:
+    before = asyncio.all_tasks()
+    handle = await client.start(tick)
+    await finisher.complete(1)
+    await handle.result()
+    started = asyncio.all_tasks() - before
+    if started:
+        await asyncio.wait(started, timeout=10)
+    assert asyncio.all_tasks() == before
+
+
+async def test_wait_returns_the_run_however_it_ended(client: Client) -> None:
+    handle = await client.start(tick)
+    await handle.terminate()
+    run: Run = await client.wait(handle.run_id, timeout=10)
+    assert run.status == "terminated"

@@ -1,0 +1,94 @@
+"""The synchronous client."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pytest
+
+from holdfast.errors import ConfigurationError, InvalidInput, ResultTimeout, RunNotFound
+from holdfast.store.memory import MemoryStore
+from holdfast.sync import SyncClient
+
+from .workflows import Finisher, Order, Receipt, app, order, tick
+
+
+@pytest.fixture
+def memory() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+def client(memory: MemoryStore) -> Iterator[SyncClient]:
+    with SyncClient(store=memory, app=app) as client:
+        yield client
+
+
+def complete(store: MemoryStore, output: object) -> None:
+    asyncio.run(Finisher(store).complete(output))
+
+
+def test_a_run_is_started_awaited_and_looked_at(client: SyncClient, memory: MemoryStore) -> None:
+    handle = client.start(order, Order(7), key="k")
+    assert (handle.created, handle.found) == (True, "running")
+    assert not client.start(order, Order(7), key="k").created
+    assert handle.signal("packed")
+    complete(memory, Receipt(7, paid=True))
+    assert handle.result(timeout=10) == Receipt(7, paid=True)
+    assert client.handle(("order", "k")).result() == Receipt(7, paid=True)
+    assert [entry.idx for entry in handle.log()] == [0, 1, 2]
+    assert (handle.status(), handle.get().key, handle.values()) == ("completed", "k", {})
+
+
+def test_iterators_yield_and_may_be_left_early(client: SyncClient) -> None:
+    handles = client.start_many(tick, [None] * 25)
+    assert {run.run_id for run in client.runs(limit=10)} == {each.run_id for each in handles}
+    for _ in client.runs(limit=10):
+        break
+    handles[0].terminate()
+    followed = [entry.event.type for entry in handles[0].follow()]
+    assert followed == ["WorkflowStarted", "WorkflowTerminated"]
+
+
+def test_errors_reach_the_caller(client: SyncClient) -> None:
+    with pytest.raises(InvalidInput):
+        client.start("order", 7)
+    with pytest.raises(RunNotFound):
+        client.get(uuid4())
+    with pytest.raises(ResultTimeout):
+        client.run(tick, wait=0.01)
+
+
+def test_threads_share_a_client(client: SyncClient) -> None:
+    handles: list[bool] = []
+    threads = [
+        threading.Thread(target=lambda: handles.append(client.start(tick, key="k").created))
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(handles) == [False] * 7 + [True]
+
+
+async def test_it_serves_inside_a_running_event_loop(client: SyncClient) -> None:
+    assert client.start(tick).created
+
+
+def test_closed_it_says_so_and_leaves_no_thread(memory: MemoryStore) -> None:
+    before = threading.active_count()
+    client = SyncClient(store=memory)
+    with pytest.raises(ConfigurationError, match="not open"):
+        client.list()
+    client.open()
+    following = client.follow(client.start(tick).run_id)
+    assert next(following).idx == 0
+    client.close()
+    client.close()
+    assert threading.active_count() == before
+    with pytest.raises(ConfigurationError, match="not open"):
+        client.list()

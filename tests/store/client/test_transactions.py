@@ -1,0 +1,208 @@
+"""Starting runs inside the caller's own transaction."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TypeAlias
+
+import asyncpg
+import psycopg
+import pytest
+from psycopg.rows import dict_row
+from sqlalchemy import create_engine, text
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import Session, SessionTransaction
+
+from holdfast.client import Client
+from holdfast.errors import ConfigurationError, InvalidInput
+from holdfast.store.port import WORK_TOPIC
+from holdfast.sync import SyncClient
+
+from .workflows import Order, order, tick
+
+Begin: TypeAlias = Callable[[str], AbstractAsyncContextManager[object]]
+
+
+class Abandoned(Exception):
+    """The caller's transaction is rolled back."""
+
+
+def dialect(url: str, driver: str) -> str:
+    return url.replace("postgresql://", f"postgresql+{driver}://")
+
+
+@asynccontextmanager
+async def with_asyncpg(url: str) -> AsyncIterator[object]:
+    connection = await asyncpg.connect(url)
+    try:
+        async with connection.transaction():
+            yield connection
+    finally:
+        await connection.close()
+
+
+@asynccontextmanager
+async def with_pooled_asyncpg_and_json_codec(url: str) -> AsyncIterator[object]:
+    """Programs often have asyncpg encode JSON for them."""
+
+    async def prepare(connection: asyncpg.Connection[asyncpg.Record]) -> None:
+        await connection.set_type_codec(
+            "json", encoder=json.dumps, decoder=json.loads, schema="pg_catalog"
+        )
+
+    async with asyncpg.create_pool(url, min_size=1, max_size=1, init=prepare) as pool:
+        async with pool.acquire() as connection, connection.transaction():
+            yield connection
+
+
+@asynccontextmanager
+async def with_psycopg(url: str) -> AsyncIterator[object]:
+    connection = await psycopg.AsyncConnection.connect(url, row_factory=dict_row)
+    async with connection:
+        yield connection
+
+
+@asynccontextmanager
+async def with_sqlalchemy_connection(url: str) -> AsyncIterator[object]:
+    engine = create_async_engine(dialect(url, "asyncpg"))
+    try:
+        async with engine.begin() as connection:
+            yield connection
+    finally:
+        await engine.dispose()
+
+
+@asynccontextmanager
+async def with_sqlalchemy_session(url: str) -> AsyncIterator[object]:
+    engine = create_async_engine(dialect(url, "psycopg"))
+    try:
+        async with AsyncSession(engine) as session, session.begin():
+            yield session
+    finally:
+        await engine.dispose()
+
+
+TRANSACTIONS = [
+    with_asyncpg,
+    with_pooled_asyncpg_and_json_codec,
+    with_psycopg,
+    with_sqlalchemy_connection,
+    with_sqlalchemy_session,
+]
+
+
+@pytest.fixture
+async def client(database_url: str) -> AsyncIterator[Client]:
+    async with Client(database_url) as client:
+        yield client
+
+
+@pytest.mark.parametrize("begin", TRANSACTIONS)
+async def test_a_start_is_part_of_the_callers_transaction(
+    begin: Begin, client: Client, database_url: str
+) -> None:
+    async with begin(database_url) as connection:
+        handle = await client.start(
+            order,
+            Order(7, ("ä", '"')),
+            key="k",
+            tags=["a"],
+            headers={"b": "c"},
+            connection=connection,
+        )
+        assert (handle.created, handle.found) == (True, "running")
+        assert (await client.list()).runs == []
+    run = await handle.get()
+    assert run.input == '{"number":7,"notes":["ä","\\""]}'
+    assert (run.tags, run.headers, run.key) == (("a",), {"b": "c"}, "k")
+
+
+@pytest.mark.parametrize("begin", TRANSACTIONS)
+async def test_rolled_back_there_is_no_run(begin: Begin, client: Client, database_url: str) -> None:
+    async def abandon() -> None:
+        async with begin(database_url) as connection:
+            await client.start_many(tick, [None, None], keys=["a", "b"], connection=connection)
+            raise Abandoned
+
+    with pytest.raises(Abandoned):
+        await abandon()
+    assert (await client.list()).runs == []
+
+
+async def test_the_same_key_is_found_from_inside_a_transaction(
+    client: Client, database_url: str
+) -> None:
+    """B5."""
+    first = await client.start(tick, key="k")
+    async with with_psycopg(database_url) as connection:
+        again = await client.start(tick, key="k", connection=connection)
+    assert (again.run_id, again.created) == (first.run_id, False)
+
+
+async def test_workers_are_told_at_the_commit_where_that_is_asked_for(
+    client: Client, database_url: str
+) -> None:
+    told: asyncio.Queue[str] = asyncio.Queue()
+    store = client._live.store  # pyright: ignore[reportPrivateUsage]
+    stop = await store.listen(WORK_TOPIC, told.put_nowait)
+    async with with_psycopg(database_url) as connection:
+        await client.start(tick, queue="silent", connection=connection)
+    async with with_asyncpg(database_url) as connection:
+        await client.start(tick, queue="loud", connection=connection, notify=True)
+        assert told.empty()
+    assert await told.get() == "loud"
+    await stop()
+
+
+async def test_bad_input_leaves_the_transaction_usable(client: Client, database_url: str) -> None:
+    """Trap 20."""
+    async with with_psycopg(database_url) as connection:
+        with pytest.raises(InvalidInput):
+            await client.start(order, {"number": "seven"}, connection=connection)  # type: ignore[arg-type]  # pyright: ignore
+        handle = await client.start(tick, connection=connection)
+    assert (await handle.get()).status == "running"
+
+
+async def test_what_is_no_connection_is_refused(client: Client) -> None:
+    with pytest.raises(ConfigurationError, match="no connection that can be joined"):
+        await client.start(tick, connection="postgresql://localhost")
+    with pytest.raises(ConfigurationError, match="connection"):
+        await client.start(tick, notify=True)
+
+
+def test_a_synchronous_client_joins_a_psycopg_transaction(database_url: str) -> None:
+    with SyncClient(database_url) as client:
+        with psycopg.connect(database_url) as connection:
+            handle = client.start(order, Order(7), connection=connection, notify=True)
+            assert client.list().runs == []
+        assert handle.get().input == '{"number":7,"notes":[]}'
+        with psycopg.connect(database_url) as connection:
+            lost = client.start(tick, connection=connection)
+            connection.rollback()
+        assert lost.run_id not in {run.run_id for run in client.runs()}
+
+
+@pytest.mark.parametrize("kind", ["connection", "session"])
+def test_a_synchronous_client_joins_a_transaction_of_sqlalchemy(
+    kind: str, database_url: str
+) -> None:
+    engine = create_engine(dialect(database_url, "psycopg"))
+    begin = engine.begin if kind == "connection" else Session(engine).begin
+    with SyncClient(database_url) as client:
+        with begin() as joined:
+            connection = joined.session if isinstance(joined, SessionTransaction) else joined
+            connection.execute(text("create table mine (id int)"))
+            handles = client.start_many(order, [Order(1), Order(2)], connection=connection)
+            assert client.list().runs == []
+        assert [handle.get().status for handle in handles] == ["running", "running"]
+    engine.dispose()
+
+
+async def test_a_synchronous_client_refuses_an_asynchronous_connection(database_url: str) -> None:
+    client = SyncClient(database_url)
+    async with with_psycopg(database_url) as connection:
+        with pytest.raises(ConfigurationError, match="asynchronous"):
+            client.start(tick, connection=connection)

@@ -1,0 +1,77 @@
+"""The workflows that the client's tests start, and a worker that ends them by hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID, uuid4
+
+from holdfast.app import App
+from holdfast.codec import describe, encode, encode_error
+from holdfast.runtime.context import Context
+from holdfast.store.port import Store
+from holdfast.types import ClaimedTask, Event, Finish, TurnCommit
+
+app = App("shop")
+
+
+@dataclass(frozen=True)
+class Order:
+    number: int
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Receipt:
+    number: int
+    paid: bool
+
+
+@app.workflow(priority=1, queue="orders", timeout="1h", retention="7d")
+async def order(ctx: Context, order: Order) -> Receipt:
+    return Receipt(order.number, paid=True)
+
+
+@app.workflow
+async def tick(ctx: Context) -> int:
+    return 1
+
+
+@app.workflow(version=2, name="tick")
+async def tick_2(ctx: Context) -> int:
+    return 2
+
+
+class Finisher:
+    """A worker that claims and ends runs when the test says so."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def claim(self) -> list[ClaimedTask]:
+        """Lease all that is due."""
+        claims = await self._store.claim_tasks(
+            "finisher", ("default", "orders"), app.handlers(), 1000, lease_seconds=30
+        )
+        return claims.tasks
+
+    async def complete(self, output: object = None) -> list[UUID]:
+        """End every run that is due, with this output; return their ids."""
+        finish = Finish("completed", output=encode(output))
+        return await self._finish(finish, "WorkflowCompleted")
+
+    async def fail(self, error: Exception) -> list[UUID]:
+        """End every run that is due, with this error; return their ids."""
+        finish = Finish("failed", error=encode_error(describe(error)))
+        return await self._finish(finish, "WorkflowFailed")
+
+    async def _finish(self, finish: Finish, event_type: str) -> list[UUID]:
+        tasks = await self.claim()
+        event = Event(event_type, None, None, await self._store.now())
+        turns = [
+            TurnCommit(task.run_id, task.lease_no, task.log_length, [event], finish)
+            for task in tasks
+        ]
+        committed = await self._store.commit("finisher", uuid4(), turns)
+        assert not committed.refused
+        await self._store.notify(committed.notices)
+        return [task.run_id for task in tasks]

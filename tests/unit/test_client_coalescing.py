@@ -1,0 +1,154 @@
+"""Calls of the same moment share one call of the store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from holdfast import coalescing
+from holdfast.coalescing import Coalescer, Notifier
+from holdfast.errors import DatabaseUnavailable, PayloadError, TransientDatabaseError
+from holdfast.types import Notice
+
+
+class Sender:
+    """Records batches; answers n with 10 n once it is let."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+        self.let = asyncio.Event()
+        self.let.set()
+        self.errors: list[Exception] = []
+
+    async def __call__(self, items: Sequence[int]) -> list[int]:
+        self.batches.append([*items])
+        await self.let.wait()
+        if self.errors:
+            raise self.errors.pop(0)
+        if -1 in items:
+            raise PayloadError("-1 cannot be stored")
+        return [10 * item for item in items]
+
+
+async def test_an_idle_call_goes_out_at_once_and_alone() -> None:
+    sender = Sender()
+    coalescer = Coalescer(sender)
+    assert await coalescer.submit(1) == 10
+    assert await coalescer.submit(2) == 20
+    assert sender.batches == [[1], [2]]
+
+
+async def test_what_is_asked_while_a_call_is_in_flight_shares_the_next() -> None:
+    sender = Sender()
+    sender.let.clear()
+    coalescer = Coalescer(sender)
+    first = asyncio.create_task(coalescer.submit(1))
+    while not sender.batches:
+        await asyncio.sleep(0)
+    later = [asyncio.create_task(coalescer.submit(n)) for n in (2, 3, 4)]
+    await asyncio.sleep(0)
+    sender.let.set()
+    assert await asyncio.gather(first, *later) == [10, 20, 30, 40]
+    assert sender.batches == [[1], [2, 3, 4]]
+
+
+async def test_batches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coalescing, "MAX_BATCH", 2)
+    sender = Sender()
+    coalescer = Coalescer(sender)
+    answers = await asyncio.gather(*(coalescer.submit(n) for n in range(5)))
+    assert answers == [0, 10, 20, 30, 40]
+    assert [len(batch) for batch in sender.batches] == [2, 2, 1]
+
+
+async def test_an_item_that_is_refused_fails_alone() -> None:
+    """Trap 20."""
+    coalescer = Coalescer(Sender())
+    answers = await asyncio.gather(
+        *(coalescer.submit(n) for n in (1, 2, -1, 4, 5)), return_exceptions=True
+    )
+    assert [answer for answer in answers if not isinstance(answer, PayloadError)] == [
+        10,
+        20,
+        40,
+        50,
+    ]
+    assert isinstance(answers[2], PayloadError)
+
+
+async def test_what_the_database_gave_up_on_is_sent_again() -> None:
+    sender = Sender()
+    sender.errors = [TransientDatabaseError("deadlock"), TransientDatabaseError("deadlock")]
+    assert await Coalescer(sender).submit(1) == 10
+    assert len(sender.batches) == 3
+
+
+async def test_without_a_database_everybody_is_told_and_the_next_call_is_tried() -> None:
+    sender = Sender()
+    sender.errors = [DatabaseUnavailable("away")]
+    coalescer = Coalescer(sender)
+    told = await asyncio.gather(*(coalescer.submit(n) for n in (1, 2)), return_exceptions=True)
+    assert [type(each) for each in told] == [DatabaseUnavailable] * 2
+    assert await coalescer.submit(3) == 30
+
+
+async def test_who_has_gone_before_the_call_is_left_out() -> None:
+    sender = Sender()
+    sender.let.clear()
+    coalescer = Coalescer(sender)
+    first = asyncio.create_task(coalescer.submit(1))
+    while not sender.batches:
+        await asyncio.sleep(0)
+    gone, stays = (asyncio.create_task(coalescer.submit(n)) for n in (2, 3))
+    await asyncio.sleep(0)
+    gone.cancel()
+    first.cancel()
+    sender.let.set()
+    assert await stays == 30
+    assert sender.batches == [[1], [3]]
+
+
+class Speaker:
+    """Records notices; says them once it is let."""
+
+    def __init__(self) -> None:
+        self.said: list[list[Notice]] = []
+        self.let = asyncio.Event()
+        self.error: Exception | None = None
+
+    async def __call__(self, notices: Sequence[Notice]) -> None:
+        self.said.append([*notices])
+        await self.let.wait()
+        if self.error is not None:
+            error, self.error = self.error, None
+            raise error
+
+
+A, B = Notice("work", "a"), Notice("work", "b")
+
+
+async def test_equal_notices_that_wait_together_are_sent_once() -> None:
+    speaker = Speaker()
+    notifier = Notifier(speaker)
+    notifier.send([A])
+    while not speaker.said:
+        await asyncio.sleep(0)
+    notifier.send([A, B])
+    notifier.send([B, A])
+    speaker.let.set()
+    await notifier.close()
+    assert speaker.said == [[A], [A, B]]
+
+
+async def test_a_notice_that_cannot_be_sent_is_dropped() -> None:
+    speaker = Speaker()
+    speaker.let.set()
+    speaker.error = DatabaseUnavailable("away")
+    notifier = Notifier(speaker)
+    notifier.send([A])
+    await notifier.close()
+    notifier.send([B])
+    await notifier.close()
+    assert speaker.said == [[A], [B]]

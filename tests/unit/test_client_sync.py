@@ -1,0 +1,48 @@
+"""The synchronous client has the shape of the asynchronous one."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.client import Client
+from holdfast.handle import RunHandle
+from holdfast.sync import SyncClient, SyncRunHandle
+
+ROOT = Path(__file__).parents[2]
+
+
+def public(kind: type) -> list[str]:
+    methods = inspect.getmembers(kind, inspect.isfunction)
+    return [name for name, _ in methods if not name.startswith("_")]
+
+
+@pytest.mark.parametrize(("plain", "sync"), [(Client, SyncClient), (RunHandle, SyncRunHandle)])
+def test_every_method_has_a_synchronous_twin_with_the_same_parameters(
+    plain: type, sync: type
+) -> None:
+    assert public(plain) == public(sync)
+    for name in public(plain):
+        original, twin = getattr(plain, name), getattr(sync, name)
+        expected = inspect.signature(original).parameters
+        assert inspect.signature(twin).parameters == expected, name
+        assert not inspect.iscoroutinefunction(twin), name
+        assert twin.__doc__, name
+
+
+def test_both_clients_are_made_from_the_same_parameters() -> None:
+    assert (
+        inspect.signature(Client.__init__).parameters
+        == inspect.signature(SyncClient.__init__).parameters
+    )
+
+
+def test_the_generated_modules_are_up_to_date() -> None:
+    pytest.importorskip("ruff")
+    command = [sys.executable, str(ROOT / "scripts" / "generate_sync.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
