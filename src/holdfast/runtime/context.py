@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from random import Random
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, ParamSpec, TypeVar, cast, overload
 from uuid import UUID, uuid5
 
 from holdfast.codec import decoder, encode
@@ -81,19 +81,14 @@ class Context:
 
     @overload
     def step(
-        self,
-        name: str,
-        fn: Callable[P, Awaitable[R]],
-        /,
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> Awaitable[R]: ...
+        self, name: str, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[object, None, R]: ...
     @overload
     def step(
         self, name: str, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
-    ) -> Awaitable[R]: ...
-    @overload
-    def step(
+    ) -> Coroutine[object, None, R]: ...
+    @overload  # mypy cannot tell these two from the ones above, yet chooses right
+    def step(  # type: ignore[overload-cannot-match]
         self,
         name: str,
         fn: Callable[..., Awaitable[R]],
@@ -103,9 +98,9 @@ class Context:
         timeout: Duration | None = None,
         id: str | None = None,
         **kwargs: object,
-    ) -> Awaitable[R]: ...
+    ) -> Coroutine[object, None, R]: ...
     @overload
-    def step(
+    def step(  # type: ignore[overload-cannot-match]
         self,
         name: str,
         fn: Callable[..., R],
@@ -115,18 +110,18 @@ class Context:
         timeout: Duration | None = None,
         id: str | None = None,
         **kwargs: object,
-    ) -> Awaitable[R]: ...
-    def step(
+    ) -> Coroutine[object, None, R]: ...
+    def step(  # type: ignore[misc]
         self,
         name: str,
-        fn: Callable[..., Any],
+        fn: Callable[..., object],
         /,
         *args: object,
         retry: Retry | None = None,
         timeout: Duration | None = None,
         id: str | None = None,
         **kwargs: object,
-    ) -> Awaitable[Any]:
+    ) -> Coroutine[object, None, object]:
         """Call any function as a step: it runs once, and its result is recorded.
 
         ```python
@@ -140,11 +135,7 @@ class Context:
         Raises StepFailed when its attempts are exhausted, StepTimedOut when the last of them
         ran out of time, PayloadError for arguments that cannot be stored.
         """
-        step: Step[..., object]
-        if isinstance(fn, Step):
-            step = fn.with_options(name=name, retry=retry, timeout=timeout)
-        else:
-            step = Step(fn, name=name, retry=retry, timeout=timeout)
+        step = _named(fn, name, retry, timeout)
         return self._instance.call(step, name if id is None else check_step_name(id), args, kwargs)
 
     # Waiting
@@ -206,8 +197,7 @@ class Context:
         limit = None if timeout is None else seconds(timeout)
         async with asyncio.timeout(limit):
             message = await self._instance.mailbox.take(name, match)
-        payload: Any = decoder(object if type is None else type)(message)
-        return payload
+        return cast("T | JSON", decoder(object if type is None else type)(message))
 
     # Time and chance
 
@@ -246,3 +236,12 @@ class Context:
 def _wake(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
+
+
+def _named(
+    fn: Callable[..., object], name: str, retry: Retry | None, timeout: Duration | None
+) -> Step[..., object]:
+    if isinstance(fn, Step):
+        step = cast("Step[..., object]", fn)
+        return step.with_options(name=name, retry=retry, timeout=timeout)
+    return Step(fn, name=name, retry=retry, timeout=timeout)

@@ -6,17 +6,45 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-_REFUSED: Final = """
-    run_forever run_until_complete stop close
-    run_in_executor set_default_executor
-    create_connection create_server create_unix_connection create_unix_server
-    create_datagram_endpoint connect_accepted_socket sendfile start_tls
-    sock_recv sock_recv_into sock_recvfrom sock_recvfrom_into sock_sendall sock_sendto
-    sock_connect sock_accept sock_sendfile getaddrinfo getnameinfo
-    add_reader remove_reader add_writer remove_writer connect_read_pipe connect_write_pipe
-    subprocess_exec subprocess_shell add_signal_handler remove_signal_handler
-    set_task_factory set_exception_handler
-""".split()
+_REFUSED: Final = (
+    "run_forever",
+    "run_until_complete",
+    "stop",
+    "close",
+    "run_in_executor",
+    "set_default_executor",
+    "create_connection",
+    "create_server",
+    "create_unix_connection",
+    "create_unix_server",
+    "create_datagram_endpoint",
+    "connect_accepted_socket",
+    "sendfile",
+    "start_tls",
+    "sock_recv",
+    "sock_recv_into",
+    "sock_recvfrom",
+    "sock_recvfrom_into",
+    "sock_sendall",
+    "sock_sendto",
+    "sock_connect",
+    "sock_accept",
+    "sock_sendfile",
+    "getaddrinfo",
+    "getnameinfo",
+    "add_reader",
+    "remove_reader",
+    "add_writer",
+    "remove_writer",
+    "connect_read_pipe",
+    "connect_write_pipe",
+    "subprocess_exec",
+    "subprocess_shell",
+    "add_signal_handler",
+    "remove_signal_handler",
+    "set_task_factory",
+    "set_exception_handler",
+)
 
 
 class GuardedLoop(asyncio.AbstractEventLoop):

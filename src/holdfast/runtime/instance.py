@@ -81,7 +81,7 @@ class Instance:
     ) -> None:
         self.workflow, self.info, self.note = workflow, info, note
         self.run = str(info.run_id)
-        loop = self.loop = WorkflowLoop(info.run_id.int & _SALT_BITS)
+        loop = self.loop = WorkflowLoop(info.run_id.int & _SALT_BITS)  # type: ignore[abstract]
         loop.now = info.started_at
         loop.call_step = self.call_step
         self.mailbox = Mailbox(loop)
@@ -139,7 +139,7 @@ class Instance:
         """
         self.loop.position += 1
         kind, loop = event.type, self.loop
-        if kind == STEP_COMPLETED or kind == STEP_FAILED:
+        if kind in (STEP_COMPLETED, STEP_FAILED):
             self._end_call(event)
         elif kind == TIMER_FIRED:
             self._fire(event)
@@ -226,7 +226,7 @@ class Instance:
             raise Evicted
         arguments = step.encode_arguments(args, kwargs)
         coro = self._perform(Call(loop.scope().key(leaf), step, arguments, self.run))
-        coro.__name__ = leaf  # names the task that it may be wrapped in
+        coro.__name__ = leaf  # type: ignore[attr-defined]  # names the task that it may be wrapped in
         return coro
 
     async def _perform(self, call: Call) -> object:

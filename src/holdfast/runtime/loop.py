@@ -12,7 +12,7 @@ import contextvars
 import sys
 from asyncio import events
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, TypeVarTuple, Unpack
 
 from holdfast.errors import DeterminismError
 from holdfast.runtime.details import TIMER_FIRED, TimerScheduled
@@ -25,13 +25,13 @@ from holdfast.runtime.tasks import (
     WorkflowTask,
     WorkflowTimer,
 )
-
 from holdfast.types import Event
 
 if TYPE_CHECKING:
     from holdfast.steps import Step
 
 _T = TypeVar("_T")
+_Ts = TypeVarTuple("_Ts")
 
 CallStep: TypeAlias = """Callable[
     [Step[..., object], tuple[object, ...], Mapping[str, object]], Coroutine[object, None, Any]
@@ -133,8 +133,8 @@ class WorkflowLoop(GuardedLoop):
 
     def call_soon(
         self,
-        callback: Callable[..., object],
-        *args: Any,
+        callback: Callable[[Unpack[_Ts]], object],
+        *args: *_Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
         handle = SoonHandle(callback, args, self, context)
@@ -143,8 +143,8 @@ class WorkflowLoop(GuardedLoop):
 
     def call_soon_threadsafe(
         self,
-        callback: Callable[..., object],
-        *args: Any,
+        callback: Callable[[Unpack[_Ts]], object],
+        *args: *_Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
         error = self.refuse("loop.call_soon_threadsafe() or a thread")
@@ -156,8 +156,8 @@ class WorkflowLoop(GuardedLoop):
     def call_later(
         self,
         delay: float,
-        callback: Callable[..., object],
-        *args: Any,
+        callback: Callable[[Unpack[_Ts]], object],
+        *args: *_Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
         return self.call_at(self.time() + delay, callback, *args, context=context)
@@ -165,8 +165,8 @@ class WorkflowLoop(GuardedLoop):
     def call_at(
         self,
         when: float,
-        callback: Callable[..., object],
-        *args: Any,
+        callback: Callable[[Unpack[_Ts]], object],
+        *args: *_Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
         return self.start_timer("timer", when, callback, *args, context=context)
@@ -263,7 +263,7 @@ class WorkflowLoop(GuardedLoop):
         try:
             while ready:
                 handle = ready.popleft()
-                if not handle._cancelled:
+                if not handle.cancelled():
                     self._run(handle)
                 left -= 1
                 if not left and self.broken is None:
@@ -278,14 +278,10 @@ class WorkflowLoop(GuardedLoop):
 
     def _run(self, handle: asyncio.Handle) -> None:
         try:
-            handle._context.run(handle._callback, *handle._args)
+            handle._run()  # pyright: ignore[reportPrivateUsage]
         except (SystemExit, KeyboardInterrupt) as exc:
             # A task keeps it as its outcome and raises it on: the worker must not exit.
             self.fatal = self.fatal or exc
-        except DeterminismError as exc:
-            self.broken = self.broken or exc
-        except BaseException as exc:
-            self.problems.append(f"exception in callback {handle!r}: {exc!r}")
 
     def _abandoned(self, generator: AsyncGenerator[object, Any]) -> None:
         # Its `finally` would run when the collector pleases: not at all, then.

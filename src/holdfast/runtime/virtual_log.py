@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from holdfast.runtime.details import GUESTS, TERMINAL
+from holdfast.runtime.details import GUESTS, TERMINAL, WORKER_LOST, read_worker_lost
 from holdfast.types import Event
 
 PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -72,6 +72,26 @@ class VirtualLog:
     def forget(self) -> None:
         """Keep no durable events, only their number."""
         self.durable = None
+
+
+def count_replayed(log: Sequence[Event]) -> int:
+    """Return how many events, from the start, some worker's code has seen before."""
+    for place in range(len(log), 0, -1):
+        if log[place - 1].type not in GUESTS:
+            return place
+    return 0
+
+
+def is_taken_away(events: Sequence[Event], lease_no: int) -> bool:
+    """Say whether the run has ended, or the holder of this lease has lost it."""
+    for event in events:
+        if event.type in TERMINAL:
+            return True
+        if event.type == WORKER_LOST:
+            loss = read_worker_lost(event.details or "{}")
+            if loss.task_key == "" and loss.lease_no >= lease_no:
+                return True
+    return False
 
 
 def _python_of(log: Sequence[Event]) -> str | None:
