@@ -19,7 +19,7 @@ $$;
 
 -- Turn a timestamp into microseconds since 1970; 'infinity' has none.
 create or replace function holdfast._micros(p_at timestamptz) returns bigint
-language sql immutable parallel safe as $$
+language sql stable parallel safe as $$
     select round(date_part('epoch', nullif(p_at, 'infinity'::timestamptz)) * 1000000.0::float8)::bigint
 $$;
 
@@ -82,14 +82,16 @@ $$;
 
 -- Return those details.
 create or replace function holdfast._told_by_run(p_run_id uuid, p_event_type text) returns json
-language sql stable
+language plpgsql stable
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
-    select case p_event_type
-        when 'WorkflowStarted' then r.input
-        when 'WorkflowCompleted' then r.output
-        else r.error end
+begin
+    return case p_event_type
+            when 'WorkflowStarted' then r.input
+            when 'WorkflowCompleted' then r.output
+            else r.error end
     from holdfast.runs r
-    where r.run_id = p_run_id
-$$;
+    where r.run_id = p_run_id;
+end $$;

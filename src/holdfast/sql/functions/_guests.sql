@@ -8,6 +8,7 @@ create or replace function holdfast._append(
 ) returns int
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
 declare
@@ -41,14 +42,16 @@ end $$;
 
 -- Say whether a run's log has a signal of this id.
 create or replace function holdfast._has_signal(p_run_id uuid, p_key text) returns boolean
-language sql stable
+language plpgsql stable
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
-    select exists (
+begin
+    return exists (
         select from holdfast.events s
-        where s.run_id = p_run_id and s.key = p_key and s.event_type = 'SignalReceived')
-$$;
+        where s.run_id = p_run_id and s.key = p_key and s.event_type = 'SignalReceived');
+end $$;
 
 -- Fence the holders of leases that ran out: WorkerLost with the lease's number. Attempts start
 -- anew where the run made progress under that lease (signals are none); over the limit its run
@@ -59,6 +62,7 @@ create or replace function holdfast._lose_workers(
 ) returns text[]
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
 declare
@@ -72,7 +76,10 @@ begin
                 where e.run_id = t.run_id and e.idx >= t.claimed_idx
                     and e.commit_token is not null) as progressed
         from unnest(p_run_ids, p_keys) as u (run_id, key)
-        join holdfast.tasks t on t.run_id = u.run_id and t.key = u.key
+        cross join lateral (
+            select * from holdfast.tasks t
+            where t.run_id = u.run_id and t.key = u.key limit 1
+        ) as t
         where t.worker is not null
         order by t.run_id, t.key
     loop

@@ -21,52 +21,58 @@ create or replace function holdfast.claim_tasks(
 )
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
 as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := holdfast.now();
+    v_ahead timestamptz := v_now + p_ahead * interval '1 second';
     v_due record;
     v_next timestamptz := v_now;
 begin
     select * into v_due
     from holdfast._lock_due(p_worker, p_queues, p_handlers, p_limit,
-        v_now, p_ahead * interval '1 second', p_sticky * interval '1 second',
+        v_now, v_ahead, v_ahead - p_sticky * interval '1 second',
         coalesce(holdfast._moment(p_since), '-infinity'));
     if v_due.expired then
         notices := holdfast._lose_workers(v_now, v_due.run_ids, v_due.keys, p_max_attempts);
     end if;
 
-    return query
-    with leased as (
-        update holdfast.tasks t
-        set worker = p_worker, visible_at = v_now + p_lease * interval '1 second',
-            attempts = t.attempts + 1, lease_no = t.lease_no + 1, claimed_idx = l.length,
-            awaiting = null, started_at = coalesce(t.started_at, v_now)
-        from unnest(v_due.run_ids, v_due.keys) with ordinality as u (run_id, key, ord)
-        cross join lateral (
-            select e.idx + 1 as length from holdfast.events e
-            where e.run_id = u.run_id
-            order by e.idx desc limit 1
-        ) as l
-        where t.run_id = u.run_id and t.key = u.key
-        returning t.*, u.ord
-    )
-    select null::bigint, null::bigint, null::text[], null::bigint,
-        t.run_id, t.key, t.kind, t.queue, t.handler, t.attempts, t.lease_no,
-        t.claimed_idx, holdfast._micros(t.started_at),
-        case when t.claimed_idx = 1 then (
-            select r.input from holdfast.runs r where r.run_id = t.run_id) end,
-        t.payload
-    from leased t
-    order by t.ord;
+    if v_due.run_ids is not null then
+        return query
+        with leased as (
+            update holdfast.tasks t
+            set worker = p_worker, visible_at = v_now + p_lease * interval '1 second',
+                attempts = t.attempts + 1, lease_no = t.lease_no + 1, claimed_idx = l.length,
+                awaiting = null, started_at = coalesce(t.started_at, v_now)
+            from unnest(v_due.run_ids, v_due.keys) with ordinality as u (run_id, key, ord)
+            cross join lateral (
+                select e.idx + 1 as length from holdfast.events e
+                where e.run_id = u.run_id
+                order by e.idx desc limit 1
+            ) as l
+            cross join lateral (
+                select t.ctid from holdfast.tasks t
+                where t.run_id = u.run_id and t.key = u.key limit 1
+            ) as f
+            where t.ctid = f.ctid
+            returning t.*, u.ord
+        )
+        select null::bigint, null::bigint, null::text[], null::bigint,
+            t.run_id, t.key, t.kind, t.queue, t.handler, t.attempts, t.lease_no,
+            t.claimed_idx, holdfast._micros(t.started_at),
+            case when t.claimed_idx = 1 then (
+                select r.input from holdfast.runs r where r.run_id = t.run_id) end,
+            t.payload
+        from leased t
+        order by t.ord;
+    end if;
 
     if coalesce(cardinality(v_due.run_ids), 0) < p_limit then
         v_next := holdfast._next_due(p_worker, p_queues, p_handlers,
-            v_now + p_ahead * interval '1 second', p_sticky * interval '1 second');
+            v_ahead, p_sticky * interval '1 second');
     end if;
     now := holdfast._micros(v_now);
     next_due_at := holdfast._micros(v_next);
@@ -79,15 +85,14 @@ end $$;
 -- `newest` is the latest visible_at among them, `expired` whether one is another's lease.
 create or replace function holdfast._lock_due(
     p_worker text, p_queues text[], p_handlers text[], p_limit int,
-    p_now timestamptz, p_ahead interval, p_sticky interval, p_since timestamptz,
+    p_now timestamptz, p_ahead timestamptz, p_others timestamptz, p_since timestamptz,
     out run_ids uuid[], out keys text[], out newest timestamptz, out expired boolean
 )
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
 as $$
 declare
     v_candidates bigint;
@@ -99,16 +104,20 @@ begin
         cross join lateral (
             select * from holdfast.tasks t
             where t.queue = q.queue and t.handler = h.handler and t.priority = p.priority
-                and t.visible_at > p_since and t.visible_at <= p_now + p_ahead
-                and holdfast._is_due(t, p_worker, p_now, p_ahead, p_sticky)
+                and t.visible_at > p_since and t.visible_at <= p_ahead
+                and holdfast._is_due(t, p_worker, p_now, p_ahead, p_others)
             order by t.visible_at limit p_limit
         ) as t
         order by t.priority, t.visible_at, t.run_id, t.key limit p_limit
     ), locked as (
         select t.run_id, t.key, t.visible_at, t.worker, t.priority
-        from due d join holdfast.tasks t on t.run_id = d.run_id and t.key = d.key
-        where holdfast._is_due(t, p_worker, p_now, p_ahead, p_sticky)
-        for update of t skip locked
+        from due d
+        cross join lateral (
+            select * from holdfast.tasks t
+            where t.run_id = d.run_id and t.key = d.key
+                and holdfast._is_due(t, p_worker, p_now, p_ahead, p_others)
+            for update skip locked
+        ) as t
     )
     select array_agg(l.run_id order by l.priority, l.visible_at, l.run_id, l.key),
         array_agg(l.key order by l.priority, l.visible_at, l.run_id, l.key),
@@ -132,8 +141,8 @@ begin
             select * from holdfast.tasks t
             where t.queue = lane.queue and t.handler = lane.handler
                 and t.priority = lane.priority
-                and t.visible_at > p_since and t.visible_at <= p_now + p_ahead
-                and holdfast._is_due(t, p_worker, p_now, p_ahead, p_sticky)
+                and t.visible_at > p_since and t.visible_at <= p_ahead
+                and holdfast._is_due(t, p_worker, p_now, p_ahead, p_others)
             order by t.visible_at limit p_limit
             for update skip locked
         ) as t
@@ -144,13 +153,14 @@ end $$;
 -- Say whether a worker may have a task: a lease that ran out, or one that is free and not, for
 -- the moment, kept for the worker that has the run in its cache.
 create or replace function holdfast._is_due(
-    t holdfast.tasks, p_worker text, p_now timestamptz, p_ahead interval, p_sticky interval
+    t holdfast.tasks, p_worker text,
+    p_now timestamptz, p_ahead timestamptz, p_others timestamptz
 ) returns boolean
 language sql immutable as $$
     select not (t).paused and case
         when (t).worker is not null then (t).visible_at <= p_now
-        when (t).sticky_worker <> p_worker then (t).visible_at + p_sticky <= p_now + p_ahead
-        else true end
+        when (t).sticky_worker <> p_worker then (t).visible_at <= p_others
+        else (t).visible_at <= p_ahead end
 $$;
 
 -- Say when the next free task comes due, from what was not taken now. Looks at a few tasks of
@@ -158,12 +168,14 @@ $$;
 create or replace function holdfast._next_due(
     p_worker text, p_queues text[], p_handlers text[], p_taken timestamptz, p_sticky interval
 ) returns timestamptz
-language sql stable
+language plpgsql stable
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off
 as $$
-    select least(
+begin
+    return least(
         min(t.visible_at + case when t.sticky_worker <> p_worker then p_sticky else '0' end),
         min(t.visible_at) filter (where t.place = 8))
     from generate_series(0, 4) as p (priority), unnest(p_queues) as q (queue),
@@ -175,5 +187,5 @@ as $$
             and t.visible_at > p_taken - p_sticky and t.visible_at < 'infinity'
             and t.worker is null and not t.paused
         order by t.visible_at limit 8
-    ) as t
-$$;
+    ) as t;
+end $$;

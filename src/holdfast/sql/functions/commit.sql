@@ -26,9 +26,8 @@ create or replace function holdfast.commit(
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set lock_timeout = '50ms'
+set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
 as $$
 declare
     v_now timestamptz := holdfast.now();
@@ -37,10 +36,7 @@ declare
 begin
     now := holdfast._micros(v_now);
     if cardinality(p_suspended) + cardinality(p_ended) > 0 then
-        perform from unnest(p_suspended || p_ended) as u (run_id)
-        join holdfast.tasks t on t.run_id = u.run_id and t.key = ''
-        order by t.run_id
-        for update of t;
+        perform holdfast._lock_turns(p_suspended || p_ended);
     end if;
 
     with won as (
@@ -48,14 +44,16 @@ begin
         select f.run_id, f.idx, f.event_type, f.key, f.details, holdfast._moment(f.at), p_token
         from unnest(p_runs, p_leases, p_expected, p_types, p_keys, p_details, p_ats)
             as f (run_id, lease_no, idx, event_type, key, details, at)
-        where exists (
-                select from holdfast.tasks t
-                where t.run_id = f.run_id and t.key = ''
-                    and t.worker is not null and t.lease_no = f.lease_no)
-            and exists (
-                select from holdfast.events e
-                where e.run_id = f.run_id and e.idx = f.idx - 1
-                    and not holdfast._is_terminal(e.event_type))
+        cross join lateral (
+            select t.worker, t.lease_no from holdfast.tasks t
+            where t.run_id = f.run_id and t.key = '' limit 1
+        ) as t
+        cross join lateral (
+            select e.event_type from holdfast.events e
+            where e.run_id = f.run_id and e.idx = f.idx - 1 limit 1
+        ) as e
+        where t.worker is not null and t.lease_no = f.lease_no
+            and not holdfast._is_terminal(e.event_type)
         order by f.run_id
         on conflict do nothing
         returning run_id
@@ -81,7 +79,11 @@ begin
             awaiting = case when s.awaiting is not null
                 then array(select json_array_elements_text(s.awaiting)) end
         from unnest(p_suspended, p_visible_ats, p_awaiting) as s (run_id, visible_at, awaiting)
-        where t.run_id = s.run_id and t.key = '' and s.run_id <> all (v_skipped);
+        cross join lateral (
+            select t.ctid from holdfast.tasks t
+            where t.run_id = s.run_id and t.key = '' limit 1
+        ) as f
+        where t.ctid = f.ctid and s.run_id <> all (v_skipped);
     end if;
     if cardinality(p_ended) > 0 then
         notices := holdfast._end_runs(v_now, p_ended, p_statuses, p_outputs, p_errors, v_skipped);
@@ -96,10 +98,9 @@ create or replace function holdfast._refusals(
 )
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
-declare
-    v_tails json;
 begin
     if (select count(distinct u.run_id) < count(*) from unnest(p_runs) as u (run_id)) then
         raise invalid_parameter_value using message = 'a run stands twice in one commit';
@@ -108,54 +109,74 @@ begin
     from unnest(p_runs) as u (run_id)
     where u.run_id <> all (coalesce(p_won, '{}'));
 
-    select json_agg(json_build_array(u.run_id, case when t.run_id is null then 'lost' else 'conflict' end, (
+    select json_agg(json_build_array(u.run_id,
+        case when t.worker is not null and t.lease_no = u.lease_no
+            then 'conflict' else 'lost' end, (
         select coalesce(json_agg(
             json_build_array(e.event_type, e.key, e.details, e.at) order by e.idx), '[]')
         from holdfast.read_events(array[u.run_id], array[u.expected]) as e)))
     into refused
     from unnest(p_runs, p_leases, p_expected) as u (run_id, lease_no, expected)
-    left join holdfast.tasks t on t.run_id = u.run_id and t.key = ''
-        and t.worker is not null and t.lease_no = u.lease_no
-    where u.run_id = any (skipped) and not exists (
-        select from holdfast.events e
-        where e.run_id = u.run_id and e.idx = u.expected and e.commit_token = p_token);
+    left join lateral (
+        select t.worker, t.lease_no from holdfast.tasks t
+        where t.run_id = u.run_id and t.key = '' limit 1
+    ) as t on true
+    left join lateral (
+        select e.commit_token from holdfast.events e
+        where e.run_id = u.run_id and e.idx = u.expected limit 1
+    ) as e on true
+    where u.run_id = any (skipped) and e.commit_token is distinct from p_token;
 end $$;
 
 -- End runs whose log has its last event: write the end, remove all their tasks and waiters.
 -- The arrays are parallel; runs in p_skipped are left alone. Returns (topic, run id) pairs.
--- Locks: expects the turn rows locked; runs by run_id. Called by all that end runs.
+-- Locks: expects the runs' task rows locked; runs by run_id; waiters. Called by all that end runs.
 create or replace function holdfast._end_runs(
     p_now timestamptz, p_run_ids uuid[], p_statuses text[],
     p_outputs json[] default null, p_errors json[] default null, p_skipped uuid[] default '{}'
 ) returns text[]
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
 as $$
 declare
     v_notices text[];
 begin
     with ended as materialized (
-        select u.run_id, u.status, u.output, u.error
+        select u.run_id, u.status, u.output, u.error, t.started_at
         from unnest(p_run_ids, p_statuses, p_outputs, p_errors) as u (run_id, status, output, error)
+        cross join lateral (
+            select t.started_at from holdfast.tasks t
+            where t.run_id = u.run_id and t.key = '' limit 1
+        ) as t
         where u.run_id <> all (p_skipped)
         order by u.run_id
     ), done as (
-        delete from holdfast.tasks t using ended e where t.run_id = e.run_id
-        returning t.run_id, t.key, t.started_at
+        delete from holdfast.tasks t
+        using ended e
+        cross join lateral (
+            select t.ctid from holdfast.tasks t where t.run_id = e.run_id offset 0
+        ) as f
+        where t.ctid = f.ctid
     )
     update holdfast.runs r
     set status = e.status, output = e.output, error = e.error,
-        started_at = d.started_at, completed_at = p_now, delete_after = p_now + r.retention
+        started_at = e.started_at, completed_at = p_now, delete_after = p_now + r.retention
     from ended e
-    left join done d on d.run_id = e.run_id and d.key = ''
-    where r.run_id = e.run_id;
+    cross join lateral (
+        select r.ctid from holdfast.runs r where r.run_id = e.run_id limit 1
+    ) as f
+    where r.ctid = f.ctid;
 
+    -- A statement later: who registered while the update waited for its lock is seen.
     with told as (
-        delete from holdfast.waiters w using unnest(p_run_ids) as u (run_id)
-        where w.run_id = u.run_id and u.run_id <> all (p_skipped)
+        delete from holdfast.waiters w
+        using unnest(p_run_ids) as u (run_id)
+        cross join lateral (
+            select w.ctid from holdfast.waiters w where w.run_id = u.run_id offset 0
+        ) as f
+        where w.ctid = f.ctid and u.run_id <> all (p_skipped)
         returning w.topic, w.run_id
     )
     select array_agg(array[t.topic, t.run_id::text] order by t.topic, t.run_id)

@@ -10,13 +10,14 @@
 create or replace function holdfast._lock_turns(p_run_ids uuid[]) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
 begin
-    perform from holdfast.tasks t
-    where t.run_id = any (p_run_ids) and t.key = ''
-    order by t.run_id
-    for update;
+    perform from (select run_id from unnest(p_run_ids) as run_id order by run_id) as u
+    cross join lateral (
+        select from holdfast.tasks t where t.run_id = u.run_id and t.key = '' for update
+    ) as t;
 end $$;
 
 -- Make a run due now and say that its queue has work, or tell the worker that holds it. With a signal's name only a run that
@@ -26,6 +27,7 @@ create or replace function holdfast._wake(
 ) returns text[]
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
 declare
@@ -45,12 +47,13 @@ end $$;
 
 -- Say why nothing more can be appended to a run's log.
 create or replace function holdfast._absence(p_run_id uuid) returns text
-language sql stable
+language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
-    select case when exists (select from holdfast.runs r where r.run_id = p_run_id)
-        then 'ended' else 'missing' end
-$$;
+begin
+    return case when exists (select from holdfast.runs r where r.run_id = p_run_id)
+        then 'ended' else 'missing' end;
+end $$;
 
 -- Append SignalReceived to each run's log, and wake the run where it awaits that signal. A
 -- signal id that the run's log has already is a duplicate, also after the run's end.
@@ -124,24 +127,28 @@ end $$;
 
 -- Say whether a run that goes on was asked to stop.
 create or replace function holdfast._is_cancelling(p_run_id uuid) returns boolean
-language sql stable
+language plpgsql stable
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
-    select exists (
+begin
+    return exists (
         select from holdfast.events e
         where e.run_id = p_run_id and e.event_type = 'WorkflowCancelRequested'
-    ) and exists (select from holdfast.tasks t where t.run_id = p_run_id and t.key = '')
-$$;
+    ) and exists (select from holdfast.tasks t where t.run_id = p_run_id and t.key = '');
+end $$;
 
 -- Say whether no worker ever had a run.
 create or replace function holdfast._is_untouched(p_run_id uuid) returns boolean
-language sql stable
+language plpgsql stable
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
-    select t.lease_no = 0 from holdfast.tasks t where t.run_id = p_run_id and t.key = ''
-$$;
+begin
+    return t.lease_no = 0 from holdfast.tasks t where t.run_id = p_run_id and t.key = '';
+end $$;
 
 -- Write why somebody ends a run.
 create or replace function holdfast._reason(p_reason text) returns json
@@ -158,6 +165,7 @@ create or replace function holdfast._end_run(
 ) returns text[]
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
 declare
@@ -212,23 +220,31 @@ create or replace function holdfast.time_out_runs(
 )
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
 declare
     v_now timestamptz := holdfast.now();
     v_notices text[];
     v_run_id uuid;
+    v_run_ids uuid[];
 begin
     ended := 0;
-    for v_run_id in  -- all rows are locked before the first append
-        select t.run_id
-        from holdfast.tasks t
-        where t.key = '' and t.run_id in (
+    -- All rows are locked before the first append.
+    select array_agg(t.run_id) into v_run_ids
+    from (
+        select r.run_id from (
             select r.run_id from holdfast.runs r
             where r.deadline_at is not null and r.status = 'running' and r.deadline_at <= v_now
-            order by r.deadline_at limit p_limit)
-        order by t.run_id
-        for update skip locked
+            order by r.deadline_at limit p_limit
+        ) as r
+        order by r.run_id
+    ) as r
+    cross join lateral (
+        select t.run_id from holdfast.tasks t
+        where t.run_id = r.run_id and t.key = '' for update skip locked
+    ) as t;
+    foreach v_run_id in array coalesce(v_run_ids, '{}')
     loop
         v_notices := holdfast._end_run(v_now, v_run_id, 'timed_out', 'WorkflowTimedOut', null);
         ended := ended + (v_notices is not null)::int;

@@ -5,30 +5,36 @@ create or replace function holdfast.release_tasks(
     p_worker text, p_run_ids uuid[], p_keys text[], p_leases int[],
     p_visible_ats bigint[], p_stuck text[]
 ) returns setof text
-language sql
+language plpgsql
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
 as $$
+#variable_conflict use_column
+begin
+    return query
     with held as materialized (
-        select t.run_id, t.key, u.visible_at, u.stuck
-        from unnest(p_run_ids, p_keys, p_leases, p_visible_ats, p_stuck)
-            as u (run_id, key, lease_no, visible_at, stuck)
-        join holdfast.tasks t on t.run_id = u.run_id and t.key = u.key
+        select t.ctid, u.visible_at, u.stuck
+        from (
+            select * from unnest(p_run_ids, p_keys, p_leases, p_visible_ats, p_stuck)
+                as u (run_id, key, lease_no, visible_at, stuck)
+            order by u.run_id, u.key
+        ) as u
+        cross join lateral (
+            select t.ctid, t.worker, t.lease_no from holdfast.tasks t
+            where t.run_id = u.run_id and t.key = u.key for update
+        ) as t
         where t.worker = p_worker and t.lease_no = u.lease_no
-        order by t.run_id, t.key
-        for update of t
     ), released as (
         update holdfast.tasks t
         set worker = null, sticky_worker = null, attempts = greatest(t.attempts - 1, 0),
             visible_at = coalesce(holdfast._moment(h.visible_at), holdfast.now()), stuck = h.stuck
         from held h
-        where t.run_id = h.run_id and t.key = h.key
+        where t.ctid = h.ctid
         returning t.queue
     )
-    select distinct r.queue from released r
-$$;
+    select distinct r.queue from released r;
+end $$;
 
 -- Say that a worker lives, and renew its leases. Names (run, key, number): "all of this worker"
 -- would keep leases alive whose claim's answer was lost. `lost` holds the places in the arrays,
@@ -43,9 +49,8 @@ create or replace function holdfast.heartbeat(
 )
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
 as $$
 declare
     v_now timestamptz := holdfast.now();
@@ -64,25 +69,34 @@ begin
     end if;
 
     with held as materialized (
-        select t.run_id, t.key
-        from unnest(p_run_ids, p_keys, p_leases) as u (run_id, key, lease_no)
-        join holdfast.tasks t on t.run_id = u.run_id and t.key = u.key
+        select t.ctid
+        from (
+            select * from unnest(p_run_ids, p_keys, p_leases) as u (run_id, key, lease_no)
+            order by u.run_id, u.key
+        ) as u
+        cross join lateral (
+            select t.ctid, t.worker, t.lease_no from holdfast.tasks t
+            where t.run_id = u.run_id and t.key = u.key for update skip locked
+        ) as t
         where t.worker = p_worker and t.lease_no = u.lease_no
-        order by t.run_id, t.key
-        for update of t skip locked
     )
     update holdfast.tasks t set visible_at = v_now + p_lease * interval '1 second'
     from held h
-    where t.run_id = h.run_id and t.key = h.key;
+    where t.ctid = h.ctid;
 
-    select array_agg(u.place) filter (where t.run_id is null),
-        array_agg(u.place) filter (where t.run_id is not null and exists (
-            select from holdfast.events e where e.run_id = u.run_id and e.idx = u.known))
+    select array_agg(u.place) filter (where not t.held),
+        array_agg(u.place) filter (where t.held and e.idx is not null)
     into lost, news
     from unnest(p_run_ids, p_keys, p_leases, p_known) with ordinality
         as u (run_id, key, lease_no, known, place)
-    left join holdfast.tasks t on t.run_id = u.run_id and t.key = u.key
-        and t.worker = p_worker and t.lease_no = u.lease_no;
+    cross join lateral (
+        select coalesce(max(t.lease_no) filter (where t.worker = p_worker) = u.lease_no, false) as held
+        from holdfast.tasks t where t.run_id = u.run_id and t.key = u.key
+    ) as t
+    left join lateral (
+        select e.idx from holdfast.events e
+        where e.run_id = u.run_id and e.idx = u.known limit 1
+    ) as e on true;
 end $$;
 
 -- Forget workers that were silent for so long, or are named, and let their leases run out now:
@@ -94,6 +108,7 @@ create or replace function holdfast.reap_workers(
 )
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
 declare
@@ -108,15 +123,16 @@ begin
     from (select worker_id from deleted union select unnest(p_workers)) as w (worker_id);
 
     with held as materialized (
-        select t.run_id, t.key
-        from holdfast.tasks t
-        where t.worker = any (gone)
-        order by t.run_id, t.key
-        for update skip locked
+        select t.ctid
+        from unnest(gone) as w (worker_id)
+        cross join lateral (
+            select t.ctid from holdfast.tasks t where t.worker = w.worker_id
+            order by t.run_id, t.key for update skip locked
+        ) as t
     ), freed as (
         update holdfast.tasks t set visible_at = least(t.visible_at, v_now)
         from held h
-        where t.run_id = h.run_id and t.key = h.key
+        where t.ctid = h.ctid
         returning t.queue
     )
     select array_agg(distinct f.queue) into queues from freed f;

@@ -9,12 +9,14 @@ returns table (
     deadline_at bigint, visible_at bigint, awaiting text[], worker text, attempts int,
     lease_no int, stuck text
 )
-language sql stable
+language plpgsql stable
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
 as $$
+#variable_conflict use_column
+begin
+    return query
     select r.run_id, r.name, r.version, r.key, r.queue, r.priority::int, r.status,
         holdfast._state(r.status, t.worker, t.stuck, t.visible_at),
         r.input, r.output, r.error, r.tags, r.headers,
@@ -23,10 +25,14 @@ as $$
         holdfast._micros(r.completed_at), holdfast._micros(r.deadline_at),
         holdfast._micros(t.visible_at), t.awaiting, t.worker, t.attempts, t.lease_no, t.stuck
     from unnest(p_run_ids) with ordinality as u (run_id, place)
-    join holdfast.runs r on r.run_id = u.run_id
-    left join holdfast.tasks t on t.run_id = r.run_id and t.key = ''
-    order by u.place
-$$;
+    cross join lateral (
+        select * from holdfast.runs r where r.run_id = u.run_id limit 1
+    ) as r
+    left join lateral (
+        select * from holdfast.tasks t where t.run_id = u.run_id and t.key = '' limit 1
+    ) as t on true
+    order by u.place;
+end $$;
 
 -- List the ids of runs, newest first, that match all of the filters that are not null, from
 -- behind the run of p_before_at and p_before_id. Reads an index by name where names are given,
@@ -95,18 +101,21 @@ $$;
 
 -- Find the run that was started with a key; null where there is none. Called by clients.
 create or replace function holdfast.find_run(p_name text, p_key text) returns uuid
-language sql stable
+language plpgsql stable
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
-    select r.run_id from holdfast.runs r where r.run_id = holdfast.keyed_run_id(p_name, p_key)
-$$;
+begin
+    return r.run_id from holdfast.runs r where r.run_id = holdfast.keyed_run_id(p_name, p_key);
+end $$;
 
 -- Say what happened in all runs since a moment, oldest first. Called by clients.
 create or replace function holdfast.recent_events(p_since bigint, p_limit int)
 returns table (run_id uuid, idx int, event_type text, key text, details json, at bigint)
 language sql stable
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
     select e.run_id, e.idx, e.event_type, e.key,
@@ -128,12 +137,18 @@ create or replace function holdfast.get_values(p_run_ids uuid[])
 returns table (run_id uuid, name text, value json)
 language sql stable
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
     select distinct on (r.run_id, e.key) r.run_id, e.key, e.details -> 'value'
-    from holdfast.runs r
-    left join holdfast.events e on e.run_id = r.run_id and e.event_type = 'ValueSet'
-    where r.run_id = any (p_run_ids)
+    from unnest(p_run_ids) as u (run_id)
+    cross join lateral (
+        select r.run_id from holdfast.runs r where r.run_id = u.run_id limit 1
+    ) as r
+    left join lateral (
+        select * from holdfast.events e
+        where e.run_id = r.run_id and e.event_type = 'ValueSet' offset 0
+    ) as e on true
     order by r.run_id, e.key, e.idx desc
 $$;
 

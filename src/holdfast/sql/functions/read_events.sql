@@ -3,12 +3,14 @@
 -- Locks nothing. Called by workers and clients, and by commit for the tails of conflicts.
 create or replace function holdfast.read_events(p_run_ids uuid[], p_since int[])
 returns table (run_id uuid, idx int, event_type text, key text, details json, at bigint)
-language sql stable
+language plpgsql stable
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
 as $$
+#variable_conflict use_column
+begin
+    return query
     select e.run_id, e.idx, e.event_type, e.key,
         case when holdfast._is_told_by_run(e.event_type)
             then holdfast._told_by_run(e.run_id, e.event_type) else e.details end,
@@ -18,5 +20,5 @@ as $$
         select * from holdfast.events e
         where e.run_id = u.run_id and e.idx >= u.since
         order by e.idx
-    ) as e
-$$;
+    ) as e;
+end $$;

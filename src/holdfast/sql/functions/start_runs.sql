@@ -26,7 +26,9 @@ create or replace function holdfast.start_runs(
 ) returns table (run_id uuid, created boolean, status text)
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
+set enable_nestloop = off
 as $$
 #variable_conflict use_column
 declare
@@ -83,7 +85,9 @@ begin
             and row_number() over (partition by u.run_id order by u.ord) = 1,
         r.status
     from unnest(p_run_ids) with ordinality as u (run_id, ord)
-    join holdfast.runs r on r.run_id = u.run_id
+    cross join lateral (
+        select r.status from holdfast.runs r where r.run_id = u.run_id limit 1
+    ) as r
     order by u.ord;
 end $$;
 
@@ -93,21 +97,20 @@ create or replace function holdfast._register_waiters(p_run_ids uuid[], p_topics
 returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
 begin
-    perform from holdfast.runs r
-    where r.run_id in (
-        select u.run_id from unnest(p_run_ids, p_topics) as u (run_id, topic)
-        where u.topic is not null)
-    order by r.run_id
-    for share;
-
     insert into holdfast.waiters (run_id, topic)
-    select r.run_id, u.topic
-    from unnest(p_run_ids, p_topics) as u (run_id, topic)
-    join holdfast.runs r on r.run_id = u.run_id
-    where u.topic is not null and r.status = 'running'
+    select u.run_id, u.topic
+    from (
+        select * from unnest(p_run_ids, p_topics) as u (run_id, topic)
+        where u.topic is not null order by u.run_id
+    ) as u
+    cross join lateral (
+        select r.status from holdfast.runs r where r.run_id = u.run_id for share
+    ) as r
+    where r.status = 'running'
     on conflict do nothing;
 end $$;
 

@@ -22,6 +22,7 @@ create or replace function holdfast.unserved()
 returns table (queue text, handler text, tasks int)
 language sql stable
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
     with recursive lanes as (
