@@ -20,8 +20,10 @@ if TYPE_CHECKING:
         StepTimedOut,
     )
     from holdfast.handle import RunHandle
+    from holdfast.local import local
     from holdfast.retry import Retry
     from holdfast.runtime.context import Context
+    from holdfast.runtime.step_context import current_step
     from holdfast.steps import Step
     from holdfast.workflows import Workflow
 
@@ -43,6 +45,8 @@ __all__ = [
     "StepTimedOut",
     "Workflow",
     "__version__",
+    "current_step",
+    "local",
 ]
 
 _HOMES = {
@@ -53,6 +57,8 @@ _HOMES = {
     "RunHandle": "holdfast.handle",
     "Step": "holdfast.steps",
     "Workflow": "holdfast.workflows",
+    "current_step": "holdfast.runtime.step_context",
+    "local": "holdfast.local",
 }
 
 

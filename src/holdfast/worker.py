@@ -198,6 +198,25 @@ class Worker:
         """How many runs this worker holds now."""
         return self._dispatcher.held
 
+    @property
+    def executing(self) -> bool:
+        """Say whether a step runs now."""
+        return self._dispatcher.executing
+
+    @property
+    def busy(self) -> bool:
+        """Say whether anything is under way that goes on without the passing of time."""
+        return (
+            self._dispatcher.busy
+            or not self._committer.idle
+            or not self._claimer.idle
+            or bool(self._releases)
+        )
+
+    async def maintain(self) -> None:
+        """Look for deadlines and dead workers now."""
+        await self._maintenance.run_once()
+
     def hurry(self) -> None:
         """End the grace period of a drain under way."""
         self._dispatcher.hurry()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from holdfast.errors import DatabaseUnavailable, TransientDatabaseError
 from holdfast.runtime.backoff import Backoff
@@ -19,6 +19,8 @@ from holdfast.store.port import Store
 from holdfast.types import Committed, Notice, Refusal, TurnCommit
 
 logger = logging.getLogger("holdfast.committer")
+
+_BUSY_SECONDS = 0.05
 
 Answer = Callable[[Refusal | None], None]
 _Entry = tuple[TurnCommit, Answer]
@@ -45,12 +47,13 @@ class Committer:
         self._lanes, self._batch = lanes, batch
         self._waiting: list[_Entry] = []
         self._flights: set[asyncio.Task[None]] = set()
+        self._stragglers: set[asyncio.Task[None]] = set()
         self._called = False
 
     @property
     def idle(self) -> bool:
         """Say whether nothing waits and nothing is in flight."""
-        return not self._waiting and not self._flights
+        return not self._waiting and not self._flights and not self._stragglers
 
     def submit(self, part: TurnCommit, answer: Answer) -> None:
         """Commit a turn's part; `answer` is called with None or with the refusal.
@@ -77,19 +80,24 @@ class Committer:
             self._launch()
 
     async def _fly(self, entries: list[_Entry]) -> None:
+        await self._commit(entries, uuid4())
+
+    async def _commit(self, entries: list[_Entry], token: UUID) -> None:
+        parts = [part for part, _ in entries]
         try:
-            committed = await self._commit([part for part, _ in entries])
+            committed = await self._persist(parts, token)
         except Exception:
             # Nobody knows what is durable now: let go, and the leases' end sorts it out.
             logger.exception("a commit of %d run(s) failed; letting go of them", len(entries))
-            lost = {part.run_id: Refusal("lost", []) for part, _ in entries}
+            lost = {part.run_id: Refusal("lost", []) for part in parts}
             committed = Committed(self._clock.now(), lost, [])
         if committed.notices:
             self._notify(committed.notices)
-        asyncio.get_running_loop().call_soon(self._answer, entries, committed)
+        asyncio.get_running_loop().call_soon(self._answer, entries, token, committed)
 
-    async def _commit(self, parts: list[TurnCommit]) -> Committed:
-        token, backoff = uuid4(), Backoff()
+    async def _persist(self, parts: list[TurnCommit], token: UUID) -> Committed:
+        """Repeat a call whose answer is lost until there is one."""
+        backoff = Backoff()
         while True:
             sent = self._clock.local()
             try:
@@ -101,19 +109,33 @@ class Committer:
                 self._clock.observe(sent, self._clock.local(), committed.now)
                 return committed
 
-    @staticmethod
-    def _answer(entries: list[_Entry], committed: Committed) -> None:
+    def _answer(self, entries: list[_Entry], token: UUID, committed: Committed) -> None:
         refused = committed.refused
         if not refused:
             for _, answer in entries:
                 answer(None)
             return
+        busy: list[_Entry] = []
         for part, answer in entries:
-            answer(refused.get(part.run_id))
+            refusal = refused.get(part.run_id)
+            if refusal is not None and refusal.reason == "busy":
+                busy.append((part, answer))
+            else:
+                answer(refusal)
+        if busy:
+            straggler = asyncio.get_running_loop().create_task(self._try_later(busy, token))
+            self._stragglers.add(straggler)
+            straggler.add_done_callback(self._stragglers.discard)
+
+    async def _try_later(self, entries: list[_Entry], token: UUID) -> None:
+        """Repeat what somebody's open transaction holds up, without taking up a lane."""
+        await asyncio.sleep(_BUSY_SECONDS)
+        await self._commit(entries, token)
 
     async def stop(self) -> None:
         """Call off what is in flight; what was not answered is found again by its token or log."""
-        for flight in self._flights:
-            flight.cancel()
-        await asyncio.gather(*self._flights, return_exceptions=True)
+        tasks = self._flights | self._stragglers
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         self._waiting.clear()

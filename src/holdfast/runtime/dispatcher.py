@@ -68,6 +68,16 @@ class Dispatcher:
         """How many more runs this worker takes."""
         return 0 if self.draining else self._concurrency - self.held
 
+    @property
+    def executing(self) -> bool:
+        """Say whether a step runs now."""
+        return any(driver.running for driver in self._drivers.values())
+
+    @property
+    def busy(self) -> bool:
+        """Say whether a log is being read, a step runs or a commit is in flight."""
+        return self._opening > 0 or any(not driver.quiet for driver in self._drivers.values())
+
     def accept(self, tasks: Sequence[ClaimedTask]) -> None:
         """Begin with tasks just claimed; called from anywhere on the event loop."""
         loop = asyncio.get_running_loop()

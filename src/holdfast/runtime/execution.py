@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 import random
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import Executor
-from typing import TypeAlias
+from functools import partial
+from typing import TypeAlias, cast
 
-from holdfast.codec import describe, encode
-from holdfast.errors import InvalidInput, PayloadError
+from holdfast.codec import describe
+from holdfast.errors import PayloadError
 from holdfast.runtime.clock import Cancellable, Clock
 from holdfast.runtime.step_context import StepContext, bind_step
 from holdfast.runtime.turn import Call, RunInfo
 from holdfast.types import ErrorInfo
 
+logger = logging.getLogger("holdfast.run")
+
+AsyncFunction: TypeAlias = Callable[..., Awaitable[object]]
 Report: TypeAlias = "Callable[[Execution], None]"
 
 
@@ -32,7 +37,6 @@ class Execution:
 
     __slots__ = (
         "_report",
-        "_timer",
         "call",
         "context",
         "error",
@@ -41,6 +45,7 @@ class Execution:
         "retry_at",
         "started_at",
         "timed_out",
+        "timer",
     )
 
     def __init__(self, call: Call, context: StepContext, started_at: int, report: Report) -> None:
@@ -51,14 +56,14 @@ class Execution:
         self.timed_out = False
         self.future: asyncio.Future[object] | None = None
         self._report: Report | None = report
-        self._timer: Cancellable | None = None
+        self.timer: Cancellable | None = None
 
     def cancel(self) -> asyncio.Future[object] | None:
         """Ask the step to stop, and report nothing. Returns what to wait for, None for a thread."""
         self._report = None
         self.context.cancel()
-        if self._timer is not None:
-            self._timer.cancel()
+        if self.timer is not None:
+            self.timer.cancel()
         future = self.future
         if isinstance(future, asyncio.Task) and not future.done():
             future.cancel()
@@ -68,8 +73,8 @@ class Execution:
     def settle(self) -> None:
         """Report, unless the attempt was called off or has been reported."""
         report, self._report = self._report, None
-        if self._timer is not None:
-            self._timer.cancel()
+        if self.timer is not None:
+            self.timer.cancel()
         if report is not None:
             report(self)
 
@@ -95,15 +100,14 @@ class StepRunner:
         variables.run(bind_step, context)
         timeout = step.timeout_seconds
         if step.is_async:
-            attempt = _guarded(step.fn, args, kwargs)
+            attempt = _guarded(cast("AsyncFunction", step.fn), args, kwargs)
             if timeout is not None:
                 attempt = _limited(attempt, timeout, execution)
             future: asyncio.Future[object] = loop.create_task(attempt, context=variables)
         else:
             started = _thread_timer(loop, execution, timeout, self._expire)
-            future = loop.run_in_executor(
-                self._threads, variables.run, _in_thread, started, step.fn, args, kwargs
-            )
+            in_thread = partial(_in_thread, started, step.fn, args, kwargs)
+            future = loop.run_in_executor(self._threads, partial(variables.run, in_thread))
         execution.future = future
         future.add_done_callback(lambda done: self._ended(execution, done))
         return execution
@@ -117,7 +121,7 @@ class StepRunner:
             self._fail(execution, error)
             return
         try:
-            execution.result = encode(future.result())
+            execution.result = execution.call.step.encode_result(future.result())
         except PayloadError as refused:
             self._fail(execution, refused)
             return
@@ -130,19 +134,25 @@ class StepRunner:
         self._fail(execution, TimeoutError(f"the attempt ran longer than {seconds:g} s"))
 
     def _fail(self, execution: Execution, error: BaseException) -> None:
-        call = execution.call
         execution.error = describe(error)
-        retry = call.step.retry
-        if not isinstance(error, (PayloadError, InvalidInput)) and retry.allows(
-            call.attempt, error
-        ):
-            delay = retry.delay_seconds(call.attempt, random.random)
-            execution.retry_at = self._clock.now() + int(delay * 1e6)
+        execution.retry_at = self._retry_at(execution.call, error)
         execution.settle()
+
+    def _retry_at(self, call: Call, error: BaseException) -> int | None:
+        if isinstance(error, PayloadError):  # the same code gives the same value
+            return None
+        retry = call.step.retry
+        try:
+            if not retry.allows(call.attempt, error):
+                return None
+        except Exception:
+            logger.exception("should_retry of step %s failed; no retry", call.name)
+            return None
+        return self._clock.now() + int(retry.delay_seconds(call.attempt, random.random) * 1e6)
 
 
 async def _guarded(
-    fn: Callable[..., Awaitable[object]], args: tuple[object, ...], kwargs: dict[str, object]
+    fn: AsyncFunction, args: tuple[object, ...], kwargs: Mapping[str, object]
 ) -> object:
     """Keep the interpreter's exits away from the worker's loop, which would end with them."""
     try:
@@ -154,8 +164,9 @@ async def _guarded(
 async def _limited(
     coroutine: Coroutine[object, object, object], seconds: float, execution: Execution
 ) -> object:
+    limit = asyncio.timeout(seconds)
     try:
-        async with asyncio.timeout(seconds) as limit:
+        async with limit:
             return await coroutine
     except TimeoutError:
         if not limit.expired():
@@ -176,20 +187,19 @@ def _thread_timer(
 
     def arm() -> None:
         if execution.future is not None and not execution.future.done():
-            execution._timer = loop.call_later(seconds, expire, execution, seconds)
+            execution.timer = loop.call_later(seconds, expire, execution, seconds)
 
-    return lambda: _from_thread(loop, arm)
+    def started() -> None:
+        loop.call_soon_threadsafe(arm)
 
-
-def _from_thread(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
-    loop.call_soon_threadsafe(callback)
+    return started
 
 
 def _in_thread(
     started: Callable[[], None] | None,
     fn: Callable[..., object],
     args: tuple[object, ...],
-    kwargs: dict[str, object],
+    kwargs: Mapping[str, object],
 ) -> object:
     if started is not None:
         started()

@@ -60,6 +60,7 @@ class Claimer:
         self._lease_seconds, self._poll_seconds = lease_seconds, poll_seconds
         self._woken = asyncio.Event()
         self._asked = False  # woken for work, not only because a moment moved
+        self._waits = False
         self._next_due: int | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -73,6 +74,11 @@ class Claimer:
         if self._next_due is None or at < self._next_due:
             self._next_due = at
             self._woken.set()
+
+    @property
+    def idle(self) -> bool:
+        """Say whether it waits for something to wake it."""
+        return self._waits and not self._asked
 
     async def start(self) -> None:
         """Begin to claim. Idempotent."""
@@ -144,8 +150,11 @@ class Claimer:
             if seconds <= 0:
                 return
             self._woken.clear()
+            self._waits = True
             try:
                 async with asyncio.timeout(seconds):
                     await self._woken.wait()
             except TimeoutError:
                 return
+            finally:
+                self._waits = False

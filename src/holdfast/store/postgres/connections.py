@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import asyncpg
@@ -80,8 +81,10 @@ class Database:
 
     async def rows(self, function: str, *arguments: object) -> list[asyncpg.Record]:
         """Call a function and return its rows."""
+        text = self.sql(function, len(arguments))
         with translated():
-            return await self.pool.fetch(self.sql(function, len(arguments)), *arguments)
+            async with self._connection() as connection:
+                return await connection.fetch(text, *arguments)
 
     async def row(self, function: str, *arguments: object) -> asyncpg.Record:
         """Call a function and return its only row."""
@@ -91,9 +94,21 @@ class Database:
     async def row_untranslated(self, function: str, arguments: Sequence[object]) -> asyncpg.Record:
         """Call a function and return its only row; errors are the driver's own."""
         text = self.sql(function, len(arguments))
-        row = await self.pool.fetchrow(text, *arguments)
+        async with self._connection() as connection:
+            row = await connection.fetchrow(text, *arguments)
         assert row is not None, "a function without a row of its own"
         return row
+
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncGenerator[PooledConnection]:
+        """Lend a connection; one that the server has ended is not kept for others."""
+        async with self.pool.acquire() as connection:
+            try:
+                yield connection
+            except (asyncpg.InternalClientError, asyncpg.OperatorInterventionError):
+                connection.terminate()
+                raise
 
 
 async def connect(dsn: str) -> Connection:

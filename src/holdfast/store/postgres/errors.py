@@ -50,7 +50,7 @@ def translated() -> Generator[None]:
         yield
     except asyncpg.PostgresError as error:
         raise _from_server(error) from error
-    except (OSError, asyncpg.InterfaceError) as error:
+    except (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
         raise _from_driver(error) from error
 
 
@@ -70,7 +70,7 @@ def _from_server(error: asyncpg.PostgresError) -> HoldfastError:
     return kind(f"{error} ({code})" if code else str(error))
 
 
-def _from_driver(error: OSError | asyncpg.InterfaceError) -> HoldfastError:
+def _from_driver(error: Exception) -> HoldfastError:
     if isinstance(error, asyncpg.ClientConfigurationError):
         return InvalidDatabaseURL(str(error))
     if isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError):

@@ -1,0 +1,110 @@
+"""The workload of the crash suite: runs of every shape, whose steps leave a trace outside.
+
+Each execution of a step draws a nonce, appends it to the ledger file, and returns it. The log
+keeps the nonce of the execution that was recorded; all others must be explained by the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from typing import TypedDict
+from uuid import uuid4
+
+from holdfast import App, Context, Retry, current_step
+
+LEDGER = "HOLDFAST_TEST_LEDGER"
+
+app = App("crash", retry=Retry(attempts=5, base="20ms", max="200ms"))
+
+
+class Effect(TypedDict):
+    """What one execution of a step returns."""
+
+    place: str
+    nonce: str
+
+
+def _leave_trace(place: str) -> Effect:
+    step = current_step()
+    nonce = uuid4().hex
+    line = json.dumps({"id": step.id, "attempt": step.attempt, "nonce": nonce}) + "\n"
+    ledger = os.open(os.environ[LEDGER], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        os.write(ledger, line.encode())  # one write: whole or not at all, also under SIGKILL
+    finally:
+        os.close(ledger)
+    return {"place": place, "nonce": nonce}
+
+
+@app.step
+async def act(place: str) -> Effect:
+    """Have an effect, with a pause on either side for kills to land in."""
+    await asyncio.sleep(0.005)
+    effect = _leave_trace(place)
+    await asyncio.sleep(0.005)
+    return effect
+
+
+@app.step
+def act_in_thread(place: str) -> Effect:
+    """Have an effect from a thread."""
+    return _leave_trace(place)
+
+
+@app.step
+async def stumble(place: str) -> Effect:
+    """Fail at the first two attempts, after the effect."""
+    effect = _leave_trace(place)
+    if current_step().attempt < 3:
+        raise ConnectionError(f"stumbled at {place}")
+    return effect
+
+
+@app.workflow
+async def chain(ctx: Context, n: int) -> list[str]:
+    """Run steps one after the other with a sleep between them."""
+    nonces: list[str] = []
+    for i in range(4):
+        effect = await (act_in_thread if i == 2 else act)(f"chain {n} {i}")
+        nonces.append(effect["nonce"])
+        if i == 1:
+            await asyncio.sleep(0.05)
+    return nonces
+
+
+@app.workflow
+async def fan_out(ctx: Context, n: int) -> list[str]:
+    """Run steps at the same time, and one after them."""
+    effects = await asyncio.gather(*(act(f"fan {n} {i}") for i in range(8)))
+    last = await stumble(f"fan {n} last")
+    return [*(effect["nonce"] for effect in effects), last["nonce"]]
+
+
+@app.workflow
+async def signalled(ctx: Context, n: int) -> list[str]:
+    """Take three signals, a step after each."""
+    nonces: list[str] = []
+    for i in range(3):
+        payload = await ctx.wait_for_signal("go", type=int)
+        effect = await act(f"signalled {n} {i} {payload}")
+        nonces.append(effect["nonce"])
+    return nonces
+
+
+@app.workflow
+async def everything(ctx: Context, n: int) -> list[str]:
+    """Do all of it in one run: steps, a timer, a signal with a time-out, a fan-out, clean-up."""
+    first = await act(f"everything {n} first")
+    await asyncio.sleep(0.03)
+    try:
+        async with asyncio.timeout(30):
+            word = await ctx.wait_for_signal("go", type=int)
+        async with asyncio.TaskGroup() as group:
+            branches = [group.create_task(act(f"everything {n} {word} {i}")) for i in range(3)]
+        bumpy = await stumble(f"everything {n} bumpy")
+    finally:
+        last = await act(f"everything {n} last")
+    effects = [first, *(branch.result() for branch in branches), bumpy, last]
+    return [effect["nonce"] for effect in effects]
