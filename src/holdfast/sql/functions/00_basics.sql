@@ -20,7 +20,8 @@ $$;
 -- Turn a timestamp into microseconds since 1970; 'infinity' has none.
 create or replace function holdfast._micros(p_at timestamptz) returns bigint
 language sql stable parallel safe as $$
-    select round(date_part('epoch', nullif(p_at, 'infinity'::timestamptz)) * 1000000.0::float8)::bigint
+    select round(
+        date_part('epoch', nullif(p_at, 'infinity'::timestamptz)) * 1000000.0::float8)::bigint
 $$;
 
 -- Say whether nothing may follow an event of this type.

@@ -95,6 +95,6 @@ begin
                 format('the run lost %s workers without making progress', v_task.attempts));
         end if;
     end loop;
-    return holdfast._end_runs(p_now, v_poisoned, array_fill('failed'::text, array[cardinality(v_poisoned)]),
-        null, v_errors);
+    return holdfast._end_runs(p_now, v_poisoned,
+        array_fill('failed'::text, array[cardinality(v_poisoned)]), null, v_errors);
 end $$;

@@ -14,14 +14,16 @@ set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
 begin
-    perform from (select run_id from unnest(p_run_ids) as run_id order by run_id) as u
+    perform from (
+        select u.run_id from unnest(p_run_ids) as u (run_id) order by u.run_id
+    ) as u
     cross join lateral (
         select from holdfast.tasks t where t.run_id = u.run_id and t.key = '' for update
     ) as t;
 end $$;
 
--- Make a run due now and say that its queue has work, or tell the worker that holds it. With a signal's name only a run that
--- awaits it is woken. Locks: expects the turn row locked.
+-- Make a run due now and say that its queue has work, or tell the worker that holds it. With a
+-- signal's name only a run that awaits it is woken. Locks: expects the turn row locked.
 create or replace function holdfast._wake(
     p_now timestamptz, p_run_id uuid, p_signal text default null
 ) returns text[]
@@ -78,7 +80,8 @@ begin
         order by u.run_id, u.place
     loop
         v_idx := holdfast._append(v_now, v_signal.run_id, 'SignalReceived',
-            ('{"signal_name":' || to_json(v_signal.name) || ',"input":' || v_signal.payload || '}')::json,
+            ('{"signal_name":' || to_json(v_signal.name)
+                || ',"input":' || v_signal.payload || '}')::json,
             v_signal.signal_id);
         outcomes[v_signal.place] := case
             when v_idx is not null then 'delivered'

@@ -90,7 +90,7 @@ begin
     from unnest(p_run_ids, p_keys, p_leases, p_known) with ordinality
         as u (run_id, key, lease_no, known, place)
     cross join lateral (
-        select coalesce(max(t.lease_no) filter (where t.worker = p_worker) = u.lease_no, false) as held
+        select coalesce(bool_or(t.worker = p_worker and t.lease_no = u.lease_no), false) as held
         from holdfast.tasks t where t.run_id = u.run_id and t.key = u.key
     ) as t
     left join lateral (

@@ -60,7 +60,8 @@ create table holdfast.runs (
         'running', 'completed', 'failed', 'cancelled', 'timed_out', 'terminated', 'continued')),
     constraint runs_priority_in_range check (priority between 0 and 4),
     constraint runs_end_has_a_moment check ((status = 'running') = (completed_at is null)),
-    constraint runs_output_means_completed check (output is null or status in ('completed', 'continued')),
+    constraint runs_output_means_completed check (
+        output is null or status in ('completed', 'continued')),
     constraint runs_error_means_failed check (error is null or status = 'failed')
 );
 

@@ -47,5 +47,5 @@ async def _commit(
 
 async def _refused(database: Database, turn: TurnCommit, error: Exception) -> Committed:
     now = await database.row_untranslated("now_micros", ())
-    reason = "busy" if is_lock_timeout(error) else "invalid"
-    return Committed(now[0], {turn.run_id: Refusal(reason, [], str(error))}, [])
+    refusal = Refusal("busy" if is_lock_timeout(error) else "invalid", [], str(error))
+    return Committed(now[0], {turn.run_id: refusal}, [])

@@ -116,9 +116,18 @@ async def heartbeat(
         [lease.lease_no for lease in leases],
         [lease.known for lease in leases],
     )
-    lost = [leases[place - 1] for place in row["lost"] or ()]
-    news = [leases[place - 1].run_id for place in row["news"] or ()]
-    return Heartbeat(row["now"], [(lease.run_id, lease.key) for lease in lost], news)
+    lost = _at(leases, row["lost"])
+    news = _at(leases, row["news"])
+    return Heartbeat(
+        row["now"],
+        [(lease.run_id, lease.key) for lease in lost],
+        [lease.run_id for lease in news],
+    )
+
+
+def _at(leases: Sequence[Lease], places: list[int] | None) -> list[Lease]:
+    """Return the leases at places, which count from 1."""
+    return [leases[place - 1] for place in places or ()]
 
 
 async def reap_workers(

@@ -36,9 +36,7 @@ async def get_runs(database: Database, run_ids: Sequence[UUID]) -> dict[UUID, Ru
     return _by_id(await database.rows("get_runs", run_ids))
 
 
-async def wait_for_end(
-    database: Database, topic: str, run_ids: Sequence[UUID]
-) -> dict[UUID, Run]:
+async def wait_for_end(database: Database, topic: str, run_ids: Sequence[UUID]) -> dict[UUID, Run]:
     """Register a topic with the runs that go on; return those that have ended."""
     return _by_id(await database.rows("wait_for_end", topic, run_ids))
 
@@ -82,9 +80,7 @@ async def recent_events(database: Database, since: int, limit: int) -> list[Logg
     return [LoggedEvent(row["run_id"], row["idx"], rows.event(row)) for row in found]
 
 
-async def get_values(
-    database: Database, run_ids: Sequence[UUID]
-) -> dict[UUID, Mapping[str, str]]:
+async def get_values(database: Database, run_ids: Sequence[UUID]) -> dict[UUID, Mapping[str, str]]:
     """Return what runs have set for observers."""
     values: dict[UUID, dict[str, str]] = {}
     for row in await database.rows("get_values", run_ids):
