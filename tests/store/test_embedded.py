@@ -212,14 +212,19 @@ def test_a_killed_client_leaves_the_server_to_the_next(home: Path) -> None:
 
 
 @pytest.mark.crash
-def test_a_start_cut_off_in_the_middle_is_made_good(home: Path) -> None:
-    """Whatever a killed starter left behind, the next one starts."""
-    for _ in range(3):
-        with client(home) as killed:
-            until((home / "start.lock").exists, "the start")
-            killed.kill()
-        with EmbeddedServer.acquire(home) as server:
-            assert query(server.url, "select 1") == 1
+@pytest.mark.parametrize(
+    "reached", ["start.lock", "postgres.new", "postgres", "postgres/postmaster.pid"]
+)
+def test_a_start_cut_off_in_the_middle_is_made_good(home: Path, reached: str) -> None:
+    """Whatever a killed starter left behind or running, the next one starts."""
+    with client(home) as killed:
+        until((home / reached).exists, f"a start that has reached {reached}")
+        killed.kill()
+    with EmbeddedServer.acquire(home) as server:
+        assert query(server.url, "select 1") == 1
+        assert server.postmaster_pid is not None
+    assert server.postmaster_pid is None
+    assert not (home / "postgres.new").exists()
 
 
 @pytest.mark.crash

@@ -9,7 +9,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from subprocess import CompletedProcess, run
+from subprocess import DEVNULL, CompletedProcess, run
 
 from holdfast.errors import EmbeddedServerError
 
@@ -58,21 +58,30 @@ class Account:
         command: Sequence[str],
         *,
         output: int,
-        statements: str = "",
-        location: Location | None = None,
+        source: int = DEVNULL,
+        descriptors: Sequence[int] = (),
     ) -> CompletedProcess[str]:
-        """Run a program as this account, with what opens a location, and wait for it."""
+        """Run a program as this account and wait for it.
+
+        Args:
+            command: the program and its arguments.
+            output: where its output and its errors go, as for `subprocess`.
+            source: where its input comes from, as for `subprocess`.
+            descriptors: what it inherits besides.
+        """
         return run(
             command,
             cwd="/",
             env=_environment(),
-            input=statements,
+            stdin=source,
             stdout=output,
             stderr=output,
             text=True,
             errors="replace",
             check=False,
-            pass_fds=location.descriptors if location else (),
+            pass_fds=descriptors,
+            # Ctrl-C is the caller's; the server outlives it or is stopped in good order.
+            start_new_session=True,
             user=self.uid if self.switches else None,
             group=self.gid if self.switches else None,
             extra_groups=[] if self.switches else None,

@@ -1,4 +1,8 @@
-"""Set up, start and stop the server of one data home. Callers hold the home's start lock."""
+"""Set up, start and stop the server of one data home.
+
+Callers hold the home's start lock and pass its descriptor on: the programs that set up and
+start the server inherit it, so that nobody begins anew beside those of a killed caller.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import os
 import shlex
 import shutil
 import signal
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +18,7 @@ from subprocess import PIPE
 
 from holdfast.errors import EmbeddedServerError
 from holdfast.store.embedded import processes
-from holdfast.store.embedded.account import Account, Location, account_for
+from holdfast.store.embedded.account import Account, account_for
 from holdfast.store.embedded.binaries import binaries_for
 from holdfast.store.embedded.probe import Answer, ask
 
@@ -73,27 +78,29 @@ class Cluster:
         """The file that the server writes its messages to."""
         return self.home / "postgres.log"
 
-    def create(self) -> None:
+    def create(self, lock: int) -> None:
         """Make the data directory unless it is there; half a directory is never seen."""
         if self.data.exists():
             return
         account = account_for(self.data)
         binaries = self.binaries or binaries_for(account)
         unfinished = self.home / "postgres.new"
-        shutil.rmtree(unfinished, ignore_errors=True)
+        if unfinished.exists():
+            shutil.rmtree(unfinished)
         unfinished.mkdir(mode=0o700)
         account.adopt(unfinished)
         with account.location_of(unfinished) as location:
-            self._make(account, location, [str(binaries / "initdb"), "-D", location.path, *_INITDB])
+            kept = (lock, *location.descriptors)
+            self._make(account, [str(binaries / "initdb"), "-D", location.path, *_INITDB], kept)
             self._make(
                 account,
-                location,
                 [str(binaries / "postgres"), "--single", "-D", location.path, "postgres"],
+                kept,
                 statements="create database holdfast\n",
             )
         unfinished.rename(self.data)
 
-    def start(self, socket: str) -> None:
+    def start(self, socket: str, lock: int) -> None:
         """Bring the server up unless it answers; finish or replace a start that was cut off.
 
         Raises:
@@ -111,7 +118,7 @@ class Cluster:
             pid = processes.live_pid(self.data)
             if pid is None:
                 self._clear_remains()
-                refused = 0.0 if self._launch() else waited
+                refused = 0.0 if self._launch(lock) else waited
             elif answer is Answer.NOBODY and waited > _SILENT_SECONDS:
                 os.kill(pid, signal.SIGKILL)
             time.sleep(_POLL_SECONDS)
@@ -129,14 +136,12 @@ class Cluster:
                 pid = processes.live_pid(self.data)
 
     def _make(
-        self, account: Account, location: Location, command: list[str], statements: str = ""
+        self, account: Account, command: list[str], kept: tuple[int, ...], statements: str = ""
     ) -> None:
-        result = account.run(
-            command,
-            output=PIPE,
-            statements=statements,
-            location=location,
-        )
+        with tempfile.TemporaryFile() as source:
+            source.write(statements.encode())
+            source.seek(0)
+            result = account.run(command, output=PIPE, source=source.fileno(), descriptors=kept)
         if result.returncode != 0:
             raise EmbeddedServerError(
                 f"no database could be made in {self.home}: {Path(command[0]).name} said\n"
@@ -150,7 +155,7 @@ class Cluster:
         for name in ("postmaster.pid", f"{SOCKET}.lock"):
             (self.data / name).unlink(missing_ok=True)
 
-    def _launch(self) -> bool:
+    def _launch(self, lock: int) -> bool:
         """Start the postmaster as a child of no client, and say whether it came up."""
         account = account_for(self.data)
         binaries = self.binaries or binaries_for(account)
@@ -161,7 +166,14 @@ class Cluster:
             account.adopt(self.log)
             command = [str(binaries / "pg_ctl"), "start", "--wait", "--silent"]
             command += ["-D", location.path, "-o", shlex.join(options)]
-            result = account.run(command, output=log.fileno(), location=location)
+            # Its input is the lock, which it holds until the server is up even if this process
+            # is killed; the server itself gets an empty input from it, and no lock.
+            result = account.run(
+                command,
+                output=log.fileno(),
+                source=lock,
+                descriptors=location.descriptors,
+            )
         return result.returncode == 0
 
     def _log_tail(self) -> str:

@@ -15,8 +15,11 @@ _POLL_SECONDS = 0.01
 
 
 @contextmanager
-def held_exclusively(path: Path, timeout_seconds: float) -> Generator[None]:
-    """Hold the lock file alone for the length of the block.
+def held_exclusively(path: Path, timeout_seconds: float) -> Generator[int]:
+    """Hold the lock file alone for the length of the block, and give its descriptor.
+
+    A child process that inherits the descriptor goes on holding the lock if its parent is
+    killed.
 
     Raises:
         EmbeddedServerError: others held it for longer than the timeout.
@@ -31,7 +34,7 @@ def held_exclusively(path: Path, timeout_seconds: float) -> Generator[None]:
                     "see which one with `fuser` and end it"
                 )
             time.sleep(_POLL_SECONDS)
-        yield
+        yield descriptor
     finally:
         os.close(descriptor)
 

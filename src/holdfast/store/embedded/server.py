@@ -7,7 +7,7 @@ import os
 import tempfile
 import threading
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -60,12 +60,12 @@ class EmbeddedServer:
         cluster = Cluster((home or default_home()).expanduser().absolute(), binaries)
         with _explained(cluster):
             cluster.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with _start_lock(cluster):
+            with _start_lock(cluster) as lock:
                 hold = locks.hold_shared(_clients_lock(cluster))
                 try:
-                    cluster.create()
+                    cluster.create(lock)
                     directory = _reachable(cluster.data)
-                    cluster.start(str(directory / SOCKET))
+                    cluster.start(str(directory / SOCKET), lock)
                 except BaseException:
                     os.close(hold)
                     raise
@@ -102,9 +102,9 @@ class EmbeddedServer:
                 raise EmbeddedServerError(
                     f"the hold on {self.home} was released: acquire the server again"
                 )
-            with _start_lock(self._cluster):
+            with _start_lock(self._cluster) as lock:
                 _reachable(self._cluster.data)
-                self._cluster.start(socket)
+                self._cluster.start(socket, lock)
 
     def release(self) -> None:
         """Let go of the server, and stop it if nobody else holds it. May be called again."""
@@ -135,10 +135,8 @@ def _clients_lock(cluster: Cluster) -> Path:
     return cluster.home / "clients.lock"
 
 
-@contextmanager
-def _start_lock(cluster: Cluster) -> Generator[None]:
-    with locks.held_exclusively(cluster.home / "start.lock", _LOCK_SECONDS):
-        yield
+def _start_lock(cluster: Cluster) -> AbstractContextManager[int]:
+    return locks.held_exclusively(cluster.home / "start.lock", _LOCK_SECONDS)
 
 
 @contextmanager
