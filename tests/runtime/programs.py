@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Coroutine, Iterable
 from typing import Any
 
 from hypothesis import strategies as st
@@ -319,7 +319,11 @@ class Interpreter:
 
 def ends(tasks: Iterable[asyncio.Task[Any]]) -> list[tuple[str, str]]:
     """Describe what became of tasks, in the order in which a set gives them."""
-    describe: Callable[[asyncio.Task[Any]], str] = lambda task: (
-        "cancelled" if task.cancelled() else repr(task.exception() or task.result())
-    )
-    return [(task.get_name(), describe(task)) for task in tasks if task.done()]
+    return [
+        (
+            task.get_name(),
+            "cancelled" if task.cancelled() else repr(task.exception() or task.result()),
+        )
+        for task in tasks
+        if task.done()
+    ]

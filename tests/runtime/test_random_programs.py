@@ -58,4 +58,3 @@ def test_every_way_to_read_a_log_agrees() -> None:
     assert seen["cancelled"] > 0
     assert seen["logs"] > 0
     assert seen["None"] < EXAMPLES // 10
-    print(seen)

@@ -171,6 +171,8 @@ class World:
         self.follow()
 
     def write(self, part: TurnCommit) -> None:
+        """Trap 32. What holds a lost lease never writes."""
+        assert part.lease_no == self.lease, "a stale worker writes"
         self.log += part.events
         if isinstance(part.then, Finish):
             self.end, self.output = part.then.status, part.then.output
@@ -257,6 +259,7 @@ class World:
 
     def lose_lease(self) -> None:
         text = json.dumps({"task_key": "", "lease_no": self.lease, "worker": "w"})
+        self.lease += 1
         self.log.append(Event(details.WORKER_LOST, None, text, self.now))
         self.claim_at = self.now
 
@@ -351,7 +354,10 @@ def check(world: World) -> None:
         found = state(live.instance)
         assert [found[key] for key in ("signals", "now")] == [final["signals"], final["now"]]
     if world.end == "completed":
-        assert json.loads(final["outcome"]) == json.loads(world.output or "")
+        trace = json.loads(world.output or "")
+        assert json.loads(final["outcome"]) == trace
+        written = sum(event.type == details.VALUE_SET for event in log)
+        assert written == sum(entry[1:] == ["set", "end"] for entry in trace)
     elif world.end == "cancelled":
         assert final["outcome"] == "cancelled"
     check_prefixes(world)
