@@ -1,0 +1,110 @@
+"""The terminals of a reader who types what a page says.
+
+`RUN` stands for the newest run's id and `PID` for the newest worker's process, as they would
+have to be filled in. A comment `terminal …` marks a command that stays there while the next are
+typed; `exit code N` one that does not end with 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import asyncpg
+
+_DEADLINE_SECONDS = 60.0
+_NEWEST = {
+    "RUN": "select run_id::text from holdfast.runs order by created_at desc limit 1",
+    "PID": "select pid::text from holdfast.workers order by heard_at desc limit 1",
+}
+# What belongs to the reader's own machine, or is what runs these tests.
+_ELSEWHERE = ("make ", "python3 -m venv", ".venv/bin/pip", "source ", "git ", "systemctl ")
+
+
+class Terminals:
+    """Run commands in a directory, against one database."""
+
+    def __init__(self, directory: Path, database_url: str) -> None:
+        self.directory, self.database_url = directory, database_url
+        self._open: list[asyncio.subprocess.Process] = []
+
+    async def type(self, command: str, comment: str) -> None:
+        """Run a command as its comment says, and fail where it ends otherwise."""
+        if command.startswith(_ELSEWHERE):
+            return
+        command = await self._filled_in(command)
+        if comment.startswith("terminal"):
+            workers = await self._workers()
+            self._open.append(await self._start(command))
+            if re.match(r"holdfast (dev|worker)", command):
+                await self._until_more_workers_than(workers)
+            return
+        process = await self._start(command)
+        async with asyncio.timeout(_DEADLINE_SECONDS):
+            output, _ = await process.communicate()
+        expected = re.search(r"exit code (\d+)", comment)
+        code = int(expected[1]) if expected else 0
+        assert process.returncode == code, f"{command} ended with {process.returncode}: {output!r}"
+
+    async def close(self) -> None:
+        """End what is still open."""
+        for process in self._open:
+            if process.returncode is None:
+                os.killpg(process.pid, signal.SIGTERM)
+        for process in self._open:
+            try:
+                async with asyncio.timeout(20):
+                    await process.communicate()
+            except TimeoutError:
+                os.killpg(process.pid, signal.SIGKILL)
+                await process.communicate()
+
+    async def _start(self, command: str) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_shell(
+            f"exec {command}" if "|" not in command else command,
+            cwd=self.directory,
+            env=self._environment(),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    def _environment(self) -> Mapping[str, str]:
+        programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        return {
+            **os.environ,
+            "PATH": programs,
+            "HOLDFAST_DATABASE_URL": self.database_url,
+            "HOLDFAST_HOME": str(self.directory / "home"),
+        }
+
+    async def _filled_in(self, command: str) -> str:
+        for word, query in _NEWEST.items():
+            if re.search(rf"\b{word}\b", command):
+                found = await self._ask(query)
+                assert found is not None, f"{command!r} stands where there is no {word} yet"
+                command = re.sub(rf"\b{word}\b", str(found), command)
+        return command
+
+    async def _until_more_workers_than(self, count: int) -> None:
+        async with asyncio.timeout(_DEADLINE_SECONDS):
+            while await self._workers() <= count:
+                await asyncio.sleep(0.05)
+
+    async def _workers(self) -> int:
+        if await self._ask("select to_regclass('holdfast.workers')") is None:
+            return 0
+        return int(str(await self._ask("select count(*) from holdfast.workers")))
+
+    async def _ask(self, query: str) -> object:
+        connection = await asyncpg.connect(self.database_url)
+        try:
+            return await connection.fetchval(query)
+        finally:
+            await connection.close()

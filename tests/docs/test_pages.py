@@ -1,0 +1,102 @@
+"""Every code block of the README and of the pages under docs does what it says.
+
+A page is one program: its Python blocks run in order in one module, with `await` at the top
+level; blocks that show a file are written there; console and SQL blocks are run in between.
+Functions named `test_…` are called.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+import types
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from tests.docs.blocks import PAGES, ROOT, Block, read_blocks, read_commands
+from tests.docs.terminals import Terminals
+
+_SHOWN_ONLY = {"text", "mermaid"}
+_RUN = {"python", "console", "sql"}
+
+
+class Reader:
+    """Somebody who follows a page to the letter."""
+
+    def __init__(self, page: Path, directory: Path, database_url: str) -> None:
+        self.page, self.directory, self.database_url = page, directory, database_url
+        self.module = types.ModuleType(f"page_{page.stem.replace('-', '_')}")
+        self.terminals = Terminals(directory, database_url)
+
+    async def do(self, block: Block) -> None:
+        """Follow one block."""
+        if block.file is not None:
+            path = self.directory / block.file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(block.text, encoding="utf-8")
+        elif block.language == "console":
+            for command, comment in read_commands(block):
+                await self.terminals.type(command, comment)
+        elif block.language == "sql":
+            await self._query(block.text)
+        elif block.language == "python":
+            await self._execute(block)
+
+    async def _query(self, text: str) -> None:
+        connection = await asyncpg.connect(self.database_url)
+        try:
+            await connection.execute(text)
+        finally:
+            await connection.close()
+
+    async def _execute(self, block: Block) -> None:
+        known = set(vars(self.module))
+        source = "\n" * (block.line - 1) + block.text
+        flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+        code = compile(source, str(self.page), "exec", flags=flags)
+        result = eval(code, vars(self.module))
+        if inspect.iscoroutine(result):
+            await result
+        for name in vars(self.module).keys() - known:
+            if name.startswith("test_"):
+                await getattr(self.module, name)()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+async def test_the_blocks_of_a_page_do_what_they_say(
+    page: Path, tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = Reader(page, tmp_path, database_url)
+    before = set(sys.modules)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("HOLDFAST_DATABASE_URL", database_url)
+    monkeypatch.setitem(sys.modules, reader.module.__name__, reader.module)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(reader.terminals.close)
+        vars(reader.module)["stack"] = stack
+        try:
+            for block in read_blocks(page):
+                await reader.do(block)
+        finally:
+            for name in sys.modules.keys() - before:
+                if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+                    del sys.modules[name]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_has_no_block_that_nobody_looks_at(page: Path) -> None:
+    languages = {block.language for block in read_blocks(page) if block.file is None}
+    assert languages <= _SHOWN_ONLY | _RUN
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]*)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    missing = [link for link in links if link and not (page.parent / link).exists()]
+    assert missing == []
