@@ -21,10 +21,17 @@ class Scope:
 
     def key(self, name: str) -> str:
         """Take the next key of this name."""
+        return self._numbered(name, name)
+
+    def child(self, name: str) -> Scope:
+        """Open the scope of a task; tasks are counted apart from calls."""
+        return Scope(self._numbered(name, f"{name}/"))
+
+    def _numbered(self, name: str, counter: str) -> str:
         counts = self._counts
         if counts is None:
             counts = self._counts = {}
-        ordinal = counts[name] = counts.get(name, 0) + 1
+        ordinal = counts[counter] = counts.get(counter, 0) + 1
         leaf = name if ordinal == 1 else f"{name}#{ordinal}"
         return f"{self.path}/{leaf}" if self.path else leaf
 

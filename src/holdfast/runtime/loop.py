@@ -112,7 +112,7 @@ class WorkflowLoop(GuardedLoop):
         if self.closing:
             coro.close()
             raise Evicted
-        scope = Scope(self.scope().key(getattr(coro, "__name__", "task")))
+        scope = self.scope().child(getattr(coro, "__name__", "task"))
         task = WorkflowTask(
             coro, self, scope, name=scope.path if name is None else name, context=context, **options
         )

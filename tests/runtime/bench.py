@@ -1,0 +1,169 @@
+"""A turn driven by hand: what the driver and the store do, one call at a time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+from uuid import UUID
+
+from holdfast.codec import describe
+from holdfast.runtime import details
+from holdfast.runtime.calls import Call
+from holdfast.runtime.turn import RunInfo, Turn
+from holdfast.types import Event, Finish, Suspend, TurnCommit
+from holdfast.workflows import Workflow
+
+SECOND = 1_000_000
+START = 1_700_000_000 * SECOND
+RUN_ID = UUID("0198c0de-0000-7000-8000-123456789abc")
+
+Code = Callable[..., Coroutine[Any, Any, Any]]
+
+
+class Bench:
+    """One run's log, its clock, and the turn that works on it now."""
+
+    def __init__(self, code: Code, *, given: object = None, strict: bool = False) -> None:
+        self.code, self.strict = code, strict
+        self.now = START
+        self.lease = 0
+        self.log = [Event(details.WORKFLOW_STARTED, None, json.dumps(given), START)]
+        self.started: list[Call] = []
+        self.attempts: list[tuple[str, int]] = []
+        self.cancelled: list[str] = []
+        self.last: TurnCommit | None = None
+        self.claim()
+
+    def claim(self, code: Code | None = None) -> Turn:
+        """Begin a new turn by replay, as a worker without the run in its cache would."""
+        self.code = code or self.code
+        self.lease += 1
+        info = RunInfo(RUN_ID, "flow", 1, 1, START)
+        self.started, self.attempts, self.cancelled = [], [], []
+        workflow: Workflow[Any, Any] = Workflow(self.code, name="flow")
+        self.turn = Turn(workflow, info, self.lease, self.log, self.clock, strict=self.strict)
+        self.turn.begin()
+        self.take()
+        return self.turn
+
+    def crash(self, code: Code | None = None) -> Turn:
+        """Lose the worker: its lease is taken from it in the log, and another claims."""
+        self.turn.abandon()
+        self.lose_lease()
+        return self.claim(code)
+
+    def lose_lease(self, task_key: str = "") -> None:
+        text = json.dumps({"task_key": task_key, "lease_no": self.lease, "worker": "w"})
+        self.log.append(Event(details.WORKER_LOST, None, text, self.now))
+
+    def clock(self) -> int:
+        return self.now
+
+    def take(self) -> None:
+        """Take the turn's effects, as the driver does after every input."""
+        self.started += self.turn.to_start
+        self.attempts += [(call.key, call.attempt) for call in self.turn.to_start]
+        self.cancelled += self.turn.to_cancel
+        self.turn.to_start, self.turn.to_cancel = [], []
+
+    @property
+    def starts(self) -> list[str]:
+        """The keys of the steps started in this turn."""
+        return [call.key for call in self.started]
+
+    # The store's answers
+
+    def commit(self) -> TurnCommit:
+        """Write the commit that the turn wants, and answer it."""
+        part = self.turn.outbox
+        assert part is not None, "there is nothing to commit"
+        assert part.expected == len(self.log)
+        self.last, self.turn.outbox = part, None
+        self.log += part.events
+        self.turn.committed()
+        self.take()
+        return part
+
+    def refuse(self, *tail: Event) -> None:
+        """Let others be first, and answer the commit with what they wrote."""
+        assert self.turn.outbox is not None
+        self.turn.outbox = None
+        self.log += tail
+        self.turn.conflict(tail)
+        self.take()
+
+    def settle(self) -> TurnCommit | None:
+        """Commit until there is nothing more to commit; return the last part."""
+        while self.turn.outbox is not None:
+            self.commit()
+        return self.last
+
+    def resume(self, *tail: Event) -> None:
+        """Wake the suspended turn, with what others have written."""
+        self.log += tail
+        self.lease += 1
+        self.turn.resume(self.lease, self.log[self.turn.durable_length :])
+        self.take()
+
+    def news(self, *tail: Event) -> None:
+        """Others write while the run is leased, and the worker is told."""
+        first = len(self.log)
+        self.log += tail
+        self.turn.news(tail, first)
+        self.take()
+
+    # What happens
+
+    def complete(self, key: str, result: object = 0) -> None:
+        self.turn.step_completed(key, json.dumps(result), self.now)
+        self.take()
+
+    def fail(
+        self, key: str, error: Exception, *, retry_in: float | None = None, late: bool = False
+    ) -> None:
+        retry_at = None if retry_in is None else self.now + int(retry_in * SECOND)
+        self.turn.step_failed(key, describe(error), self.now, retry_at, late)
+        self.take()
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += int(seconds * SECOND)
+        self.turn.wake()
+        self.take()
+
+    def signal(self, name: str, payload: object = None) -> Event:
+        text = json.dumps({"signal_name": name, "input": payload})
+        return Event(details.SIGNAL_RECEIVED, None, text, self.now)
+
+    def cancel_request(self) -> Event:
+        return Event(details.CANCEL_REQUESTED, None, '{"reason":null}', self.now)
+
+    # What came of it
+
+    @property
+    def output(self) -> Any:
+        """The run's output."""
+        assert self.last is not None
+        assert isinstance(self.last.then, Finish), self.last
+        assert self.last.then.status == "completed", self.last.then.error
+        return json.loads(self.last.then.output or "null")
+
+    @property
+    def error(self) -> Any:
+        """The run's error, as a plain object."""
+        assert self.last is not None
+        assert isinstance(self.last.then, Finish)
+        return json.loads(self.last.then.error or "null")
+
+    @property
+    def suspend(self) -> Suspend:
+        """What the run was suspended for."""
+        assert self.last is not None
+        assert isinstance(self.last.then, Suspend)
+        return self.last.then
+
+    def types(self) -> list[str]:
+        return [event.type for event in self.log]
+
+    def of_type(self, kind: str) -> Sequence[Event]:
+        return [event for event in self.log if event.type == kind]
