@@ -76,7 +76,7 @@ class Client(Observer):
 
         By name, the app's workflow of that name is meant; without an app the input is stored as
         it is, for version 1 unless `version` says otherwise. Calls made at the same moment share
-        one transaction. `options` are those of `RunOptions`.
+        one transaction. `options` are those of `StartOptions`.
 
         With a `connection` the start is part of the caller's open transaction there: rolled
         back, there is no run. It may be an asyncpg connection, a psycopg one, or a connection or
@@ -84,7 +84,9 @@ class Client(Observer):
         so, or at once with `notify`, which costs that PostgreSQL makes the commits of all
         notifying transactions wait for each other.
 
-        Raises InvalidInput or PayloadError for an input that does not fit, before a run exists.
+        Raises InvalidInput or PayloadError for an input that does not fit, before a run exists;
+        UnknownWorkflow and ConfigurationError. After DatabaseUnavailable it is not known whether
+        the run was started: starting it again with the same `key` or `run_id` is safe.
 
         ```python
         handle = await client.start(checkout, Order(7), key="order-7", delay="5m")
@@ -120,6 +122,7 @@ class Client(Observer):
 
         Every input is checked before the first run is started. An error of the database may
         leave some of the runs started: with `keys`, the same call again completes them.
+        `options` are those of `StartManyOptions`. Raises what `start` raises.
 
         ```python
         handles = await client.start_many(thumbnail, paths, keys=map(str, paths))
@@ -158,7 +161,7 @@ class Client(Observer):
     ) -> object:
         """Start a run and return its output, waiting at most `wait`.
 
-        Raises what `start` and `RunHandle.result` raise.
+        `options` are those of `StartAndWaitOptions`. Raises what `start` and `RunHandle.result` raise.
 
         ```python
         receipt = await client.run(checkout, Order(7), wait="1m")

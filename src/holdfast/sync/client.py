@@ -55,7 +55,7 @@ class SyncClient(SyncObserver):
 
         By name, the app's workflow of that name is meant; without an app the input is stored as
         it is, for version 1 unless `version` says otherwise. Calls made at the same moment share
-        one transaction. `options` are those of `RunOptions`.
+        one transaction. `options` are those of `StartOptions`.
 
         With a `connection` the start is part of the caller's open transaction there: rolled
         back, there is no run. It may be an asyncpg connection, a psycopg one, or a connection or
@@ -63,7 +63,9 @@ class SyncClient(SyncObserver):
         so, or at once with `notify`, which costs that PostgreSQL makes the commits of all
         notifying transactions wait for each other.
 
-        Raises InvalidInput or PayloadError for an input that does not fit, before a run exists.
+        Raises InvalidInput or PayloadError for an input that does not fit, before a run exists;
+        UnknownWorkflow and ConfigurationError. After DatabaseUnavailable it is not known whether
+        the run was started: starting it again with the same `key` or `run_id` is safe.
 
         ```python
         handle = client.start(checkout, Order(7), key="order-7", delay="5m")
@@ -94,6 +96,7 @@ class SyncClient(SyncObserver):
 
         Every input is checked before the first run is started. An error of the database may
         leave some of the runs started: with `keys`, the same call again completes them.
+        `options` are those of `StartManyOptions`. Raises what `start` raises.
 
         ```python
         handles = client.start_many(thumbnail, paths, keys=map(str, paths))
@@ -130,7 +133,7 @@ class SyncClient(SyncObserver):
     ) -> object:
         """Start a run and return its output, waiting at most `wait`.
 
-        Raises what `start` and `SyncRunHandle.result` raise.
+        `options` are those of `StartAndWaitOptions`. Raises what `start` and `SyncRunHandle.result` raise.
 
         ```python
         receipt = client.run(checkout, Order(7), wait="1m")

@@ -1,0 +1,119 @@
+"""The examples in the documentation of the clients run as they stand."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+import textwrap
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from holdfast.app import App
+from holdfast.client import Client
+from holdfast.errors import RunFailed
+from holdfast.handle import RunHandle
+from holdfast.references import Signal
+from holdfast.runtime.context import Context
+from holdfast.sync import SyncClient, SyncRunHandle
+from holdfast.testing import Environment
+
+app = App("examples")
+
+
+@dataclass(frozen=True)
+class Order:
+    id: int
+
+
+@app.workflow
+async def checkout(ctx: Context, order: Order) -> str:
+    return f"receipt {order.id}"
+
+
+@app.workflow
+async def thumbnail(ctx: Context, path: str) -> None: ...
+
+
+def examples(*kinds: type) -> list[Any]:
+    """Find the examples of classes and of their public methods."""
+    documented = [
+        each
+        for kind in kinds
+        for each in (kind, *(vars(kind)[name] for name in vars(kind) if not name.startswith("_")))
+    ]
+    return [
+        pytest.param(code, id=getattr(each, "__qualname__", ""))
+        for each in documented
+        for code in re.findall(r"```python\n(.*?)```", inspect.getdoc(each) or "", re.DOTALL)
+    ]
+
+
+@pytest.fixture
+async def environment() -> AsyncIterator[Environment]:
+    async with Environment(app) as environment:
+        yield environment
+
+
+async def names(environment: Environment, code: str) -> dict[str, Any]:
+    """Return the names that an example takes for granted."""
+    client = environment.client
+    if "start(" not in code:
+        await client.start(checkout, Order(7), key="order-7", delay="1d")
+    ended = await client.start(checkout, Order(1))
+    await ended.result()
+    waiting = await client.start(checkout, Order(2), delay="1d")
+    return {
+        "Order": Order,
+        "RunFailed": RunFailed,
+        "Signal": Signal,
+        "checkout": checkout,
+        "handle": ended if "result(" in code or "follow(" in code else waiting,
+        "paths": ["a.png", "b.png"],
+        "run_id": ended.run_id,
+        "run_ids": [ended.run_id, waiting.run_id],
+        "thumbnail": thumbnail,
+        "yesterday": datetime.now(UTC) - timedelta(days=1),
+    }
+
+
+def compiled(definition: str, code: str, namespace: dict[str, Any]) -> Any:
+    exec(f"{definition} example():\n{textwrap.indent(code, '    ')}", namespace)
+    return namespace["example"]
+
+
+@pytest.mark.parametrize("code", examples(*Client.__mro__[:-1], RunHandle))
+async def test_an_example_of_the_client_runs(code: str, environment: Environment) -> None:
+    def connect(database: str | None = None) -> Client:
+        return Client(store=environment.store, app=app)
+
+    namespace = await names(environment, code)
+    namespace |= {"Client": connect, "client": environment.client}
+    await compiled("async def", code, namespace)()
+
+
+@pytest.mark.parametrize("code", examples(*SyncClient.__mro__[:-1], *SyncRunHandle.__mro__[:-2]))
+async def test_an_example_of_the_synchronous_client_runs(
+    code: str, environment: Environment
+) -> None:
+    opened: list[SyncClient] = []
+
+    def connect(database: str | None = None) -> SyncClient:
+        opened.append(SyncClient(store=environment.store, app=app))
+        return opened[-1]
+
+    def run(namespace: dict[str, Any]) -> None:
+        client = connect().open()
+        handle = client.handle(namespace["handle"].run_id, checkout)
+        try:
+            namespace |= {"SyncClient": connect, "client": client, "handle": handle}
+            compiled("def", code, namespace)()
+        finally:
+            for each in opened:
+                each.close()
+
+    await asyncio.to_thread(run, await names(environment, code))
