@@ -161,7 +161,9 @@ class Client(Observer):
     ) -> object:
         """Start a run and return its output, waiting at most `wait`.
 
-        `options` are those of `StartAndWaitOptions`. Raises what `start` and `RunHandle.result` raise.
+        `options` are those of `StartAndWaitOptions`.
+
+        Raises what `start` and `RunHandle.result` raise.
 
         ```python
         receipt = await client.run(checkout, Order(7), wait="1m")

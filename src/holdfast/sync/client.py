@@ -133,7 +133,9 @@ class SyncClient(SyncObserver):
     ) -> object:
         """Start a run and return its output, waiting at most `wait`.
 
-        `options` are those of `StartAndWaitOptions`. Raises what `start` and `SyncRunHandle.result` raise.
+        `options` are those of `StartAndWaitOptions`.
+
+        Raises what `start` and `SyncRunHandle.result` raise.
 
         ```python
         receipt = client.run(checkout, Order(7), wait="1m")
