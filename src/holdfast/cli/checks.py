@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from holdfast.cli.why import SILENT_SECONDS
+from holdfast.cli.why import live_workers
 from holdfast.cli.wording import length, several
 from holdfast.errors import DatabaseError
 from holdfast.store.migrate import plan
@@ -102,7 +102,7 @@ async def check_clock(connection: Connection) -> Finding:
 async def check_workers(store: Store) -> Finding:
     """Say whether anybody is there to run workflows."""
     now, workers = await store.now(), await store.list_workers()
-    live = [each for each in workers if now - each.heard_at <= SILENT_SECONDS * 1_000_000]
+    live = live_workers(workers, now)
     silent = [each for each in workers if each not in live]
     if silent:
         oldest = min(silent, key=lambda each: each.heard_at)

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 from holdfast.app import App
 from holdfast.errors import ConfigurationError
+
+# Where the frames lie that stand between a command and the code of an app.
+_MACHINERY = (
+    str(Path(__file__).parent.parent) + os.sep,
+    str(Path(importlib.__file__).parent) + os.sep,
+    "<frozen importlib",
+)
 
 
 class AppNotLoaded(ConfigurationError):
@@ -76,13 +86,28 @@ class AppReference:
                     f"there is no module {self.module} in {directory}, nor elsewhere "
                     "on Python's path"
                 ) from None
-            raise AppNotLoaded(f"module {self.module} cannot be imported: {error}") from error
-        except ConfigurationError:
-            raise
+            raise AppNotLoaded(_explain(self.module, error)) from error
         except Exception as error:
-            raise AppNotLoaded(
-                f"module {self.module} cannot be imported: {type(error).__name__}: {error}"
-            ) from error
+            raise AppNotLoaded(_explain(self.module, error)) from error
+
+
+def _explain(module: str, error: Exception) -> str:
+    """Show where the module's code raised; frames of ours and of the import say nothing."""
+    shown = traceback.TracebackException.from_exception(error)
+    for each in _with_causes(shown):
+        each.stack = traceback.StackSummary.from_list(
+            [frame for frame in each.stack if not frame.filename.startswith(_MACHINERY)]
+        )
+    return f"module {module} cannot be imported:\n{''.join(shown.format()).rstrip()}"
+
+
+def _with_causes(
+    shown: traceback.TracebackException | None,
+) -> Iterator[traceback.TracebackException]:
+    if shown is not None:
+        yield shown
+        yield from _with_causes(shown.__cause__)
+        yield from _with_causes(shown.__context__)
 
 
 def _importable(path: Path) -> tuple[Path, str]:

@@ -48,3 +48,4 @@ def configure(*, as_json: bool, debug: bool) -> None:
     handler.setFormatter(JsonFormatter() if as_json else LineFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.getLogger("holdfast").setLevel(logging.DEBUG if debug else logging.INFO)
+    logging.getLogger("watchfiles").setLevel(logging.WARNING)

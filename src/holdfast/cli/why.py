@@ -23,6 +23,16 @@ class Explanation:
     commands: tuple[str, ...] = ()
 
 
+def live_workers(workers: Sequence[WorkerInfo], now: int) -> list[WorkerInfo]:
+    """Return the workers that were heard of lately."""
+    return [each for each in workers if now - each.heard_at <= SILENT_SECONDS * 1_000_000]
+
+
+def serves(worker: WorkerInfo, run: Run) -> bool:
+    """Say whether a worker would claim a run."""
+    return run.queue in worker.queues and f"{run.name}@{run.version}" in worker.handlers
+
+
 def explain(
     run: Run, spans: Sequence[Span], workers: Sequence[WorkerInfo], now: int
 ) -> Explanation:
@@ -67,7 +77,7 @@ def _stuck(run: Run, wait: Wait, reason: str, now: int) -> Explanation:
     again = "soon" if wait.visible_at is None else ago(wait.visible_at, now)
     return Explanation(
         run.state,
-        f"its code and its log do not agree, so it does not go on: {reason}",
+        f"it cannot go on with the code that the workers have: {reason}",
         (f"it is tried again {again}; a worker with corrected code heals it",),
         (f'holdfast runs terminate {run.run_id} --reason "…"',),
     )
@@ -124,8 +134,8 @@ def _cancel_notes(spans: Sequence[Span]) -> tuple[str, ...]:
 
 def _queued(run: Run, wait: Wait, workers: Sequence[WorkerInfo], now: int) -> Explanation:
     handler = f"{run.name}@{run.version}"
-    live = [each for each in workers if now - each.heard_at <= SILENT_SECONDS * 1_000_000]
-    serving = [each for each in live if run.queue in each.queues and handler in each.handlers]
+    live = live_workers(workers, now)
+    serving = [each for each in live if serves(each, run)]
     since = f"for {length(now - (wait.visible_at or now))}"
     if serving:
         count = several(len(serving), "worker")

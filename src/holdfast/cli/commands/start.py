@@ -129,5 +129,19 @@ async def _watch(settings: Settings, link: Link, run: Run, timeout: float | None
 
     if not settings.json:
         click.echo(f"run {run.run_id}", err=True)
+        await _mind_workers(link, run)
     ended = await watch_run(link, run, timeout, quiet=settings.json)
     return report_end(settings, ended)
+
+
+async def _mind_workers(link: Link, run: Run) -> None:
+    """Say so where nobody is there to run it: it would be watched in vain."""
+    from holdfast.cli.why import live_workers, serves
+
+    workers = live_workers(await link.store.list_workers(), await link.store.now())
+    if run.status == "running" and not any(serves(each, run) for each in workers):
+        click.echo(
+            f"no live worker serves {run.name}@{run.version} on queue {run.queue!r}; "
+            "`holdfast worker MODULE:APP` starts one",
+            err=True,
+        )

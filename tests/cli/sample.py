@@ -1,0 +1,96 @@
+"""The app of the command line's tests."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast import App, Context, Retry, current_step
+
+app = App("sample")
+
+
+@dataclass
+class Order:
+    id: int
+    boxes: int = 1
+
+
+@app.step(retry=Retry(attempts=3, base="1h", max="1h"))
+async def refuse() -> None:
+    raise ValueError("not today")
+
+
+@app.step(retry=Retry(attempts=1))
+async def break_down() -> None:
+    raise ValueError("broken for good")
+
+
+@app.step
+async def hold(directory: str) -> int:
+    """Say that it runs, and run until it is let go."""
+    place = Path(directory)
+    (place / f"held-{os.getpid()}").touch()
+    while not (place / "let-go").exists():
+        await asyncio.sleep(0.01)
+    return current_step().attempt
+
+
+@app.step
+async def die_once(directory: str) -> str:
+    """Kill the worker the first time."""
+    mark = Path(directory) / "died"
+    if not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "survived"
+
+
+@app.workflow
+async def double(ctx: Context, number: int) -> int:
+    ctx.set("progress", {"number": number})
+    return number * 2
+
+
+@app.workflow
+async def pack(ctx: Context, order: Order) -> str:
+    packed = await ctx.wait_for_signal("packed")
+    return f"{order.id} {packed}"
+
+
+@app.workflow
+async def sleep_long(ctx: Context) -> None:
+    await asyncio.sleep(3600)
+
+
+@app.workflow
+async def back_off(ctx: Context) -> None:
+    await refuse()
+
+
+@app.workflow
+async def fail(ctx: Context) -> None:
+    await break_down()
+
+
+@app.workflow
+async def get_stuck(ctx: Context) -> None:
+    await asyncio.to_thread(print)
+
+
+@app.workflow
+async def held(ctx: Context, directory: str) -> int:
+    return await hold(directory)
+
+
+@app.workflow
+async def fatal(ctx: Context, directory: str) -> str:
+    return await die_once(directory)
+
+
+@app.workflow
+async def hash_seed(ctx: Context) -> str:
+    return os.environ["PYTHONHASHSEED"]

@@ -1,0 +1,99 @@
+"""`holdfast dev`: the embedded database, a worker, reload on change, nothing left behind."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli import exits
+from holdfast.store.embedded.processes import live_pid
+from tests.cli.processes import Process, call, gone, running, until
+
+APP = """
+from holdfast import App, Context
+
+app = App("draft")
+
+@app.workflow
+async def answer(ctx: Context) -> int:
+    return {answer}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    place = tmp_path / "project"
+    place.mkdir()
+    (place / "draft.py").write_text(APP.format(answer=1))
+    return place
+
+
+@pytest.fixture
+def dev(folder: Path, tmp_path: Path) -> Iterator[Process]:
+    arguments = ["--data", str(tmp_path / "home"), "dev", "draft.py"]
+    with running(tmp_path / "log", *arguments, cwd=folder) as process:
+        process.await_text("ready: queues default, workflows answer@1")
+        yield process
+
+
+def answer(home: Path) -> str:
+    return call("--data", str(home), "start", "answer", "null", "--wait").stdout.strip()
+
+
+def test_a_change_starts_the_worker_anew_with_the_new_code(
+    dev: Process, folder: Path, tmp_path: Path
+) -> None:
+    assert answer(tmp_path / "home") == "1"
+    (folder / "draft.py").write_text(APP.format(answer=2))
+    dev.await_text("draft.py changed")
+    dev.await_text("ready", times=2)
+    assert answer(tmp_path / "home") == "2"
+
+
+def test_an_import_error_is_shown_and_the_next_change_heals_it(
+    dev: Process, folder: Path, tmp_path: Path
+) -> None:
+    (folder / "draft.py").write_text("import nothing_of_this_name\n")
+    text = dev.await_text("waiting for the next change")
+    assert "No module named 'nothing_of_this_name'" in text
+    (folder / "draft.py").write_text(APP.format(answer=3))
+    dev.await_text("ready", times=2)
+    assert answer(tmp_path / "home") == "3"
+
+
+def test_ctrl_c_leaves_no_process_and_no_server(dev: Process, tmp_path: Path) -> None:
+    (worker,) = until(lambda: children_of(dev.pid) or None, "the worker process")
+    dev.send(signal.SIGINT)
+    assert dev.ended() == exits.OK
+    assert gone(worker)
+    assert live_pid(tmp_path / "home" / "postgres") is None
+
+
+def test_it_says_where_the_database_is_and_how_to_start_a_run(dev: Process, tmp_path: Path) -> None:
+    text = dev.text()
+    assert f"the embedded database in {tmp_path / 'home'}" in text
+    assert f"holdfast --data {tmp_path / 'home'} start WORKFLOW" in text
+
+
+def test_a_crashed_worker_is_replaced(dev: Process, tmp_path: Path) -> None:
+    import os
+
+    (worker,) = until(lambda: children_of(dev.pid) or None, "the worker process")
+    os.kill(worker, signal.SIGKILL)
+    dev.await_text("was killed by SIGKILL; another starts")
+    dev.await_text("ready", times=2)
+    assert answer(tmp_path / "home") == "1"
+
+
+def test_a_file_that_does_not_exist_is_a_usage_error(tmp_path: Path) -> None:
+    done = call("--data", str(tmp_path / "home"), "dev", str(tmp_path / "nowhere.py"))
+    assert done.returncode == exits.USAGE
+    assert not (tmp_path / "home").exists()
+
+
+def children_of(pid: int) -> list[int]:
+    listed = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(child) for child in listed]

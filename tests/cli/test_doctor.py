@@ -1,0 +1,64 @@
+"""`holdfast doctor`: each line is a check with its way out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psycopg
+
+from holdfast.cli import exits
+from tests.cli.conftest import CommandLine
+from tests.cli.processes import SAMPLE, running
+
+
+def levels(cli: CommandLine, code: int = exits.OK) -> dict[str, str]:
+    return {found["check"]: found["level"] for found in cli.json("doctor", code=code)}
+
+
+def test_all_is_well_with_a_worker(cli: CommandLine, tmp_path: Path) -> None:
+    with running(tmp_path / "log", "--database", cli.url, "worker", SAMPLE) as worker:
+        worker.await_text("ready")
+        assert set(levels(cli).values()) == {"ok"}
+
+
+def test_without_a_worker_it_says_how_to_start_one(cli: CommandLine) -> None:
+    assert levels(cli)["workers"] == "warn"
+    assert "→ holdfast worker MODULE:APP" in cli("doctor").stdout
+
+
+def test_handlers_that_nobody_serves_are_named(cli: CommandLine) -> None:
+    """B7. What no live worker can run is visible."""
+    cli.start("double", "1", "--queue", "gpu", "--workflow-version", "3")
+    assert levels(cli)["handlers"] == "warn"
+    shown = cli("doctor").stdout
+    assert "no live worker serves double@3 on queue 'gpu' (1 run)" in shown
+    assert "→ holdfast worker MODULE:APP --queue gpu" in shown
+
+
+def test_a_silent_worker_is_named(cli: CommandLine, tmp_path: Path) -> None:
+    with running(tmp_path / "log", "--database", cli.url, "worker", SAMPLE) as worker:
+        worker.await_text("ready")
+        worker.popen.kill()
+        worker.ended()
+    with psycopg.connect(cli.url) as connection:
+        connection.execute("update holdfast.workers set heard_at = now() - interval '1 minute'")
+    assert levels(cli)["workers"] == "warn"
+    assert "has been silent for 1 m" in cli("doctor").stdout
+
+
+def test_a_missing_schema_fails_with_the_command_that_makes_it(empty_database_url: str) -> None:
+    cli = CommandLine(empty_database_url)
+    assert levels(cli, code=exits.FAILED)["schema"] == "fail"
+    assert "→ holdfast migrate" in cli("doctor", code=exits.FAILED).stdout
+
+
+def test_a_database_that_cannot_be_reached_is_code_3() -> None:
+    CommandLine("postgresql://localhost:1/shop")("doctor", code=exits.DATABASE)
+
+
+def test_lost_durability_is_a_warning(cli: CommandLine) -> None:
+    with psycopg.connect(cli.url, autocommit=True) as connection:
+        name = connection.info.dbname
+        connection.execute(f'alter database "{name}" set synchronous_commit = off'.encode())
+    found = next(each for each in cli.json("doctor") if each["check"] == "durability")
+    assert (found["level"], found["remedy"][:22]) == ("warn", "set synchronous_commit")

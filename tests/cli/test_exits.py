@@ -1,0 +1,73 @@
+"""Which error ends a command with which code, and how it reads."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import pytest
+
+from holdfast import errors
+from holdfast.cli import exits
+from tests.cli.conftest import CommandLine
+from tests.cli.processes import call
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.DatabaseUnavailable(), exits.DATABASE),
+        (errors.SchemaMissing(), exits.DATABASE),
+        (errors.EmbeddedServerError(), exits.DATABASE),
+        (errors.ConfigurationError(), exits.USAGE),
+        (errors.InvalidInput(), exits.USAGE),
+        (errors.UnknownWorkflow(), exits.USAGE),
+        (errors.RunNotFound(uuid4()), exits.NOT_FOUND),
+        (errors.ResultTimeout(uuid4(), 1), exits.TIMED_OUT),
+        (errors.RunEnded(uuid4(), "failed"), exits.FAILED),
+        (exits.Refusal("no", exits.NOT_FOUND), exits.NOT_FOUND),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
+)
+def test_each_kind_of_error_has_its_code(error: errors.HoldfastError, code: int) -> None:
+    assert exits.code_for(error) == code
+
+
+def test_a_database_that_does_not_answer_is_one_line_and_code_3() -> None:
+    done = call("--database", "postgresql://localhost:1/shop", "runs", "list")
+    assert done.returncode == exits.DATABASE
+    assert done.stderr.startswith("holdfast: postgresql://localhost:1/shop: no server answers")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_url_without_a_scheme_is_code_3() -> None:
+    done = call("runs", "list", env={"HOLDFAST_DATABASE_URL": "localhost/shop"})
+    assert done.returncode == exits.DATABASE
+    assert "no scheme" in done.stderr
+
+
+def test_debug_shows_the_traceback() -> None:
+    done = call("--database", "localhost/shop", "runs", "list", "--debug")
+    assert "Traceback" in done.stderr
+    assert "InvalidDatabaseURL" in done.stderr
+
+
+def test_a_database_without_the_schema_says_what_to_run(empty_database_url: str) -> None:
+    """T12. A missing schema is a clear error at start."""
+    result = CommandLine(empty_database_url)("runs", "list", code=exits.DATABASE)
+    assert "run `holdfast migrate`" in result.stderr
+
+
+def test_an_unknown_run_is_code_4(cli: CommandLine) -> None:
+    for reference in (str(uuid4()), "abcd1234", "pack/nobody"):
+        cli("runs", "show", reference, code=exits.NOT_FOUND)
+
+
+def test_what_cannot_name_a_run_is_a_usage_error(cli: CommandLine) -> None:
+    result = cli("runs", "show", "order seven", code=exits.USAGE)
+    assert "workflow/key" in result.stderr
+
+
+def test_waiting_longer_than_allowed_is_code_5(cli: CommandLine) -> None:
+    run = cli.start("double", "1")
+    result = cli("runs", "wait", run, "--timeout", "50ms", code=exits.TIMED_OUT)
+    assert "it goes on" in result.stderr

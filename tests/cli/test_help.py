@@ -1,0 +1,74 @@
+"""What the command line says about itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from holdfast import __version__
+from holdfast.cli import exits
+from holdfast.cli.root import holdfast
+from tests.cli.processes import command
+
+
+def all_commands() -> list[tuple[str, ...]]:
+    """Every command by its path."""
+    found: list[tuple[str, ...]] = []
+
+    def walk(group: click.Group, path: tuple[str, ...]) -> None:
+        with click.Context(group) as context:
+            for name in group.list_commands(context):
+                child = group.get_command(context, name)
+                found.append((*path, name))
+                if isinstance(child, click.Group):
+                    walk(child, (*path, name))
+
+    walk(holdfast, ())
+    return found
+
+
+@pytest.mark.parametrize("path", all_commands(), ids=" ".join)
+def test_every_command_teaches_with_an_example(path: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(holdfast, [*path, "--help"])
+    assert result.exit_code == 0
+    assert f"holdfast {' '.join(path)}" in result.output.partition("Examples:")[2]
+
+
+def test_help_names_every_exit_code() -> None:
+    shown = CliRunner().invoke(holdfast, ["--help"]).output.partition("Exit codes:")[2]
+    for code, meaning in exits.MEANINGS:
+        assert f"{code:>3}  {meaning}" in shown
+
+
+def test_version_is_answered_without_importing_the_rest() -> None:
+    script = (
+        "import sys; sys.argv = ['holdfast', '--version']\n"
+        "from holdfast.cli import main; main()\n"
+        "heavy = {'asyncio', 'asyncpg', 'click', 'msgspec', 'rich'} & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"holdfast {__version__}\n", "")
+
+
+def test_help_imports_neither_rich_nor_the_engine() -> None:
+    script = (
+        "import sys; sys.argv = ['holdfast', '--help']\n"
+        "from holdfast.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "heavy = {'asyncpg', 'holdfast.worker', 'rich', 'uvloop'} & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_unknown_command_is_a_usage_error() -> None:
+    done = subprocess.run(command("fly"), capture_output=True, text=True)
+    assert done.returncode == exits.USAGE
+    assert "No such command 'fly'" in done.stderr

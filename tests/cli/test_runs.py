@@ -1,0 +1,149 @@
+"""`holdfast runs` list, show, log, signal, cancel, terminate and wait."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from holdfast.cli import exits
+from tests.cli.conftest import CommandLine
+from tests.cli.processes import SAMPLE, running
+
+
+def ids(cli: CommandLine, *filters: str) -> set[str]:
+    return {run["run_id"] for run in cli.json("runs", "list", *filters)["runs"]}
+
+
+def test_list_filters(cli: CommandLine) -> None:
+    one = cli.start("double", '{"customer": 1, "items": [1, 2]}', "--tag", "a", "--queue", "q")
+    two = cli.start("pack", '{"customer": 2}', "--key", "k", "--delay", "1h")
+    assert ids(cli) == {one, two}
+    assert ids(cli, "--workflow", "double") == {one}
+    assert ids(cli, "--workflow", "double", "--workflow", "pack") == {one, two}
+    assert ids(cli, "--state", "waiting") == {two}
+    assert ids(cli, "--queue", "q") == ids(cli, "--tag", "a") == {one}
+    assert ids(cli, "--key", "k") == ids(cli, "--input", '{"customer": 2}') == {two}
+    assert ids(cli, "--since", "1h") == {one, two}
+    assert ids(cli, "--until", "1h") == set()
+
+
+def test_list_pages_with_a_cursor(cli: CommandLine) -> None:
+    started = [cli.start("double", str(number)) for number in range(3)]
+    first = cli.json("runs", "list", "--limit", "2")
+    second = cli.json("runs", "list", "--limit", "2", "--cursor", first["cursor"])
+    assert [run["run_id"] for run in first["runs"] + second["runs"]] == started[::-1]
+    assert second["cursor"] is None
+
+
+def test_list_refuses_an_unknown_state(cli: CommandLine) -> None:
+    assert "there are queued" in cli("runs", "list", "--state", "asleep", code=exits.USAGE).stderr
+
+
+def test_list_is_a_table_for_people(cli: CommandLine) -> None:
+    run = cli.start("double", "1", "--key", "k")
+    row = next(line for line in cli("runs", "list").stdout.splitlines() if run in line)
+    assert row.split()[1:4] == ["double@1", "k", "queued"]
+
+
+@pytest.mark.parametrize("part", [lambda run: run[:13], lambda run: run[-8:]], ids=["start", "end"])
+def test_a_part_of_an_id_names_a_run(cli: CommandLine, part: object) -> None:
+    run = cli.start("double", "1")
+    assert callable(part)
+    assert cli.json("runs", "show", part(run))["run_id"] == run
+
+
+def test_a_part_that_fits_several_runs_is_refused(cli: CommandLine) -> None:
+    first, second = cli.start("double", "1"), cli.start("double", "2")
+    result = cli("runs", "show", first[:6], code=exits.USAGE)
+    assert first in result.stderr
+    assert second in result.stderr
+
+
+def test_workflow_and_key_name_a_run(cli: CommandLine) -> None:
+    run = cli.start("pack", '{"id": 1}', "--key", "order/7")
+    assert cli.json("runs", "show", "pack/order/7")["run_id"] == run
+
+
+def test_show_draws_a_timeline(served: CommandLine) -> None:
+    run = served.start("pack", '{"id": 7}')
+    served("runs", "signal", run, "packed", '"by Ada"')
+    served("runs", "wait", run)
+    shown = served("runs", "show", run).stdout
+    assert "completed" in shown
+    assert '"7 by Ada"' in shown
+    assert "✉ packed" in shown
+
+
+def test_show_in_json_has_values_and_the_log(served: CommandLine) -> None:
+    run = json.loads(served("start", "double", "4", "--wait", "--json").stdout)["run_id"]
+    shown = served.json("runs", "show", run)
+    assert shown["values"] == {"progress": {"number": 4}}
+    assert [event["type"] for event in shown["log"]][-1] == "WorkflowCompleted"
+
+
+def test_log_writes_an_entry_a_line(served: CommandLine) -> None:
+    run = served.json("start", "double", "4", "--wait")["run_id"]
+    entries = [
+        json.loads(line) for line in served("runs", "log", run, "--json").stdout.splitlines()
+    ]
+    assert [entry["idx"] for entry in entries] == list(range(len(entries)))
+    assert (entries[0]["type"], entries[0]["details"]) == ("WorkflowStarted", 4)
+    assert (entries[-1]["type"], entries[-1]["details"]) == ("WorkflowCompleted", 8)
+
+
+def test_log_follows_to_the_end(served: CommandLine) -> None:
+    """T10. A log is followed live, without driving the run."""
+    run = served.start("pack", '{"id": 1}')
+    served.await_state(run, "waiting")
+    served("runs", "signal", run, "packed", "1")
+    lines = served("runs", "log", run, "--follow").stdout.splitlines()
+    assert "WorkflowStarted" in lines[0]
+    assert "WorkflowCompleted" in lines[-1]
+
+
+def test_a_signal_id_is_delivered_once(cli: CommandLine) -> None:
+    run = cli.start("pack", '{"id": 1}')
+    send = ("runs", "signal", run, "packed", "1", "--id", "parcel-9")
+    assert [cli.json(*send)["delivered"] for _ in range(2)] == [True, False]
+
+
+def test_a_run_that_ended_takes_no_signal(cli: CommandLine) -> None:
+    run = cli.start("pack", '{"id": 1}')
+    cli("runs", "terminate", run)
+    assert "has ended" in cli("runs", "signal", run, "packed", code=exits.FAILED).stderr
+
+
+def test_cancel_and_terminate_end_runs_and_say_so(cli: CommandLine) -> None:
+    """S10. A cancel ends a run that no worker has; the second changes nothing."""
+    one, two = cli.start("pack", '{"id": 1}'), cli.start("pack", '{"id": 2}')
+    cli("runs", "cancel", one, two, "--reason", "the customer called")
+    assert {cli.state(one), cli.state(two)} == {"cancelled"}
+    assert "had ended before" in cli("runs", "terminate", one, code=exits.FAILED).stdout
+    assert "the customer called" in cli("runs", "why", one).stdout
+
+
+def test_nothing_is_cancelled_when_one_of_the_runs_is_unknown(cli: CommandLine) -> None:
+    run = cli.start("pack", '{"id": 1}')
+    cli("runs", "cancel", run, "pack/nobody", code=exits.NOT_FOUND)
+    assert cli.state(run) == "queued"
+
+
+def test_wait_ends_with_how_the_run_ended(cli: CommandLine, tmp_path: object) -> None:
+    run = cli.start("double", "4")
+    cli("runs", "terminate", run)
+    assert "terminated" in cli("runs", "wait", run, code=exits.FAILED).stderr
+
+
+def test_workers_are_listed_with_what_they_serve(
+    cli: CommandLine, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    assert cli.json("workers") == []
+    log = tmp_path_factory.mktemp("log") / "log"
+    with running(log, "--database", cli.url, "worker", SAMPLE, "--queue", "q") as worker:
+        worker.await_text("ready")
+        (found,) = cli.json("workers")
+        assert (found["pid"], found["queues"]) == (worker.pid, ["q"])
+        assert "double@1" in found["handlers"]
+        assert found["worker_id"] in cli("workers").stdout
+    assert cli.json("workers") == []

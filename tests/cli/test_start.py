@@ -1,0 +1,96 @@
+"""`holdfast start`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli import exits
+from tests.cli.conftest import CommandLine
+from tests.cli.processes import SAMPLE, call
+
+
+def test_the_id_alone_is_on_stdout(cli: CommandLine) -> None:
+    run = cli.start("double", "21")
+    assert cli.json("runs", "show", run)["run_id"] == run
+
+
+@pytest.mark.parametrize("argument", ["@{file}", "-"])
+def test_input_comes_from_a_file_or_stdin(cli: CommandLine, tmp_path: Path, argument: str) -> None:
+    text = '{"id": 7, "boxes": 1e300}'
+    file = tmp_path / "order.json"
+    file.write_text(text)
+    started = cli("start", "pack", argument.format(file=file), stdin=text).stdout.strip()
+    assert cli.json("runs", "show", started)["input"] == {"id": 7, "boxes": 1e300}
+
+
+def test_input_is_read_from_a_pipe_without_being_asked_for(cli: CommandLine) -> None:
+    done = call("--database", cli.url, "start", "double", stdin="21")
+    assert cli.json("runs", "show", done.stdout.strip())["input"] == 21
+
+
+def test_without_input_it_is_null(cli: CommandLine) -> None:
+    done = call("--database", cli.url, "start", "double")
+    assert cli.json("runs", "show", done.stdout.strip())["input"] is None
+
+
+def test_input_that_is_no_json_is_refused_with_a_hint(cli: CommandLine) -> None:
+    result = cli("start", "double", "hello", code=exits.USAGE)
+    assert """'"hello"'""" in result.stderr
+
+
+def test_an_app_checks_the_input_before_a_run_exists(cli: CommandLine) -> None:
+    result = cli("start", "pack", '{"id": "x"}', "--app", SAMPLE, code=exits.USAGE)
+    assert "input of pack" in result.stderr
+    assert cli.json("runs", "list")["runs"] == []
+
+
+def test_an_app_refuses_a_workflow_that_it_does_not_have(cli: CommandLine) -> None:
+    result = cli("start", "unpack", "1", "--app", SAMPLE, code=exits.USAGE)
+    assert "app sample has no workflow unpack; it has double@1, pack@1" in result.stderr
+
+
+def test_a_key_finds_the_same_run(cli: CommandLine) -> None:
+    first = cli("start", "double", "1", "--key", "a")
+    second = cli("start", "double", "2", "--key", "a")
+    assert second.stdout == first.stdout
+    assert "started before" in second.stderr
+    assert cli.json("start", "double", "3", "--key", "a")["created"] is False
+
+
+def test_options_reach_the_run(cli: CommandLine) -> None:
+    options = ["--priority", "0", "--queue", "fast", "--workflow-version", "3"]
+    options += ["--tag", "a", "--tag", "b", "--timeout", "1h", "--delay", "30m"]
+    run = cli.json("runs", "show", cli.start("double", "1", *options))
+    assert (run["priority"], run["queue"], run["version"]) == (0, "fast", 3)
+    assert (run["tags"], run["state"]) == (["a", "b"], "waiting")
+    assert run["deadline_at"] is not None
+    assert run["wait"]["visible_at"] - run["created_at"] == 1_800_000_000
+
+
+def test_at_takes_a_moment_in_a_time_zone(cli: CommandLine) -> None:
+    run = cli.start("double", "1", "--at", "2100-01-01T00:00:00+00:00")
+    assert cli.json("runs", "show", run)["wait"]["visible_at"] == 4_102_444_800_000_000
+
+
+def test_wait_writes_the_output_and_shows_what_happens(served: CommandLine) -> None:
+    result = served("start", "double", "21", "--wait")
+    assert result.stdout == "42\n"
+    assert "WorkflowCompleted" in result.stderr
+
+
+def test_wait_with_json_writes_one_object(served: CommandLine) -> None:
+    run = served.json("start", "double", "21", "--wait")
+    assert (run["status"], run["output"]) == ("completed", 42)
+
+
+def test_a_failed_run_is_code_1(served: CommandLine) -> None:
+    result = served("start", "fail", "null", "--wait", code=exits.FAILED)
+    assert result.stdout == ""
+    assert "broken for good" in result.stderr
+
+
+def test_waiting_without_a_worker_says_which_one_is_missing(cli: CommandLine) -> None:
+    result = cli("start", "double", "1", "--wait-timeout", "50ms", code=exits.TIMED_OUT)
+    assert "no live worker serves double@1 on queue 'default'" in result.stderr

@@ -1,0 +1,120 @@
+"""`holdfast runs why`: each thing that a run can be doing or waiting for."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from click.testing import CliRunner
+
+from holdfast.cli.root import holdfast
+from tests.cli.conftest import CommandLine
+from tests.cli.processes import SAMPLE, running, until
+
+
+def why(cli: CommandLine, run: str) -> dict[str, Any]:
+    answer: dict[str, Any] = cli.json("runs", "why", run)
+    shown = cli("runs", "why", run).stdout
+    assert answer["state"].replace("_", " ") in shown
+    for command in answer["commands"]:
+        assert command in shown
+    return answer
+
+
+def test_a_run_without_a_worker_names_the_one_to_start(cli: CommandLine) -> None:
+    """Trap 25. What no live worker can run is said to be so, with the way out. B7."""
+    answer = why(cli, cli.start("double", "1", "--queue", "gpu"))
+    assert "no worker can run this: none that lives serves double@1" in answer["because"]
+    assert answer["commands"] == ["holdfast worker MODULE:APP --queue gpu"]
+
+
+def test_a_run_of_another_version_names_those_that_are_served(served: CommandLine) -> None:
+    """Trap 25. A version that no worker has is never claimed."""
+    answer = why(served, served.start("double", "1", "--workflow-version", "3"))
+    assert "serves double@3" in answer["because"]
+    assert answer["details"] == ["workers serve double@1"]
+
+
+def test_a_run_of_another_queue_names_the_workers_that_have_its_code(served: CommandLine) -> None:
+    answer = why(served, served.start("double", "1", "--queue", "gpu"))
+    assert "for other queues: default" in answer["details"][0]
+
+
+def test_a_delayed_run_names_its_start(cli: CommandLine) -> None:
+    answer = why(cli, cli.start("double", "1", "--delay", "2h"))
+    assert answer["because"].startswith("its start is delayed until")
+
+
+def test_a_run_that_waits_for_a_signal_gives_the_command_that_sends_it(served: CommandLine) -> None:
+    run = served.start("pack", '{"id": 7}')
+    served.await_state(run, "waiting")
+    answer = why(served, run)
+    assert answer["because"] == "it waits for signal 'packed'"
+    (command,) = answer["commands"]
+    arguments = ["--database", served.url, *shlex.split(command)[1:]]
+    assert CliRunner().invoke(holdfast, arguments).exit_code == 0
+    served.await_state(run, "completed")
+
+
+def test_a_sleeping_run_names_its_timer(served: CommandLine) -> None:
+    run = served.start("sleep_long")
+    served.await_state(run, "waiting")
+    assert why(served, run)["because"].startswith("it sleeps until")
+
+
+def test_a_step_in_backoff_shows_the_last_error_and_the_next_try(served: CommandLine) -> None:
+    run = served.start("back_off")
+    served.await_state(run, "waiting")
+    because = why(served, run)["because"]
+    assert because.startswith("step refuse is tried again in 1 h")
+    assert because.endswith("attempt 1 failed: ValueError: not today")
+
+
+def test_a_stuck_run_shows_the_divergence_and_when_it_is_tried_again(served: CommandLine) -> None:
+    run = served.start("get_stuck")
+    served.await_state(run, "stuck")
+    answer = why(served, run)
+    assert "a replay could not repeat it" in answer["because"]
+    assert "it is tried again" in answer["details"][0]
+
+
+def test_a_running_run_names_its_worker(served: CommandLine, tmp_path: Path) -> None:
+    run = served.start("held", f'"{tmp_path}"')
+    until(lambda: list(tmp_path.glob("held-*")) or None, "the step to run")
+    (worker,) = served.json("workers")
+    assert f"it runs on worker {worker['worker_id']}" in why(served, run)["because"]
+    (tmp_path / "let-go").touch()
+    served.await_state(run, "completed")
+
+
+def test_a_silent_worker_is_said_to_be_silent(cli: CommandLine, tmp_path: Path) -> None:
+    with running(tmp_path / "log", "--database", cli.url, "worker", SAMPLE) as worker:
+        worker.await_text("ready")
+        run = cli.start("held", f'"{tmp_path}"')
+        until(lambda: list(tmp_path.glob("held-*")) or None, "the step to run")
+        worker.popen.kill()
+        worker.ended()
+    with psycopg.connect(cli.url) as connection:
+        connection.execute("update holdfast.workers set heard_at = now() - interval '1 minute'")
+    answer = why(cli, run)
+    assert "holds it and was heard 1 m ago" in answer["because"]
+
+
+@pytest.mark.parametrize(
+    ("workflow", "input", "because"),
+    [("double", "21", "it completed"), ("fail", "null", "it failed")],
+)
+def test_an_ended_run_says_how_it_ended(
+    served: CommandLine, workflow: str, input: str, because: str
+) -> None:
+    run = served.start(workflow, input)
+    until(lambda: served.state(run) in ("completed", "failed") or None)
+    answer = why(served, run)
+    assert answer["because"].startswith(because)
+    assert answer["details"] in (
+        ["output: 42"],
+        ["step break_down failed after 1 attempt: ValueError: broken for good"],
+    )

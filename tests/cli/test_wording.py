@@ -1,0 +1,42 @@
+"""Lengths of time as people read them."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.cli.wording import ago, length, several, shorten
+
+
+@pytest.mark.parametrize(
+    ("microseconds", "text"),
+    [
+        (0, "0.0 ms"),
+        (3_240, "3.2 ms"),
+        (99_460, "99.5 ms"),
+        (99_600, "100 ms"),
+        (999_499, "999 ms"),
+        (999_600, "1.0 s"),
+        (59_949_999, "59.9 s"),
+        (59_960_000, "1 m"),
+        (125_000_000, "2 m 5 s"),
+        (7_500_000_000, "2 h 5 m"),
+        (90_000_000_000, "1 d 1 h"),
+        (-5, "0.0 ms"),
+    ],
+)
+def test_lengths_have_the_unit_that_tells_most(microseconds: int, text: str) -> None:
+    assert length(microseconds) == text
+
+
+def test_moments_lie_behind_or_ahead() -> None:
+    assert ago(1_000_000, 3_000_000) == "2.0 s ago"
+    assert ago(3_000_000, 1_000_000) == "in 2.0 s"
+
+
+def test_texts_become_one_line_of_a_width() -> None:
+    assert shorten("a\n  b", 10) == "a b"
+    assert shorten("abcdefgh", 5) == "abcd…"
+
+
+def test_numbers_agree_with_their_nouns() -> None:
+    assert (several(1, "run"), several(2_000, "run")) == ("1 run", "2,000 runs")

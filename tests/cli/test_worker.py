@@ -1,0 +1,168 @@
+"""`holdfast worker` as a process: readiness, drain, crashes, several processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli import exits
+from holdfast.store.embedded import EmbeddedServer
+from tests.cli.conftest import CommandLine
+from tests.cli.processes import SAMPLE, call, gone, running, until
+
+
+def worker(cli: CommandLine, *options: str) -> list[str]:
+    return ["--database", cli.url, "worker", SAMPLE, *options]
+
+
+def await_held(directory: Path) -> int:
+    """Wait until the step `hold` runs, and return its process's number."""
+    (mark,) = until(lambda: list(directory.glob("held-*")) or None, "a step to run")
+    return int(mark.name.removeprefix("held-"))
+
+
+def test_it_says_when_it_is_ready_and_what_it_serves(cli: CommandLine, tmp_path: Path) -> None:
+    with running(tmp_path / "log", *worker(cli, "--queue", "a", "--queue", "b")) as process:
+        text = process.await_text("ready: queues a, b, workflows double@1, pack@1")
+        assert "Traceback" not in text
+
+
+def test_its_hash_seed_is_fixed(cli: CommandLine, tmp_path: Path) -> None:
+    with running(tmp_path / "log", *worker(cli)) as process:
+        process.await_text("ready")
+        run = cli.json("start", "hash_seed", "--wait")
+        assert run["output"] == "0"
+
+
+def test_sigterm_lets_running_steps_end(cli: CommandLine, tmp_path: Path) -> None:
+    """Trap 26. SIGTERM: a running step gets the grace period, and is recorded."""
+    with running(tmp_path / "log", *worker(cli)) as process:
+        process.await_text("ready")
+        run = cli.start("held", json.dumps(str(tmp_path)))
+        await_held(tmp_path)
+        process.send(signal.SIGTERM)
+        process.await_text("stops: 1 run")
+        (tmp_path / "let-go").touch()
+        assert process.ended() == exits.OK
+    log = cli.json("runs", "show", run)["log"]
+    assert [event["type"] for event in log][1] == "StepCompleted"
+    assert cli.json("workers") == []
+
+
+def test_after_the_grace_period_the_rest_is_released(cli: CommandLine, tmp_path: Path) -> None:
+    """Trap 26. What is not done is released at once, not at the lease's end."""
+    with running(tmp_path / "log", *worker(cli, "--grace", "0.1")) as process:
+        process.await_text("ready")
+        run = cli.start("held", json.dumps(str(tmp_path)))
+        await_held(tmp_path)
+        process.send(signal.SIGTERM)
+        assert process.ended() == exits.OK
+    assert cli.state(run) == "queued"
+
+
+def test_a_second_signal_ends_the_grace_period(cli: CommandLine, tmp_path: Path) -> None:
+    """Trap 26. The second signal ends at once, and releases."""
+    with running(tmp_path / "log", *worker(cli, "--grace", "1h")) as process:
+        process.await_text("ready")
+        run = cli.start("held", json.dumps(str(tmp_path)))
+        await_held(tmp_path)
+        process.send(signal.SIGINT)
+        process.await_text("stops: 1 run")
+        process.send(signal.SIGINT)
+        assert process.ended() == exits.OK
+    assert cli.state(run) == "queued"
+
+
+def test_its_log_may_be_json(cli: CommandLine, tmp_path: Path) -> None:
+    with running(tmp_path / "log", *worker(cli, "--log-json")) as process:
+        process.await_text("ready")
+        process.send(signal.SIGTERM)
+        assert process.ended() == exits.OK
+        lines = [json.loads(line) for line in process.text().splitlines()]
+    assert {"at", "level", "logger", "message"} == set(lines[0])
+    assert "ready" in lines[0]["message"]
+
+
+@pytest.mark.parametrize(
+    ("reference", "says"),
+    [
+        ("nowhere:app", "there is no module nowhere"),
+        ("nowhere.py", "there is no file nowhere.py"),
+        (f"{SAMPLE}:nothing", "is no App: name it, as in tests.cli.sample:app"),
+    ],
+)
+def test_an_app_that_cannot_be_found_is_a_usage_error(
+    cli: CommandLine, reference: str, says: str
+) -> None:
+    done = call("--database", cli.url, "worker", reference)
+    assert done.returncode == exits.USAGE
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_app_whose_code_raises_shows_where(cli: CommandLine, tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("def go():\n    return 1 / 0\n\ngo()\n")
+    done = call("--database", cli.url, "worker", str(tmp_path / "broken.py"))
+    assert done.returncode == exits.USAGE
+    assert 'broken.py", line 2, in go' in done.stderr
+    assert "ZeroDivisionError" in done.stderr
+    assert "importlib" not in done.stderr
+
+
+def test_a_crashed_process_is_replaced_and_its_run_goes_on(
+    cli: CommandLine, tmp_path: Path
+) -> None:
+    """S12. The lease of a crashed child is reaped at once: its run goes on elsewhere."""
+    with running(tmp_path / "log", *worker(cli, "--processes", "2")) as process:
+        process.await_text("ready", times=2)
+        run = cli.json("start", "fatal", json.dumps(str(tmp_path)), "--wait")
+        assert run["output"] == "survived"
+        assert "WorkerLost" in [
+            event["type"] for event in cli.json("runs", "show", run["run_id"])["log"]
+        ]
+        process.await_text("was killed by SIGKILL; another starts")
+        process.await_text("ready", times=3)
+        process.send(signal.SIGTERM)
+        assert process.ended() == exits.OK
+    assert cli.json("workers") == []
+
+
+def test_children_end_when_their_supervisor_is_killed(cli: CommandLine, tmp_path: Path) -> None:
+    with running(tmp_path / "log", *worker(cli, "--processes", "2")) as process:
+        process.await_text("ready", times=2)
+        children = [found["pid"] for found in cli.json("workers")]
+        assert len(children) == 2
+        process.popen.kill()
+        for child in children:
+            until(lambda child=child: gone(child), f"process {child} to end")
+    assert cli.json("workers") == []
+
+
+def test_processes_that_cannot_load_the_app_are_not_started_again(
+    cli: CommandLine, tmp_path: Path
+) -> None:
+    with running(
+        tmp_path / "log", "--database", cli.url, "worker", "nowhere:app", "--processes", "2"
+    ) as process:
+        assert process.ended() == exits.USAGE
+
+
+def test_the_embedded_server_is_brought_back_when_it_dies(tmp_path: Path) -> None:
+    """Trap 22. The embedded postmaster is killed; the worker brings it back and goes on."""
+    home = str(tmp_path / "home")
+    with running(tmp_path / "log", "--data", home, "worker", SAMPLE) as process:
+        process.await_text("ready")
+        with EmbeddedServer.acquire(Path(home)) as server:
+            pid = server.postmaster_pid
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+            until(lambda: server.postmaster_pid not in (None, pid) or None, "a new postmaster")
+        done = call("--data", home, "start", "double", "21", "--wait")
+        assert (done.stdout, done.returncode) == ("42\n", exits.OK)
+        process.send(signal.SIGTERM)
+        assert process.ended() == exits.OK
+        assert server.postmaster_pid is None
