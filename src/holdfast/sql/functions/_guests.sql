@@ -71,11 +71,7 @@ declare
     v_errors json[] := '{}';
 begin
     for v_task in
-        select t.*, exists (
-                select from holdfast.events e
-                where e.run_id = t.run_id and e.idx >= t.claimed_idx
-                    and e.commit_token is not null) as progressed
-        from unnest(p_run_ids, p_keys) as u (run_id, key)
+        select t.* from unnest(p_run_ids, p_keys) as u (run_id, key)
         cross join lateral (
             select * from holdfast.tasks t
             where t.run_id = u.run_id and t.key = u.key limit 1
@@ -85,7 +81,12 @@ begin
     loop
         perform holdfast._append(p_now, v_task.run_id, 'WorkerLost', json_build_object(
             'task_key', v_task.key, 'lease_no', v_task.lease_no, 'worker', v_task.worker));
-        if v_task.progressed then
+        -- Asked behind WorkerLost: a late checkpoint may have come before it.
+        if exists (
+            select from holdfast.events e
+            where e.run_id = v_task.run_id and e.idx >= v_task.claimed_idx
+                and e.commit_token is not null
+        ) then
             update holdfast.tasks t set attempts = 0
             where t.run_id = v_task.run_id and t.key = v_task.key;
         elsif v_task.attempts >= p_max_attempts then
