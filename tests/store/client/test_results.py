@@ -11,6 +11,7 @@ import pytest
 from holdfast import waiting
 from holdfast.client import Client
 from holdfast.errors import (
+    DatabaseUnavailable,
     HoldfastError,
     ResultTimeout,
     RunCancelled,
@@ -139,6 +140,33 @@ async def test_after_a_lost_connection_every_wait_is_looked_at(
         await Finisher(store).complete(3)
         store.callback("")
         assert await wait == 3
+
+
+class AwayStore(MemoryStore):
+    """A store that cannot be asked about runs until it is back."""
+
+    away = False
+
+    async def get_runs(self, run_ids: Sequence[UUID]) -> dict[UUID, Run]:
+        if self.away:
+            self.away = False
+            raise DatabaseUnavailable("the server restarts")
+        return await super().get_runs(run_ids)
+
+
+async def test_a_wait_outlasts_a_database_that_was_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trap 22."""
+    store = AwayStore()
+    registrations = Registrations(store, monkeypatch)
+    async with Client(store=store) as client:
+        handle = await client.start(tick)
+        wait = asyncio.create_task(handle.result())
+        await registrations.of(handle)
+        monkeypatch.setattr(waiting, "FIRST_LOOK_SECONDS", 0.01)
+        store.away = True
+        await Finisher(store).complete(3)
+        assert await wait == 3
+        assert not store.away
 
 
 async def test_a_failed_run_raises_its_recorded_error(client: Client, finisher: Finisher) -> None:
