@@ -30,6 +30,7 @@ class Declared:
         self.place = place
         self._fn, self._name = fn, name
         self._decode: Decode | None = None
+        self._annotation: object = Any
         self.plain: frozenset[type] = frozenset()  # exact types that a round trip leaves as is
         # A name may be defined later, or only for the type checker: see `_resolved`.
         with contextlib.suppress(NameError):
@@ -70,7 +71,15 @@ class Declared:
         except ConfigurationError as error:
             raise ConfigurationError(f"{self.place}: {error}") from None
         self.plain = _plain_types(annotation)
+        self._annotation = Any if annotation is object else annotation
         return decode
+
+    @property
+    def annotation(self) -> object:
+        """The declared type, resolved; Any where there is none."""
+        if self._decode is None:
+            self._resolved()
+        return self._annotation
 
 
 def _plain_types(annotation: object) -> frozenset[type]:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import inspect
 import math
 import sys
+import types
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import msgspec
 
-from holdfast.codec import encode_sorted
+from holdfast.codec import Decode, decoder, encode_sorted
 from holdfast.declared import Declared
 from holdfast.errors import ConfigurationError, InvalidInput, PayloadError
 
 Arguments: TypeAlias = tuple[tuple[object, ...], Mapping[str, object]]
+
+_NO_KEYWORDS: Mapping[str, object] = types.MappingProxyType({})
 
 _split_positional = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
@@ -49,6 +52,7 @@ class Signature:
         self._extra: Declared | None = None  # **kwargs
         for parameter in parameters:
             self._add(parameter, Declared(fn, parameter.name, f"{name}({parameter.name})"))
+        self._full: Decode | None = None
         self._least, self._most = _positional_range(parameters)
 
     def _add(self, parameter: inspect.Parameter, declared: Declared) -> None:
@@ -77,6 +81,10 @@ class Signature:
     def decode(self, text: str) -> Arguments:
         """Decode what `encode` wrote, into the declared types. Raises InvalidInput."""
         if text.startswith("["):
+            try:
+                return self._decode_full(text), _NO_KEYWORDS
+            except InvalidInput:
+                pass  # fewer than all of them, or one does not fit: look at each
             positional, named = _split_positional(text), {}
         else:
             mixed = _split_mixed(text)
@@ -94,6 +102,13 @@ class Signature:
             if all(type(value) in declared[index].plain for index, value in enumerate(args)):
                 return args, kwargs
         return self.decode(text)
+
+    def _decode_full(self, text: str) -> tuple[object, ...]:
+        """Decode all positional parameters in one go. Raises InvalidInput where they differ."""
+        if self._full is None:
+            kinds = tuple(declared.annotation for declared in self._positional)
+            self._full = decoder(types.GenericAlias(tuple, kinds or ((),)))
+        return cast("tuple[object, ...]", self._full(text))
 
     def _bind(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Arguments:
         try:

@@ -80,16 +80,16 @@ class RunDriver:
 
     def resume(self, tail: list[Event]) -> None:
         """Go on with a cached turn and what others wrote meanwhile."""
-        self._enter(lambda: self.turn.resume(self.lease_no, tail))
+        self._enter(self.turn.resume, self.lease_no, tail)
 
     def rebuild(self, log: list[Event]) -> None:
         """Go on from the whole log that the turn asked for."""
-        self._enter(lambda: self.turn.rebuild(log))
+        self._enter(self.turn.rebuild, log)
 
     def news(self, tail: list[Event], first: int) -> None:
         """Take what others wrote while the run is leased."""
         if not self.in_flight:
-            self._enter(lambda: self.turn.news(tail, first))
+            self._enter(self.turn.news, tail, first)
 
     def _wake(self) -> None:
         self._due = self._alarm = None
@@ -100,15 +100,18 @@ class RunDriver:
         if self.closed or self.running.get(key) is not execution:
             return
         del self.running[key]
-        result, error = execution.result, execution.error
-        if result is not None:
-            self._enter(lambda: turn.step_completed(key, result, execution.started_at))
-        elif error is not None:
-            self._enter(
-                lambda: turn.step_failed(
-                    key, error, execution.started_at, execution.retry_at, execution.timed_out
-                )
-            )
+        result, error, started_at = execution.result, execution.error, execution.started_at
+        self._host.entered = self
+        try:
+            if result is not None:
+                turn.step_completed(key, result, started_at)
+            elif error is not None:
+                retry_at, timed_out = execution.retry_at, execution.timed_out
+                turn.step_failed(key, error, started_at, retry_at, timed_out)
+        except Exception as fault:
+            self._fault(fault)
+            return
+        self._follow()
 
     def _answered(self, refusal: Refusal | None) -> None:
         self.in_flight = False
@@ -117,32 +120,35 @@ class RunDriver:
         if refusal is None:
             self._enter(self.turn.committed)
         elif refusal.reason == "conflict":
-            self._enter(lambda: self.turn.conflict(refusal.tail))
+            self._enter(self.turn.conflict, refusal.tail)
         elif refusal.reason == "lost":
             self._host.ended(self)
         else:
             self._host.stuck(self, refusal.message)
 
-    def _enter(self, feed: Callable[[], None]) -> None:
+    def _enter(self, feed: Callable[..., None], *values: object) -> None:
         """Give the turn an input, and do what it wants then."""
         if self.closed:
             return
-        host = self._host
-        host.entered = self
+        self._host.entered = self
         try:
-            feed()
-        except Exception as error:  # a fault of ours: it must not take the worker along
-            logger.exception("run %s cannot be driven", self.run_id)
-            host.stuck(self, f"internal error: {error!r}")
+            feed(*values)
+        except Exception as fault:
+            self._fault(fault)
             return
-        finally:
-            host.entered = None
         self._follow()
+
+    def _fault(self, fault: Exception) -> None:
+        """Let go of a run that we cannot drive: a fault of ours must not take the worker along."""
+        logger.error("run %s cannot be driven", self.run_id, exc_info=fault)
+        self._host.entered = None
+        self._host.stuck(self, f"internal error: {fault!r}")
 
     # Outputs
 
     def _follow(self) -> None:
         turn = self.turn
+        self._host.entered = None
         if turn.problems:
             self._report_problems()
         if turn.stuck is not None:

@@ -36,6 +36,7 @@ class Execution:
     """One attempt under way. After the report either `result` or `error` is set."""
 
     __slots__ = (
+        "_clock",
         "_report",
         "call",
         "context",
@@ -48,15 +49,45 @@ class Execution:
         "timer",
     )
 
-    def __init__(self, call: Call, context: StepContext, started_at: int, report: Report) -> None:
-        self.call, self.context, self.started_at = call, context, started_at
+    def __init__(self, call: Call, info: RunInfo, clock: Clock, report: Report) -> None:
+        self.call, self.context = call, StepContext(info, call)
+        self.started_at = clock.now()
         self.result: str | None = None
         self.error: ErrorInfo | None = None
         self.retry_at: int | None = None
         self.timed_out = False
         self.future: asyncio.Future[object] | None = None
-        self._report: Report | None = report
         self.timer: Cancellable | None = None
+        self._clock = clock
+        self._report: Report | None = report
+
+    def finished(self, future: asyncio.Future[object]) -> None:
+        """Take what came of the attempt, and report it."""
+        if self._report is None:
+            if not future.cancelled():
+                future.exception()  # nobody waits for it; it is not an oversight
+            return
+        try:
+            self.result = self.call.step.encode_result(future.result())
+        except asyncio.CancelledError:
+            self.fail(asyncio.CancelledError("the step cancelled itself"))
+        except Exception as error:
+            self.fail(error)
+        else:
+            self._settle()
+
+    def expire(self, seconds: float) -> None:
+        """End the wait for a thread: it cannot be stopped, but it is told and not listened to."""
+        self.timed_out = True
+        self.context.cancel()
+        self.fail(TimeoutError(f"the attempt ran longer than {seconds:g} s"))
+
+    def fail(self, error: BaseException) -> None:
+        """Report a failure, and whether the step is to be tried again."""
+        if self._report is not None:
+            self.error = describe(error)
+            self.retry_at = self._next_try(error)
+            self._settle()
 
     def cancel(self) -> asyncio.Future[object] | None:
         """Ask the step to stop, and report nothing. Returns what to wait for, None for a thread."""
@@ -70,85 +101,60 @@ class Execution:
             return future
         return None
 
-    def settle(self) -> None:
-        """Report, unless the attempt was called off or has been reported."""
+    def _settle(self) -> None:
         report, self._report = self._report, None
         if self.timer is not None:
             self.timer.cancel()
         if report is not None:
             report(self)
 
+    def _next_try(self, error: BaseException) -> int | None:
+        if isinstance(error, PayloadError):  # the same code gives the same value
+            return None
+        call = self.call
+        retry = call.step.retry
+        try:
+            if not retry.allows(self.context.attempt, error):
+                return None
+        except Exception:
+            logger.exception("should_retry of step %s failed; no retry", call.name)
+            return None
+        pause = retry.delay_seconds(self.context.attempt, random.random)
+        return self._clock.now() + int(pause * 1e6)
+
 
 class StepRunner:
-    """Start attempts, and turn what comes of them into results, errors and retries."""
+    """Start attempts."""
 
     def __init__(self, threads: Executor, clock: Clock) -> None:
         self._threads, self._clock = threads, clock
 
     def start(self, call: Call, info: RunInfo, report: Report) -> Execution:
         """Start an attempt. `report` is called with it when it has ended, never before return."""
-        context = StepContext(info, call)
-        execution = Execution(call, context, self._clock.now(), report)
+        execution = Execution(call, info, self._clock, report)
         loop = asyncio.get_running_loop()
         step = call.step
         try:
             args, kwargs = step.decode_arguments(call.arguments)
         except Exception as error:
-            loop.call_soon(self._fail, execution, error)
+            loop.call_soon(execution.fail, error)
             return execution
         variables = contextvars.copy_context()
-        variables.run(bind_step, context)
+        variables.run(bind_step, execution.context)
         timeout = step.timeout_seconds
+        future: asyncio.Future[object]
         if step.is_async:
             attempt = _guarded(cast("AsyncFunction", step.fn), args, kwargs)
             if timeout is not None:
                 attempt = _limited(attempt, timeout, execution)
-            future: asyncio.Future[object] = loop.create_task(attempt, context=variables)
+            future = asyncio.Task(attempt, loop=loop, context=variables)
         else:
-            started = _thread_timer(loop, execution, timeout, self._expire)
+            started = None if timeout is None else partial(_arm, loop, execution, timeout)
             in_thread = partial(_in_thread, started, step.fn, args, kwargs)
             future = loop.run_in_executor(self._threads, partial(variables.run, in_thread))
         execution.future = future
-        future.add_done_callback(lambda done: self._ended(execution, done))
+        future.add_done_callback(execution.finished)
         return execution
-
-    def _ended(self, execution: Execution, future: asyncio.Future[object]) -> None:
-        if future.cancelled():
-            self._fail(execution, asyncio.CancelledError("the step cancelled itself"))
-            return
-        error = future.exception()
-        if error is not None:
-            self._fail(execution, error)
-            return
-        try:
-            execution.result = execution.call.step.encode_result(future.result())
-        except PayloadError as refused:
-            self._fail(execution, refused)
-            return
-        execution.settle()
-
-    def _expire(self, execution: Execution, seconds: float) -> None:
-        """End the wait for a thread: it cannot be stopped, but it is told and not listened to."""
-        execution.timed_out = True
-        execution.context.cancel()
-        self._fail(execution, TimeoutError(f"the attempt ran longer than {seconds:g} s"))
-
-    def _fail(self, execution: Execution, error: BaseException) -> None:
-        execution.error = describe(error)
-        execution.retry_at = self._retry_at(execution.call, error)
-        execution.settle()
-
-    def _retry_at(self, call: Call, error: BaseException) -> int | None:
-        if isinstance(error, PayloadError):  # the same code gives the same value
-            return None
-        retry = call.step.retry
-        try:
-            if not retry.allows(call.attempt, error):
-                return None
-        except Exception:
-            logger.exception("should_retry of step %s failed; no retry", call.name)
-            return None
-        return self._clock.now() + int(retry.delay_seconds(call.attempt, random.random) * 1e6)
 
 
 async def _guarded(
@@ -175,24 +181,14 @@ async def _limited(
         raise TimeoutError(f"the attempt ran longer than {seconds:g} s") from None
 
 
-def _thread_timer(
-    loop: asyncio.AbstractEventLoop,
-    execution: Execution,
-    seconds: float | None,
-    expire: Callable[[Execution, float], None],
-) -> Callable[[], None] | None:
-    """Return what a thread calls when it begins: its time counts from there, not from queueing."""
-    if seconds is None:
-        return None
+def _arm(loop: asyncio.AbstractEventLoop, execution: Execution, seconds: float) -> None:
+    """Start the clock of a thread that begins now: the time in the queue does not count."""
 
     def arm() -> None:
         if execution.future is not None and not execution.future.done():
-            execution.timer = loop.call_later(seconds, expire, execution, seconds)
+            execution.timer = loop.call_later(seconds, execution.expire, seconds)
 
-    def started() -> None:
-        loop.call_soon_threadsafe(arm)
-
-    return started
+    loop.call_soon_threadsafe(arm)
 
 
 def _in_thread(

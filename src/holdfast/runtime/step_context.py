@@ -17,17 +17,42 @@ class StepContext:
     as an idempotency key. `attempt` counts from 1.
     """
 
-    __slots__ = ("_cancelled", "attempt", "id", "key", "run_id", "step", "version", "workflow")
+    __slots__ = ("_call", "_cancelled", "_info", "attempt")
 
     def __init__(self, info: RunInfo, call: Call) -> None:
-        self.run_id: Final[UUID] = info.run_id
-        self.workflow: Final[str] = info.name
-        self.version: Final[int] = info.version
-        self.key: Final[str] = call.key
-        self.id: Final[str] = call.id
-        self.step: Final[str] = call.name
+        self._info, self._call = info, call
         self.attempt: Final[int] = call.attempt
         self._cancelled: threading.Event | None = None
+
+    @property
+    def run_id(self) -> UUID:
+        """The run's id."""
+        return self._info.run_id
+
+    @property
+    def workflow(self) -> str:
+        """The workflow's name."""
+        return self._info.name
+
+    @property
+    def version(self) -> int:
+        """The workflow's version."""
+        return self._info.version
+
+    @property
+    def step(self) -> str:
+        """The step's name."""
+        return self._call.name
+
+    @property
+    def key(self) -> str:
+        """The call's key in the run's log."""
+        return self._call.key
+
+    @property
+    def id(self) -> str:
+        """The call's own id, the same at each attempt."""
+        return self._call.id
 
     @property
     def cancelled(self) -> bool:
@@ -72,6 +97,4 @@ def current_step() -> StepContext:
     return context
 
 
-def bind_step(context: StepContext) -> None:
-    """Make `context` the running step's in the current contextvars context."""
-    _current.set(context)
+bind_step: Final = _current.set  # in the current contextvars context
