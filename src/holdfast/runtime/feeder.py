@@ -40,6 +40,7 @@ class Feeder:
 
     __slots__ = (
         "_clock",
+        "_deadlines",
         "_info",
         "_known",
         "_undelivered",
@@ -67,6 +68,7 @@ class Feeder:
         self.needs_log = self.closed = False
         self._undelivered: list[Event] = []  # what is to be fed behind the log it waits for
         self._known = 0  # how much of that log the last instance had seen
+        self._deadlines: dict[str, int] = {}  # and those of its timers that stand
         self._replay(log, {}, count_replayed(log))
 
     @property
@@ -142,6 +144,7 @@ class Feeder:
         self._undelivered += self.effects.held.values()
         self.effects.held.clear()
         self._known = log.durable_length
+        self._deadlines = self.clockwork.deadlines(self._known)
         log.extend(tail)
         self._rebuild()
 
@@ -166,7 +169,7 @@ class Feeder:
         self.broken = None
         self.effects.forget_pauses()
         undelivered, self._undelivered = self._undelivered, []
-        self._replay(durable, self.clockwork.deadlines(self._known), self._known)
+        self._replay(durable, self._deadlines, self._known)
         for event in undelivered:
             self.offer(event)
 

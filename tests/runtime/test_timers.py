@@ -1,0 +1,295 @@
+"""Durable timers: sleeps, timeouts, and what the log keeps of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from holdfast import Context
+from holdfast.errors import ConfigurationError
+from holdfast.runtime import details
+from holdfast.steps import Step
+from holdfast.types import Suspend
+from tests.runtime.bench import SECOND, START, Bench
+
+
+@Step
+def work(item: int) -> int:
+    raise AssertionError("the test gives the results")
+
+
+def fire_at(bench: Bench, place: int = 0) -> int:
+    text = bench.of_type(details.TIMER_SCHEDULED)[place].details or ""
+    moment: int = json.loads(text)["fire_at"]
+    return moment
+
+
+@pytest.mark.parametrize("seconds", [0.001, 1, 86_400 * 3650])
+def test_a_sleep_of_any_length_suspends_and_ends_on_time(seconds: float) -> None:
+    """S6. S8."""
+
+    async def flow(ctx: Context) -> float:
+        await asyncio.sleep(seconds)
+        return ctx.time()
+
+    bench = Bench(flow)
+    bench.commit()
+    end = START + int(seconds * SECOND)
+    assert bench.suspend == Suspend(end, ())
+    bench.now = end
+    bench.resume()
+    bench.settle()
+    assert bench.output == pytest.approx(end / SECOND)
+
+
+def test_the_deadline_does_not_move_when_the_worker_dies_after_recording_it() -> None:
+    """Trap 15. B3."""
+
+    async def flow(ctx: Context) -> None:
+        await ctx.sleep(60)
+
+    bench = Bench(flow)
+    bench.commit()
+    bench.now += 30 * SECOND
+    bench.crash()
+    bench.settle()
+    assert bench.suspend.visible_at == START + 60 * SECOND
+    assert len(bench.of_type(details.TIMER_SCHEDULED)) == 1
+
+
+def test_a_timer_that_lives_longer_than_a_second_is_recorded_before_the_suspension() -> None:
+    """Trap 15. A crash in a long guarded step keeps the deadline."""
+
+    async def flow(ctx: Context) -> None:
+        async with asyncio.timeout(60):
+            await work(1)
+
+    bench = Bench(flow)
+    assert bench.turn.next_due == START + SECOND
+    bench.pass_time(1)
+    bench.settle()
+    assert fire_at(bench) == START + 60 * SECOND
+    assert bench.turn.next_due == START + 60 * SECOND
+    bench.now += 9 * SECOND
+    bench.crash()
+    assert bench.starts == ["work"]
+    assert bench.turn.next_due == START + 60 * SECOND
+
+
+def test_recording_a_timer_never_holds_a_step_back() -> None:
+    async def flow(ctx: Context) -> None:
+        async with asyncio.timeout(60):
+            await work(1)
+            await work(2)
+
+    bench = Bench(flow)
+    bench.pass_time(1)
+    assert [event.type for event in bench.turn.outbox.events] == ["TimerScheduled"]  # type: ignore[union-attr]
+    bench.complete("work")
+    bench.commit()
+    bench.commit()
+    assert bench.starts == ["work", "work#2"]
+
+
+def test_a_rebuild_keeps_the_deadlines_of_timers_that_were_not_recorded() -> None:
+    """Trap 15."""
+
+    async def flow(ctx: Context) -> None:
+        async with asyncio.timeout(1):
+            await asyncio.gather(work(1), work(2))
+
+    bench = Bench(flow)
+    bench.now += SECOND // 2
+    bench.complete("work")
+    bench.refuse(bench.signal("noise"))
+    assert bench.turn.next_due == START + SECOND
+
+
+def test_a_cancelled_timer_leaves_no_event() -> None:
+    async def flow(ctx: Context) -> None:
+        async with asyncio.timeout(60):
+            await work(1)
+
+    bench = Bench(flow)
+    bench.complete("work")
+    bench.settle()
+    assert bench.types() == ["WorkflowStarted", "StepCompleted", "WorkflowCompleted"]
+
+
+def test_each_timer_ends_at_its_own_moment() -> None:
+    """Trap 3. Retry pauses, wait timeouts and sleeps do not wake each other."""
+
+    async def flow(ctx: Context) -> list[str]:
+        order: list[str] = []
+
+        async def after(seconds: int, name: str) -> None:
+            await asyncio.sleep(seconds)
+            order.append(name)
+
+        async def signal() -> None:
+            try:
+                await ctx.wait_for_signal("never", timeout=1800)
+            except TimeoutError:
+                order.append("signal")
+
+        await asyncio.gather(after(3600, "hour"), signal(), after(60, "minute"), work(1))
+        return order
+
+    bench = Bench(flow)
+    bench.fail("work", OSError("busy"), retry_in=900)
+    bench.settle()
+    moments = []
+    while bench.turn.suspended:
+        visible_at = bench.suspend.visible_at
+        assert visible_at is not None
+        moments.append((visible_at - START) // SECOND)
+        bench.now = visible_at
+        bench.resume()
+        if "work" in bench.turn.executing:
+            bench.complete("work", 1)
+        bench.settle()
+    assert moments == [60, 900, 1800, 3600]
+    assert bench.output == ["minute", "signal", "hour"]
+
+
+def test_timers_due_together_fire_by_deadline_and_then_by_creation() -> None:
+    async def flow(ctx: Context) -> list[int]:
+        order: list[int] = []
+
+        async def after(seconds: float, number: int) -> None:
+            await asyncio.sleep(seconds)
+            order.append(number)
+
+        await asyncio.gather(after(3, 1), after(1, 2), after(3, 3), after(2, 4))
+        return order
+
+    bench = Bench(flow)
+    bench.commit()
+    bench.now += 10 * SECOND
+    bench.resume()
+    bench.settle()
+    assert bench.output == [2, 4, 1, 3]
+
+
+def test_a_thousand_timers_cost_no_more_than_their_own_events() -> None:
+    async def flow(ctx: Context) -> int:
+        await asyncio.gather(*(asyncio.sleep(1 + item) for item in range(1000)))
+        return 1000
+
+    bench = Bench(flow)
+    bench.settle()
+    bench.now += 2000 * SECOND
+    bench.resume()
+    bench.settle()
+    assert bench.output == 1000
+    assert len(bench.of_type(details.TIMER_FIRED)) == 1000
+
+
+def test_sleep_until_names_a_moment_and_not_a_length() -> None:
+    async def flow(ctx: Context) -> None:
+        await work(1)
+        await ctx.sleep_until(datetime.fromtimestamp(START / SECOND, UTC) + timedelta(minutes=1))
+
+    bench = Bench(flow)
+    bench.now += 20 * SECOND
+    bench.complete("work")
+    bench.commit()
+    assert bench.suspend.visible_at == START + 60 * SECOND
+
+
+def test_sleep_until_the_past_is_at_once_and_needs_a_time_zone() -> None:
+    async def flow(ctx: Context) -> str:
+        await ctx.sleep_until(ctx.now() - timedelta(days=1))
+        try:
+            await ctx.sleep_until(datetime(2030, 1, 1))
+        except ConfigurationError as error:
+            return str(error)
+        return "slept"
+
+    bench = Bench(flow)
+    bench.settle()
+    assert "time zone" in bench.output
+    assert bench.types() == ["WorkflowStarted", "WorkflowCompleted"]
+
+
+def test_a_sleep_has_the_name_it_is_given() -> None:
+    """B3."""
+
+    async def flow(ctx: Context) -> None:
+        await ctx.sleep(1, id="cool-down")
+        await ctx.sleep(1)
+
+    bench = Bench(flow)
+    bench.commit()
+    bench.pass_time(1)
+    bench.resume()
+    bench.settle()
+    assert [event.key for event in bench.of_type(details.TIMER_SCHEDULED)] == ["cool-down", "sleep"]
+
+
+def test_sleeping_for_ever_is_a_wait_like_another() -> None:
+    async def flow(ctx: Context) -> None:
+        await asyncio.sleep(math.inf)
+
+    bench = Bench(flow)
+    bench.commit()
+    assert bench.turn.suspended
+    bench.resume(bench.cancel_request())
+    bench.settle()
+    assert bench.turn.ended == "cancelled"
+
+
+def test_wait_for_takes_no_task_of_its_own() -> None:
+    """The same keys on every version of Python."""
+
+    async def flow(ctx: Context) -> list[object]:
+        async def inner() -> int:
+            return await work(1)
+
+        found: list[object] = [await asyncio.wait_for(inner(), 10)]
+        found.append(await asyncio.wait_for(work(2), None))
+        for timeout in (5, 0):
+            try:
+                await asyncio.wait_for(work(3), timeout)
+            except TimeoutError:
+                found.append("timeout")
+        return found
+
+    bench = Bench(flow)
+    bench.complete("work", 1)
+    bench.settle()
+    bench.complete("work#2", 2)
+    bench.settle()
+    bench.pass_time(5)
+    bench.settle()
+    assert bench.starts == ["work", "work#2", "work#3"]
+    assert bench.output == [1, 2, "timeout", "timeout"]
+
+
+def test_as_completed_takes_bare_coroutines_in_their_order() -> None:
+    async def flow(ctx: Context) -> None:
+        async def one(item: int) -> int:
+            return await work(item)
+
+        for found in asyncio.as_completed([one(item) for item in range(20)]):
+            await found
+
+    bench = Bench(flow)
+    arguments = [json.loads(call.arguments)[0] for call in bench.started]
+    assert arguments == list(range(20))
+
+
+def test_both_forms_are_asyncios_own_on_other_loops() -> None:
+    async def main() -> list[int]:
+        async def one(item: int) -> int:
+            return item
+
+        found = [await asyncio.wait_for(one(1), 10)]
+        found += sorted([await each for each in asyncio.as_completed([one(2), one(3)])])
+        return found
+
+    assert asyncio.run(main()) == [1, 2, 3]
