@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from holdfast.cli import exits
 from tests.cli.conftest import CommandLine
-from tests.cli.processes import SAMPLE, call
+from tests.cli.processes import SAMPLE, call, command, environment, running
 
 
 def test_the_id_alone_is_on_stdout(cli: CommandLine) -> None:
@@ -94,3 +98,33 @@ def test_a_failed_run_is_code_1(served: CommandLine) -> None:
 def test_waiting_without_a_worker_says_which_one_is_missing(cli: CommandLine) -> None:
     result = cli("start", "double", "1", "--wait-timeout", "50ms", code=exits.TIMED_OUT)
     assert "no live worker serves double@1 on queue 'default'" in result.stderr
+
+
+def test_ctrl_c_while_waiting_is_130_and_the_run_goes_on(cli: CommandLine, tmp_path: Path) -> None:
+    options = ["start", "double", "1", "--wait"]
+    with running(tmp_path / "log", "--database", cli.url, *options) as process:
+        process.await_text("WorkflowStarted")
+        process.send(signal.SIGINT)
+        assert process.ended() == exits.INTERRUPTED
+        assert "the run goes on" in process.text()
+        assert "Traceback" not in process.text()
+    assert [run["state"] for run in cli.json("runs", "list")["runs"]] == ["queued"]
+
+
+def test_on_a_terminal_the_timeline_grows(served: CommandLine) -> None:
+    ours, theirs = pty.openpty()
+    done = subprocess.run(
+        command("--database", served.url, "start", "fail", "null", "--wait"),
+        env=environment({"TERM": "xterm", "COLUMNS": "120"}),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        timeout=60,
+        check=False,
+    )
+    os.close(theirs)
+    shown = os.read(ours, 65_536).decode()
+    os.close(ours)
+    assert done.returncode == exits.FAILED
+    assert "break_down" in shown
+    assert "━" in shown

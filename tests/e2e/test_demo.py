@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from holdfast.cli import exits
 from holdfast.demo.ledger import Entry, Ledger
 from holdfast.demo.proof import prove
 from holdfast.types import Event
@@ -16,13 +18,20 @@ from holdfast.types import Event
 pytestmark = [pytest.mark.slow, pytest.mark.crash]
 
 
-def demo(temporary: Path) -> str:
-    """Run the demo without a terminal, with a temporary directory of its own."""
+COMMAND = [sys.executable, "-m", "holdfast.cli", "demo"]
+
+
+def environment(temporary: Path) -> dict[str, str]:
     dropped = ("DATABASE_URL", "HOLDFAST_DATABASE_URL", "HOLDFAST_HOME")
     kept = {name: value for name, value in os.environ.items() if name not in dropped}
+    return kept | {"TMPDIR": str(temporary)}
+
+
+def demo(temporary: Path) -> str:
+    """Run the demo without a terminal, with a temporary directory of its own."""
     done = subprocess.run(
-        [sys.executable, "-m", "holdfast.cli", "demo"],
-        env=kept | {"TMPDIR": str(temporary)},
+        COMMAND,
+        env=environment(temporary),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -56,6 +65,25 @@ def test_the_demo_recovers_from_the_kill_and_leaves_nothing_twice(tmp_path: Path
         assert "cut off by the kill" in shown
         assert list(tmp_path.iterdir()) == []
         assert processes_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_demo_that_is_ended_early_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
+    with subprocess.Popen(
+        COMMAND,
+        env=environment(tmp_path),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert any("is started" in line for line in process.stdout)
+        process.send_signal(number)
+        process.stdout.read()
+        assert process.wait(60) == exits.INTERRUPTED
+    assert list(tmp_path.iterdir()) == []
+    assert processes_in(tmp_path) == []
 
 
 def log(*steps: tuple[str, str]) -> list[Event]:

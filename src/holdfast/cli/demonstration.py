@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -16,7 +17,7 @@ from rich.text import Text
 from holdfast.cli import exits
 from holdfast.cli.children import Child
 from holdfast.cli.connecting import Link
-from holdfast.cli.reaping import reap_process
+from holdfast.cli.reaping import reap_process, workers_of
 from holdfast.cli.render_demo import proof_table
 from holdfast.cli.render_runs import summary
 from holdfast.cli.render_timeline import timeline
@@ -45,6 +46,7 @@ class Demonstration:
         self._settings, self._link, self._console = settings, link, console
         self._ledger = Ledger(scratch / "ledger.jsonl")
         self._log_path = scratch / "workers.log"
+        self._queue = f"demo-{os.getpid()}"  # no other demo on this database may serve it
         self._began = time.monotonic()
 
     async def run(self) -> int:
@@ -61,7 +63,7 @@ class Demonstration:
         async with self._worker(output) as first:
             self._tell(f"worker process {first.pid} runs the demo's app")
             handle: RunHandle[object] = await self._link.client.start(
-                "fulfil", Order(number=7, items=_ITEMS), tags=["demo"]
+                "fulfil", Order(number=7, items=_ITEMS), queue=self._queue, tags=["demo"]
             )
             self._tell(f"run {handle.run_id} of workflow fulfil is started")
             packed = await self._until(self._in_the_middle_of_packing, "the parcels are packed")
@@ -104,21 +106,22 @@ class Demonstration:
     @asynccontextmanager
     async def _worker(self, output: IO[bytes]) -> AsyncGenerator[Child]:
         """Run a worker process for the length of the block."""
-        ready = len(await self._link.store.list_workers())
         environment = {**self._settings.environment(), LEDGER_VARIABLE: str(self._ledger.path)}
-        arguments = [*self._settings.arguments(), "worker", "holdfast.demo.app:app"]
-        child = await Child.start([*arguments, "--grace", "2"], environment, output=output)
+        arguments = ["worker", "holdfast.demo.app:app", "--queue", self._queue, "--grace", "2"]
+        child = await Child.start(
+            [*self._settings.arguments(), *arguments], environment, output=output
+        )
         try:
-            await self._until(lambda: self._signed_on(child, ready), "a worker is ready")
+            await self._until(lambda: self._signed_on(child), "a worker is ready")
             yield child
         finally:
             child.signal(signal.SIGTERM)
             await child.ended()
 
-    async def _signed_on(self, child: Child, before: int) -> bool:
+    async def _signed_on(self, child: Child) -> bool:
         if not child.alive:
             raise DemoFailed(f"the worker process {child.pid} ended before it was ready")
-        return len(await self._link.store.list_workers()) > before
+        return bool(await workers_of(self._link.store, child.pid))
 
     async def _in_the_middle_of_packing(self) -> str:
         """Say what is being packed, once one parcel is done and others are under way."""

@@ -19,7 +19,7 @@ from holdfast.errors import ResultTimeout
 from holdfast.types import Event, LoggedEvent, Run
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
 _REDRAW_SECONDS = 0.25
 
@@ -38,6 +38,9 @@ async def watch_run(link: Link, run: Run, timeout: float | None, *, quiet: bool 
             else:
                 await _follow(link, run.run_id, lambda entry: _write_line(entry, run.created_at))
             return await link.client.wait(run.run_id)
+    except asyncio.CancelledError:
+        click.echo(f"the run goes on; `holdfast runs wait {run.run_id}` waits again", err=True)
+        raise
     except TimeoutError:
         assert timeout is not None
         raise ResultTimeout(run.run_id, timeout) from None
@@ -63,12 +66,12 @@ async def _draw(link: Link, run: Run) -> None:
     engine_now, began = await link.store.now(), loop.time()
     events: list[Event] = []
 
-    def picture() -> object:
+    def picture() -> RenderableType:
         now = engine_now + int((loop.time() - began) * 1e6)
         spans = read_spans(events, None)[-_rows(console) :]
         return timeline(spans, run.created_at, None, now)
 
-    with Live(console=console, auto_refresh=False, get_renderable=picture) as live:  # type: ignore[arg-type]
+    with Live(console=console, auto_refresh=False, get_renderable=picture) as live:
         following = asyncio.create_task(
             _follow(link, run.run_id, lambda entry: events.append(entry.event))
         )

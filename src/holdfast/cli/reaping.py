@@ -14,11 +14,16 @@ logger = logging.getLogger("holdfast.supervisor")
 _NEVER_SECONDS = 1e9  # only those named are forgotten here
 
 
-async def reap_process(store: Store, pid: int) -> list[str]:
-    """Sign off the workers of a process of this machine that has died; return their ids."""
+async def workers_of(store: Store, pid: int) -> list[str]:
+    """Return the ids of the workers that a process of this machine has signed on."""
     host = socket.gethostname()
     workers = await store.list_workers()
-    named = [each.worker_id for each in workers if each.pid == pid and each.hostname == host]
+    return [each.worker_id for each in workers if each.pid == pid and each.hostname == host]
+
+
+async def reap_process(store: Store, pid: int) -> list[str]:
+    """Sign off the workers of a process of this machine that has died; return their ids."""
+    named = await workers_of(store, pid)
     if not named:
         return []
     reaped, notices = await store.reap_workers(silent_seconds=_NEVER_SECONDS, worker_ids=named)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,11 @@ from holdfast.cli.settings import settings_of
 @command("demo", examples=("holdfast demo", "holdfast demo --data ~/.holdfast     keep the run"))
 @click.pass_context
 def demo(context: click.Context) -> None:
-    """Fulfil an order with steps, a timer, a signal and a fan-out, and kill its worker midway.
+    """Kill a worker midway, and see its run lose nothing.
+
+    An order is fulfilled with steps, a durable timer, a signal and a fan-out. Its worker is
+    killed with SIGKILL while it packs, another takes over, and what the steps did to the
+    outside is compared with what the run's log says.
 
     Needs nothing: the embedded database runs in a temporary directory (or in that of --data,
     or the one that --database names), and nothing is left running. Takes about ten seconds.
@@ -25,6 +30,8 @@ def demo(context: click.Context) -> None:
     from holdfast.cli.demonstration import Demonstration
     from holdfast.demo.app import app
 
+    # Whoever ends it early, by Ctrl-C or by a time limit: nothing is left running.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     settings = settings_of(context)
     output = console()
     with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as scratch:

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 @command("doctor", examples=("holdfast doctor", "holdfast doctor --json | jq '.[].level'"))
 @click.pass_context
 def doctor(context: click.Context) -> None:
-    """Check the database, its schema and clock, the workers, and what nobody serves.
+    """Check the database, the workers, and what nobody serves.
+
+    Each line is a check, with the way out where something is amiss.
 
     Exit code 1 where a check failed, 3 where the database cannot be reached at all.
     """

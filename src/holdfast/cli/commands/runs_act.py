@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 )
 @click.pass_context
 def wait(context: click.Context, reference: str, timeout: float | None) -> None:
-    """Wait for a run's end, and write its output; the exit code says how it ended."""
+    """Wait for a run's end, and write its output.
+
+    The exit code says how it ended.
+    """
     from holdfast.cli.connecting import with_link
     from holdfast.cli.finding import find_run
     from holdfast.cli.outcome import report_end

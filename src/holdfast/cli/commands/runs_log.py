@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 @click.option("--follow", is_flag=True, help="Go on until the run has ended.")
 @click.pass_context
 def log(context: click.Context, reference: str, follow: bool) -> None:
-    """Write a run's log, one entry a line; with --json each line is an object."""
+    """Write a run's log, one entry a line.
+
+    With --json each line is an object.
+    """
     from holdfast.cli.connecting import with_link
     from holdfast.cli.console import write_json
     from holdfast.cli.finding import find_run

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 @command("workers", examples=("holdfast workers", "holdfast workers --json | jq '.[].queues'"))
 @click.pass_context
 def workers(context: click.Context) -> None:
-    """List the workers that are signed on: what they serve, and when they were last heard."""
+    """List the workers that are signed on.
+
+    With what they serve, and when they were last heard of.
+    """
     from holdfast.cli.connecting import with_link
     from holdfast.cli.console import console, plain, write_json
 
