@@ -19,13 +19,20 @@ from holdfast.types import Claims
 
 START_AT = 1_767_225_600_000_000
 INSTALL = """
+set synchronous_commit = off;
 create schema if not exists test;
 create table if not exists test.clock (at timestamptz not null);
-truncate test.clock, holdfast.runs, holdfast.events, holdfast.tasks, holdfast.workers,
-    holdfast.waiters;
-insert into test.clock select holdfast._moment({now});
 create or replace function holdfast.now() returns timestamptz
 language sql stable as $$ select at from test.clock $$;
+"""
+EMPTY = """
+delete from holdfast.runs;
+delete from holdfast.events;
+delete from holdfast.tasks;
+delete from holdfast.workers;
+delete from holdfast.waiters;
+delete from test.clock;
+insert into test.clock select holdfast._moment({now});
 """
 
 
@@ -61,6 +68,7 @@ class PostgresClock:
         """Empty the database, and let its time stand still."""
         connection = await asyncpg.connect(url)
         try:
+            await connection.execute(INSTALL)
             clock = cls(connection)
             await clock.reset()
             yield clock
@@ -70,7 +78,7 @@ class PostgresClock:
     async def reset(self, now: int = START_AT) -> None:
         """Empty the database, and go to a moment."""
         self._now = now
-        await self._connection.execute(INSTALL.format(now=now))
+        await self._connection.execute(EMPTY.format(now=now))
 
     async def advance(self, seconds: float) -> None:
         """Move on."""

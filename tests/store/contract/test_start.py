@@ -10,6 +10,7 @@ import pytest
 from clocks import Clock
 
 from holdfast.errors import PayloadError
+from holdfast.ids import keyed_run_id
 from holdfast.store.port import Store
 from holdfast.types import Notice, StartedRun
 
@@ -147,9 +148,9 @@ async def test_the_waiter_of_a_start_is_told_of_the_end(store: Store, ann: Manua
 
 
 async def test_a_keyed_run_is_found_by_its_key(store: Store) -> None:
-    """B5."""
-    run_id = await start(store, key="o-1")
-    await start(store, key="o-2")
+    """B5. The key is in the run's id: nothing else needs to be unique."""
+    run_id = await start(store, run_id=keyed_run_id("order", "o-1"), key="o-1")
+    await start(store, run_id=keyed_run_id("order", "o-2"), key="o-2")
     assert await store.find_run("order", "o-1") == run_id
     assert await store.find_run("order", "o-3") is None
     assert await store.find_run("refund", "o-1") is None

@@ -10,6 +10,7 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.ids import keyed_run_id
 from holdfast.store.memory.containment import contains
 from holdfast.store.memory.tables import NEVER, RunRow, Tables, TaskRow
 from holdfast.types import LoggedEvent, Run, RunFilter, RunPage, State, Wait
@@ -103,9 +104,9 @@ def _matches(run: Run, where: RunFilter) -> bool:
 
 
 def find_run(tables: Tables, name: str, key: str) -> UUID | None:
-    """Return the run of this workflow that was started with the key."""
-    found = (id_ for id_, row in tables.runs.items() if (row.new.name, row.new.key) == (name, key))
-    return next(found, None)
+    """Return the run of this workflow that was started with the key: its id says so."""
+    run_id = keyed_run_id(name, key)
+    return run_id if run_id in tables.runs else None
 
 
 def recent_events(tables: Tables, since: int, limit: int) -> list[LoggedEvent]:

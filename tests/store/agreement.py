@@ -1,0 +1,177 @@
+"""Two stores that are asked the same: the plumbing of the state machine, and what must hold."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, ClassVar, TypeAlias
+from uuid import UUID
+
+import msgspec
+from clocks import PostgresClock, ThoroughStore
+from hypothesis.stateful import RuleBasedStateMachine, invariant
+
+from holdfast.store.memory import MemoryStore
+from holdfast.store.port import Store
+from holdfast.types import ClaimedTask, Event, Notice, RunFilter, TurnCommit
+
+TERMINAL = {
+    "WorkflowCompleted",
+    "WorkflowFailed",
+    "WorkflowCanceled",
+    "WorkflowTimedOut",
+    "WorkflowTerminated",
+}
+
+Held: TypeAlias = tuple[str, ClaimedTask]
+Call: TypeAlias = tuple[str, UUID, list[TurnCommit]]
+
+
+class Agreement(RuleBasedStateMachine):
+    """Asks the model and the other store the same, and compares."""
+
+    loop: ClassVar[asyncio.Runner]
+    other: ClassVar[Store]
+    clock: ClassVar[PostgresClock]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = MemoryStore()
+        self.began_at = self.model.time()
+        self.ids: list[UUID] = []
+        self.held: list[Held] = []  # every lease that ever was, stale ones too
+        self.calls: list[Call] = []
+        self.lease_numbers: dict[UUID, int] = {}
+        self.wait(self.clock.reset(self.began_at))
+
+    def wait(self, work: Awaitable[Any]) -> Any:
+        """Run a coroutine to its end."""
+
+        async def run() -> Any:
+            return await work
+
+        return self.loop.run(run())
+
+    def both(self, ask: Callable[[Store], Coroutine[Any, Any, Any]]) -> Any:
+        """Ask both stores; return the model's answer, which is the other's."""
+
+        async def answers() -> tuple[Any, Any]:
+            return await ask(self.model), await ask(self.other)
+
+        expected, found = self.wait(answers())
+        if plain(found) != plain(expected):
+            raise AssertionError(f"the store says {found}, the model {expected}")
+        return expected
+
+    def move(self, seconds: float) -> None:
+        """Move the time of both stores."""
+        self.model.advance(seconds)
+        self.wait(self.clock.advance_to(self.model.time()))
+
+    def do(self, change: Callable[[Store], Coroutine[Any, Any, Any]]) -> Any:
+        """Change both stores, at a moment of the change's own."""
+        self.move(0.000_001)
+        return self.both(change)
+
+    def chosen(self, numbers: list[int]) -> list[UUID]:
+        """Return the runs picked, the newest being 0; one may stand there twice."""
+        return [self.ids[-1 - number % len(self.ids)] for number in numbers]
+
+    def leases(self, numbers: list[int]) -> list[Held]:
+        """Return the leases picked, one for a run; 6 and 7 may be stale, the others stand."""
+        runs = self.wait(self.model.get_runs(self.ids))
+        waits = [(runs[task.run_id].wait, task) for _, task in self.held]
+        standing = [
+            held
+            for held, (wait, task) in zip(self.held, waits, strict=True)
+            if wait is not None and wait.worker is not None and wait.lease_no == task.lease_no
+        ]
+        sources = [standing if standing and number < 6 else self.held for number in numbers]
+        pairs = zip(sources, numbers, strict=True)
+        picked = [source[-1 - number % len(source)] for source, number in pairs]
+        return list({task.run_id: (worker, task) for worker, task in picked}.values())
+
+    def some_are_equally_old(self) -> bool:
+        """Say whether the order of two tasks is open."""
+        runs = self.wait(self.model.get_runs(self.ids)).values()
+        places = [(run.priority, run.wait.visible_at) for run in runs if run.wait is not None]
+        return len(set(places)) < len(places)
+
+    @invariant()
+    def every_run_and_every_log_is_the_same(self) -> None:
+        """Compare all runs and events, and check what must always hold of them."""
+
+        async def everything(store: Store) -> Any:
+            runs = await store.get_runs(self.ids)
+            logs = await store.read_events([(run_id, 0) for run_id in self.ids])
+            entries = await store.recent_events(since=0, limit=100_000)
+            return runs, logs, sorted((entry.run_id, entry.idx) for entry in entries)
+
+        runs, logs, places = self.both(everything)
+        assert places == [(id_, idx) for id_ in self.ids for idx in range(len(logs[id_]))]
+        for run_id, run in runs.items():
+            types = [event.type for event in logs[run_id]]
+            assert TERMINAL.isdisjoint(types[:-1])
+            assert (types[-1] in TERMINAL) == (run.status != "running") == (run.wait is None)
+            if run.wait is not None:
+                assert run.wait.lease_no >= self.lease_numbers.get(run_id, 0)
+                self.lease_numbers[run_id] = run.wait.lease_no
+
+
+def plain(answer: Any) -> Any:
+    """Reduce an answer to what the contract promises: no order among notices, JSON by value."""
+    match answer:
+        case Event(type=kind, key=key, details=details, at=at):
+            return kind, key, json.loads(details or "null"), at
+        case dict():
+            return {key: plain(value) for key, value in answer.items()}
+        case [Notice(), *_]:
+            return sorted((notice.topic, notice.payload) for notice in answer)
+        case list() | tuple():
+            return [plain(item) for item in answer]
+        case _ if hasattr(answer, "__struct_fields__"):
+            fields = {name: plain(getattr(answer, name)) for name in answer.__struct_fields__}
+            if "error" in fields:
+                fields["error"] = json.loads(answer.error or "null")
+            return fields
+        case _:
+            return answer
+
+
+async def all_pages(store: Store, where: RunFilter) -> list[Any]:
+    """List runs to the last page."""
+    page = await store.list_runs(where)
+    found = list(page.runs)
+    while page.cursor is not None:
+        page = await store.list_runs(msgspec.structs.replace(where, cursor=page.cursor))
+        found += page.runs
+    return found
+
+
+async def decoded_values(store: Store, run_ids: list[UUID]) -> dict[UUID, Any]:
+    """Return what runs have set; those that have set nothing may be left out."""
+    values = await store.get_values(run_ids)
+    return {
+        run_id: {name: json.loads(text) for name, text in found.items()}
+        for run_id, found in values.items()
+        if found
+    }
+
+
+async def sorted_unserved(store: Store) -> list[tuple[str, str, int]]:
+    """Return what nobody serves; its order is open."""
+    return sorted(await store.unserved())
+
+
+@asynccontextmanager
+async def postgres(url: str) -> AsyncGenerator[tuple[Store, PostgresClock], None]:
+    """Provide the other store and its clock; nothing here need survive a crash."""
+    async with PostgresClock.install(url) as clock:
+        store = ThoroughStore(f"{url}&synchronous_commit=off", connections=1)
+        await store.open()
+        try:
+            yield store, clock
+        finally:
+            await store.close()
