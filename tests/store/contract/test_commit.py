@@ -232,6 +232,17 @@ async def test_a_run_twice_in_one_commit_is_refused(store: Store, ann: ManualWor
     assert await log_types(store, run_id) == ["WorkflowStarted"]
 
 
+async def test_a_turn_without_an_event_is_refused(store: Store, ann: ManualWorker) -> None:
+    """Trap 1. A suspend that appended nothing could overtake a signal."""
+    await start(store)
+    task = await ann.take()
+    with pytest.raises(ValueError):
+        await store.commit(
+            "ann", uuid4(), [TurnCommit(task.run_id, task.lease_no, 1, [], Suspend())]
+        )
+    await ann.finish(task)
+
+
 async def test_a_commit_of_an_unknown_run_is_lost(store: Store) -> None:
     turn = TurnCommit(uuid4(), 1, 1, [step()])
     refusal = (await store.commit("ann", uuid4(), [turn])).refused[turn.run_id]

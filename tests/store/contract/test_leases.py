@@ -194,6 +194,23 @@ async def test_a_heartbeat_brings_news_of_unread_events(store: Store, ann: Manua
     assert (await ann.beat(lease_of(task, known=2))).news == []
 
 
+async def test_leases_and_timers_follow_the_stores_clock(
+    store: Store, clock: Clock, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    """Trap 21. A worker that believes it is an hour later changes neither."""
+    run_id = await start(store)
+    task = await ann.take(lease_seconds=10)
+    an_hour_off = await store.now() + 3600 * SECOND
+    answer = await ann.commit(task, step(at=an_hour_off))
+    assert answer.now == await store.now()
+    await clock.advance(9)
+    assert await bob.claims() == []
+    await clock.advance(1)
+    assert await bob.claims() == [run_id]
+    fence = (await log(store, run_id))[-1]
+    assert (fence.type, fence.at) == ("WorkerLost", await store.now())
+
+
 async def test_a_released_task_is_due_at_once_and_counts_no_attempt(
     store: Store, ann: ManualWorker, bob: ManualWorker
 ) -> None:

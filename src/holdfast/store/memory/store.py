@@ -37,22 +37,15 @@ from holdfast.types import (
 class MemoryStore:
     """A `Store` in this process's memory.
 
-    Time is virtual unless a `clock` is given: it stands still until `advance`, `advance_to`
-    or `advance_to_next_due` moves it, and each of them wakes the workers that listen. With
-    `jump_when_idle` a claim that finds nothing, while nobody holds a lease, moves time to the
-    moment its worker has to ask again, but past no deadline: sleeps of months pass at once.
+    Time is virtual unless a `clock` is given: it stands still until `advance` or `advance_to`
+    moves it, which wakes the workers that listen. To let an idle system's time pass, advance to
+    `next_due_at`.
 
     Any thread may call it.
     """
 
-    def __init__(
-        self,
-        clock: Clock | None = None,
-        *,
-        jump_when_idle: bool = False,
-    ) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
         self._clock = VirtualClock() if clock is None else clock
-        self._jumps = jump_when_idle
         self._tables = Tables()
         self._topics = Topics()
         self._lock = threading.RLock()
@@ -84,21 +77,6 @@ class MemoryStore:
             moments += [at for at, _ in self._tables.deadlines()]
         next_at = min((at for at in moments if at > now), default=NEVER)
         return None if next_at >= NEVER else next_at
-
-    def advance_to_next_due(self) -> bool:
-        """Jump to the next due moment; False if nothing will ever be due."""
-        next_at = self.next_due_at()
-        if next_at is not None:
-            self.advance_to(next_at)
-        return next_at is not None
-
-    def _jump(self, due_at: int) -> None:
-        """Let an idle worker's time pass, if nobody works and no deadline is in the way."""
-        with self._lock:
-            if any(task.worker is not None for task in self._tables.tasks.values()):
-                return
-            limit = min((at for at, _ in self._tables.deadlines()), default=due_at)
-        self.advance_to(min(due_at, limit))
 
     @asynccontextmanager
     async def _transaction(self) -> AsyncGenerator[tuple[Tables, int], None]:
@@ -150,10 +128,7 @@ class MemoryStore:
             max_attempts=max_attempts,
         )
         async with self._transaction() as (tables, now):
-            answer = claims.claim_tasks(tables, now, claim)
-        if self._jumps and not answer.tasks and answer.next_due_at is not None:
-            self._jump(answer.next_due_at)
-        return answer
+            return claims.claim_tasks(tables, now, claim)
 
     async def read_events(self, ranges: Sequence[tuple[UUID, int]]) -> dict[UUID, list[Event]]:
         """Read logs; see `Store.read_events`."""

@@ -1,0 +1,129 @@
+"""What only the in-memory store has: virtual time, and use from any thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from uuid import UUID, uuid4
+
+import pytest
+from contract.actors import SECOND, ManualWorker, details, log, new_run, start
+
+from holdfast.store.memory import MemoryStore, VirtualClock, wall_clock
+from holdfast.types import NewRun, NewSignal
+
+
+async def test_virtual_time_stands_still_until_it_is_moved() -> None:
+    """S14."""
+    store = MemoryStore()
+    began_at = await store.now()
+    await start(store)
+    assert await store.now() == store.time() == began_at
+    store.advance(1.5)
+    store.advance_to(began_at)  # a moment that has passed: time never goes back
+    assert store.time() == began_at + 1_500_000
+
+
+async def test_months_of_waiting_pass_at_once() -> None:
+    """S8, S14. The next due moment is that of a task or of a deadline, leases aside."""
+    store = MemoryStore(VirtualClock(0))
+    ann = ManualWorker(store, "ann")
+    assert store.next_due_at() is None
+    await start(store)
+    task = await ann.take()
+    assert store.next_due_at() is None
+    await ann.suspend(task, until=90 * 86_400 * SECOND)
+    await start(store, queue="slow", delay_seconds=1.0, timeout_seconds=60.0)
+    moments = []
+    while (next_at := store.next_due_at()) is not None:
+        store.advance_to(next_at)
+        moments.append(store.time() // SECOND)
+    assert moments == [1, 61, 90 * 86_400]
+    assert await ann.claims() == [task.run_id]
+
+
+async def test_workers_that_listen_hear_that_time_has_moved() -> None:
+    store = MemoryStore()
+    await start(store, queue="slow", delay_seconds=60.0)
+    woken: asyncio.Queue[str] = asyncio.Queue()
+    await store.listen("work", woken.put_nowait)
+    store.advance(60)
+    async with asyncio.timeout(10):
+        assert await woken.get() == "slow"
+
+
+async def test_the_machines_clock_can_be_used_and_is_not_moved() -> None:
+    store = MemoryStore(wall_clock)
+    before = time.time_ns() // 1_000
+    assert before <= await store.now() <= time.time_ns() // 1_000
+    with pytest.raises(TypeError):
+        store.advance(1)
+
+
+def test_threads_may_share_a_store() -> None:
+    """Trap 24. A heartbeat's thread calls it beside the worker's loop; nothing is lost."""
+    store, run_id = MemoryStore(), uuid4()
+    threads_count, each = 4, 50
+    asyncio.run(store.start_runs([NewRun(run_id=run_id, name="order")]))
+
+    async def send(thread: int) -> None:
+        for n in range(each):
+            await store.signal_runs([NewSignal(run_id, "packed", str(thread * each + n))])
+
+    threads = [
+        threading.Thread(target=lambda n=n: asyncio.run(send(n))) for n in range(threads_count)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    events = asyncio.run(log(store, run_id, 1))
+    assert sorted(details(event)["input"] for event in events) == list(range(threads_count * each))
+
+
+def test_a_listener_is_called_on_its_own_loop_from_any_thread() -> None:
+    store = MemoryStore()
+    started: list[UUID] = []
+
+    def start_elsewhere() -> None:
+        async def run() -> None:
+            new = new_run()
+            _, notices = await store.start_runs([new])
+            started.append(new.run_id)
+            await store.notify(notices)
+
+        asyncio.run(run())
+
+    async def listen() -> tuple[str, int]:
+        heard: asyncio.Future[tuple[str, int]] = asyncio.get_running_loop().create_future()
+        await store.listen("work", lambda queue: heard.set_result((queue, threading.get_ident())))
+        thread = threading.Thread(target=start_elsewhere)
+        thread.start()
+        async with asyncio.timeout(10):
+            answer = await heard
+        thread.join()
+        return answer
+
+    assert asyncio.run(listen()) == ("default", threading.get_ident())
+    assert len(started) == 1
+
+
+async def test_a_listener_whose_loop_is_gone_is_passed_over() -> None:
+    store = MemoryStore()
+
+    def listen_briefly() -> None:
+        async def run() -> None:
+            await store.listen("work", lambda _: None)
+
+        asyncio.run(run())
+
+    thread = threading.Thread(target=listen_briefly)
+    thread.start()
+    thread.join()
+    heard: asyncio.Queue[str] = asyncio.Queue()
+    await store.listen("work", heard.put_nowait)
+    _, notices = await store.start_runs([new_run()])
+    await store.notify(notices)
+    async with asyncio.timeout(10):
+        assert await heard.get() == "default"
