@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.context import Context
     from holdfast.runtime.step_context import current_step
     from holdfast.steps import Step
+    from holdfast.sync import SyncClient
     from holdfast.workflows import Workflow
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "Step",
     "StepFailed",
     "StepTimedOut",
+    "SyncClient",
     "Workflow",
     "__version__",
     "current_step",
@@ -56,6 +58,7 @@ _HOMES = {
     "Retry": "holdfast.retry",
     "RunHandle": "holdfast.handle",
     "Step": "holdfast.steps",
+    "SyncClient": "holdfast.sync",
     "Workflow": "holdfast.workflows",
     "current_step": "holdfast.runtime.step_context",
     "local": "holdfast.local",

@@ -7,15 +7,11 @@ So an idle client adds no latency, and a busy one pays one transaction for many 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Generic, TypeVar
 
-from holdfast.errors import DatabaseError, DatabaseUnavailable, TransientDatabaseError
-from holdfast.types import Notice
-
-logger = logging.getLogger("holdfast.client")
+from holdfast.errors import DatabaseUnavailable, TransientDatabaseError
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -89,37 +85,3 @@ class Coalescer(Generic[Item, Answer]):
         for (_, future), answer in zip(batch, answers, strict=True):
             if not future.done():
                 future.set_result(answer)
-
-
-class Notifier:
-    """Send wake-ups behind the caller's back, one statement at a time.
-
-    A wake-up that cannot be sent is dropped: whoever waits for it also looks by itself.
-    """
-
-    def __init__(self, notify: Callable[[Sequence[Notice]], Awaitable[None]]) -> None:
-        self._notify = notify
-        self._pending: dict[Notice, None] = {}
-        self._task: asyncio.Task[None] | None = None
-
-    def send(self, notices: Iterable[Notice]) -> None:
-        """Queue notices; equal ones that wait together are sent once."""
-        self._pending.update(dict.fromkeys(notices))
-        if self._pending and self._task is None:
-            self._task = asyncio.create_task(self._drain())
-
-    async def close(self) -> None:
-        """Wait until everything queued is sent."""
-        if self._task is not None:
-            await asyncio.wait([self._task])
-
-    async def _drain(self) -> None:
-        try:
-            while self._pending:
-                notices, self._pending = list(self._pending), {}
-                try:
-                    await self._notify(notices)
-                except DatabaseError as error:
-                    logger.debug("dropped %d wake-ups: %s", len(notices), error)
-        finally:
-            self._task = None

@@ -7,7 +7,8 @@ from collections.abc import AsyncGenerator, Sequence
 from functools import partial
 from uuid import UUID
 
-from holdfast.coalescing import MAX_BATCH, Coalescer, Notifier, persist
+from holdfast.coalescing import MAX_BATCH, Coalescer, persist
+from holdfast.store.notifier import Notifier
 from holdfast.store.port import Store
 from holdfast.types import (
     Delivered,
@@ -39,7 +40,7 @@ class Session:
         await self._starts.close()
         await self._signals.close()
         await self.ends.close()
-        await self._notifier.close()
+        await self._notifier.stop()
 
     async def start(self, runs: Sequence[NewRun]) -> Sequence[StartedRun]:
         """Start runs: one in a transaction with others asked for meanwhile, many in chunks.
@@ -115,12 +116,12 @@ class Session:
 
     def settle(self, delivered: Delivered) -> list[Delivery]:
         """Pass on the wake-ups of a change and return its outcomes."""
-        self._notifier.send(delivered.notices)
+        self._notifier.submit(delivered.notices)
         return delivered.outcomes
 
     async def _start_batch(self, runs: Sequence[NewRun]) -> list[StartedRun]:
         started, notices = await self.store.start_runs(runs)
-        self._notifier.send(notices)
+        self._notifier.submit(notices)
         return started
 
     async def _signal_batch(self, signals: Sequence[NewSignal]) -> list[Delivery]:

@@ -34,7 +34,7 @@ from holdfast.runtime.reader import LogReader
 from holdfast.services.claimer import Claimer
 from holdfast.services.heartbeat import HeartbeatService
 from holdfast.services.maintenance import Maintenance
-from holdfast.services.notifier import Notifier
+from holdfast.store.notifier import Notifier
 from holdfast.store.port import WORK_TOPIC, Store, worker_topic
 from holdfast.types import Release, WorkerInfo
 
@@ -108,7 +108,7 @@ class Worker:
         self._store = store
         self._clock = clock = clock or EngineClock()
         self._threads = ThreadPoolExecutor(options.threads, thread_name_prefix="holdfast-step")
-        self._notifier = Notifier(store)
+        self._notifier = Notifier(store.notify)
         self._committer = Committer(store, self.worker_id, clock, self._notifier.submit)
         self._reader = LogReader(store)
         self._dispatcher = Dispatcher(

@@ -61,7 +61,7 @@ class Fleet:
         return worker
 
     def kill(self, worker: subprocess.Popen[bytes]) -> None:
-        """Kill a worker with SIGKILL."""
+        """Kill a worker with SIGKILL, if it has not done so itself."""
         worker.kill()
         worker.wait()
         self.workers.remove(worker)
@@ -190,11 +190,10 @@ async def _die_at(fleet: Fleet, client: Client, point: int, ledger: Path) -> boo
     died = asyncio.create_task(asyncio.to_thread(doomed.wait))
     await asyncio.wait({ended, died}, return_when=asyncio.FIRST_COMPLETED)
     killed = not ended.done() or doomed.poll() is not None
-    if not ended.done():
-        fleet.start("--queue", queue)
+    heir = fleet.start("--queue", queue) if killed else doomed
     async with asyncio.timeout(60):
         await ended
-    doomed.kill()
+    fleet.kill(heir)
     await died
     await check_runs(client, [await handle.get()], ledger)
     return killed

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import pytest
 
 from holdfast import coalescing
-from holdfast.coalescing import Coalescer, Notifier
+from holdfast.coalescing import Coalescer
 from holdfast.errors import DatabaseUnavailable, PayloadError, TransientDatabaseError
+from holdfast.store.notifier import Notifier
 from holdfast.types import Notice
 
 
@@ -132,13 +133,13 @@ A, B = Notice("work", "a"), Notice("work", "b")
 async def test_equal_notices_that_wait_together_are_sent_once() -> None:
     speaker = Speaker()
     notifier = Notifier(speaker)
-    notifier.send([A])
+    notifier.submit([A])
     while not speaker.said:
         await asyncio.sleep(0)
-    notifier.send([A, B])
-    notifier.send([B, A])
+    notifier.submit([A, B])
+    notifier.submit([B, A])
     speaker.let.set()
-    await notifier.close()
+    await notifier.stop()
     assert speaker.said == [[A], [A, B]]
 
 
@@ -147,8 +148,8 @@ async def test_a_notice_that_cannot_be_sent_is_dropped() -> None:
     speaker.let.set()
     speaker.error = DatabaseUnavailable("away")
     notifier = Notifier(speaker)
-    notifier.send([A])
-    await notifier.close()
-    notifier.send([B])
-    await notifier.close()
+    notifier.submit([A])
+    await notifier.stop()
+    notifier.submit([B])
+    await notifier.stop()
     assert speaker.said == [[A], [B]]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from holdfast.errors import DatabaseError
-from holdfast.store.port import Store
 from holdfast.types import Notice
 
 logger = logging.getLogger("holdfast.notifier")
@@ -16,12 +15,12 @@ logger = logging.getLogger("holdfast.notifier")
 class Notifier:
     """Send notices at once when idle, together when not. They may get lost: pollers make up."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, notify: Callable[[Sequence[Notice]], Awaitable[None]]) -> None:
+        self._notify = notify
         self._waiting: dict[Notice, None] = {}  # ordered, without repetitions
         self._call: asyncio.Task[None] | None = None
 
-    def submit(self, notices: Sequence[Notice]) -> None:
+    def submit(self, notices: Iterable[Notice]) -> None:
         """Send notices soon; returns at once."""
         self._waiting.update(dict.fromkeys(notices))
         if self._call is None and self._waiting:
@@ -32,7 +31,7 @@ class Notifier:
             while self._waiting:
                 notices, self._waiting = list(self._waiting), {}
                 try:
-                    await self._store.notify(notices)
+                    await self._notify(notices)
                 except DatabaseError as error:
                     logger.debug("%d wake-up(s) were not sent: %s", len(notices), error)
         finally:
