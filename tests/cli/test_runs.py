@@ -120,7 +120,14 @@ def test_cancel_and_terminate_end_runs_and_say_so(cli: CommandLine) -> None:
     cli("runs", "cancel", one, two, "--reason", "the customer called")
     assert {cli.state(one), cli.state(two)} == {"cancelled"}
     assert "had ended before" in cli("runs", "terminate", one, code=exits.FAILED).stdout
-    assert "the customer called" in cli("runs", "why", one).stdout
+    assert "reason: the customer called" in cli("runs", "why", one).stdout
+
+
+def test_the_reason_of_a_termination_is_kept(cli: CommandLine) -> None:
+    run = cli.start("pack", '{"id": 1}')
+    cli("runs", "terminate", run, "--reason", "started by mistake")
+    assert "reason: started by mistake" in cli("runs", "why", run).stdout
+    assert "■ terminated" in cli("runs", "show", run).stdout
 
 
 def test_nothing_is_cancelled_when_one_of_the_runs_is_unknown(cli: CommandLine) -> None:

@@ -23,6 +23,7 @@ from holdfast.cli.render_runs import summary
 from holdfast.cli.render_timeline import timeline
 from holdfast.cli.settings import Settings
 from holdfast.cli.timeline import read_spans
+from holdfast.cli.wording import several
 from holdfast.demo.app import LEDGER_VARIABLE, Order
 from holdfast.demo.ledger import Ledger
 from holdfast.demo.proof import prove
@@ -96,8 +97,8 @@ class Demonstration:
         verdict = "every effect happened once, as recorded" if holds else "LOG AND WORLD DIFFER"
         self._console.print(
             Text(
-                f"{verdict}; {cut_off} attempt(s) were cut off by the kill and made again "
-                "with the same idempotency id",
+                f"{verdict};\n{several(cut_off, 'attempt')} cut off by the kill, "
+                "made again with the same idempotency id",
                 "bold green" if holds else "bold red",
             )
         )

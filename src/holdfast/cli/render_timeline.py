@@ -28,6 +28,7 @@ _SIGNS = {
     ("signal", "noted"): ("✉", "magenta"),
     ("value", "noted"): ("=", "blue"),
     ("cancel", "noted"): ("⊘", "yellow"),
+    ("end", "noted"): ("■", "dim"),
     ("lost", "failed"): ("☠", "red"),
 }
 

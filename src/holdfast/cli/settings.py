@@ -44,8 +44,9 @@ def settings_of(context: click.Context) -> Settings:
     return context.find_root().ensure_object(Settings)
 
 
-def change(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+def change(context: click.Context, parameter: click.Parameter, value: object) -> None:
     """Take a global option, wherever on the command line it stands."""
     if value:  # one that was not given leaves what stands
         root = context.find_root()
-        root.obj = replace(root.ensure_object(Settings), **{str(parameter.name): value})
+        fields: dict[str, Any] = {str(parameter.name): value}
+        root.obj = replace(root.ensure_object(Settings), **fields)

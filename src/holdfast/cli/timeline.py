@@ -71,6 +71,9 @@ class _Reader:
             case "WorkflowCancelRequested":
                 note = _text(details, "reason")
                 self._add("cancel", "cancel requested", event.at, event.at, "noted", note)
+            case "WorkflowTerminated":
+                note = _text(details, "reason")
+                self._add("end", "terminated", event.at, event.at, "noted", note)
             case "WorkerLost":
                 note = _text(details, "worker")
                 self._add("lost", "worker lost", event.at, event.at, "failed", note)

@@ -61,7 +61,8 @@ def _ended(run: Run, spans: Sequence[Span]) -> Explanation:
         case "timed_out":
             return Explanation(run.state, f"it was ended at its deadline, {when}")
         case _:
-            reasons = tuple(f"reason: {s.note}" for s in spans if s.kind == "cancel" and s.note)
+            asked = [span for span in spans if span.kind in ("cancel", "end")]
+            reasons = tuple(f"reason: {span.note}" for span in asked if span.note)
             return Explanation(run.state, f"it was {run.status} {when}", reasons)
 
 
