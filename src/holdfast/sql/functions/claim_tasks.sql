@@ -1,3 +1,21 @@
+-- List the lanes of a claim: each is one range of the index.
+create or replace function holdfast._lanes(p_queues text[], p_handlers text[])
+returns table (queue text, handler text, priority int)
+language sql immutable as $$
+    select q.queue, h.handler, p.priority
+    from generate_series(0, 4) as p (priority), unnest(p_queues) as q (queue),
+        unnest(p_handlers) as h (handler)
+$$;
+
+-- Say whether a worker may have a free task that is due: not if another has the run in its
+-- cache, until p_others.
+create or replace function holdfast._may_have(
+    p_sticky_worker text, p_worker text, p_visible_at timestamptz, p_others timestamptz
+) returns boolean
+language sql immutable as $$
+    select p_sticky_worker is null or p_sticky_worker = p_worker or p_visible_at <= p_others
+$$;
+
 -- Lease due tasks of some queues and handlers: the most urgent first, then the oldest.
 --
 -- The last row has no run_id and speaks of the claim as a whole: the time, when to ask again
@@ -81,7 +99,8 @@ begin
 end $$;
 
 -- Choose due tasks and lock them. Choosing locks nothing, so that no more is locked than is
--- taken; where others were faster, a second try takes what it can lock, lane by lane.
+-- taken; where others were faster, a second try takes what it can lock, lane by lane. Leases
+-- that ran out are looked for only by a claim that looks at everything.
 -- `newest` is the latest visible_at among them, `expired` whether one is another's lease.
 create or replace function holdfast._lock_due(
     p_worker text, p_queues text[], p_handlers text[], p_limit int,
@@ -95,18 +114,24 @@ set enable_seqscan = off
 set enable_bitmapscan = off
 as $$
 declare
-    v_candidates bigint;
+    v_chosen bigint;
 begin
     with due as materialized (
         select t.run_id, t.key, t.priority, t.visible_at
-        from generate_series(0, 4) as p (priority), unnest(p_queues) as q (queue),
-            unnest(p_handlers) as h (handler)
+        from holdfast._lanes(p_queues, p_handlers) as l
         cross join lateral (
-            select * from holdfast.tasks t
-            where t.queue = q.queue and t.handler = h.handler and t.priority = p.priority
+            (select * from holdfast.tasks t
+            where t.queue = l.queue and t.handler = l.handler and t.priority = l.priority
+                and t.worker is null and not t.paused
                 and t.visible_at > p_since and t.visible_at <= p_ahead
-                and holdfast._is_due(t, p_worker, p_now, p_ahead, p_others)
-            order by t.visible_at limit p_limit
+                and holdfast._may_have(t.sticky_worker, p_worker, t.visible_at, p_others)
+            order by t.visible_at limit p_limit)
+            union all
+            (select * from holdfast.tasks t
+            where p_since = '-infinity'
+                and t.queue = l.queue and t.handler = l.handler and t.priority = l.priority
+                and t.worker is not null and not t.paused and t.visible_at <= p_now
+            order by t.visible_at limit p_limit)
         ) as t
         order by t.priority, t.visible_at, t.run_id, t.key limit p_limit
     ), locked as (
@@ -114,54 +139,41 @@ begin
         from due d
         cross join lateral (
             select * from holdfast.tasks t
-            where t.run_id = d.run_id and t.key = d.key
-                and holdfast._is_due(t, p_worker, p_now, p_ahead, p_others)
+            where t.run_id = d.run_id and t.key = d.key and not t.paused
+                and case when t.worker is null then t.visible_at <= p_ahead
+                    else t.visible_at <= p_now end
             for update skip locked
         ) as t
     )
     select array_agg(l.run_id order by l.priority, l.visible_at, l.run_id, l.key),
         array_agg(l.key order by l.priority, l.visible_at, l.run_id, l.key),
         max(l.visible_at), bool_or(l.worker is not null), (select count(*) from due)
-    into run_ids, keys, newest, expired, v_candidates
+    into run_ids, keys, newest, expired, v_chosen
     from locked l;
-    if v_candidates <= coalesce(cardinality(run_ids), 0) then
+    if v_chosen <= coalesce(cardinality(run_ids), 0) then
         return;
     end if;
 
-    select array_agg(l.run_id), array_agg(l.key), max(l.visible_at), bool_or(l.worker is not null)
+    select array_agg(t.run_id), array_agg(t.key), max(t.visible_at), bool_or(t.worker is not null)
     into run_ids, keys, newest, expired
     from (
         select t.run_id, t.key, t.visible_at, t.worker
         from (
-            select * from generate_series(0, 4) as p (priority), unnest(p_queues) as q (queue),
-                unnest(p_handlers) as h (handler)
-            order by p.priority, random()
-        ) as lane
+            select * from holdfast._lanes(p_queues, p_handlers) as l
+            order by l.priority, random()
+        ) as l
         cross join lateral (
             select * from holdfast.tasks t
-            where t.queue = lane.queue and t.handler = lane.handler
-                and t.priority = lane.priority
+            where t.queue = l.queue and t.handler = l.handler and t.priority = l.priority
+                and t.worker is null and not t.paused
                 and t.visible_at > p_since and t.visible_at <= p_ahead
-                and holdfast._is_due(t, p_worker, p_now, p_ahead, p_others)
+                and holdfast._may_have(t.sticky_worker, p_worker, t.visible_at, p_others)
             order by t.visible_at limit p_limit
             for update skip locked
         ) as t
         limit p_limit
-    ) as l;
+    ) as t;
 end $$;
-
--- Say whether a worker may have a task: a lease that ran out, or one that is free and not, for
--- the moment, kept for the worker that has the run in its cache.
-create or replace function holdfast._is_due(
-    t holdfast.tasks, p_worker text,
-    p_now timestamptz, p_ahead timestamptz, p_others timestamptz
-) returns boolean
-language sql immutable as $$
-    select not (t).paused and case
-        when (t).worker is not null then (t).visible_at <= p_now
-        when (t).sticky_worker <> p_worker then (t).visible_at <= p_others
-        else (t).visible_at <= p_ahead end
-$$;
 
 -- Say when the next free task comes due, from what was not taken now. Looks at a few tasks of
 -- each lane only: where more are kept for other workers, the answer may be too early.
@@ -178,14 +190,13 @@ begin
     return least(
         min(t.visible_at + case when t.sticky_worker <> p_worker then p_sticky else '0' end),
         min(t.visible_at) filter (where t.place = 8))
-    from generate_series(0, 4) as p (priority), unnest(p_queues) as q (queue),
-        unnest(p_handlers) as h (handler)
+    from holdfast._lanes(p_queues, p_handlers) as l
     cross join lateral (
         select t.visible_at, t.sticky_worker, row_number() over (order by t.visible_at) as place
         from holdfast.tasks t
-        where t.queue = q.queue and t.handler = h.handler and t.priority = p.priority
-            and t.visible_at > p_taken - p_sticky and t.visible_at < 'infinity'
+        where t.queue = l.queue and t.handler = l.handler and t.priority = l.priority
             and t.worker is null and not t.paused
+            and t.visible_at > p_taken - p_sticky and t.visible_at < 'infinity'
         order by t.visible_at limit 8
     ) as t;
 end $$;

@@ -33,18 +33,20 @@ set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
 declare
-    v_notices text[];
+    v_turn record;
 begin
-    update holdfast.tasks t set visible_at = least(t.visible_at, p_now)
-    where t.run_id = p_run_id and t.key = '' and t.worker is null
-        and (p_signal is null or p_signal = any (t.awaiting))
-    returning array[array['work', t.queue]] into v_notices;
-    if not found then
-        select array[array['worker/' || t.worker, t.run_id::text]] into v_notices
-        from holdfast.tasks t
-        where t.run_id = p_run_id and t.key = '' and t.worker is not null;
+    select t.worker, t.queue, t.awaiting into v_turn
+    from holdfast.tasks t
+    where t.run_id = p_run_id and t.key = '';
+    if v_turn.worker is not null then
+        return array[array['worker/' || v_turn.worker, p_run_id::text]];
     end if;
-    return v_notices;
+    if p_signal is null or p_signal = any (v_turn.awaiting) then
+        update holdfast.tasks t set visible_at = least(t.visible_at, p_now)
+        where t.run_id = p_run_id and t.key = '';
+        return array[array['work', v_turn.queue]];
+    end if;
+    return null;
 end $$;
 
 -- Say why nothing more can be appended to a run's log.

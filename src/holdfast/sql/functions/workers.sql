@@ -15,6 +15,26 @@ as $$
     order by w.worker_id
 $$;
 
+-- Find the lane behind another in either index of tasks.
+create or replace function holdfast._next_lane(p_queue text, p_handler text)
+returns table (queue text, handler text)
+language sql stable
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+    select l.queue, l.handler
+    from (
+        (select t.queue, t.handler from holdfast.tasks t
+        where (t.queue, t.handler) > (p_queue, p_handler) and t.worker is null
+        order by t.queue, t.handler limit 1)
+        union all
+        (select t.queue, t.handler from holdfast.tasks t
+        where (t.queue, t.handler) > (p_queue, p_handler) and t.worker is not null
+        order by t.queue, t.handler limit 1)
+    ) as l
+    order by l.queue, l.handler limit 1
+$$;
+
 -- Count the tasks that no worker signed on may claim, by queue and handler, to 1,000 each. Jumps
 -- from lane to lane through the index, so that the tasks of served lanes cost nothing. Called by
 -- clients.
@@ -26,23 +46,20 @@ set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
     with recursive lanes as (
-        (select t.queue, t.handler from holdfast.tasks t order by t.queue, t.handler limit 1)
+        select n.* from holdfast._next_lane('', '') as n
         union all
-        select n.queue, n.handler
-        from lanes l
-        cross join lateral (
-            select t.queue, t.handler from holdfast.tasks t
-            where (t.queue, t.handler) > (l.queue, l.handler)
-            order by t.queue, t.handler limit 1
-        ) as n
+        select n.* from lanes l cross join lateral holdfast._next_lane(l.queue, l.handler) as n
     )
     select l.queue, l.handler, c.tasks
     from lanes l
     cross join lateral (
         select count(*)::int as tasks
         from (
-            select from holdfast.tasks t
-            where t.queue = l.queue and t.handler = l.handler
+            (select from holdfast.tasks t
+            where t.queue = l.queue and t.handler = l.handler and t.worker is null limit 1000)
+            union all
+            (select from holdfast.tasks t
+            where t.queue = l.queue and t.handler = l.handler and t.worker is not null limit 1000)
             limit 1000
         ) as counted
     ) as c

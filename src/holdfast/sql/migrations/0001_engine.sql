@@ -124,9 +124,12 @@ create table holdfast.tasks (
     autovacuum_vacuum_cost_delay = 0
 );
 
-create index tasks_due on holdfast.tasks (queue, handler, priority, visible_at);
-create index tasks_leased on holdfast.tasks (worker) where worker is not null;
-create index tasks_stuck on holdfast.tasks (run_id) where stuck is not null;
+-- Free and leased tasks apart: the dead entries that leases leave behind, one for every task that
+-- was ever claimed, would lie between what is due now and what comes due next.
+create index tasks_due on holdfast.tasks (queue, handler, priority, visible_at)
+    where worker is null;
+create index tasks_leased on holdfast.tasks (queue, handler, priority, visible_at)
+    where worker is not null;
 
 create table holdfast.workers (
     worker_id text primary key,

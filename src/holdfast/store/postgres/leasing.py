@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,21 +15,22 @@ from holdfast.types import Claims, Heartbeat, Lease, Notice, Release, WorkerInfo
 
 _OVERLAP: Final = 1_000_000  # µs; longer than a task's row takes from its clock to its commit
 _FULL_EVERY: Final = 50  # claims
-_FULL_SECONDS: Final = 0.1
+_FULL_SECONDS: Final = 0.05
+_ASK_AGAIN: Final = 100_000  # µs
 
 
 @dataclass(slots=True)
 class Watermark:
     """How far a worker's claims have come, so that they can pass over what is long taken.
 
-    While vacuum is held back, the index keeps an entry for every task that ever was due. Claims
-    look behind the watermark while there is plenty to do; now and then, and whenever they do
-    not find all they asked for, at everything.
+    Until vacuum has come by, the index keeps an entry for every task that ever was due. Claims
+    look behind the watermark; now and then, and soon after one that did not find all it asked
+    for, at everything, for what was committed late and for leases that ran out.
     """
 
     reached: int | None = None  # µs
     claims: int = 0
-    full_at: float = 0.0
+    full_at: float = -math.inf
     wanting: bool = False
 
     def since(self) -> int | None:
@@ -40,7 +42,7 @@ class Watermark:
             return None
         return self.reached - _OVERLAP
 
-    def advance(self, reached: int | None, wanting: bool) -> None:
+    def advance(self, reached: int | None, *, wanting: bool) -> None:
         """Note how far a claim came, and whether it found less than it asked for."""
         self.wanting = wanting
         if reached is not None:
@@ -63,6 +65,7 @@ class Claim:
 
 async def claim_tasks(database: Database, claim: Claim, watermark: Watermark) -> Claims:
     """Lease due tasks."""
+    since = watermark.since()
     *found, whole = await database.rows(
         "claim_tasks",
         claim.worker_id,
@@ -73,11 +76,15 @@ async def claim_tasks(database: Database, claim: Claim, watermark: Watermark) ->
         claim.ahead,
         claim.sticky,
         claim.max_attempts,
-        watermark.since(),
+        since,
     )
-    watermark.advance(whole["watermark"], len(found) < claim.limit)
+    now, next_due_at, wanting = whole["now"], whole["next_due_at"], len(found) < claim.limit
+    watermark.advance(whole["watermark"], wanting=wanting)
+    if wanting and since is not None:
+        again_at = now + _ASK_AGAIN  # for what it passed over
+        next_due_at = again_at if next_due_at is None else min(next_due_at, again_at)
     tasks = [rows.claimed_task(row) for row in found]
-    return Claims(whole["now"], tasks, whole["next_due_at"], rows.notices(whole["notices"]))
+    return Claims(now, tasks, next_due_at, rows.notices(whole["notices"]))
 
 
 async def release_tasks(

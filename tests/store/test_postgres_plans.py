@@ -1,0 +1,209 @@
+"""What the hot path reads, counted by the server: plans must not depend on luck."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from contract.actors import ManualWorker, new_run
+from scene import Scene, Session, finished, turn, yielded
+
+from holdfast.ids import uuid7
+from holdfast.store.postgres.leasing import Watermark
+from holdfast.store.postgres.rows import claimed_task
+from holdfast.types import ClaimedTask, TurnCommit
+
+SEED = """
+    with numbers as (
+        select n, gen_random_uuid() as run_id from generate_series(1, {count}) as n
+    ), runs as (
+        insert into holdfast.runs (run_id, name, version, queue, priority, input, created_at)
+        select run_id, 'order', 1, 'default', 2, '1', holdfast.now() from numbers
+    ), events as (
+        insert into holdfast.events (run_id, idx, event_type, at)
+        select run_id, 0, 'WorkflowStarted', holdfast.now() from numbers
+    )
+    insert into holdfast.tasks (run_id, queue, handler, priority, visible_at)
+    select run_id, 'default', '{handler}', 2,
+        holdfast.now() + interval '{delay} day' + n * interval '1 ms'
+    from numbers
+"""
+READ = """
+    select coalesce(sum(seq_tup_read), 0)::int,
+        coalesce(sum(pg_stat_get_xact_tuples_returned(i.indexrelid)), 0)::int
+    from pg_stat_xact_user_tables t join pg_index i on i.indrelid = t.relid
+    where t.schemaname = 'holdfast'
+"""
+
+
+def seed(count: int, *, handler: str = "order@1", days: int = 1) -> str:
+    """Write the statement that makes runs which come due in some days."""
+    return SEED.format(count=count, handler=handler, delay=days)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What one transaction read: rows by sequential scans, entries by index scans."""
+
+    rows: int
+    entries: int
+
+    def __sub__(self, before: Reading) -> Reading:
+        return Reading(self.rows - before.rows, self.entries - before.entries)
+
+
+@dataclass
+class Meter:
+    """Calls functions on one connection, whose cached plans it keeps, and counts the reading."""
+
+    session: Session
+
+    async def read(self, function: Any, *arguments: object) -> Reading:
+        """Call a function in a transaction of its own; say what it read."""
+        async with self.session.transaction():
+            before = await self._read()
+            await self.session.call(function, *arguments)
+            return await self._read() - before
+
+    async def commit(self, *turns: TurnCommit) -> Reading:
+        """Commit turns; say what that read."""
+        async with self.session.transaction():
+            before = await self._read()
+            row = await self.session.commit("ann", *turns)
+            assert row["refused"] is None
+            return await self._read() - before
+
+    async def claim(self, limit: int) -> tuple[list[ClaimedTask], Reading]:
+        """Claim; return the tasks, and what that read."""
+        async with self.session.transaction():
+            before = await self._read()
+            rows = await self.session.call(
+                "claim_tasks", "ann", ["default"], ["order@1"], limit, 30.0
+            )
+            return [claimed_task(row) for row in rows[:-1]], await self._read() - before
+
+    async def start(self, count: int) -> list[UUID]:
+        """Start runs on this connection."""
+        run_ids = [uuid7() for _ in range(count)]
+        await self.session.call("start_runs", run_ids, ["order"] * count)
+        return run_ids
+
+    async def round(self, count: int) -> list[Reading]:
+        """Pass runs through all of their life; return what each call read."""
+        run_ids = await self.start(count)
+        tasks, claimed = await self.claim(count)
+        assert len(tasks) == count
+        leases = [run_ids, [""] * count, [1] * count, [1] * count]
+        worker = ("ann", "host", 1, ["default"], ["order@1"], 10, "0", None, 30.0)
+        readings = [
+            claimed,
+            await self.read("heartbeat", *worker, *leases),
+            await self.commit(*(turn(task) for task in tasks)),
+            await self.read(
+                "signal_runs", run_ids, ["packed"] * count, ["1"] * count, [None] * count
+            ),
+            await self.read("read_events", run_ids, [0] * count),
+            await self.read("get_runs", run_ids),
+            await self.commit(*(yielded(task, "packed", expected=3) for task in tasks)),
+            await self.read(
+                "signal_runs", run_ids, ["packed"] * count, ["2"] * count, ["id"] * count
+            ),
+        ]
+        again, claimed = await self.claim(count)
+        readings += [claimed, await self.commit(*(finished(task) for task in again))]
+        return readings
+
+    async def _read(self) -> Reading:
+        row = await self.session.connection.fetchrow(READ)
+        assert row is not None
+        return Reading(*row)
+
+
+@pytest.fixture
+def ann(scene: Scene) -> ManualWorker:
+    return ManualWorker(scene.store, "ann")
+
+
+@pytest.fixture
+async def scene(database_url: str) -> AsyncIterator[Scene]:
+    async with Scene.on(database_url) as scene:
+        yield scene
+
+
+async def test_plans_made_on_empty_tables_stay_right(scene: Scene) -> None:
+    """Storage rule 21. Cached while there was nothing, used when there is much."""
+    meter = Meter(await scene.session())
+    await scene.watcher.connection.execute("vacuum analyze")
+    for _ in range(8):
+        await meter.round(2)
+    await scene.watcher.connection.execute(seed(20_000))
+    readings = await meter.round(20)
+    assert [reading for reading in readings if reading.rows or reading.entries > 20 * 40] == []
+
+
+@pytest.mark.slow
+async def test_claim_reads_the_index_at_a_million_waiting_runs(scene: Scene) -> None:
+    """Storage rule 17. What is due is found without reading what is not."""
+    await scene.watcher.connection.execute("set synchronous_commit = off")
+    for _ in range(4):
+        await scene.watcher.connection.execute(seed(250_000))
+    meter = Meter(await scene.session())
+    for _ in range(8):
+        await meter.start(5)
+        tasks, reading = await meter.claim(10)
+        assert len(tasks) == 5
+        assert reading.rows == 0
+        assert reading.entries < 200
+    nothing, reading = await meter.claim(10)
+    assert nothing == []
+    assert reading.entries < 200
+
+
+async def test_claim_passes_over_lanes_that_nobody_serves(scene: Scene) -> None:
+    """Storage rule 17. 20,000 tasks due for another handler cost nothing."""
+    await scene.watcher.connection.execute(seed(20_000, handler="ship@1", days=-1))
+    meter = Meter(await scene.session())
+    await meter.start(3)
+    tasks, reading = await meter.claim(10)
+    assert len(tasks) == 3
+    assert reading.entries < 100
+
+
+async def test_claim_passes_over_what_vacuum_may_not_remove(
+    scene: Scene, ann: ManualWorker
+) -> None:
+    """Trap 28, storage rule 18. An old snapshot keeps the dead entries of all that passed."""
+    session, meter = await scene.session(), Meter(await scene.session())
+    async with session.connection.transaction(isolation="repeatable_read"):
+        await session.connection.fetchval("select count(*) from holdfast.runs")
+        for _ in range(20):
+            await scene.store.start_runs([new_run() for _ in range(200)])
+            tasks = (await ann.claim(limit=200)).tasks
+            await scene.store.commit("ann", uuid4(), [finished(task) for task in tasks])
+        passed = await scene.store.now()
+        await meter.start(20)
+        claim = ["claim_tasks", "ann", ["default"], ["order@1"], 5, 30.0, 0.0, 0.25, 5]
+        everything = await meter.read(*claim)
+        behind = await meter.read(*claim, passed)
+    assert everything.entries > 4_000
+    assert behind.entries < 100
+
+
+def test_watermark_follows_the_claims_and_looks_at_everything_now_and_then() -> None:
+    """Trap 28, storage rule 18."""
+    watermark = Watermark()
+    assert watermark.since() is None
+    watermark.advance(5_000_000, wanting=False)
+    assert watermark.since() == 4_000_000
+    watermark.advance(None, wanting=False)
+    assert watermark.since() == 4_000_000
+    assert None in [watermark.since() for _ in range(60)]
+
+
+def test_claim_that_found_too_little_soon_looks_at_everything() -> None:
+    """Storage rule 18. What came due long ago and was committed late is not left behind."""
+    watermark = Watermark(reached=5_000_000, wanting=True)
+    assert watermark.since() is None
