@@ -51,7 +51,7 @@ language sql volatile parallel safe as $$
         set_byte(d.b, 6, get_byte(d.b, 6) & 15 | 112), 'hex')::uuid
     from (select overlay(
         uuid_send(gen_random_uuid())
-        placing substr(int8send((date_part('epoch', clock_timestamp()) * 1000)::bigint), 3)
+        placing substr(int8send(floor(date_part('epoch', clock_timestamp()) * 1000)::bigint), 3)
         from 1 for 6) as b) as d
 $$;
 

@@ -99,7 +99,6 @@ class Database:
         assert row is not None, "a function without a row of its own"
         return row
 
-
     @asynccontextmanager
     async def _connection(self) -> AsyncGenerator[PooledConnection]:
         """Lend a connection; one that the server has ended is not kept for others."""

@@ -7,10 +7,14 @@ import hashlib
 import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeAlias
+
+import asyncpg
 
 from holdfast.errors import HoldfastError
 from holdfast.store.postgres.connections import Database, connect
+from holdfast.store.postgres.errors import translated
 from holdfast.types import Notice
 
 if TYPE_CHECKING:
@@ -20,8 +24,15 @@ logger = logging.getLogger("holdfast.listening")
 
 Callback: TypeAlias = Callable[[str], None]
 
+# What a connection raises that the server has ended, in whichever state it was.
+_LOST: Final = (
+    OSError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    asyncpg.PostgresError,
+)
 _LONGEST_CHANNEL: Final = 63  # bytes, as identifiers
-_LONGEST_WAIT_SECONDS: Final = 5.0
+_LONGEST_WAIT_SECONDS: Final = 2.0
 
 
 def channel(schema: str, topic: str) -> str:
@@ -64,9 +75,10 @@ class Listening:
         async with self._changing:
             if self._connection is None and self._returning is None:
                 self._connection = await self._connect()
-            if self._connection is not None and not self._callbacks[name]:
-                await self._connection.add_listener(name, self._receive)
+            is_new = name not in self._callbacks
             self._callbacks[name].append(callback)
+            if is_new and self._connection is not None:
+                await self._listen_on(self._connection, name)
 
         async def stop() -> None:
             async with self._changing:
@@ -87,6 +99,13 @@ class Listening:
             connection.remove_termination_listener(self._lose)
             await connection.close()
 
+    async def _listen_on(self, connection: Connection, name: str) -> None:
+        """Listen for one more channel. A connection that is lost comes back with all of them."""
+        try:
+            await connection.add_listener(name, self._receive)
+        except _LOST:
+            connection.terminate()
+
     async def _stop(self, name: str, callback: Callback) -> None:
         callbacks = self._callbacks.get(name, [])
         if callback not in callbacks:
@@ -94,13 +113,19 @@ class Listening:
         callbacks.remove(callback)
         if not callbacks:
             del self._callbacks[name]
-            if self._connection is not None and not self._connection.is_closed():
-                await self._connection.remove_listener(name, self._receive)
+            if self._connection is not None:
+                with suppress(*_LOST):
+                    await self._connection.remove_listener(name, self._receive)
 
     async def _connect(self) -> Connection:
         connection = await connect(self._dsn)
-        for name in self._callbacks:
-            await connection.add_listener(name, self._receive)
+        try:
+            with translated():
+                for name in self._callbacks:
+                    await connection.add_listener(name, self._receive)
+        except BaseException:
+            connection.terminate()
+            raise
         connection.add_termination_listener(self._lose)
         return connection
 
@@ -118,7 +143,7 @@ class Listening:
             try:
                 async with self._changing:
                     self._connection = await self._connect()
-            except (HoldfastError, OSError) as error:
+            except HoldfastError as error:
                 logger.info("cannot listen yet: %s", error)
                 await asyncio.sleep(wait)
                 wait = min(2 * wait, _LONGEST_WAIT_SECONDS)

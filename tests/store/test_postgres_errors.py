@@ -1,0 +1,142 @@
+"""What the database refuses, as errors of ours."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from uuid import uuid4
+
+import asyncpg
+import pytest
+from contract.actors import new_run, start
+from scene import Scene
+
+from holdfast.errors import (
+    DatabaseError,
+    DatabaseUnavailable,
+    HoldfastError,
+    InsufficientRights,
+    InvalidDatabaseURL,
+    InvalidSchemaName,
+    PayloadError,
+    SchemaMissing,
+    TransientDatabaseError,
+)
+from holdfast.store.postgres import PostgresStore
+from holdfast.store.postgres.errors import translated
+
+
+@pytest.fixture
+async def scene(database_url: str) -> AsyncIterator[Scene]:
+    async with Scene.on(database_url) as scene:
+        yield scene
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind"),
+    [
+        (asyncpg.DeadlockDetectedError("x"), TransientDatabaseError),
+        (asyncpg.SerializationError("x"), TransientDatabaseError),
+        (asyncpg.LockNotAvailableError("x"), TransientDatabaseError),
+        (asyncpg.AdminShutdownError("x"), DatabaseUnavailable),
+        (asyncpg.CannotConnectNowError("x"), DatabaseUnavailable),
+        (asyncpg.ConnectionDoesNotExistError("x"), DatabaseUnavailable),
+        (asyncpg.TooManyConnectionsError("x"), DatabaseUnavailable),
+        (asyncpg.InvalidPasswordError("x"), DatabaseUnavailable),
+        (asyncpg.ReadOnlySQLTransactionError("x"), DatabaseUnavailable),
+        (asyncpg.InterfaceError("connection is closed"), DatabaseUnavailable),
+        (ConnectionRefusedError("x"), DatabaseUnavailable),
+        (TimeoutError("x"), DatabaseUnavailable),
+        (asyncpg.InsufficientPrivilegeError("x"), InsufficientRights),
+        (asyncpg.UndefinedFunctionError("x"), SchemaMissing),
+        (asyncpg.InvalidTextRepresentationError("x"), PayloadError),
+        (asyncpg.CheckViolationError("x"), PayloadError),
+        (asyncpg.DivisionByZeroError("x"), PayloadError),
+        (asyncpg.InternalServerError("x"), DatabaseError),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else value.__name__,
+)
+def test_errors_are_translated(raised: Exception, kind: type[HoldfastError]) -> None:
+    with pytest.raises(HoldfastError) as caught, translated():
+        raise raised
+    assert type(caught.value) is kind
+    assert caught.value.__cause__ is raised
+
+
+async def test_nobody_listens_at_the_address(unused_tcp_port: int) -> None:
+    store = PostgresStore(f"postgresql://nobody@127.0.0.1:{unused_tcp_port}/none")
+    with pytest.raises(DatabaseUnavailable):
+        await store.open()
+
+
+@pytest.mark.parametrize("url", ["localhost/db", "mysql://localhost/db"])
+async def test_url_that_is_none(url: str) -> None:
+    with pytest.raises(InvalidDatabaseURL):
+        await PostgresStore(url).open()
+
+
+async def test_database_without_the_schema(empty_database_url: str) -> None:
+    """T12."""
+    with pytest.raises(SchemaMissing):
+        await PostgresStore(empty_database_url).open()
+    unchecked = PostgresStore(empty_database_url, check=False)
+    await unchecked.open()
+    with pytest.raises(SchemaMissing):
+        await unchecked.start_runs([new_run()])
+    await unchecked.close()
+
+
+@pytest.mark.parametrize("schema", ["Robert'); drop", "public", ""])
+def test_schema_name_that_is_none(schema: str) -> None:
+    with pytest.raises(InvalidSchemaName):
+        PostgresStore("postgresql://localhost/db", schema=schema)
+
+
+async def test_store_serves_again_after_its_connections_were_cut(scene: Scene) -> None:
+    """Trap 22. A call in flight is told; the next one finds a new connection."""
+    session = await scene.session()
+    run_id = await start(scene.store)
+    async with session.transaction():
+        await session.call("_lock_turns", [run_id])
+        hanging = asyncio.create_task(scene.store.cancel_runs([run_id]))
+        await scene.until_blocked()
+        await scene.value(
+            "select count(pg_terminate_backend(pid)) from pg_stat_activity "
+            "where datname = current_database() and pid <> all (array[pg_backend_pid(), $1])",
+            session.connection.get_server_pid(),
+        )
+        with pytest.raises(DatabaseUnavailable):
+            await hanging
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                assert (await scene.store.cancel_runs([run_id])).outcomes == ["delivered"]
+                break
+            except DatabaseUnavailable:
+                continue
+
+
+async def test_open_and_close_are_idempotent(database_url: str) -> None:
+    store = PostgresStore(database_url)
+    await store.close()
+    await store.open()
+    await store.open()
+    assert await store.find_run("order", str(uuid4())) is None
+    await store.close()
+    await store.close()
+    with pytest.raises(RuntimeError, match="not open"):
+        await store.now()
+    await store.open()
+    assert await store.now() > 0
+    await store.close()
+
+
+async def test_store_that_prepares_nothing_serves_as_well(database_url: str) -> None:
+    """Behind a pooler in transaction mode there are no prepared statements of one's own."""
+    async with Scene.on(database_url) as scene:
+        store = PostgresStore(database_url, connections=1, prepare=False)
+        await store.open()
+        for _ in range(3):
+            await start(store)
+        assert await scene.value("select count(*) from holdfast.runs") == 3
+        await store.close()

@@ -1,0 +1,124 @@
+"""Start runs from SQL, and the ids that SQL and Python must agree on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+from contract.actors import ManualWorker, get, new_run
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from scene import Scene
+
+from holdfast.ids import keyed_run_id, uuid7
+from holdfast.store.postgres import start_statement
+
+texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=60)
+
+
+@pytest.fixture
+async def scene(database_url: str) -> AsyncIterator[Scene]:
+    async with Scene.on(database_url) as scene:
+        yield scene
+
+
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(pairs=st.lists(st.tuples(texts, texts), min_size=1, max_size=50))
+async def test_sql_derives_the_ids_of_keyed_runs_as_python_does(
+    scene: Scene, pairs: list[tuple[str, str]]
+) -> None:
+    """B5. The same key finds the same run from both sides."""
+    found = await scene.watcher.connection.fetch(
+        "select holdfast.keyed_run_id(u.name, u.key) from unnest($1::text[], $2::text[]) "
+        "with ordinality as u (name, key, place) order by u.place",
+        [name for name, _ in pairs],
+        [key for _, key in pairs],
+    )
+    assert [row[0] for row in found] == [keyed_run_id(name, key) for name, key in pairs]
+
+
+async def test_sql_draws_ids_that_sort_by_time(scene: Scene) -> None:
+    before = uuid7()
+    drawn = [await scene.value("select holdfast.new_run_id()") for _ in range(20)]
+    after = uuid7()
+    assert {(run_id.version, run_id.variant) for run_id in drawn} == {(7, before.variant)}
+    assert before.int >> 80 <= min(drawn).int >> 80 <= max(drawn).int >> 80 <= after.int >> 80
+
+
+async def test_run_started_from_sql_is_claimed_with_its_input(scene: Scene) -> None:
+    run_id = await scene.value("select holdfast.start_run('order', '{\"a\": 1}')")
+    task = await ManualWorker(scene.store, "ann").take()
+    assert (task.run_id, task.name, task.version) == (run_id, "order", 1)
+    assert (task.input, task.log_length) == ('{"a": 1}', 1)
+
+
+async def test_key_finds_the_run_that_sql_started(scene: Scene) -> None:
+    """B5."""
+    start = "select holdfast.start_run('order', $1, p_key => '7')"
+    first = await scene.value(start, "1")
+    assert await scene.value(start, "2") == first == keyed_run_id("order", "7")
+    assert await scene.store.find_run("order", "7") == first
+    assert (await get(scene.store, first)).input == "1"
+
+
+async def test_run_started_by_a_trigger_lives_and_dies_with_the_transaction(scene: Scene) -> None:
+    """Starts work inside any transaction, triggers included."""
+    await scene.watcher.connection.execute(
+        """
+        create table orders (id int);
+        create function order_placed() returns trigger language plpgsql as $$
+        begin
+            perform holdfast.start_run('order', to_json(new.id), p_key => new.id::text);
+            return new;
+        end $$;
+        create trigger placed after insert on orders
+            for each row execute function order_placed();
+        """
+    )
+    session = await scene.session()
+    undone = session.transaction()
+    await undone.start()
+    await session.connection.execute("insert into orders values (1)")
+    await undone.rollback()
+    await session.connection.execute("insert into orders values (2)")
+    assert await scene.store.find_run("order", "1") is None
+    run_id = await scene.store.find_run("order", "2")
+    assert await ManualWorker(scene.store, "ann").claims() == [run_id]
+
+
+async def test_statement_carries_everything_that_a_run_says(scene: Scene) -> None:
+    """The call for drivers of the caller's own stores what the store itself would."""
+    run = new_run(
+        version=3,
+        key="k",
+        queue="gpu",
+        priority=0,
+        input='{"b": 1, "a": 1e300}',
+        start_at=4_000_000_000_123_456,
+        timeout_seconds=60.5,
+        retention_seconds=86_400.0,
+        tags=("red", 'quo"ted', "ünï"),
+        headers={"traceparent": "00-ab"},
+    )
+    session = await scene.session()
+    statement = start_statement([run, new_run()])
+    rows = await session.connection.fetch(statement.text, *statement.arguments)
+    assert [(row["created"], row["status"]) for row in rows] == [(True, "running")] * 2
+    stored = await get(scene.store, run.run_id)
+    fields = ("version", "key", "queue", "priority", "input", "tags", "headers")
+    assert [getattr(stored, name) for name in fields] == [getattr(run, name) for name in fields]
+    assert stored.retention_seconds == run.retention_seconds
+    assert stored.wait is not None
+    assert stored.wait.visible_at == run.start_at
+    assert stored.deadline_at == 4_000_000_060_623_456
+
+
+async def test_function_starts_runs_with_what_is_left_out(scene: Scene) -> None:
+    """From psql only ids and names are needed."""
+    run_ids = [uuid7(), uuid7()]
+    [first, _] = await scene.watcher.call("start_runs", run_ids, ["order", "order"])
+    assert tuple(first) == (run_ids[0], True, "running")
+    run = await get(scene.store, run_ids[0])
+    assert (run.queue, run.priority, run.version, run.input) == ("default", 2, 1, "null")
+    assert json.loads(run.input) is None
