@@ -280,6 +280,9 @@ class Instance:
     def close(self) -> None:
         """Drop the code and everything it waits for. Idempotent."""
         self.loop.drop()
+        self.root = None
+        for call in self.pending.values():
+            call.future = None  # a driver that still has the call must not keep the code alive
         self.pending.clear()
         self.issued.clear()
 

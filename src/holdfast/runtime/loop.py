@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapp
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, TypeVarTuple, Unpack
 
 from holdfast.errors import DeterminismError
+from holdfast.runtime.closing import close_coroutine
 from holdfast.runtime.details import TIMER_FIRED, TimerScheduled
 from holdfast.runtime.guard import GuardedLoop
 from holdfast.runtime.keys import Scope
@@ -317,28 +318,12 @@ class WorkflowLoop(GuardedLoop):
         try:
             for task in self.tasks:
                 if not task.done():
-                    _close(task.get_coro())
+                    close_coroutine(task.get_coro())
                 elif not task.cancelled():
                     task.exception()  # seen: asyncio need not report it
         finally:
             _set_hooks(*hooks)
             _set_running(outer)
-
-
-_MAX_THROWS: Final = 20
-_immortal: list[object] = []  # coroutines that swallow GeneratorExit again and again
-
-
-def _close(coro: Any) -> None:
-    for _ in range(_MAX_THROWS):
-        try:
-            # Not close(): called twice it spins for ever in `while True: try … except: pass`.
-            blocked_on = coro.throw(GeneratorExit())
-            if blocked_on is not None:
-                blocked_on._asyncio_future_blocking = False
-        except BaseException:
-            return
-    _immortal.append(coro)
 
 
 def _no_steps(

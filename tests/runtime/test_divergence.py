@@ -1,0 +1,239 @@
+"""Code that has changed under a run."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast import Context
+from holdfast.runtime import virtual_log
+from holdfast.steps import Step
+from tests.runtime.bench import SECOND, START, Bench
+
+
+def recorded(name: str) -> Step[[object], int]:
+    def fn(item: object) -> int:
+        raise AssertionError("the test gives the results")
+
+    return Step(fn, name=name)
+
+
+fetch, audit, ship = recorded("fetch"), recorded("audit"), recorded("ship")
+
+
+async def first_version(ctx: Context) -> list[int]:
+    return [await fetch("a"), await ship("b"), await ship("c")]
+
+
+def half_way(*, strict: bool = False) -> Bench:
+    """A run of the first version that waits for its third step."""
+    bench = Bench(first_version, strict=strict)
+    bench.complete("fetch", 1)
+    bench.commit()
+    bench.complete("ship", 2)
+    bench.commit()
+    return bench
+
+
+def test_a_new_step_between_recorded_ones_runs_live() -> None:
+    async def second(ctx: Context) -> list[int]:
+        return [await fetch("a"), await audit("x"), await ship("b"), await ship("c")]
+
+    bench = half_way()
+    bench.crash(second)
+    assert bench.starts == ["audit"]
+    bench.complete("audit", 9)
+    bench.settle()
+    assert bench.starts == ["audit", "ship#2"]
+    bench.complete("ship#2", 3)
+    bench.settle()
+    assert bench.output == [1, 9, 2, 3]
+
+
+def test_a_recorded_step_that_is_no_longer_called_is_reported() -> None:
+    async def second(ctx: Context) -> list[int]:
+        return [await ship("b"), await ship("c")]
+
+    bench = half_way()
+    bench.crash(second)
+    bench.complete("ship#2", 3)
+    bench.settle()
+    assert bench.output == [2, 3]
+    assert any("fetch" in problem for problem in bench.turn.problems)
+
+
+def test_other_arguments_under_a_key_are_stuck_and_a_roll_back_heals() -> None:
+    async def second(ctx: Context) -> list[int]:
+        return [await fetch("other"), await ship("b"), await ship("c")]
+
+    bench = half_way()
+    bench.crash(second)
+    assert "'fetch'" in str(bench.turn.stuck)
+    assert "other arguments" in str(bench.turn.stuck)
+    assert bench.turn.outbox is None
+    bench.claim(first_version)
+    bench.complete("ship#2", 3)
+    bench.settle()
+    assert bench.output == [1, 2, 3]
+
+
+def test_a_second_call_before_a_recorded_one_of_the_same_name_is_stuck() -> None:
+    async def second(ctx: Context) -> list[int]:
+        return [await fetch("a"), await ship("new"), await ship("b"), await ship("c")]
+
+    bench = half_way()
+    bench.crash(second)
+    assert "other arguments" in str(bench.turn.stuck)
+
+
+def test_another_step_under_an_explicit_id_is_stuck() -> None:
+    async def first(ctx: Context) -> object:
+        await ctx.step("fetch", fetch, 1, id="one")
+        return await ship(1)
+
+    async def second(ctx: Context) -> object:
+        await ctx.step("audit", audit, 1, id="one")
+        return await ship(1)
+
+    bench = Bench(first)
+    bench.complete("one")
+    bench.commit()
+    bench.crash(second)
+    assert "a call of audit" in str(bench.turn.stuck)
+
+
+def test_a_timer_in_place_of_a_step_is_stuck() -> None:
+    async def first(ctx: Context) -> object:
+        await ctx.step("fetch", fetch, 1, id="one")
+        return await ship(1)
+
+    async def second(ctx: Context) -> object:
+        await ctx.sleep(60, id="one")
+        return await ship(1)
+
+    bench = Bench(first)
+    bench.complete("one")
+    bench.commit()
+    bench.crash(second)
+    assert "a timer" in str(bench.turn.stuck)
+
+
+@pytest.mark.parametrize("fired", [True, False])
+def test_a_step_in_place_of_a_timer_is_stuck(fired: bool) -> None:
+    async def first(ctx: Context) -> object:
+        await ctx.sleep(60, id="one")
+        return await ship(1)
+
+    async def second(ctx: Context) -> object:
+        await ctx.step("fetch", fetch, 1, id="one")
+        return await ship(1)
+
+    bench = Bench(first)
+    bench.commit()
+    if fired:
+        bench.now += 60 * SECOND
+        bench.resume()
+        bench.commit()
+    bench.crash(second)
+    assert "a timer" in str(bench.turn.stuck)
+
+
+def test_another_delay_of_a_recorded_timer_is_stuck() -> None:
+    async def first(ctx: Context) -> None:
+        await ctx.sleep(60)
+
+    async def second(ctx: Context) -> None:
+        await ctx.sleep(90)
+
+    bench = Bench(first)
+    bench.commit()
+    bench.crash(second)
+    assert "a timer of 90 s" in str(bench.turn.stuck)
+    assert "a timer of 60 s" in str(bench.turn.stuck)
+
+
+def test_a_failed_attempt_under_other_arguments_is_stuck() -> None:
+    async def second(ctx: Context) -> list[int]:
+        return [await fetch("other")]
+
+    bench = Bench(first_version)
+    bench.fail("fetch", OSError("busy"), retry_in=30)
+    bench.commit()
+    bench.crash(second)
+    assert "other arguments" in str(bench.turn.stuck)
+
+
+@pytest.mark.parametrize("what", ["more", "fewer", "no sleep"])
+def test_strictness_refuses_any_difference(what: str) -> None:
+    async def first(ctx: Context) -> None:
+        await fetch(1)
+        await asyncio.gather(ctx.sleep(60), ship(1))
+        await ctx.sleep(1)
+
+    async def more(ctx: Context) -> None:
+        await audit(1)
+        await first(ctx)
+
+    async def fewer(ctx: Context) -> None:
+        await asyncio.gather(ctx.sleep(60), ship(1))
+        await ctx.sleep(1)
+
+    async def no_sleep(ctx: Context) -> None:
+        await fetch(1)
+        await ship(1)
+        await ctx.sleep(1)
+
+    bench = Bench(first, strict=True)
+    bench.complete("fetch")
+    bench.commit()
+    bench.complete("ship")
+    bench.settle()
+    bench.crash(first)
+    assert bench.turn.stuck is None
+    bench.settle()
+    bench.crash({"more": more, "fewer": fewer, "no sleep": no_sleep}[what])
+    assert "does not make" in str(bench.turn.stuck)
+
+
+def test_the_first_commit_says_which_python_made_it() -> None:
+    bench = half_way()
+    stamps = [event for event in bench.log if '"python"' in (event.details or "")]
+    assert stamps == [bench.log[1]]
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_another_python_is_reported_and_refused_where_strict(
+    strict: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = half_way(strict=strict)
+    first = bench.log[1]
+    other = (first.details or "").replace(virtual_log.PYTHON, "3.99")
+    bench.log[1] = type(first)(first.type, first.key, other, first.at)
+    bench.crash()
+    found = str(bench.turn.stuck) if strict else bench.turn.problems[0]
+    assert "begun on Python 3.99" in found
+    assert (bench.turn.stuck is None) is not strict
+
+
+def test_what_steps_have_brought_is_recorded_before_the_run_is_stuck() -> None:
+    """Else each try of the stuck run would do their work again."""
+
+    async def flow(ctx: Context) -> None:
+        await asyncio.gather(fetch(1), ship(1))
+
+    async def broken(ctx: Context) -> None:
+        async def then() -> None:
+            await fetch(1)
+            asyncio.get_running_loop().stop()
+
+        await asyncio.gather(then(), ship(1))
+
+    bench = Bench(broken)
+    bench.complete("then/fetch", 5)
+    assert bench.turn.stuck is None
+    bench.complete("ship", 6)
+    bench.settle()
+    assert bench.turn.stuck is not None
+    assert bench.types() == ["WorkflowStarted", "StepCompleted", "StepCompleted"]
+    assert bench.now == START

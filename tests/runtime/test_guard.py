@@ -1,0 +1,306 @@
+"""What a workflow may not do, and how its code is closed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import gc
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from holdfast import Context
+from holdfast.errors import DeterminismError
+from holdfast.steps import Step
+from tests.runtime.bench import Bench
+
+
+@Step
+def work(item: int) -> int:
+    raise AssertionError("the test gives the results")
+
+
+def running() -> Any:
+    return asyncio.get_running_loop()
+
+
+FORBIDDEN: dict[str, Callable[[], Awaitable[object] | object]] = {
+    "to_thread": lambda: asyncio.to_thread(print),
+    "executor": lambda: running().run_in_executor(None, print),
+    "connection": lambda: asyncio.open_connection("localhost", 1),
+    "server": lambda: asyncio.start_server(print, "localhost", 0),
+    "subprocess": lambda: asyncio.create_subprocess_exec("true"),
+    "shell": lambda: asyncio.create_subprocess_shell("true"),
+    "threadsafe": lambda: running().call_soon_threadsafe(print),
+    "lookup": lambda: running().getaddrinfo("localhost", 1),
+    "signals": lambda: running().add_signal_handler(2, print),
+    "by hand": lambda: running().run_until_complete(None),
+    "stop": lambda: running().stop(),
+    "close": lambda: running().close(),
+    "task factory": lambda: running().set_task_factory(None),
+    "exception handler": lambda: running().set_exception_handler(None),
+}
+
+
+@pytest.mark.parametrize("what", FORBIDDEN)
+@pytest.mark.parametrize("swallowed", [True, False])
+def test_what_a_replay_could_not_repeat_is_refused(what: str, swallowed: bool) -> None:
+    """The refusal is remembered: code that swallows it is stuck all the same."""
+
+    async def flow(ctx: Context) -> str:
+        try:
+            found = FORBIDDEN[what]()
+            if isinstance(found, Awaitable):
+                await found
+        except BaseException:
+            if not swallowed:
+                raise
+        return "done"
+
+    bench = Bench(flow)
+    assert "do it in a step" in str(bench.turn.stuck)
+    assert bench.types() == ["WorkflowStarted"]
+
+
+def test_a_socket_on_the_loop_is_refused() -> None:
+    async def flow(ctx: Context) -> None:
+        with socket.socket() as connection:
+            await running().sock_connect(connection, ("localhost", 1))
+
+    assert "sock_connect" in str(Bench(flow).turn.stuck)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_of_anyio_leaves_the_run_stuck() -> None:
+    done = threading.Event()
+
+    async def flow(ctx: Context) -> None:
+        await anyio.to_thread.run_sync(done.set)
+
+    bench = Bench(flow)
+    assert bench.turn.stuck is not None
+
+
+def test_a_future_of_a_thread_leaves_the_run_stuck() -> None:
+    result: Future[int] = Future()
+
+    async def flow(ctx: Context) -> int:
+        return await asyncio.wrap_future(result)
+
+    bench = Bench(flow)
+    assert bench.turn.stuck is not None
+    result.set_result(1)
+
+
+def test_calls_from_other_threads_are_refused_and_remembered() -> None:
+    async def flow(ctx: Context) -> int:
+        return await work(1)
+
+    bench = Bench(flow)
+    with ThreadPoolExecutor() as threads:
+        call = threads.submit(bench.turn.instance.loop.call_soon_threadsafe, print)
+        assert isinstance(call.exception(), RuntimeError)
+    bench.complete("work", 1)
+    bench.settle()
+    assert "thread" in str(bench.turn.stuck)
+
+
+def test_anyio_works_on_the_loop() -> None:
+    async def flow(ctx: Context) -> list[object]:
+        found: list[object] = []
+
+        async def one(item: int) -> None:
+            found.append(await work(item))
+
+        with anyio.move_on_after(60) as scope:
+            async with anyio.create_task_group() as group:
+                for item in range(3):
+                    group.start_soon(one, item)
+        with anyio.move_on_after(5):
+            await anyio.sleep(60)
+            found.append("slept")
+        return [*found, scope.cancelled_caught]
+
+    bench = Bench(flow)
+    for place, key in enumerate(list(bench.starts)):
+        bench.complete(key, place)
+        bench.settle()
+    bench.pass_time(5)
+    bench.resume()
+    bench.settle()
+    assert bench.output == [0, 1, 2, False]
+
+
+def test_an_abandoned_async_generator_is_dropped_and_reported() -> None:
+    cleaned: list[str] = []
+
+    async def numbers() -> AsyncGenerator[int, None]:
+        try:
+            yield 1
+            yield 2
+        finally:
+            cleaned.append("late")
+
+    async def flow(ctx: Context) -> None:
+        async for _ in numbers():
+            break
+        await work(1)
+
+    bench = Bench(flow)
+    gc.collect()
+    bench.complete("work")
+    bench.settle()
+    assert any("aclosing" in problem for problem in bench.turn.problems)
+    assert cleaned == []
+
+
+def test_a_drain_leaves_the_interpreters_hooks_and_loop_as_they_were() -> None:
+    async def flow(ctx: Context) -> None:
+        await work(1)
+
+    async def main() -> None:
+        loop, hooks = asyncio.get_running_loop(), sys.get_asyncgen_hooks()
+        entered = loop.create_future()
+        loop.call_soon(lambda: entered.set_result(Bench(flow)))
+        bench = await entered
+        assert asyncio.get_running_loop() is loop
+        assert sys.get_asyncgen_hooks() == hooks
+        bench.turn.abandon()
+
+    asyncio.run(main())
+
+
+def test_a_closed_run_takes_no_durable_call_and_leaks_no_task() -> None:
+    """Trap 17."""
+    cleanup: list[str] = []
+
+    async def flow(ctx: Context) -> str:
+        async def branch(name: str) -> None:
+            try:
+                await work(1)
+            finally:
+                cleanup.append(name)
+                for call in (
+                    lambda: work(2),
+                    lambda: ctx.sleep(1),
+                    lambda: ctx.wait_for_signal("x"),
+                    lambda: asyncio.sleep(1),
+                ):
+                    with contextlib.suppress(Exception):
+                        await call()  # Evicted is no Exception: it ends the cleanup
+                    cleanup.append("never")
+
+        await asyncio.gather(branch("a"), branch("b"))
+        return "done"
+
+    bench = Bench(flow)
+    bench.turn.abandon()
+    bench.turn.abandon()
+    assert cleanup == ["a", "b"]
+    assert bench.turn.outbox is None
+    assert bench.turn.to_start == []
+    loop = bench.turn.instance.loop
+    assert loop.is_closed()
+    gc.collect()
+    assert asyncio.all_tasks(loop) == set()
+    assert cleanup == ["a", "b"]
+    bench.crash()
+    assert bench.starts == ["branch/work", "branch#2/work"]
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize(
+    "blocking",
+    [
+        lambda ctx: asyncio.get_running_loop().create_future(),
+        lambda ctx: asyncio.create_task(asyncio.sleep(0)),
+        lambda ctx: asyncio.get_running_loop().call_later(1, print),
+        lambda ctx: ctx.set("x", 1),
+        lambda ctx: asyncio.get_running_loop().stop(),
+    ],
+)
+def test_a_closed_run_takes_no_blocking_call(blocking: Callable[[Context], object]) -> None:
+    """Trap 17."""
+    ended: list[str] = []
+
+    async def flow(ctx: Context) -> None:
+        try:
+            await work(1)
+        except BaseException:
+            blocking(ctx)
+            ended.append("went on")
+
+    bench = Bench(flow)
+    bench.turn.abandon()
+    assert ended == []
+    assert bench.turn.stuck is None
+
+
+def test_code_that_will_not_die_does_not_hang_the_worker() -> None:
+    """Trap 17. Neither when it is closed nor when the interpreter ends."""
+    code = """
+import asyncio
+from tests.runtime.bench import Bench
+
+async def stubborn():
+    future = asyncio.get_running_loop().create_future()
+    while True:
+        try:
+            await future
+        except BaseException:
+            pass
+
+async def flow(ctx):
+    asyncio.get_running_loop().call_later(60, print)
+    await stubborn()
+
+Bench(flow).turn.abandon()
+print("alive")
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=30, text=True)
+    assert found.stdout == "alive\n", found.stderr
+    assert found.returncode == 0
+
+
+def test_cleanup_leaves_no_context_variable_behind() -> None:
+    """Trap 17. Each run starts in an empty context, and closes in one of its own."""
+    variable = contextvars.ContextVar("variable", default="worker")
+    seen: list[str] = []
+
+    async def flow(ctx: Context) -> None:
+        seen.append(variable.get())
+        variable.set("run")
+        try:
+            await work(1)
+        finally:
+            variable.set("cleanup")
+
+    variable.set("driver")
+    bench = Bench(flow)
+    bench.turn.abandon()
+    assert seen == ["worker"]
+    assert variable.get() == "driver"
+
+
+def test_tasks_of_different_runs_hash_apart_and_of_one_run_alike() -> None:
+    async def flow(ctx: Context) -> None:
+        await asyncio.gather(work(1), work(2))
+
+    first, again = Bench(flow), Bench(flow)
+    hashes = [[hash(task) for task in bench.turn.instance.loop.tasks] for bench in (first, again)]
+    assert hashes[0] == hashes[1]
+    assert len(set(hashes[0])) == 3
+
+
+def test_a_determinism_error_is_no_exception() -> None:
+    """S6. `except Exception` in workflow code cannot swallow it."""
+    assert not issubclass(DeterminismError, Exception)
