@@ -56,8 +56,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     lease: float = 30.0
     heartbeat: float = 2.0
     silent: float = 8.0
-    poll: float = 1.0
-    maintenance: float = 3.0
+    poll: float = 2.0
+    maintenance: float = 4.0
 
     def __post_init__(self) -> None:
         for name in ("concurrency", "threads", "lease", "heartbeat", "poll", "maintenance"):

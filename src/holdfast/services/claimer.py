@@ -16,6 +16,7 @@ from holdfast.types import ClaimedTask, Claims, Notice
 logger = logging.getLogger("holdfast.worker")
 
 AHEAD_SECONDS = 0.005  # claim so early what comes due: the turn waits the rest in memory
+_FIRST_POLL_SECONDS = 0.25
 _GATHER_SECONDS = 0.002  # a little room is worth waiting for more
 
 
@@ -35,8 +36,9 @@ class Taker(Protocol):
 class Claimer:
     """Claim for one worker.
 
-    `wake` says that there may be work, `due_at` that there will be. Without either it polls
-    every `poll_seconds`: notifications make it fast, polling makes it right.
+    `wake` says that there may be work, `due_at` that there will be. Without either it polls:
+    often after work has come, then ever more seldom, at least every `poll_seconds`.
+    Notifications make it fast, polling alone makes it right.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class Claimer:
         self._taker, self._clock, self._notify = taker, clock, notify
         self._enough = max(1, concurrency // 4)
         self._lease_seconds, self._poll_seconds = lease_seconds, poll_seconds
+        self._pause = poll_seconds  # until the next poll, now
         self._woken = asyncio.Event()
         self._asked = False  # woken for work, not only because a moment moved
         self._waits = False
@@ -101,6 +104,10 @@ class Claimer:
         claims = await asyncio.shield(self._claim(asked))
         self._clock.observe(sent, self._clock.local(), claims.now)
         full = len(claims.tasks) >= asked
+        if claims.tasks:
+            self._pause = min(_FIRST_POLL_SECONDS, self._poll_seconds)
+        else:
+            self._pause = min(self._pause * 2, self._poll_seconds)
         self._next_due = None if full else claims.next_due_at
         return full
 
@@ -141,7 +148,7 @@ class Claimer:
     async def _wait(self) -> None:
         """Wait until woken, until the next task comes due, or for the poll's interval."""
         loop = asyncio.get_running_loop()
-        poll_at = loop.time() + self._poll_seconds
+        poll_at = loop.time() + self._pause
         while not self._asked:
             seconds = poll_at - loop.time()
             if self._next_due is not None and self._taker.free > 0:
