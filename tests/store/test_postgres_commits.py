@@ -18,8 +18,8 @@ from holdfast.types import Event, Finish, NewSignal
 
 
 @pytest.fixture
-async def scene(database_url: str) -> AsyncIterator[Scene]:
-    async with Scene.on(database_url) as scene:
+async def scene(any_database_url: str) -> AsyncIterator[Scene]:
+    async with Scene.on(any_database_url) as scene:
         yield scene
 
 

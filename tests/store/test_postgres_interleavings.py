@@ -19,8 +19,8 @@ from holdfast.types import Claims, Delivered, NewSignal, Refusal
 
 
 @pytest.fixture
-async def scene(database_url: str) -> AsyncIterator[Scene]:
-    async with Scene.on(database_url) as scene:
+async def scene(any_database_url: str) -> AsyncIterator[Scene]:
+    async with Scene.on(any_database_url) as scene:
         yield scene
 
 

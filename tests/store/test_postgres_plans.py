@@ -128,8 +128,8 @@ def ann(scene: Scene) -> ManualWorker:
 
 
 @pytest.fixture
-async def scene(database_url: str) -> AsyncIterator[Scene]:
-    async with Scene.on(database_url) as scene:
+async def scene(any_database_url: str) -> AsyncIterator[Scene]:
+    async with Scene.on(any_database_url) as scene:
         yield scene
 
 
@@ -145,21 +145,22 @@ async def test_plans_made_on_empty_tables_stay_right(scene: Scene) -> None:
 
 
 @pytest.mark.slow
-async def test_claim_reads_the_index_at_a_million_waiting_runs(scene: Scene) -> None:
+async def test_claim_reads_the_index_at_a_million_waiting_runs(database_url: str) -> None:
     """Storage rule 17. What is due is found without reading what is not."""
-    await scene.watcher.connection.execute("set synchronous_commit = off")
-    for _ in range(4):
-        await scene.watcher.connection.execute(seed(250_000))
-    meter = Meter(await scene.session())
-    for _ in range(8):
-        await meter.start(5)
-        tasks, reading = await meter.claim(10)
-        assert len(tasks) == 5
-        assert reading.rows == 0
+    async with Scene.on(database_url) as scene:
+        await scene.watcher.connection.execute("set synchronous_commit = off")
+        for _ in range(4):
+            await scene.watcher.connection.execute(seed(250_000))
+        meter = Meter(await scene.session())
+        for _ in range(8):
+            await meter.start(5)
+            tasks, reading = await meter.claim(10)
+            assert len(tasks) == 5
+            assert reading.rows == 0
+            assert reading.entries < 200
+        nothing, reading = await meter.claim(10)
+        assert nothing == []
         assert reading.entries < 200
-    nothing, reading = await meter.claim(10)
-    assert nothing == []
-    assert reading.entries < 200
 
 
 async def test_claim_passes_over_lanes_that_nobody_serves(scene: Scene) -> None:

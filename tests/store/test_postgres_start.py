@@ -18,8 +18,8 @@ texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]
 
 
 @pytest.fixture
-async def scene(database_url: str) -> AsyncIterator[Scene]:
-    async with Scene.on(database_url) as scene:
+async def scene(any_database_url: str) -> AsyncIterator[Scene]:
+    async with Scene.on(any_database_url) as scene:
         yield scene
 
 
