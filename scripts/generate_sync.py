@@ -71,7 +71,7 @@ WORDS = (
 
 def generate(source: Source) -> str:
     """Return the text of a synchronous module, formatted."""
-    tree = ast.parse((PACKAGE / f"{source.module}.py").read_text())
+    tree = ast.parse((PACKAGE / "client" / f"{source.module}.py").read_text())
     found = next(
         node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == source.name
     )

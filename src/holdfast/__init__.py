@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING
 from holdfast._version import __version__
 
 if TYPE_CHECKING:
-    from holdfast.app import App
     from holdfast.client import Client
+    from holdfast.client.handle import RunHandle
+    from holdfast.definitions.app import App
+    from holdfast.definitions.steps import Step
+    from holdfast.definitions.workflows import Workflow
     from holdfast.errors import (
         DeterminismError,
         HoldfastError,
@@ -19,14 +22,11 @@ if TYPE_CHECKING:
         StepFailed,
         StepTimedOut,
     )
-    from holdfast.handle import RunHandle
     from holdfast.local import local
     from holdfast.retry import Retry
     from holdfast.runtime.context import Context
     from holdfast.runtime.step_context import current_step
-    from holdfast.steps import Step
     from holdfast.sync import SyncClient
-    from holdfast.workflows import Workflow
 
 __all__ = [
     "App",
@@ -52,14 +52,14 @@ __all__ = [
 ]
 
 _HOMES = {
-    "App": "holdfast.app",
+    "App": "holdfast.definitions.app",
     "Client": "holdfast.client",
     "Context": "holdfast.runtime.context",
     "Retry": "holdfast.retry",
-    "RunHandle": "holdfast.handle",
-    "Step": "holdfast.steps",
+    "RunHandle": "holdfast.client.handle",
+    "Step": "holdfast.definitions.steps",
     "SyncClient": "holdfast.sync",
-    "Workflow": "holdfast.workflows",
+    "Workflow": "holdfast.definitions.workflows",
     "current_step": "holdfast.runtime.step_context",
     "local": "holdfast.local",
 }

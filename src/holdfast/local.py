@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from holdfast.app import App
 from holdfast.client import Client
+from holdfast.definitions.app import App
 from holdfast.durations import Duration
 from holdfast.store.database import Source, connect, resolve_database
 from holdfast.store.migrate import migrate

@@ -27,15 +27,15 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.app import AnyWorkflow, App
 from holdfast.client import Client
+from holdfast.client.handle import RunHandle
+from holdfast.client.starting import StartOptions
+from holdfast.definitions.app import AnyWorkflow, App
+from holdfast.definitions.workflows import Workflow
 from holdfast.durations import Duration, seconds
-from holdfast.handle import RunHandle
 from holdfast.runtime.clock import Cancellable
-from holdfast.starting import StartOptions
 from holdfast.store.memory import MemoryStore
 from holdfast.worker import Worker, WorkerOptions
-from holdfast.workflows import Workflow
 
 __all__ = ["Environment"]
 

@@ -21,7 +21,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast._version import __version__
-from holdfast.app import App
+from holdfast.definitions.app import App
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError, DatabaseError
 from holdfast.ids import uuid7

@@ -21,8 +21,8 @@ from uuid import uuid4
 import pytest
 
 from holdfast.client import Client
+from holdfast.client.handle import RunHandle
 from holdfast.errors import DatabaseUnavailable, RunEnded
-from holdfast.handle import RunHandle
 from holdfast.store.embedded import EmbeddedServer
 from holdfast.store.migrate import render
 from holdfast.types import Run

@@ -72,6 +72,7 @@ async def test_the_blocks_of_a_page_do_what_they_say(
     page: Path, tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader = Reader(page, tmp_path, database_url)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     before = set(sys.modules)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from holdfast import App, Context, Retry, errors, starting
-from holdfast.filters import STATES, RunFilters
+from holdfast.client.filters import STATES, RunFilters
 from holdfast.runtime import details
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import Environment

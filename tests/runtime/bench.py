@@ -8,11 +8,11 @@ from typing import Any
 from uuid import UUID
 
 from holdfast.codec import describe
+from holdfast.definitions.workflows import Workflow
 from holdfast.runtime import details
 from holdfast.runtime.calls import Call
 from holdfast.runtime.turn import RunInfo, Turn
 from holdfast.types import Event, Finish, Suspend, TurnCommit
-from holdfast.workflows import Workflow
 
 SECOND = 1_000_000
 START = 1_700_000_000 * SECOND

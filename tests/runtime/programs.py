@@ -14,9 +14,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from holdfast import Context
+from holdfast.definitions.steps import Step
+from holdfast.definitions.workflows import Workflow
 from holdfast.retry import Retry
-from holdfast.steps import Step
-from holdfast.workflows import Workflow
 
 Program = list[Any]
 

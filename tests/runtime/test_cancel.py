@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from holdfast import Context
-from holdfast.steps import Step
+from holdfast.definitions.steps import Step
 from tests.runtime.bench import SECOND, Bench
 
 

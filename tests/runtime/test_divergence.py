@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from holdfast import Context
+from holdfast.definitions.steps import Step
 from holdfast.runtime import virtual_log
-from holdfast.steps import Step
 from tests.runtime.bench import SECOND, START, Bench
 
 

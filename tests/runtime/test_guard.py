@@ -19,8 +19,8 @@ import anyio.to_thread
 import pytest
 
 from holdfast import Context
+from holdfast.definitions.steps import Step
 from holdfast.errors import DeterminismError
-from holdfast.steps import Step
 from tests.runtime.bench import Bench
 
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import pytest
 
 from holdfast import Context
+from holdfast.definitions.steps import Step
 from holdfast.errors import InvalidName, PayloadError
 from holdfast.runtime import details
-from holdfast.steps import Step
 from holdfast.types import Finish, Suspend
 from tests.runtime.bench import SECOND, START, Bench
 

@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast import Context
+from holdfast.definitions.steps import Step
 from holdfast.errors import ConfigurationError
 from holdfast.runtime import details
-from holdfast.steps import Step
 from holdfast.types import Suspend
 from tests.runtime.bench import SECOND, START, Bench
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast import coalescing
-from holdfast.coalescing import Coalescer
+from holdfast.client import coalescing
+from holdfast.client.coalescing import Coalescer
 from holdfast.errors import DatabaseUnavailable, PayloadError, TransientDatabaseError
 from holdfast.store.notifier import Notifier
 from holdfast.types import Notice

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.app import App
 from holdfast.client import Client
+from holdfast.client.handle import RunHandle
+from holdfast.client.references import Signal
+from holdfast.definitions.app import App
 from holdfast.errors import RunFailed
-from holdfast.handle import RunHandle
-from holdfast.references import Signal
 from holdfast.runtime.context import Context
 from holdfast.sync import SyncClient, SyncRunHandle
 from holdfast.testing import Environment

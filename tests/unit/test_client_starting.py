@@ -8,7 +8,8 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast.app import App
+from holdfast.client.starting import Launch, StartOptions, moment, prepare
+from holdfast.definitions.app import App
 from holdfast.errors import (
     ConfigurationError,
     InvalidInput,
@@ -18,7 +19,6 @@ from holdfast.errors import (
 )
 from holdfast.ids import keyed_run_id
 from holdfast.runtime.context import Context
-from holdfast.starting import Launch, StartOptions, moment, prepare
 
 app = App("shop")
 DAY = 86_400

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.client import Client
-from holdfast.handle import RunHandle
+from holdfast.client.handle import RunHandle
 from holdfast.sync import SyncClient, SyncRunHandle
 
 ROOT = Path(__file__).parents[2]

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.app import App
+from holdfast.definitions.app import App
+from holdfast.definitions.steps import Step
 from holdfast.errors import ConfigurationError, InvalidInput, InvalidName, PayloadError
 from holdfast.retry import Retry
-from holdfast.steps import Step
 
 if TYPE_CHECKING:
     from nowhere import Missing  # type: ignore[import-not-found]

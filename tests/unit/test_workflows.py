@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.app import App
+from holdfast.definitions.app import App
 from holdfast.errors import ConfigurationError, InvalidInput, InvalidName, UnknownWorkflow
 
 if TYPE_CHECKING:

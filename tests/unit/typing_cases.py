@@ -8,11 +8,11 @@ import asyncio
 from collections.abc import Coroutine
 from typing import TypeVar, assert_type
 
-from holdfast.app import App
+from holdfast.definitions.app import App
+from holdfast.definitions.steps import Step
+from holdfast.definitions.workflows import Workflow
 from holdfast.retry import Retry
 from holdfast.runtime.context import Context
-from holdfast.steps import Step
-from holdfast.workflows import Workflow
 
 T = TypeVar("T")
 

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
-from holdfast.app import App
 from holdfast.cli.settings import Settings
 from holdfast.client import Client
+from holdfast.definitions.app import App
 from holdfast.store.database import Database, check_schema, connect, resolve_database
 from holdfast.store.migrate import migrate
 from holdfast.store.port import Store

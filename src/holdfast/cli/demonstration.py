@@ -24,11 +24,11 @@ from holdfast.cli.render_timeline import timeline
 from holdfast.cli.settings import Settings
 from holdfast.cli.timeline import read_spans
 from holdfast.cli.wording import several
+from holdfast.client.handle import RunHandle
 from holdfast.demo.app import LEDGER_VARIABLE, Order
 from holdfast.demo.ledger import Ledger
 from holdfast.demo.proof import prove
 from holdfast.errors import HoldfastError
-from holdfast.handle import RunHandle
 from holdfast.types import Run
 
 _POLL_SECONDS = 0.02

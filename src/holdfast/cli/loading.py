@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from holdfast.app import App
+from holdfast.definitions.app import App
 from holdfast.errors import ConfigurationError
 
 # Where the frames lie that stand between a command and the code of an app.

@@ -11,7 +11,7 @@ import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
-from holdfast.app import App
+from holdfast.definitions.app import App
 from holdfast.errors import HoldfastError
 from holdfast.store.database import Database
 from holdfast.store.postgres import PostgresStore

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from holdfast.codec import fingerprint
-from holdfast.steps import Step
+from holdfast.definitions.steps import Step
 from holdfast.types import Value
 
 

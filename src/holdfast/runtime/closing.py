@@ -15,14 +15,17 @@ def close_coroutine(coroutine: object) -> None:
     """
     chain: list[Any] = []
     inner: Any = coroutine
-    while isinstance(inner, CoroutineType | GeneratorType):
-        frame: Any = inner
-        chain.append(frame)
-        inner = frame.cr_await if hasattr(frame, "cr_await") else frame.gi_yieldfrom
+    while _is_frame(inner):
+        chain.append(inner)
+        inner = inner.cr_await if hasattr(inner, "cr_await") else inner.gi_yieldfrom
     for frame in reversed(chain):
         if not _end(frame):
             _keep_for_ever(coroutine)
             return
+
+
+def _is_frame(candidate: object) -> bool:
+    return isinstance(candidate, CoroutineType | GeneratorType)
 
 
 def _end(frame: Any) -> bool:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar, cast, overload
 from uuid import UUID, uuid5
 
 from holdfast.codec import decoder, encode
+from holdfast.definitions.steps import Step
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError
 from holdfast.names import check_signal_name, check_step_name
 from holdfast.retry import Retry
 from holdfast.runtime.run_log import RunLog
-from holdfast.steps import Step
 from holdfast.types import JSON
 
 if TYPE_CHECKING:

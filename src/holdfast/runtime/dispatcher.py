@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Sequence
 from uuid import UUID
 
-from holdfast.app import App
+from holdfast.definitions.app import App
 from holdfast.runtime.cache import TurnCache
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.committer import Committer

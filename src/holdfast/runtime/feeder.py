@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from holdfast.definitions.workflows import Workflow
 from holdfast.errors import DeterminismError
 from holdfast.runtime.calls import Call, RunInfo
 from holdfast.runtime.clockwork import Clockwork
@@ -21,7 +22,6 @@ from holdfast.runtime.effects import Effects
 from holdfast.runtime.instance import Instance
 from holdfast.runtime.virtual_log import VirtualLog, count_replayed
 from holdfast.types import Event
-from holdfast.workflows import Workflow
 
 # Made by effects: kept through a conflict. All else is derived from the log, and derived anew.
 _KEPT: Final = frozenset({STEP_COMPLETED, STEP_FAILED, STEP_RETRY})

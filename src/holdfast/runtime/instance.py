@@ -37,8 +37,8 @@ from holdfast.runtime.tasks import Evicted, WorkflowTask
 from holdfast.types import Event
 
 if TYPE_CHECKING:
-    from holdfast.steps import Step
-    from holdfast.workflows import Workflow
+    from holdfast.definitions.steps import Step
+    from holdfast.definitions.workflows import Workflow
 
 _SALT_BITS = (1 << 48) - 1
 

@@ -29,7 +29,7 @@ from holdfast.runtime.tasks import (
 from holdfast.types import Event
 
 if TYPE_CHECKING:
-    from holdfast.steps import Step
+    from holdfast.definitions.steps import Step
 
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from holdfast.definitions.workflows import Workflow
 from holdfast.errors import DeterminismError
 from holdfast.runtime import details
 from holdfast.runtime.calls import Call, RunInfo
@@ -27,7 +28,6 @@ from holdfast.runtime.outcome import leftovers, outcome
 from holdfast.runtime.tasks import WorkflowTimer
 from holdfast.runtime.virtual_log import PYTHON, is_taken_away
 from holdfast.types import EndStatus, ErrorInfo, Event, Finish, Suspend, TurnCommit
-from holdfast.workflows import Workflow
 
 __all__ = ["Call", "RunInfo", "Turn"]
 

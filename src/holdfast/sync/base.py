@@ -7,13 +7,13 @@ from types import TracebackType
 from typing import Generic, Self, TypeVar
 from uuid import UUID
 
-from holdfast.app import App
 from holdfast.client import Client
+from holdfast.client.handle import RunHandle
+from holdfast.client.transactions import is_asynchronous
+from holdfast.definitions.app import App
 from holdfast.errors import ConfigurationError
-from holdfast.handle import RunHandle
 from holdfast.store.port import Store
 from holdfast.sync.portal import Portal, finish
-from holdfast.transactions import is_asynchronous
 from holdfast.types import Status
 
 Out_co = TypeVar("Out_co", covariant=True)

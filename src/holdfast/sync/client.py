@@ -6,18 +6,18 @@ import builtins
 from collections.abc import Iterable, Sequence
 from typing import Never, TypeVar, Unpack, cast, overload
 
-from holdfast.app import AnyWorkflow
-from holdfast.handle import RunHandle
-from holdfast.references import RunRef, Signal
-from holdfast.starting import (
+from holdfast.client.handle import RunHandle
+from holdfast.client.references import RunRef, Signal
+from holdfast.client.starting import (
     StartAndWaitOptions,
     StartManyOptions,
     StartOptions,
 )
+from holdfast.definitions.app import AnyWorkflow
+from holdfast.definitions.workflows import Workflow
 from holdfast.sync.handle import SyncRunHandle
 from holdfast.sync.observing import SyncObserver
 from holdfast.types import Delivery
-from holdfast.workflows import Workflow
 
 In = TypeVar("In")
 Out = TypeVar("Out")

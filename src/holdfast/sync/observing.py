@@ -6,9 +6,9 @@ import builtins
 from collections.abc import Generator
 from typing import Unpack
 
+from holdfast.client.filters import RunFilters
+from holdfast.client.references import RunRef
 from holdfast.durations import Duration
-from holdfast.filters import RunFilters
-from holdfast.references import RunRef
 from holdfast.sync.base import SyncBase
 from holdfast.types import JSON, LoggedEvent, Run, RunPage, WorkerInfo
 

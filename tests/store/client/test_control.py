@@ -8,8 +8,8 @@ from uuid import uuid4
 import pytest
 
 from holdfast.client import Client
+from holdfast.client.references import Signal
 from holdfast.errors import InvalidInput, InvalidName, PayloadError, RunEnded, RunNotFound
-from holdfast.references import Signal
 
 from .workflows import Finisher, tick
 

@@ -8,8 +8,8 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from holdfast import waiting
-from holdfast.client import Client
+from holdfast.client import Client, waiting
+from holdfast.client.handle import RunHandle
 from holdfast.errors import (
     DatabaseUnavailable,
     HoldfastError,
@@ -20,7 +20,6 @@ from holdfast.errors import (
     RunTerminated,
     RunTimedOut,
 )
-from holdfast.handle import RunHandle
 from holdfast.store.memory import MemoryStore
 from holdfast.store.port import Store
 from holdfast.types import NewRun, Notice, Run, StartedRun

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID, uuid4
 
-from holdfast.app import App
 from holdfast.codec import describe, encode, encode_error
+from holdfast.definitions.app import App
 from holdfast.runtime.context import Context
 from holdfast.store.port import Store
 from holdfast.types import ClaimedTask, Event, Finish, TurnCommit

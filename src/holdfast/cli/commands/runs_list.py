@@ -13,7 +13,7 @@ from holdfast.cli.settings import settings_of
 
 if TYPE_CHECKING:
     from holdfast.cli.connecting import Link
-    from holdfast.filters import RunFilters
+    from holdfast.client.filters import RunFilters
     from holdfast.types import RunPage
 
 

@@ -13,9 +13,9 @@ from holdfast.cli.inputs import duration, future_moment, read_json
 from holdfast.cli.settings import Settings, settings_of
 
 if TYPE_CHECKING:
-    from holdfast.app import App
     from holdfast.cli.connecting import Link
-    from holdfast.starting import StartOptions
+    from holdfast.client.starting import StartOptions
+    from holdfast.definitions.app import App
     from holdfast.types import Run
 
 

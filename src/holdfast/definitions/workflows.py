@@ -8,11 +8,11 @@ from typing import Generic, TypeVar, cast
 
 import msgspec
 
-from holdfast.declared import Declared
+from holdfast.definitions.declared import Declared
+from holdfast.definitions.signatures import read_signature
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.names import check_queue_name, check_workflow_name
-from holdfast.signatures import read_signature
 from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES
 
 In_contra = TypeVar("In_contra", contravariant=True)

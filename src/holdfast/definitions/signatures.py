@@ -12,7 +12,7 @@ from typing import TypeAlias, cast
 import msgspec
 
 from holdfast.codec import Decode, decoder, encode_sorted
-from holdfast.declared import Declared
+from holdfast.definitions.declared import Declared
 from holdfast.errors import ConfigurationError, InvalidInput, PayloadError
 
 Arguments: TypeAlias = tuple[tuple[object, ...], Mapping[str, object]]

@@ -9,13 +9,13 @@ from datetime import UTC, datetime, timedelta
 from typing import TypedDict
 from uuid import UUID
 
-from holdfast.app import AnyWorkflow, App
+from holdfast.client.references import check_text
 from holdfast.codec import encode
+from holdfast.definitions.app import AnyWorkflow, App
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError, PayloadError
 from holdfast.ids import keyed_run_id, uuid7
 from holdfast.names import check_queue_name, check_workflow_name
-from holdfast.references import check_text
 from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, NewRun
 
 DEFAULT_RETENTION_SECONDS = 30 * 86_400.0

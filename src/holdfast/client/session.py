@@ -7,7 +7,8 @@ from collections.abc import AsyncGenerator, Sequence
 from functools import partial
 from uuid import UUID
 
-from holdfast.coalescing import MAX_BATCH, Coalescer, persist
+from holdfast.client.coalescing import MAX_BATCH, Coalescer, persist
+from holdfast.client.waiting import EndWatcher, within
 from holdfast.store.notifier import Notifier
 from holdfast.store.port import Store
 from holdfast.types import (
@@ -19,7 +20,6 @@ from holdfast.types import (
     Run,
     StartedRun,
 )
-from holdfast.waiting import EndWatcher, within
 
 LANES = 2  # chunks of a large start that are in flight at once
 FOLLOW_SECONDS = (0.05, 1.0)  # between two looks at a log that is followed: least, most

@@ -7,8 +7,8 @@ from functools import partial
 from typing import cast
 from uuid import UUID
 
-from holdfast.app import AnyWorkflow, App
 from holdfast.codec import decode_error, decoder
+from holdfast.definitions.app import AnyWorkflow, App
 from holdfast.errors import (
     RunCancelled,
     RunError,

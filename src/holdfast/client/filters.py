@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import TypedDict, cast, get_args
 
+from holdfast.client.starting import moment
 from holdfast.codec import encode
 from holdfast.errors import ConfigurationError
-from holdfast.starting import moment
 from holdfast.types import EndStatus, RunFilter, State
 
 STATES = ("queued", "running", "waiting", "stuck", *get_args(EndStatus))

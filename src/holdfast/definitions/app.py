@@ -6,13 +6,13 @@ from collections.abc import Callable, Coroutine, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Never, ParamSpec, Protocol, TypeAlias, TypeVar, overload
 
+from holdfast.definitions.steps import Step
+from holdfast.definitions.workflows import Workflow
 from holdfast.durations import Duration
 from holdfast.errors import ConfigurationError, UnknownWorkflow
 from holdfast.names import check_app_name
 from holdfast.retry import Retry
-from holdfast.steps import Step
 from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE
-from holdfast.workflows import Workflow
 
 if TYPE_CHECKING:
     from holdfast.runtime.context import Context

@@ -11,12 +11,12 @@ from typing import Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast, ove
 
 import msgspec
 
-from holdfast.declared import Declared
+from holdfast.definitions.declared import Declared
+from holdfast.definitions.signatures import Arguments, Signature
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError
 from holdfast.names import check_step_name
 from holdfast.retry import Retry
-from holdfast.signatures import Arguments, Signature
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")

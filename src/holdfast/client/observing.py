@@ -8,14 +8,14 @@ from contextlib import AsyncExitStack, aclosing
 from types import TracebackType
 from typing import Self, Unpack
 
-from holdfast.app import App
+from holdfast.client.filters import RunFilters, run_filter
+from holdfast.client.opening import open_store
+from holdfast.client.outcomes import decode_plain
+from holdfast.client.references import RunRef, resolve
+from holdfast.client.session import Session
+from holdfast.definitions.app import App
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError, RunNotFound
-from holdfast.filters import RunFilters, run_filter
-from holdfast.opening import open_store
-from holdfast.outcomes import decode_plain
-from holdfast.references import RunRef, resolve
-from holdfast.session import Session
 from holdfast.store.port import Store
 from holdfast.types import JSON, LoggedEvent, Run, RunPage, WorkerInfo
 

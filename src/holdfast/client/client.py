@@ -7,14 +7,11 @@ from collections.abc import Iterable, Sequence
 from typing import Never, TypeVar, Unpack, overload
 from uuid import UUID
 
-from holdfast.app import AnyWorkflow
-from holdfast.durations import seconds
-from holdfast.errors import ConfigurationError, RunEnded, RunNotFound
-from holdfast.handle import RunHandle
-from holdfast.observing import Observer
-from holdfast.outcomes import restorer
-from holdfast.references import RunRef, Signal, check_text, resolve
-from holdfast.starting import (
+from holdfast.client.handle import RunHandle
+from holdfast.client.observing import Observer
+from holdfast.client.outcomes import restorer
+from holdfast.client.references import RunRef, Signal, check_text, resolve
+from holdfast.client.starting import (
     Launch,
     StartAndWaitOptions,
     StartManyOptions,
@@ -22,9 +19,12 @@ from holdfast.starting import (
     TransactionOptions,
     prepare,
 )
-from holdfast.transactions import start_within
+from holdfast.client.transactions import start_within
+from holdfast.definitions.app import AnyWorkflow
+from holdfast.definitions.workflows import Workflow
+from holdfast.durations import seconds
+from holdfast.errors import ConfigurationError, RunEnded, RunNotFound
 from holdfast.types import Delivered, Delivery, NewRun, StartedRun
-from holdfast.workflows import Workflow
 
 In = TypeVar("In")
 Out = TypeVar("Out")
