@@ -1,0 +1,192 @@
+"""The examples, run as a reader runs them: with real input, on an embedded database of their own.
+
+Nothing is left running: neither a worker nor the database.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TEXTS = ROOT / "examples" / "texts"
+DEADLINE_SECONDS = 60.0
+
+pytestmark = pytest.mark.slow
+
+
+class Desk:
+    """A folder to work in, with a data home of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory, self.home = directory, directory / "home"
+        ours = {"HOLDFAST_HOME": str(self.home), "PYTHONUNBUFFERED": "1"}
+        self.environment = {**os.environ, **ours}
+        for name in ("HOLDFAST_DATABASE_URL", "DATABASE_URL"):
+            self.environment.pop(name, None)
+
+    @contextmanager
+    def running(self, example: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+        """Run an example for the length of the block, at most."""
+        command = [sys.executable, str(ROOT / "examples" / example), *arguments]
+        with subprocess.Popen(
+            command,
+            cwd=self.directory,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    def run(self, example: str, *arguments: str) -> str:
+        """Run an example to its end, and return what it wrote."""
+        with self.running(example, *arguments) as process:
+            output, _ = process.communicate(timeout=DEADLINE_SECONDS)
+        assert process.returncode == 0, output
+        return output
+
+    def log(self, run: str) -> list[dict[str, object]]:
+        """Return a run's log, as the command line gives it."""
+        command = [sys.executable, "-m", "holdfast.cli", "runs", "log", run, "--json"]
+        answer = subprocess.run(
+            command, env=self.environment, capture_output=True, text=True, check=True
+        )
+        return [json.loads(line) for line in answer.stdout.splitlines()]
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    desk = Desk(tmp_path)
+    yield desk
+    until(lambda: not servers(desk.home), "the embedded database has stopped")
+
+
+def servers(home: Path) -> list[int]:
+    """Return the processes that keep their data below a home."""
+    found: list[int] = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if os.fsencode(home) in path.read_bytes():
+                found.append(int(path.parent.name))
+        except OSError:  # it has ended meanwhile
+            continue
+    return found
+
+
+def until(fact: Callable[[], bool], what: str) -> None:
+    """Wait until something is so."""
+    give_up_at = time.monotonic() + DEADLINE_SECONDS
+    while not fact():
+        assert time.monotonic() < give_up_at, f"it is still not so: {what}"
+        time.sleep(0.02)
+
+
+def read_until(process: subprocess.Popen[str], pattern: str, times: int = 1) -> list[str]:
+    """Read lines until so many of them match."""
+    assert process.stdout is not None
+    lines: list[str] = []
+    for line in process.stdout:
+        lines.append(line.strip())
+        times -= re.search(pattern, line) is not None
+        if times == 0:
+            return lines
+    raise AssertionError(f"it ended without {pattern!r}: {lines}")
+
+
+def words_of(path: Path) -> int:
+    return len(re.findall(r"[\w']+", path.read_text(encoding="utf-8").lower()))
+
+
+def test_wordcount_counts_the_words_of_each_file(desk: Desk) -> None:
+    output = desk.run("wordcount.py", str(TEXTS))
+    for path in TEXTS.glob("*.txt"):
+        assert re.search(rf"^ +{words_of(path)} +\d+  {path.name} \(", output, re.MULTILINE)
+    total = sum(words_of(path) for path in TEXTS.glob("*.txt"))
+    assert f"{total} words in {len(list(TEXTS.glob('*.txt')))} files" in output
+
+
+def test_wordcount_killed_in_the_middle_reads_no_counted_file_again(desk: Desk) -> None:
+    """S6. B1. A worker killed with SIGKILL: what the log has is used, the rest is done."""
+    folder = desk.directory / "texts"
+    folder.mkdir()
+    for number in range(12):
+        (folder / f"{number:02}.txt").write_text("word " * (number + 1), encoding="utf-8")
+
+    with desk.running("wordcount.py", str(folder), "--slow") as process:
+        first = read_until(process, "^reading", times=6)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    run = first[0].removeprefix("started ")
+    recorded = [entry for entry in desk.log(run) if entry["type"] == "StepCompleted"]
+    counted = {entry["key"] for entry in recorded}
+    assert 4 <= len(recorded) - 1 < 12, "the listing and some of the files, not all"
+
+    second = desk.run("wordcount.py", str(folder), "--slow")
+    assert second.startswith(f"going on with {run}")
+    assert "78 words in 12 files" in second
+    reads = Counter(re.findall(r"reading \S*/(\d\d)\.txt", "\n".join(first) + second))
+    assert set(reads) == {f"{number:02}" for number in range(12)}
+    again = {name for name, times in reads.items() if times > 1}
+    assert len(again) <= 12 - (len(counted) - 1), "only what was not recorded is read again"
+    keys = Counter(e["key"] for e in desk.log(run) if e["type"] == "StepCompleted")
+    assert set(keys.values()) == {1}
+    assert len(keys) == 13
+
+
+def test_an_expense_waits_until_somebody_decides(desk: Desk) -> None:
+    with desk.running("approval.py", "train ticket", "89.90") as waiting:
+        read_until(waiting, "please decide: train ticket, 89.90")
+        decided = desk.run("approval.py", "train ticket", "89.90", "--decide", "yes", "--by", "ann")
+        output, _ = waiting.communicate(timeout=DEADLINE_SECONDS)
+    number = re.search(r"approved by ann, booked as (B-[0-9A-F]{6})", output)
+    assert number is not None, output
+    assert number[1] in decided, "both terminals see the same booking"
+
+
+def test_an_expense_that_is_refused_is_not_paid(desk: Desk) -> None:
+    output = desk.run("approval.py", "yacht", "1000000", "--decide", "no", "--by", "bob")
+    assert "refused by bob" in output
+    assert "booked" not in output
+
+
+def test_a_backup_is_a_verified_copy_and_is_made_once(desk: Desk) -> None:
+    target = desk.directory / "copies"
+    first = desk.run("backup.py", str(TEXTS), str(target))
+    for path in TEXTS.iterdir():
+        assert (target / path.name).read_bytes() == path.read_bytes()
+    assert f"{len(list(TEXTS.iterdir()))} files" in first
+    (target / "letter.txt").unlink()
+    assert desk.run("backup.py", str(TEXTS), str(target)) == first
+    assert not (target / "letter.txt").exists(), "the same run: nothing is copied again"
+
+
+def test_a_killed_backup_that_is_cancelled_leaves_no_copies(desk: Desk) -> None:
+    """Trap 16. The worker is gone when the cancel comes; the next one cleans up."""
+    source, target = desk.directory / "source", desk.directory / "copies"
+    source.mkdir()
+    for number in range(400):
+        (source / f"{number}.bin").write_bytes(os.urandom(100_000))
+    with desk.running("backup.py", str(source), str(target)) as process:
+        until(lambda: target.is_dir() and any(target.glob("*.bin")), "one is copied")
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert list(target.glob("*.bin"))
+    assert desk.run("backup.py", str(source), str(target), "--cancel").endswith(
+        "cancelled, copies removed\n"
+    )
+    assert list(target.glob("*.bin")) == []
