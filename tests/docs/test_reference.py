@@ -8,13 +8,15 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 from uuid import uuid4
 
 import msgspec
 import pytest
 
-from holdfast import App, Context, Retry, errors, starting
+from holdfast import App, Context, Retry, errors
 from holdfast.client.filters import STATES, RunFilters
+from holdfast.client.starting import StartOptions
 from holdfast.runtime import details
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import Environment
@@ -99,7 +101,7 @@ def test_each_error_has_its_row() -> None:
         ("`@app.workflow", set(inspect.signature(App.workflow).parameters) - {"self", "fn"}),
         ("`@app.step", (set(inspect.signature(App.step).parameters) - {"self", "fn"}) | {"id"}),
         ("`Retry(", set(inspect.signature(Retry).parameters)),
-        ("`client.start(", {*starting.StartOptions.__annotations__}),
+        ("`client.start(", {*StartOptions.__annotations__}),
         ("`client.list(", {*RunFilters.__annotations__}),
         ("`WorkerOptions(", set(WorkerOptions.__struct_fields__)),
     ],
@@ -170,7 +172,7 @@ async def test_details_have_the_fields_that_the_page_gives() -> None:
         if kind in payloads or kind == "WorkflowFailed":
             continue
         shown = {name: not optional for name, optional in fields[kind]}
-        given = set(value) if isinstance(value, dict) else set[str]()
+        given = set(cast("dict[str, object]", value)) if isinstance(value, dict) else set[str]()
         assert given - {"python"} <= set(shown), kind
         assert {name for name, needed in shown.items() if needed} <= given, kind
     assert fields.keys() - {kind for kind, _ in found} == {"WorkerLost", "WorkflowTaskYielded"}

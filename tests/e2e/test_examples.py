@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -37,7 +37,7 @@ class Desk:
             self.environment.pop(name, None)
 
     @contextmanager
-    def running(self, example: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    def running(self, example: str, *arguments: str) -> Generator[subprocess.Popen[str]]:
         """Run an example for the length of the block, at most."""
         command = [sys.executable, str(ROOT / "examples" / example), *arguments]
         with subprocess.Popen(
