@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 from holdfast.codec import describe
@@ -23,6 +23,8 @@ Code = Callable[..., Coroutine[Any, Any, Any]]
 
 class Bench:
     """One run's log, its clock, and the turn that works on it now."""
+
+    made: ClassVar[list[Turn]] = []
 
     def __init__(self, code: Code, *, given: object = None, strict: bool = False) -> None:
         self.code, self.strict = code, strict
@@ -43,6 +45,7 @@ class Bench:
         self.started, self.attempts, self.cancelled = [], [], []
         workflow: Workflow[Any, Any] = Workflow(self.code, name="flow")
         self.turn = Turn(workflow, info, self.lease, self.log, self.clock, strict=self.strict)
+        self.made.append(self.turn)
         self.turn.begin()
         self.take()
         return self.turn
