@@ -273,6 +273,15 @@ class Run(Value, frozen=True, kw_only=True):
     wait: Wait | None
 
 
+class End(Value, frozen=True):
+    """How a run ended: its output as JSON text, or its error as an encoded ErrorInfo."""
+
+    run_id: UUID
+    status: Status
+    output: str | None = None
+    error: str | None = None
+
+
 class RunFilter(Value, frozen=True, kw_only=True):
     """Which runs to list, newest first. Empty fields do not restrict."""
 

@@ -120,7 +120,7 @@ class Worker:
             TurnCache(options.cache),
             concurrency=options.concurrency,
             release=self._release,
-            capacity_changed=lambda: self._claimer.wake(),
+            capacity_changed=lambda: self._claimer.room(),
             due=lambda at: self._claimer.due_at(at),
         )
         self._claimer = Claimer(

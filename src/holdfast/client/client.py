@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Never, TypeVar, Unpack, overload
 from uuid import UUID
 
 from holdfast.client.handle import RunHandle
 from holdfast.client.observing import Observer
-from holdfast.client.outcomes import restorer
+from holdfast.client.outcomes import Restorer
 from holdfast.client.references import RunRef, Signal, check_text, resolve
 from holdfast.client.starting import (
     Launch,
@@ -22,7 +22,7 @@ from holdfast.client.starting import (
 from holdfast.client.transactions import start_within
 from holdfast.definitions.app import AnyWorkflow
 from holdfast.definitions.workflows import Workflow
-from holdfast.durations import seconds
+from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError, RunEnded, RunNotFound
 from holdfast.types import Delivered, Delivery, NewRun, StartedRun
 
@@ -174,7 +174,7 @@ class Client(Observer):
         key, run_id = options.get("key"), options.get("run_id")
         run = launch.run(input, key=key, run_id=run_id, waiter=session.ends.topic)
         ended = await session.start_and_wait(run, None if wait is None else seconds(wait))
-        return restorer(launch.workflow, self._app)(ended)
+        return Restorer(launch.workflow, self._app)(ended)
 
     # One run
 
@@ -191,7 +191,7 @@ class Client(Observer):
         handle = client.handle(("checkout", "order-7"), checkout)
         ```
         """
-        return RunHandle(self, resolve(run), restorer(workflow, self._app))
+        return RunHandle(self, resolve(run), self._waiting(Restorer(workflow, self._app)))
 
     async def signal(
         self, run: RunRef, name: str, payload: object = None, signal_id: str | None = None
@@ -259,11 +259,22 @@ class Client(Observer):
     def _handles(
         self, launch: Launch, started: Iterable[StartedRun]
     ) -> builtins.list[RunHandle[object]]:
-        restore = restorer(launch.workflow, self._app)
+        wait = self._waiting(Restorer(launch.workflow, self._app))
         return [
-            RunHandle(self, each.run_id, restore, created=each.created, found=each.status)
+            RunHandle(self, each.run_id, wait, created=each.created, found=each.status)
             for each in started
         ]
+
+    def _waiting(self, restore: Restorer[Out]) -> Callable[[UUID, Duration | None], Awaitable[Out]]:
+        """Return what a handle waits with."""
+
+        async def wait(run_id: UUID, timeout: Duration | None) -> Out:
+            limit = None if timeout is None else seconds(timeout)
+            end = await self._live.ends.wait(run_id, limit)
+            name = (await self.get(run_id)).name if restore.needs_name else None
+            return restore(end, name)
+
+        return wait
 
     def _went_on(self, run_id: UUID, delivered: Delivered) -> bool:
         (outcome,) = self._live.settle(delivered)

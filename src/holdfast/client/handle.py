@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Generic, TypeVar
 from uuid import UUID
 
@@ -28,20 +28,20 @@ class RunHandle(Generic[Out_co]):
     ```
     """
 
-    __slots__ = ("_client", "_restore", "created", "found", "run_id")
+    __slots__ = ("_client", "_wait", "created", "found", "run_id")
 
     def __init__(
         self,
         client: Client,
         run_id: UUID,
-        restore: Callable[[Run], Out_co],
+        wait: Callable[[UUID, Duration | None], Awaitable[Out_co]],
         *,
         created: bool = False,
         found: Status | None = None,
     ) -> None:
         """Hold a run. Clients make handles: see `Client.start` and `Client.handle`."""
         self._client = client
-        self._restore = restore
+        self._wait = wait
         self.run_id = run_id
         self.created = created
         self.found: Status | None = found
@@ -62,7 +62,7 @@ class RunHandle(Generic[Out_co]):
             print(failure.error)
         ```
         """
-        return self._restore(await self._client.wait(self.run_id, timeout))
+        return await self._wait(self.run_id, timeout)
 
     async def status(self) -> Status:
         """Return the run's status now. Raises RunNotFound.

@@ -104,7 +104,9 @@ class Observer:
         ```
         """
         limit = None if timeout is None else seconds(timeout)
-        return await self._live.ends.wait(resolve(run), limit)
+        run_id = resolve(run)
+        await self._live.ends.wait(run_id, limit)
+        return await self.get(run_id)
 
     async def log(self, run: RunRef, since: int = 0) -> builtins.list[LoggedEvent]:
         """Return a run's log from an index on. Raises RunNotFound.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from typing import cast
+from typing import Generic, Never, TypeVar, cast
 from uuid import UUID
 
 from holdfast.codec import decode_error, decoder
-from holdfast.definitions.app import AnyWorkflow, App
+from holdfast.definitions.app import App
+from holdfast.definitions.workflows import Workflow
 from holdfast.errors import (
     RunCancelled,
     RunError,
@@ -17,7 +17,9 @@ from holdfast.errors import (
     RunTimedOut,
     UnknownWorkflow,
 )
-from holdfast.types import JSON, Run, Status
+from holdfast.types import JSON, End, Status
+
+Out_co = TypeVar("Out_co", covariant=True)
 
 decode_plain = cast("Callable[[str], JSON]", decoder(object))
 
@@ -28,28 +30,35 @@ _ENDS: dict[Status, Callable[[UUID], RunError]] = {
 }
 
 
-def restorer(workflow: AnyWorkflow | None, app: App | None) -> Callable[[Run], object]:
-    """Return the function that makes an ended run its output, or raises what it ended with.
+class Restorer(Generic[Out_co]):
+    """Makes a run's end its output, or raises what it ended with.
 
     Without the workflow, the app's workflow of the run's name says of which type the output is;
     where there is none either, the output is plain JSON values.
     """
-    if workflow is not None:
-        return partial(_restore, workflow.decode_output)
 
-    def restore(run: Run) -> object:
+    def __init__(self, workflow: Workflow[Never, Out_co] | None, app: App | None) -> None:
+        self._app = app
+        self._decode = workflow.decode_output if workflow is not None else None
+
+    @property
+    def needs_name(self) -> bool:
+        """Whether the type of the output is known by the run's name only."""
+        return self._decode is None and self._app is not None
+
+    def __call__(self, end: End, name: str | None = None) -> Out_co:
+        """Return the output, or raise the error."""
+        if end.status == "failed":
+            raise RunFailed(end.run_id, decode_error(end.error or "null"))
+        if raises := _ENDS.get(end.status):
+            raise raises(end.run_id)
+        decode = self._decode or self._decoder_of(name)
+        return cast("Out_co", decode(end.output or "null"))
+
+    def _decoder_of(self, name: str | None) -> Callable[[str], object]:
+        if self._app is None or name is None:
+            return decode_plain
         try:
-            decode = decode_plain if app is None else app.latest(run.name).decode_output
+            return self._app.latest(name).decode_output
         except UnknownWorkflow:
-            decode = decode_plain
-        return _restore(decode, run)
-
-    return restore
-
-
-def _restore(decode: Callable[[str], object], run: Run) -> object:
-    if run.status == "failed":
-        raise RunFailed(run.run_id, decode_error(run.error or "null"))
-    if raises := _ENDS.get(run.status):
-        raise raises(run.run_id)
-    return decode(run.output or "null")
+            return decode_plain

@@ -14,10 +14,10 @@ from holdfast.store.port import Store
 from holdfast.types import (
     Delivered,
     Delivery,
+    End,
     LoggedEvent,
     NewRun,
     NewSignal,
-    Run,
     StartedRun,
 )
 
@@ -66,8 +66,8 @@ class Session:
                 lane.cancel()  # where one has failed; otherwise they have ended
         return [started for answer in answers for started in answer]
 
-    async def start_and_wait(self, run: NewRun, timeout: float | None) -> Run:
-        """Start a run that names this session's topic as its waiter; return it once it has ended.
+    async def start_and_wait(self, run: NewRun, timeout: float | None) -> End:
+        """Start a run that names this session's topic as its waiter; return how it ended.
 
         Raises ResultTimeout after `timeout` seconds.
         """

@@ -22,8 +22,8 @@ from holdfast.errors import (
     RunNotFound,
     TransientDatabaseError,
 )
-from holdfast.store.port import Store
-from holdfast.types import Run
+from holdfast.store.port import Store, read_end
+from holdfast.types import End, Run
 
 logger = logging.getLogger("holdfast.client")
 
@@ -38,7 +38,7 @@ class _Watch:
     __slots__ = ("exists", "futures", "interval", "look_at")
 
     def __init__(self) -> None:
-        self.futures: set[asyncio.Future[Run]] = set()
+        self.futures: set[asyncio.Future[End]] = set()
         self.exists = False  # a row of this run has been seen
         self.interval = FIRST_LOOK_SECONDS
         self.look_at: float | None = None  # loop time; None while the start is under way
@@ -47,10 +47,10 @@ class _Watch:
         self.look_at = now + self.interval
         self.interval = min(self.interval * 1.5, SELDOM_LOOK_SECONDS)
 
-    def end(self, run: Run) -> None:
+    def end(self, end: End) -> None:
         for future in self.futures:
             if not future.done():
-                future.set_result(run)
+                future.set_result(end)
 
     def fail(self, error: Callable[[], Exception]) -> None:
         for future in self.futures:
@@ -71,8 +71,8 @@ class EndWatcher:
         self._listening = asyncio.Lock()
         self._stop_listening: Callable[[], Awaitable[None]] | None = None
 
-    async def wait(self, run_id: UUID, timeout: float | None) -> Run:
-        """Return the run once it has ended; `timeout` in seconds, None for ever.
+    async def wait(self, run_id: UUID, timeout: float | None) -> End:
+        """Return how the run ended, once it has; `timeout` in seconds, None for ever.
 
         Raises RunNotFound, and ResultTimeout when the time is up.
         """
@@ -81,10 +81,10 @@ class EndWatcher:
             return await within(end, run_id, timeout)
 
     @asynccontextmanager
-    async def expect(self, run_id: UUID) -> AsyncGenerator[asyncio.Future[Run]]:
+    async def expect(self, run_id: UUID) -> AsyncGenerator[asyncio.Future[End]]:
         """Listen for a run's end before it is started. Call `watch` once it is."""
         await self._listen()
-        end: asyncio.Future[Run] = asyncio.get_running_loop().create_future()
+        end: asyncio.Future[End] = asyncio.get_running_loop().create_future()
         watch = self._watches.setdefault(run_id, _Watch())
         watch.futures.add(end)
         try:
@@ -142,11 +142,11 @@ class EndWatcher:
                 if watch.look_at is not None:
                     watch.look_at, watch.exists = 0.0, False
         else:
-            try:
-                run_id = UUID(payload)
-            except ValueError:
-                return
+            run_id, output = read_end(payload)
             if run_id not in self._watches:
+                return
+            if output is not None:
+                self._watches[run_id].end(End(run_id, "completed", output))
                 return
             self._told.add(run_id)
             self._start_dispatching()
@@ -199,7 +199,7 @@ class EndWatcher:
     def _end(self, runs: dict[UUID, Run]) -> None:
         for run_id, run in runs.items():
             if run.status != "running" and (watch := self._watches.get(run_id)):
-                watch.end(run)
+                watch.end(End(run_id, run.status, run.output, run.error))
 
     def _check_existence(self, run_ids: Iterable[UUID], runs: dict[UUID, Run]) -> None:
         self._end(runs)
@@ -210,8 +210,8 @@ class EndWatcher:
                     watch.fail(partial(RunNotFound, run_id))
 
 
-async def within(end: asyncio.Future[Run], run_id: UUID, timeout: float | None) -> Run:
-    """Return the ended run, or raise ResultTimeout after `timeout` seconds."""
+async def within(end: asyncio.Future[End], run_id: UUID, timeout: float | None) -> End:
+    """Return how the run ended, or raise ResultTimeout after `timeout` seconds."""
     # asyncio.wait leaves a cancellation alone, which wait_for on Python 3.11 may swallow
     done, _ = await asyncio.wait([end], timeout=timeout)
     if not done:

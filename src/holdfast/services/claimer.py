@@ -16,6 +16,7 @@ from holdfast.types import ClaimedTask, Claims, Notice
 logger = logging.getLogger("holdfast.worker")
 
 AHEAD_SECONDS = 0.005  # claim so early what comes due: the turn waits the rest in memory
+STICKY_SECONDS = 0.1  # a run is left so long to the worker that has it in its cache
 _FIRST_POLL_SECONDS = 0.25
 _GATHER_SECONDS = 0.002  # a little room is worth waiting for more
 
@@ -64,11 +65,12 @@ class Claimer:
         self._woken = asyncio.Event()
         self._asked = False  # woken for work, not only because a moment moved
         self._waits = False
+        self._short = False  # the last claim could have taken more
         self._next_due: int | None = None
         self._task: asyncio.Task[None] | None = None
 
     def wake(self) -> None:
-        """Say that there may be something to claim, or room for more."""
+        """Say that there may be something to claim."""
         self._asked = True
         self._woken.set()
 
@@ -77,6 +79,11 @@ class Claimer:
         if self._next_due is None or at < self._next_due:
             self._next_due = at
             self._woken.set()
+
+    def room(self) -> None:
+        """Say that there is room for more; of interest where there was too little."""
+        if self._short:
+            self.wake()
 
     @property
     def idle(self) -> bool:
@@ -98,12 +105,13 @@ class Claimer:
     async def run_once(self) -> bool:
         """Claim once; say whether there may be more at once."""
         asked = self._taker.free
-        if asked <= 0:
+        self._short = asked <= 0
+        if self._short:
             return False
         sent = self._clock.local()
         claims = await asyncio.shield(self._claim(asked))
         self._clock.observe(sent, self._clock.local(), claims.now)
-        full = len(claims.tasks) >= asked
+        self._short = full = len(claims.tasks) >= asked
         if claims.tasks:
             self._pause = min(_FIRST_POLL_SECONDS, self._poll_seconds)
         else:
@@ -119,6 +127,7 @@ class Claimer:
             limit,
             lease_seconds=self._lease_seconds,
             ahead_seconds=AHEAD_SECONDS,
+            sticky_seconds=STICKY_SECONDS,
         )
         if claims.notices:
             self._notify(claims.notices)

@@ -20,6 +20,7 @@ from holdfast.types import (
     Claims,
     Committed,
     Delivered,
+    EndStatus,
     Event,
     Heartbeat,
     Lease,
@@ -36,12 +37,30 @@ from holdfast.types import (
     WorkerInfo,
 )
 
+_TOLD_BYTES = 7000  # PostgreSQL takes payloads of up to 7,999 bytes
 WORK_TOPIC = "work"  # payload: a queue that has new work
 
 
 def worker_topic(worker_id: str) -> str:
     """Name the topic of a worker; payload: the id of a run it holds that has unread events."""
     return f"worker/{worker_id}"
+
+
+def end_payload(run_id: UUID, status: EndStatus, output: str | None) -> str:
+    """Write what those who wait for a run's end are told: its id, and its output if it is small.
+
+    >>> end_payload(UUID(int=1), "completed", '{"ok":true}')
+    '00000000-0000-0000-0000-000000000001 {"ok":true}'
+    """
+    if status == "completed" and output is not None and len(output.encode()) <= _TOLD_BYTES:
+        return f"{run_id} {output}"
+    return str(run_id)
+
+
+def read_end(payload: str) -> tuple[UUID, str | None]:
+    """Read an end's payload: the run's id, and its output where that was told."""
+    run_id, _, output = payload.partition(" ")
+    return UUID(run_id), output or None
 
 
 class Store(Protocol):
@@ -84,9 +103,9 @@ class Store(Protocol):
         """Lease up to `limit` due tasks of these queues and handlers, by priority, then age.
 
         `ahead_seconds` takes tasks due that soon. A task that another worker suspended is left
-        to that worker until `sticky_seconds` after it came due. A task whose lease ran out gets
-        WorkerLost in its run's log; one that lost `max_attempts` workers without progress fails
-        its run instead of being claimed.
+        to that worker until `sticky_seconds` after it came due, if it was heard of lately. A
+        task whose lease ran out gets WorkerLost in its run's log; one that lost `max_attempts`
+        workers without progress fails its run instead of being claimed.
         """
         ...
 
@@ -182,7 +201,7 @@ class Store(Protocol):
     async def wait_for_end(self, topic: str, run_ids: Sequence[UUID]) -> dict[UUID, Run]:
         """Register a topic to be told of the runs' ends; return those that have ended already.
 
-        The payload of each notice is the run's id.
+        The payload of each notice is an `end_payload`.
         """
         ...
 

@@ -163,8 +163,9 @@ async def test_a_wait_outlasts_a_database_that_was_away(monkeypatch: pytest.Monk
         await registrations.of(handle)
         monkeypatch.setattr(waiting, "FIRST_LOOK_SECONDS", 0.01)
         store.away = True
-        await Finisher(store).complete(3)
-        assert await wait == 3
+        await Finisher(store).fail(ValueError("bent"))
+        with pytest.raises(RunFailed, match="bent"):
+            await wait
         assert not store.away
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid4
 
-from holdfast.store.port import Store
+from holdfast.store.port import Store, end_payload
 from holdfast.types import (
     ClaimedTask,
     Claims,
@@ -83,6 +83,11 @@ async def signal(
 def details(event: Event) -> Any:
     """Return an event's details, decoded."""
     return json.loads(event.details or "null")
+
+
+def told(topic: str, run_id: UUID, output: str | None = "null") -> Notice:
+    """Return what a topic hears of a run that completed; None for an output too large to tell."""
+    return Notice(topic, end_payload(run_id, "completed", output))
 
 
 @dataclass

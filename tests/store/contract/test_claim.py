@@ -160,10 +160,23 @@ async def test_a_suspended_run_is_left_to_its_worker_for_a_moment(
     for task in (await ann.claim()).tasks:
         await ann.suspend(task, until=due_at)
     await clock.advance(5)
+    await ann.beat()
     assert await bob.claims(sticky_seconds=0.5) == []
     assert await ann.claims(limit=1) in ([first], [second])
     await clock.advance(0.5)
     assert set(await bob.claims(sticky_seconds=0.5)) < {first, second}
+
+
+async def test_a_run_that_a_silent_worker_suspended_is_anybodys(
+    store: Store, clock: Clock, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    """S15. Who was killed does not keep its runs waiting."""
+    due_at = await store.now() + 5 * SECOND
+    run_id = await start(store)
+    await ann.beat()
+    await ann.suspend(await ann.take(), until=due_at)
+    await clock.advance(5)
+    assert await bob.claims(sticky_seconds=0.5) == [run_id]
 
 
 async def test_a_later_claim_of_a_longer_log_reads_it(store: Store, ann: ManualWorker) -> None:

@@ -9,7 +9,7 @@ import pytest
 from clocks import Clock
 
 from holdfast.store.port import Store
-from holdfast.types import Event, Finish, Notice, Suspend, TurnCommit
+from holdfast.types import Event, Finish, Suspend, TurnCommit
 
 from .actors import (
     SECOND,
@@ -22,6 +22,7 @@ from .actors import (
     signal,
     start,
     step,
+    told,
 )
 
 YIELDED = Event("WorkflowTaskYielded", None, None, 0)
@@ -306,8 +307,8 @@ async def test_the_end_tells_who_waits_for_it_once(store: Store, ann: ManualWork
     assert await store.wait_for_end("client/2", [run_id]) == {}
     answer = await ann.finish(await ann.take())
     assert sorted(answer.notices, key=str) == [
-        Notice("client/1", str(run_id)),
-        Notice("client/2", str(run_id)),
+        told("client/1", run_id),
+        told("client/2", run_id),
     ]
 
 

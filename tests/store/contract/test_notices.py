@@ -8,7 +8,7 @@ from uuid import uuid4
 from holdfast.store.port import Store
 from holdfast.types import Notice
 
-from .actors import ManualWorker, get, start
+from .actors import ManualWorker, get, start, told
 
 
 async def test_a_listener_is_called_back_on_its_loop(store: Store) -> None:
@@ -50,7 +50,16 @@ async def test_who_waits_for_an_end_is_told_once_it_comes(store: Store, ann: Man
     assert answer == {ended: await get(store, ended)}
     assert await store.wait_for_end("client/1", [running]) == {}
     finished = await ann.finish(await ann.take())
-    assert finished.notices == [Notice("client/1", str(running))]
+    assert finished.notices == [told("client/1", running)]
+
+
+async def test_an_output_too_large_to_tell_is_left_to_be_read(
+    store: Store, ann: ManualWorker
+) -> None:
+    run_id = await start(store, waiter="client/1")
+    finished = await ann.finish(await ann.take(), output=f'"{"x" * 7000}"')
+    assert finished.notices == [told("client/1", run_id, None)]
+    await store.notify(finished.notices)
 
 
 async def test_no_end_falls_between_looking_and_waiting(store: Store, ann: ManualWorker) -> None:
@@ -61,14 +70,14 @@ async def test_no_end_falls_between_looking_and_waiting(store: Store, ann: Manua
         known, finished = await asyncio.gather(
             store.wait_for_end("client/1", [run_id]), ann.finish(task)
         )
-        assert known or finished.notices == [Notice("client/1", str(run_id))]
+        assert known or finished.notices == [told("client/1", run_id)]
 
 
 async def test_a_topic_that_is_forgotten_is_not_told(store: Store, ann: ManualWorker) -> None:
     run_id = await start(store, waiter="client/1")
     await store.wait_for_end("client/2", [run_id])
     await store.forget_waits("client/1")
-    assert (await ann.finish(await ann.take())).notices == [Notice("client/2", str(run_id))]
+    assert (await ann.finish(await ann.take())).notices == [told("client/2", run_id)]
 
 
 async def test_opening_and_closing_twice_is_harmless(store: Store) -> None:

@@ -14,7 +14,7 @@ from holdfast.ids import keyed_run_id
 from holdfast.store.port import Store
 from holdfast.types import Notice, StartedRun
 
-from .actors import SECOND, ManualWorker, details, get, log, new_run, start
+from .actors import SECOND, ManualWorker, details, get, log, new_run, start, told
 
 
 async def test_start_writes_the_run_its_first_event_and_its_first_task(
@@ -144,7 +144,7 @@ async def test_a_start_wakes_its_queues_once_each(store: Store) -> None:
 async def test_the_waiter_of_a_start_is_told_of_the_end(store: Store, ann: ManualWorker) -> None:
     run_id = await start(store, waiter="client/1")
     answer = await ann.finish(await ann.take())
-    assert answer.notices == [Notice("client/1", str(run_id))]
+    assert answer.notices == [told("client/1", run_id)]
 
 
 async def test_a_keyed_run_is_found_by_its_key(store: Store) -> None:

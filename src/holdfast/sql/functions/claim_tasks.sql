@@ -7,13 +7,14 @@ language sql immutable as $$
         unnest(p_handlers) as h (handler)
 $$;
 
--- Say whether a worker may have a free task that is due: not if another has the run in its
+-- Say whether a worker may have a free task that is due: not if a rival has the run in its
 -- cache, until p_others.
 create or replace function holdfast._may_have(
-    p_sticky_worker text, p_worker text, p_visible_at timestamptz, p_others timestamptz
+    p_sticky_worker text, p_rivals text[], p_visible_at timestamptz, p_others timestamptz
 ) returns boolean
 language sql immutable as $$
-    select p_sticky_worker is null or p_sticky_worker = p_worker or p_visible_at <= p_others
+    select p_sticky_worker is null or p_sticky_worker <> all (p_rivals)
+        or p_visible_at <= p_others
 $$;
 
 -- Lease due tasks of some queues and handlers: the most urgent first, then the oldest.
@@ -25,8 +26,10 @@ $$;
 -- an earlier watermark, and now and then nothing.
 --
 -- A task that another worker suspended is left to that worker until p_sticky seconds after it
--- came due. A task whose lease ran out gets WorkerLost in its run's log; one that lost
+-- came due, if that worker was heard of in the last three seconds. A task whose lease ran out gets WorkerLost in its run's log; one that lost
 -- p_max_attempts workers without progress fails its run instead.
+-- A claim without a lost worker does not wait for the disk (synchronous_commit is off for its
+-- transaction): so call it in one of its own.
 -- Locks: task rows, skipping locked ones; then events, run by run. Called by workers.
 create or replace function holdfast.claim_tasks(
     p_worker text, p_queues text[], p_handlers text[], p_limit int,
@@ -47,14 +50,21 @@ as $$
 declare
     v_now timestamptz := holdfast.now();
     v_ahead timestamptz := v_now + p_ahead * interval '1 second';
+    v_rivals text[] := array(
+        select w.worker_id from holdfast.workers w
+        where w.worker_id <> p_worker and w.heard_at > v_now - interval '3 seconds');
     v_due record;
     v_next timestamptz := v_now;
 begin
     select * into v_due
-    from holdfast._lock_due(p_worker, p_queues, p_handlers, p_limit,
+    from holdfast._lock_due(v_rivals, p_queues, p_handlers, p_limit,
         v_now, v_ahead, v_ahead - p_sticky * interval '1 second',
         coalesce(holdfast._moment(p_since), '-infinity'));
-    if v_due.expired then
+    if not v_due.expired then
+        -- A lease that a crash of the server takes back costs nothing but time: what is done
+        -- under it is recorded by a commit that waits for the disk, and so for the lease too.
+        perform set_config('synchronous_commit', 'off', true);
+    else
         notices := holdfast._lose_workers(v_now, v_due.run_ids, v_due.keys, p_max_attempts);
     end if;
 
@@ -89,7 +99,7 @@ begin
     end if;
 
     if coalesce(cardinality(v_due.run_ids), 0) < p_limit then
-        v_next := holdfast._next_due(p_worker, p_queues, p_handlers,
+        v_next := holdfast._next_due(v_rivals, p_queues, p_handlers,
             v_ahead, p_sticky * interval '1 second');
     end if;
     now := holdfast._micros(v_now);
@@ -103,7 +113,7 @@ end $$;
 -- that ran out are looked for only by a claim that looks at everything.
 -- `newest` is the latest visible_at among them, `expired` whether one is another's lease.
 create or replace function holdfast._lock_due(
-    p_worker text, p_queues text[], p_handlers text[], p_limit int,
+    p_rivals text[], p_queues text[], p_handlers text[], p_limit int,
     p_now timestamptz, p_ahead timestamptz, p_others timestamptz, p_since timestamptz,
     out run_ids uuid[], out keys text[], out newest timestamptz, out expired boolean
 )
@@ -124,7 +134,7 @@ begin
             where t.queue = l.queue and t.handler = l.handler and t.priority = l.priority
                 and t.worker is null and not t.paused
                 and t.visible_at > p_since and t.visible_at <= p_ahead
-                and holdfast._may_have(t.sticky_worker, p_worker, t.visible_at, p_others)
+                and holdfast._may_have(t.sticky_worker, p_rivals, t.visible_at, p_others)
             order by t.visible_at limit p_limit)
             union all
             (select * from holdfast.tasks t
@@ -167,7 +177,7 @@ begin
             where t.queue = l.queue and t.handler = l.handler and t.priority = l.priority
                 and t.worker is null and not t.paused
                 and t.visible_at > p_since and t.visible_at <= p_ahead
-                and holdfast._may_have(t.sticky_worker, p_worker, t.visible_at, p_others)
+                and holdfast._may_have(t.sticky_worker, p_rivals, t.visible_at, p_others)
             order by t.visible_at limit p_limit
             for update skip locked
         ) as t
@@ -178,7 +188,7 @@ end $$;
 -- Say when the next free task comes due, from what was not taken now. Looks at a few tasks of
 -- each lane only: where more are kept for other workers, the answer may be too early.
 create or replace function holdfast._next_due(
-    p_worker text, p_queues text[], p_handlers text[], p_taken timestamptz, p_sticky interval
+    p_rivals text[], p_queues text[], p_handlers text[], p_taken timestamptz, p_sticky interval
 ) returns timestamptz
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -188,7 +198,7 @@ set enable_bitmapscan = off
 as $$
 begin
     return least(
-        min(t.visible_at + case when t.sticky_worker <> p_worker then p_sticky else '0' end),
+        min(t.visible_at + case when t.sticky_worker = any (p_rivals) then p_sticky else '0' end),
         min(t.visible_at) filter (where t.place = 8))
     from holdfast._lanes(p_queues, p_handlers) as l
     cross join lateral (

@@ -52,7 +52,7 @@ begin
             select e.event_type from holdfast.events e
             where e.run_id = f.run_id and e.idx = f.idx - 1 limit 1
         ) as e
-        where t.worker is not null and t.lease_no = f.lease_no
+        where t.worker = p_worker and t.lease_no = f.lease_no
             and not holdfast._is_terminal(e.event_type)
         order by f.run_id
         on conflict do nothing
@@ -62,7 +62,7 @@ begin
 
     if cardinality(v_won) is distinct from cardinality(p_runs) then
         select r.skipped, r.refused into v_skipped, refused
-        from holdfast._refusals(p_token, p_runs, p_leases, p_expected, v_won) as r;
+        from holdfast._refusals(p_worker, p_token, p_runs, p_leases, p_expected, v_won) as r;
     end if;
     if cardinality(p_rest_runs) > 0 then
         insert into holdfast.events (run_id, idx, event_type, key, details, at)
@@ -93,7 +93,7 @@ end $$;
 -- Say which runs of a commit were not written now (`skipped`), and which of them not by an
 -- earlier try either (`refused`, as commit returns it). Locks nothing. Called by commit.
 create or replace function holdfast._refusals(
-    p_token uuid, p_runs uuid[], p_leases int[], p_expected int[], p_won uuid[],
+    p_worker text, p_token uuid, p_runs uuid[], p_leases int[], p_expected int[], p_won uuid[],
     out skipped uuid[], out refused json
 )
 language plpgsql
@@ -110,7 +110,7 @@ begin
     where u.run_id <> all (coalesce(p_won, '{}'));
 
     select json_agg(json_build_array(u.run_id,
-        case when t.worker is not null and t.lease_no = u.lease_no
+        case when t.worker = p_worker and t.lease_no = u.lease_no
             then 'conflict' else 'lost' end, (
         select coalesce(json_agg(
             json_build_array(e.event_type, e.key, e.details, e.at) order by e.idx), '[]')
@@ -129,7 +129,8 @@ begin
 end $$;
 
 -- End runs whose log has its last event: write the end, remove all their tasks and waiters.
--- The arrays are parallel; runs in p_skipped are left alone. Returns (topic, run id) pairs.
+-- The arrays are parallel; runs in p_skipped are left alone. Returns (topic,
+-- payload) pairs; a payload is the run id and, where it fits a notification, the output.
 -- Locks: expects the runs' task rows locked; runs by run_id; waiters. Called by all that end runs.
 create or replace function holdfast._end_runs(
     p_now timestamptz, p_run_ids uuid[], p_statuses text[],
@@ -172,14 +173,16 @@ begin
     -- A statement later: who registered while the update waited for its lock is seen.
     with told as (
         delete from holdfast.waiters w
-        using unnest(p_run_ids) as u (run_id)
+        using unnest(p_run_ids, p_statuses, p_outputs) as u (run_id, status, output)
         cross join lateral (
             select w.ctid from holdfast.waiters w where w.run_id = u.run_id offset 0
         ) as f
         where w.ctid = f.ctid and u.run_id <> all (p_skipped)
-        returning w.topic, w.run_id
+        returning w.topic, w.run_id, case
+            when u.status = 'completed' and octet_length(u.output::text) <= 7000
+            then w.run_id || ' ' || u.output else w.run_id::text end as payload
     )
-    select array_agg(array[t.topic, t.run_id::text] order by t.topic, t.run_id)
+    select array_agg(array[t.topic, t.payload] order by t.topic, t.run_id)
     into v_notices from told t;
     return v_notices;
 end $$;

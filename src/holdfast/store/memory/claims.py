@@ -35,6 +35,7 @@ class Claim:
     lease: int
     ahead: int
     sticky: int
+    rivals: Collection[str]
     max_attempts: int
 
     def serves(self, task: TaskRow) -> bool:
@@ -43,7 +44,7 @@ class Claim:
 
     def due_at(self, task: TaskRow) -> int:
         """Return when this worker may have the task: another's suspended run a little later."""
-        if task.worker is None and task.sticky_worker not in (None, self.worker_id):
+        if task.worker is None and task.sticky_worker in self.rivals:
             return task.visible_at + self.sticky
         return task.visible_at
 
@@ -51,6 +52,16 @@ class Claim:
         """Say whether the task is due. A lease is never taken before it has run out."""
         ahead = self.ahead if task.worker is None else 0
         return self.serves(task) and self.due_at(task) <= now + ahead
+
+
+def rivals_of(tables: Tables, now: int, worker_id: str) -> frozenset[str]:
+    """Return the other workers that were heard of just now: they may want their runs back."""
+    since = now - 3_000_000
+    return frozenset(
+        other
+        for other, info in tables.workers.items()
+        if other != worker_id and info.heard_at > since
+    )
 
 
 def claim_tasks(tables: Tables, now: int, claim: Claim) -> Claims:

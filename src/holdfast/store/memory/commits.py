@@ -24,7 +24,7 @@ def commit(
     for turn in turns:
         if _is_written(tables, turn, token):
             continue
-        refusal = _refusal(tables, turn)
+        refusal = _refusal(tables, worker_id, turn)
         if refusal is not None:
             refused[turn.run_id] = refusal
             continue
@@ -38,7 +38,7 @@ def _is_written(tables: Tables, turn: TurnCommit, token: UUID) -> bool:
     return turn.expected < len(log) and log[turn.expected].token == token
 
 
-def _refusal(tables: Tables, turn: TurnCommit) -> Refusal | None:
+def _refusal(tables: Tables, worker_id: str, turn: TurnCommit) -> Refusal | None:
     """Say why a part cannot be written, None where it can."""
     try:
         check_turn(turn)
@@ -46,7 +46,7 @@ def _refusal(tables: Tables, turn: TurnCommit) -> Refusal | None:
         return Refusal("invalid", [], str(error))
     task = tables.tasks.get((turn.run_id, TURN))
     tail = tables.read(turn.run_id, turn.expected)
-    if task is None or task.worker is None or task.lease_no != turn.lease_no:
+    if task is None or task.worker != worker_id or task.lease_no != turn.lease_no:
         return Refusal("lost", tail)
     if turn.expected != len(tables.logs[turn.run_id]):
         return Refusal("conflict", tail)

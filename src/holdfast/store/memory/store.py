@@ -117,17 +117,18 @@ class MemoryStore:
         max_attempts: int = 5,
     ) -> Claims:
         """Lease due tasks; see `Store.claim_tasks`."""
-        claim = claims.Claim(
-            worker_id=worker_id,
-            queues=frozenset(queues),
-            handlers=frozenset(handlers),
-            limit=limit,
-            lease=to_micros(lease_seconds),
-            ahead=to_micros(ahead_seconds),
-            sticky=to_micros(sticky_seconds),
-            max_attempts=max_attempts,
-        )
         async with self._transaction() as (tables, now):
+            claim = claims.Claim(
+                worker_id=worker_id,
+                queues=frozenset(queues),
+                handlers=frozenset(handlers),
+                limit=limit,
+                lease=to_micros(lease_seconds),
+                ahead=to_micros(ahead_seconds),
+                sticky=to_micros(sticky_seconds),
+                rivals=claims.rivals_of(tables, now, worker_id),
+                max_attempts=max_attempts,
+            )
             return claims.claim_tasks(tables, now, claim)
 
     async def read_events(self, ranges: Sequence[tuple[UUID, int]]) -> dict[UUID, list[Event]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-from holdfast.store.port import WORK_TOPIC, worker_topic
+from holdfast.store.port import WORK_TOPIC, end_payload, worker_topic
 from holdfast.types import EndStatus, Event, NewRun, Notice, Status, WorkerInfo
 
 NEVER: Final = 1 << 62  # as PostgreSQL's 'infinity'
@@ -137,7 +137,8 @@ class Tables:
         run.started_at, run.completed_at = turn.started_at, now
         for key in [key for key in self.tasks if key[0] == run_id]:
             del self.tasks[key]
-        return [Notice(topic, str(run_id)) for topic in sorted(self.waiters.pop(run_id, ()))]
+        payload = end_payload(run_id, status, output)
+        return [Notice(topic, payload) for topic in sorted(self.waiters.pop(run_id, ()))]
 
 
 def distinct(notices: list[Notice]) -> list[Notice]:
