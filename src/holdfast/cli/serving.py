@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -36,8 +37,20 @@ def fix_hash_seed() -> None:
 
 def serve(app: App, database: Database, schema: str, options: WorkerOptions) -> None:
     """Run a worker; returns when it has drained."""
+    _calm_collector()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_serve(app, database, schema, options))
+
+
+def _calm_collector() -> None:
+    """Let the garbage collector look less often, and never at what was there at the start.
+
+    A worker's suspended runs are many small objects that live long: with the defaults the
+    collector walks over them all the time, a seventh of the worker's processor time.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
 
 
 async def _serve(app: App, database: Database, schema: str, options: WorkerOptions) -> None:
