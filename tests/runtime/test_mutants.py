@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -176,3 +177,4 @@ def test_a_broken_rule_is_found(mutant: Mutant, monkeypatch: pytest.MonkeyPatch)
     # By chance, or by addresses, the same example may pass the second time: Flaky.
     with pytest.raises((AssertionError, DeterminismError, Flaky)):
         run()
+    gc.collect()  # what programs left behind is reported here, not in a later test
