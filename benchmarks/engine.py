@@ -68,6 +68,10 @@ class Engine(Protocol):
         """Wait for a run's end and return its result."""
         ...
 
+    async def run(self, workflow: str, argument: float) -> Any:
+        """Start a run and return its output, in the engine's best way."""
+        ...
+
     async def inside_latency(self, count: int) -> float | None:
         """Return the median milliseconds from start to result for a caller in the worker's process.
 

@@ -68,6 +68,9 @@ class AbsurdEngine:
                 raise RuntimeError(f"task {run_id} ended as {snapshot}")
             await asyncio.sleep(POLL_SECONDS)
 
+    async def run(self, workflow: str, argument: float) -> Any:
+        return await self.result(await self.start(workflow, argument))
+
     async def inside_latency(self, count: int) -> float | None:
         return None
 

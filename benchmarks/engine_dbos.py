@@ -56,6 +56,9 @@ class DbosEngine:
         handle = self._client.retrieve_workflow(run_id)
         return handle.get_result(polling_interval_sec=POLL_SECONDS)
 
+    async def run(self, workflow: str, argument: float) -> Any:
+        return await self.result(await self.start(workflow, argument))
+
     async def inside_latency(self, count: int) -> float | None:
         command = [*self._worker(), f"--inside={count}"]
         process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)

@@ -54,6 +54,9 @@ class HoldfastEngine:
     async def result(self, run_id: str) -> Any:
         return await self._handles[run_id].result()
 
+    async def run(self, workflow: str, argument: float) -> Any:
+        return await self._client.run(workflow, argument)
+
     async def inside_latency(self, count: int) -> float | None:
         return None
 

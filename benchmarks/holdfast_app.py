@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from datetime import UTC, datetime
 from typing import Any
 
 from holdfast import App, Context
@@ -44,9 +45,9 @@ async def gated(ctx: Context, n: int) -> int:
 
 @app.workflow
 async def nap(ctx: Context, seconds: float) -> float:
-    began = await clock()
-    await asyncio.sleep(seconds)
-    return await clock() - began - seconds
+    due = await clock() + seconds
+    await ctx.sleep_until(datetime.fromtimestamp(due, UTC))
+    return time.time() - due  # not in a step: its record would count as lateness
 
 
 @app.workflow

@@ -13,14 +13,14 @@ LATENCY = WorkerSetting("latency")
 BETWEEN_SECONDS = 0.01  # lets the worker go idle; not a multiple of any engine's polling
 
 
-async def idle_latencies(bench: Bench, count: int) -> list[float]:
+async def idle_latencies(bench: Bench, count: int, *, between: float = 0.0) -> list[float]:
     """Start one run at a time and wait for its result; return the milliseconds of each."""
     took = []
     for n in range(count):
-        await asyncio.sleep(BETWEEN_SECONDS + 0.0007 * (n % 10))
+        if between:
+            await asyncio.sleep(between + 0.0007 * (n % 10))
         began = time.perf_counter()
-        run_id = await bench.engine.start("many", 1)
-        await bench.engine.result(run_id)
+        await bench.engine.run("many", 1)
         took.append((time.perf_counter() - began) * 1e3)
     return took
 
@@ -29,9 +29,13 @@ async def idle_latency(bench: Bench) -> list[Measurement]:
     with bench.worker(LATENCY) as worker:
         await bench.warm_up(worker)
         took = await idle_latencies(bench, bench.count(200))
+        paused = await idle_latencies(bench, bench.count(100), between=BETWEEN_SECONDS)
     measured = [
         Measurement("L", "idle: start to result, p50", "ms", statistics.median(took)),
         Measurement("L-p99", "idle: start to result, p99", "ms", percentile(took, 99)),
+        Measurement(
+            "L-paused", "the same after a pause of 10 ms each, p50", "ms", statistics.median(paused)
+        ),
     ]
     inside = await bench.engine.inside_latency(bench.count(200))
     if inside is not None:
@@ -44,13 +48,15 @@ async def signals(bench: Bench) -> list[Measurement]:
     engine, took = bench.engine, []
     with bench.worker(LATENCY) as worker:
         await bench.warm_up(worker)
-        for _ in range(bench.count(100)):
-            run_id = await engine.start("gated", 1)
-            await bench.wait_until_gated(worker, 1)
-            await asyncio.sleep(BETWEEN_SECONDS)
+        count = bench.count(100)
+        run_ids = await engine.start_many("gated", [1] * count)
+        await bench.wait_until_gated(worker, count)
+        for run_id in run_ids:
+            result = asyncio.create_task(engine.result(run_id))
+            await asyncio.sleep(BETWEEN_SECONDS)  # it waits before the signal comes
             began = time.perf_counter()
             await engine.signal(run_id)
-            await engine.result(run_id)
+            await result
             took.append((time.perf_counter() - began) * 1e3)
     return [
         Measurement("S", "signal to completion, p50", "ms", statistics.median(took)),

@@ -54,8 +54,8 @@ async def local(
             heartbeat_store=lambda: PostgresStore(found.url, schema=schema, connections=1),
         )
         async with Client(found.url, schema=schema, app=app) as client:
-            await worker.start()
             try:
+                await worker.start()
                 yield client
             finally:
                 await worker.stop(grace)

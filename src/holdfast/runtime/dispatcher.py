@@ -16,6 +16,7 @@ from holdfast.definitions.app import App
 from holdfast.runtime.cache import TurnCache
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.committer import Committer
+from holdfast.runtime.details import WORKFLOW_STARTED
 from holdfast.runtime.driver import RunDriver
 from holdfast.runtime.execution import StepRunner
 from holdfast.runtime.reader import LogReader
@@ -53,7 +54,8 @@ class Dispatcher:
         self._drivers: dict[UUID, RunDriver] = {}
         self._claimed_again: dict[UUID, ClaimedTask] = {}
         self._drain_until = 0.0
-        self._opening = 0  # claimed, their logs still being read
+        # Claimed, their logs still being read; by run and lease.
+        self._opening: dict[tuple[UUID, int], ClaimedTask] = {}
         self._stuck: dict[UUID, int] = {}  # how often in a row, by run
 
     # Claimed tasks
@@ -61,7 +63,7 @@ class Dispatcher:
     @property
     def held(self) -> int:
         """How many runs this worker holds."""
-        return len(self._drivers) + self._opening
+        return len(self._drivers) + len(self._opening)
 
     @property
     def free(self) -> int:
@@ -76,32 +78,42 @@ class Dispatcher:
     @property
     def busy(self) -> bool:
         """Say whether a log is being read, a step runs or a commit is in flight."""
-        return self._opening > 0 or any(not driver.quiet for driver in self._drivers.values())
+        return bool(self._opening) or any(not driver.quiet for driver in self._drivers.values())
 
     def accept(self, tasks: Sequence[ClaimedTask]) -> None:
         """Begin with tasks just claimed; called from anywhere on the event loop."""
         loop = asyncio.get_running_loop()
         for task in tasks:
-            self._opening += 1
+            self._opening[task.run_id, task.lease_no] = task
             loop.call_soon(self._open, task)
+
+    def _opened(self, task: ClaimedTask) -> bool:
+        """Count a task no longer as one to be opened; False where a drain has given it back."""
+        return self._opening.pop((task.run_id, task.lease_no), None) is not None
 
     def _open(self, task: ClaimedTask) -> None:
         run_id = task.run_id
+        if (run_id, task.lease_no) not in self._opening:  # given back by a drain
+            return
         if run_id in self._drivers:  # the answer to its suspension is still on the way
             self._claimed_again[run_id] = task
             return
         turn = self._cache.take(run_id)
         if turn is not None:
             first = turn.durable_length
-            self._reader.read(run_id, first, lambda tail: self._resume(task, turn, tail))
+            if first == task.log_length:
+                self._resume(task, turn, [])
+            else:
+                self._reader.read(run_id, first, lambda tail: self._resume(task, turn, tail))
         elif task.input is not None and task.log_length == 1:
-            started = Event("WorkflowStarted", None, task.input, task.started_at)
+            started = Event(WORKFLOW_STARTED, None, task.input, task.started_at)
             self._begin(task, [started])
         else:
             self._reader.read(run_id, 0, lambda log: self._begin(task, log))
 
     def _begin(self, task: ClaimedTask, log: list[Event]) -> None:
-        self._opening -= 1
+        if not self._opened(task):
+            return
         if not log:  # deleted in the meantime
             self._capacity_changed()
             return
@@ -119,7 +131,9 @@ class Dispatcher:
         driver.begin()
 
     def _resume(self, task: ClaimedTask, turn: Turn, tail: list[Event]) -> None:
-        self._opening -= 1
+        if not self._opened(task):
+            turn.abandon()
+            return
         driver = RunDriver(self, task.run_id, task.lease_no, turn)
         self._drivers[task.run_id] = driver
         driver.resume(tail)
@@ -208,9 +222,12 @@ class Dispatcher:
         releases = [
             Release(run_id, "", driver.lease_no) for run_id, driver in self._drivers.items()
         ]
+        releases += [Release(run_id, "", lease_no) for run_id, lease_no in self._opening]
         for driver in list(self._drivers.values()):
             driver.close()
         self._drivers.clear()
+        self._opening.clear()
+        self._claimed_again.clear()
         self._cache.clear()
         return releases
 

@@ -54,6 +54,7 @@ class RunDriver:
         "_dying",
         "_held",
         "_host",
+        "_reads_log",
         "closed",
         "in_flight",
         "lease_no",
@@ -69,6 +70,7 @@ class RunDriver:
         self.closed = False
         self._held: list[Call] = []  # steps that wait for cancelled ones to end
         self._dying = 0
+        self._reads_log = False
         self._due: int | None = None
         self._alarm: Cancellable | None = None
 
@@ -84,6 +86,7 @@ class RunDriver:
 
     def rebuild(self, log: list[Event]) -> None:
         """Go on from the whole log that the turn asked for."""
+        self._reads_log = False
         self._enter(self.turn.rebuild, log)
 
     def news(self, tail: list[Event], first: int) -> None:
@@ -156,9 +159,15 @@ class RunDriver:
         elif turn.lost:
             self._host.ended(self)
         elif turn.needs_log:
-            self._host.need_log(self)
+            self._need_log()
         else:
             self._act()
+
+    def _need_log(self) -> None:
+        """Ask once, whatever comes meanwhile: a second log would take back what followed the first."""
+        if not self._reads_log:
+            self._reads_log = True
+            self._host.need_log(self)
 
     def _act(self) -> None:
         turn = self.turn

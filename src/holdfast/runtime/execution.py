@@ -71,7 +71,7 @@ class Execution:
             self.result = self.call.step.encode_result(future.result())
         except asyncio.CancelledError:
             self.fail(asyncio.CancelledError("the step cancelled itself"))
-        except Exception as error:
+        except BaseException as error:  # whatever the step raised: else its run would wait for ever
             self.fail(error)
         else:
             self._settle()

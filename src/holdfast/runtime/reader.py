@@ -49,7 +49,9 @@ class LogReader:
                 break
             except (TransientDatabaseError, DatabaseUnavailable) as error:
                 logger.warning("reading %d log(s) is repeated: %s", len(ranges), error)
-                await backoff.wait()
+            except Exception:  # runs are held for this answer, and nobody else asks for it
+                logger.exception("reading %d log(s) failed; it is repeated", len(ranges))
+            await backoff.wait()
         loop = asyncio.get_running_loop()
         for run_id, first, answer in requests:
             log = logs.get(run_id, [])

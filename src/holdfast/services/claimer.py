@@ -15,10 +15,11 @@ from holdfast.types import ClaimedTask, Claims, Notice
 
 logger = logging.getLogger("holdfast.worker")
 
-AHEAD_SECONDS = 0.005  # claim so early what comes due: the turn waits the rest in memory
+AHEAD_SECONDS = 0.010  # claim so early what comes due: the turn waits the rest in memory
 STICKY_SECONDS = 0.1  # a run is left so long to the worker that has it in its cache
 _FIRST_POLL_SECONDS = 0.25
 _GATHER_SECONDS = 0.002  # a little room is worth waiting for more
+_LAST_CLAIM_SECONDS = 5.0  # a database that takes longer to answer has our leases run out
 
 
 class Taker(Protocol):
@@ -68,6 +69,7 @@ class Claimer:
         self._short = False  # the last claim could have taken more
         self._next_due: int | None = None
         self._task: asyncio.Task[None] | None = None
+        self._claiming: asyncio.Task[Claims] | None = None
 
     def wake(self) -> None:
         """Say that there may be something to claim."""
@@ -101,6 +103,8 @@ class Claimer:
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+        if self._claiming is not None:
+            await asyncio.wait([self._claiming], timeout=_LAST_CLAIM_SECONDS)
 
     async def run_once(self) -> bool:
         """Claim once; say whether there may be more at once."""
@@ -109,7 +113,9 @@ class Claimer:
         if self._short:
             return False
         sent = self._clock.local()
-        claims = await asyncio.shield(self._claim(asked))
+        # Shielded: a claim that is called off halfway may have leased tasks that nobody knows of.
+        self._claiming = asyncio.create_task(self._claim(asked))
+        claims = await asyncio.shield(self._claiming)
         self._clock.observe(sent, self._clock.local(), claims.now)
         self._short = full = len(claims.tasks) >= asked
         if claims.tasks:
@@ -161,7 +167,7 @@ class Claimer:
         while not self._asked:
             seconds = poll_at - loop.time()
             if self._next_due is not None and self._taker.free > 0:
-                until = (self._next_due - self._clock.now()) / 1e6 - AHEAD_SECONDS / 2
+                until = (self._next_due - self._clock.now()) / 1e6 - 0.8 * AHEAD_SECONDS
                 seconds = min(seconds, until)
             if seconds <= 0:
                 return

@@ -7,18 +7,26 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from holdfast.errors import DatabaseError
+from holdfast.store.port import WORK_TOPIC
 from holdfast.types import Notice
 
 logger = logging.getLogger("holdfast.notifier")
 
+_PAUSE_SECONDS = 0.001
+
 
 class Notifier:
-    """Send notices at once when idle, together when not. They may get lost: pollers make up."""
+    """Send notices at once when idle, together when not. They may get lost: pollers make up.
+
+    Of equal wake-ups for a queue one a millisecond is enough: whoever is woken takes all there is.
+    """
 
     def __init__(self, notify: Callable[[Sequence[Notice]], Awaitable[None]]) -> None:
         self._notify = notify
         self._waiting: dict[Notice, None] = {}  # ordered, without repetitions
         self._call: asyncio.Task[None] | None = None
+        self._sent: list[Notice] = []
+        self._sent_at = 0.0
 
     def submit(self, notices: Iterable[Notice]) -> None:
         """Send notices soon; returns at once."""
@@ -30,12 +38,23 @@ class Notifier:
         try:
             while self._waiting:
                 notices, self._waiting = list(self._waiting), {}
+                await self._space(notices)
                 try:
                     await self._notify(notices)
                 except DatabaseError as error:
                     logger.debug("%d wake-up(s) were not sent: %s", len(notices), error)
         finally:
             self._call = None
+
+    async def _space(self, notices: list[Notice]) -> None:
+        """Wait a moment if the last call said the same, to workers that are awake already."""
+        loop = asyncio.get_running_loop()
+        pause = self._sent_at + _PAUSE_SECONDS - loop.time()
+        if pause > 0 and notices == self._sent and notices[0].topic == WORK_TOPIC:
+            await asyncio.sleep(pause)
+            for notice in notices:
+                self._waiting.pop(notice, None)  # came meanwhile, and is said now
+        self._sent, self._sent_at = notices, loop.time()
 
     async def stop(self) -> None:
         """Send what waits, then return."""
