@@ -54,8 +54,7 @@ class Dispatcher:
         self._drivers: dict[UUID, RunDriver] = {}
         self._claimed_again: dict[UUID, ClaimedTask] = {}
         self._drain_until = 0.0
-        # Claimed, their logs still being read; by run and lease.
-        self._opening: dict[tuple[UUID, int], ClaimedTask] = {}
+        self._opening: set[tuple[UUID, int]] = set()  # leases whose logs are still being read
         self._stuck: dict[UUID, int] = {}  # how often in a row, by run
 
     # Claimed tasks
@@ -84,12 +83,15 @@ class Dispatcher:
         """Begin with tasks just claimed; called from anywhere on the event loop."""
         loop = asyncio.get_running_loop()
         for task in tasks:
-            self._opening[task.run_id, task.lease_no] = task
+            self._opening.add((task.run_id, task.lease_no))
             loop.call_soon(self._open, task)
 
     def _opened(self, task: ClaimedTask) -> bool:
         """Count a task no longer as one to be opened; False where a drain has given it back."""
-        return self._opening.pop((task.run_id, task.lease_no), None) is not None
+        lease = (task.run_id, task.lease_no)
+        was_wanted = lease in self._opening
+        self._opening.discard(lease)
+        return was_wanted
 
     def _open(self, task: ClaimedTask) -> None:
         run_id = task.run_id

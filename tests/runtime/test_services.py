@@ -1,0 +1,289 @@
+"""The worker's parts on their own: clock, claimer, log reader, heartbeat, drain."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from uuid import UUID
+
+import pytest
+
+from holdfast import App, Context, Retry, StepFailed
+from holdfast.client import Client
+from holdfast.errors import DatabaseError
+from holdfast.runtime.clock import EngineClock
+from holdfast.runtime.reader import LogReader
+from holdfast.services.claimer import Claimer
+from holdfast.store.memory import MemoryStore
+from holdfast.testing import Environment
+from holdfast.types import ClaimedTask, Claims, Event, Heartbeat, Lease, WorkerInfo
+from holdfast.worker import Worker, WorkerOptions
+
+HOUR = 3_600_000_000
+LEASE = 30.0
+
+app = App("services")
+
+
+class Odd(BaseException):
+    """What a test framework raises, say: no Exception."""
+
+
+@app.step(retry=Retry.NEVER)
+async def odd_async() -> None:
+    raise Odd("async")
+
+
+@app.step(retry=Retry.NEVER)
+def odd_sync() -> None:
+    raise Odd("sync")
+
+
+@app.workflow
+async def oddity(ctx: Context) -> list[bool]:
+    seen: list[bool] = []
+    for step in (odd_async, odd_sync):
+        try:
+            await step()
+        except StepFailed as error:
+            seen.append(error.matches(Odd))
+    return seen
+
+
+@app.workflow
+async def waiting(ctx: Context) -> None:
+    await ctx.wait_for_signal("go")
+
+
+async def test_a_step_may_raise_what_is_no_exception() -> None:
+    """Its run hears of it as of any other failure."""
+    async with Environment(app) as env:
+        assert await env.run(oddity) == [True, True]
+
+
+# The clock
+
+
+class SlowAnswers(MemoryStore):
+    """Answers `now` halfway through a round trip of two milliseconds of the local clock."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.local = 0
+
+    async def now(self) -> int:
+        self.local += 1_000
+        now = await super().now()
+        self.local += 1_000
+        return now
+
+
+async def test_a_new_worker_places_the_databases_clock_in_the_middle_of_the_round_trip() -> None:
+    """Trap 21. S8. Else it would run ahead, and its timers with it."""
+    store = SlowAnswers()
+    clock = EngineClock(lambda: store.local)
+    worker = Worker(app, store, clock=clock)
+    await worker.start()
+    try:
+        assert clock.now() - store.time() == 1_000
+    finally:
+        await worker.stop(0)
+
+
+def test_engine_time_is_the_databases_however_wrong_the_machines_clock_is() -> None:
+    """Trap 21."""
+    local = 5 * HOUR
+    clock = EngineClock(lambda: local)
+    clock.observe(local, local, HOUR)
+    assert clock.now() == HOUR
+    local += 1_000_000
+    assert clock.now() == HOUR + 1_000_000
+
+
+def test_engine_time_never_goes_back() -> None:
+    """Trap 21. A sharper sample may set the clock back; it stands still then."""
+    local = 0
+    clock = EngineClock(lambda: local)
+    clock.observe(0, 2_000, HOUR)
+    local = 10_000
+    before = clock.now()
+    clock.observe(local, local, HOUR + 1_000)
+    assert clock.now() == before
+
+
+# Claims and reads
+
+
+class HeldClaims(MemoryStore):
+    """Lets a claim wait, after it has leased its tasks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.leased = asyncio.Event()
+        self.answer = asyncio.Event()
+
+    async def claim_tasks(self, *args: object, **options: object) -> Claims:
+        claims = await super().claim_tasks(*args, **options)  # type: ignore[arg-type]
+        self.leased.set()
+        await self.answer.wait()
+        return claims
+
+
+class Basket:
+    """Takes what is claimed."""
+
+    free = 10
+
+    def __init__(self) -> None:
+        self.tasks: list[ClaimedTask] = []
+
+    def accept(self, tasks: Sequence[ClaimedTask]) -> None:
+        self.tasks += tasks
+
+
+async def test_a_claim_under_way_is_known_of_when_the_claimer_has_stopped() -> None:
+    """Trap 26. Else its leases could not be given back."""
+    store, basket = HeldClaims(), Basket()
+    async with Client(store=store, app=app) as client:
+        handle = await client.start(waiting)
+        claimer = Claimer(
+            store,
+            "ann",
+            ["default"],
+            app.handlers(),
+            basket,
+            EngineClock(),
+            lambda notices: None,
+            concurrency=10,
+            lease_seconds=LEASE,
+            poll_seconds=60,
+        )
+        await claimer.start()
+        await store.leased.wait()
+        stopping = asyncio.create_task(claimer.stop())
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not stopping.done()
+        store.answer.set()
+        await stopping
+        assert [task.run_id for task in basket.tasks] == [handle.run_id]
+
+
+class BrokenReads(MemoryStore):
+    """Fails to read logs a few times, in a way that nobody has foreseen."""
+
+    failures = 2
+
+    async def read_events(self, ranges: Sequence[tuple[UUID, int]]) -> dict[UUID, list[Event]]:
+        if self.failures:
+            self.failures -= 1
+            raise DatabaseError("permission denied (42501)")
+        return await super().read_events(ranges)
+
+
+async def test_a_log_is_read_again_whatever_the_failure() -> None:
+    """A run that is held waits for it, and nobody else asks."""
+    store = BrokenReads()
+    async with Client(store=store, app=app) as client:
+        handle = await client.start(waiting)
+        answered = asyncio.get_running_loop().create_future()
+        reader = LogReader(store)
+        reader.read(handle.run_id, 0, answered.set_result)
+        log = await answered
+        assert [event.type for event in log] == ["WorkflowStarted"]
+        await reader.stop()
+
+
+class HeldReads(MemoryStore):
+    """Reads no log until it is allowed to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.allowed = asyncio.Event(), asyncio.Event()
+        self.allowed.set()
+
+    async def read_events(self, ranges: Sequence[tuple[UUID, int]]) -> dict[UUID, list[Event]]:
+        self.asked.set()
+        await self.allowed.wait()
+        return await super().read_events(ranges)
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["cached", "elsewhere"])
+async def test_a_run_whose_log_is_still_being_read_is_released_by_a_drain(same: bool) -> None:
+    """Trap 26. S12. At once, not at its lease's end."""
+    store = HeldReads()
+    async with Client(store=store, app=app) as client:
+        worker = Worker(app, store)
+        await worker.start()
+        handle = await client.start(waiting)
+        while (wait := (await handle.get()).wait) is None or not wait.awaiting:
+            await asyncio.sleep(0)
+        if not same:
+            await worker.stop(0)
+            worker = Worker(app, store)
+            await worker.start()
+        store.asked.clear()
+        store.allowed.clear()
+        await handle.signal("go")
+        await store.asked.wait()
+        await worker.stop(0)
+        wait = (await handle.get()).wait
+        assert wait is not None
+        assert wait.worker is None
+
+
+# The heartbeat
+
+
+class CountedBeats(MemoryStore):
+    """Lets a thread wait for heartbeats that began after it asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._beats = threading.Semaphore(0)
+
+    async def heartbeat(
+        self, info: WorkerInfo, leases: Sequence[Lease], *, lease_seconds: float
+    ) -> Heartbeat:
+        answer = await super().heartbeat(info, leases, lease_seconds=lease_seconds)
+        self._beats.release()
+        return answer
+
+    def await_renewal(self) -> None:
+        while self._beats.acquire(blocking=False):
+            pass
+        for _ in range(2):  # the first may have begun before
+            assert self._beats.acquire(timeout=60)
+
+
+async def test_leases_stay_alive_while_a_step_blocks_the_event_loop() -> None:
+    """Trap 24. T8. The heartbeat's thread renews them, so nobody else gets the run."""
+    store, blocking = CountedBeats(), App("blocking")
+    claimed: list[ClaimedTask] = []
+
+    @blocking.step
+    async def block() -> None:
+        with ThreadPoolExecutor(1) as pool:
+            for _ in range(4):
+                store.await_renewal()
+                store.advance(0.7 * LEASE)
+                claim = store.claim_tasks(
+                    "rival", ["default"], blocking.handlers(), 10, lease_seconds=LEASE
+                )
+                claimed.extend(pool.submit(asyncio.run, claim).result().tasks)
+
+    @blocking.workflow
+    async def stubborn(ctx: Context) -> None:
+        await block()
+
+    options = WorkerOptions(lease=LEASE, heartbeat=0.01, silent=1e9)
+    worker = Worker(blocking, store, options, heartbeat_store=lambda: store)
+    async with Client(store=store, app=blocking) as client:
+        await worker.start()
+        handle = await client.start(stubborn)
+        await handle.result()
+        await worker.stop(0)
+        assert claimed == []
+        assert "WorkerLost" not in [entry.event.type for entry in await handle.log()]
