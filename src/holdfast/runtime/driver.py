@@ -164,7 +164,7 @@ class RunDriver:
             self._act()
 
     def _need_log(self) -> None:
-        """Ask once, whatever comes meanwhile: a second log would take back what followed the first."""
+        """Ask once, whatever comes meanwhile: a second log would undo what followed the first."""
         if not self._reads_log:
             self._reads_log = True
             self._host.need_log(self)

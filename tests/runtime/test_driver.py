@@ -1,0 +1,122 @@
+"""A run's driver between its turn, its steps and the store's answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any, cast
+
+from holdfast import Context
+from holdfast.definitions.steps import Step
+from holdfast.definitions.workflows import Workflow
+from holdfast.runtime import details
+from holdfast.runtime.clock import Clock, EngineClock
+from holdfast.runtime.committer import Committer
+from holdfast.runtime.driver import RunDriver
+from holdfast.runtime.execution import Execution, StepRunner
+from holdfast.runtime.turn import Call, RunInfo, Turn
+from holdfast.types import Event, Finish, Refusal, TurnCommit
+from tests.runtime.bench import RUN_ID, START
+
+
+@Step
+def work(item: int) -> int:
+    raise AssertionError("the test gives the results")
+
+
+class Scene:
+    """The driver's host, its committer and its runner: they keep what they are given."""
+
+    draining = False
+
+    def __init__(self) -> None:
+        self.clock: Clock = EngineClock()
+        self.committer = cast("Committer", self)
+        self.runner = cast("StepRunner", self)
+        self.entered: RunDriver | None = None
+        self.parts: list[tuple[TurnCommit, Callable[[Refusal | None], None]]] = []
+        self.executions: dict[str, tuple[Execution, Callable[[Execution], None]]] = {}
+        self.started: list[str] = []
+        self.logs_wanted = 0
+        self.log = [Event(details.WORKFLOW_STARTED, None, "null", START)]
+
+    def submit(self, part: TurnCommit, answer: Callable[[Refusal | None], None]) -> None:
+        self.parts.append((part, answer))
+
+    def start(self, call: Call, info: RunInfo, report: Callable[[Execution], None]) -> Execution:
+        execution = Execution(call, info, self.clock, report)
+        self.started.append(call.key)
+        self.executions[call.key] = execution, report
+        return execution
+
+    def suspended(self, driver: RunDriver) -> None:
+        driver.close(keep_turn=True)
+
+    def ended(self, driver: RunDriver) -> None:
+        driver.close()
+
+    def stuck(self, driver: RunDriver, reason: str) -> None:
+        raise AssertionError(reason)
+
+    def need_log(self, driver: RunDriver) -> None:
+        self.logs_wanted += 1
+
+    # What happens
+
+    def commit(self) -> TurnCommit:
+        part, answer = self.parts.pop()
+        self.log += part.events
+        answer(None)
+        return part
+
+    def refuse(self, tail: list[Event]) -> None:
+        _, answer = self.parts.pop()
+        self.log += tail
+        answer(Refusal("conflict", tail))
+
+    def complete(self, key: str, result: str) -> None:
+        execution, report = self.executions.pop(key)
+        execution.result = result
+        report(execution)
+
+
+def signal(name: str) -> Event:
+    text = json.dumps({"signal_name": name, "input": None})
+    return Event(details.SIGNAL_RECEIVED, None, text, START)
+
+
+async def test_a_result_that_comes_while_the_log_is_read_is_recorded_once() -> None:
+    """Traps 7, 18. Whatever comes meanwhile, one log is read, and no step of it runs again."""
+
+    async def flow(ctx: Context) -> list[int]:
+        await ctx.wait_for_signal("go")
+        return list(await asyncio.gather(work(1), work(2)))
+
+    scene = Scene()
+    workflow: Workflow[Any, Any] = Workflow(flow, name="flow")
+    info = RunInfo(RUN_ID, "flow", 1, 1, START)
+    turn = Turn(workflow, info, 1, scene.log, scene.clock.now)
+    RunDriver(scene, RUN_ID, 1, turn).begin()
+    scene.commit()
+    assert turn.suspended
+
+    go, other = signal("go"), signal("other")
+    scene.log.append(go)
+    driver = RunDriver(scene, RUN_ID, 2, turn)
+    driver.resume([go])
+    scene.complete("work", "1")
+    scene.refuse([other])  # a turn that was suspended has no log to build on: it asks for it
+    log = list(scene.log)
+    scene.complete("work#2", "2")
+    driver.news([other], len(log) - 1)
+    assert scene.logs_wanted == 1
+
+    driver.rebuild(log)
+    last = scene.commit()
+    while turn.ended is None:
+        last = scene.commit()
+    assert last.then == Finish("completed", "[1,2]")
+    assert scene.started == ["work", "work#2"]
+    kept = [event.key for event in scene.log if event.type == details.STEP_COMPLETED]
+    assert sorted(kept, key=str) == ["work", "work#2"]
