@@ -90,16 +90,19 @@ class Execution:
             self._settle()
 
     def cancel(self) -> asyncio.Future[object] | None:
-        """Ask the step to stop, and report nothing. Returns what to wait for, None for a thread."""
+        """Ask the step to stop, and report nothing. Returns what to wait for, None for a thread.
+
+        A step that still waits for a thread never starts.
+        """
         self._report = None
         self.context.cancel()
         if self.timer is not None:
             self.timer.cancel()
         future = self.future
-        if isinstance(future, asyncio.Task) and not future.done():
-            future.cancel()
-            return future
-        return None
+        if future is None or future.done():
+            return None
+        future.cancel()
+        return future if isinstance(future, asyncio.Task) else None
 
     def _settle(self) -> None:
         report, self._report = self._report, None
