@@ -8,13 +8,15 @@ from uuid import UUID
 
 import pytest
 
-from holdfast import Context
+from holdfast import App, Context
 from holdfast.definitions.steps import Step
 from holdfast.errors import InvalidName, PayloadError
 from holdfast.retry import Retry
 from holdfast.runtime import details
 from holdfast.runtime.calls import Call, RunInfo
 from holdfast.runtime.step_context import StepContext, bind_step, current_step
+from holdfast.runtime.turn import Turn
+from holdfast.types import Event
 from tests.runtime.bench import RUN_ID, SECOND, START, Bench
 
 
@@ -172,6 +174,28 @@ def test_a_value_that_cannot_be_stored_is_refused_where_it_is_set() -> None:
     assert bench.output == "refused"
 
 
+@pytest.mark.parametrize(
+    "call",
+    [lambda ctx: ctx.set("no\0name", 1), lambda ctx: ctx.uuid(id="no/name")],
+    ids=["set", "uuid"],
+)
+def test_a_name_that_cannot_be_stored_is_refused_where_it_is_given(
+    call: Callable[[Context], object],
+) -> None:
+    """Trap 20. Else the database would refuse the commit, and the run would be stuck."""
+
+    async def flow(ctx: Context) -> str:
+        try:
+            call(ctx)
+        except InvalidName:
+            return "refused"
+        return "taken"
+
+    bench = Bench(flow)
+    bench.settle()
+    assert bench.output == "refused"
+
+
 def test_the_log_is_silent_on_replay(caplog: pytest.LogCaptureFixture) -> None:
     async def flow(ctx: Context) -> None:
         ctx.log.info("begins")
@@ -248,3 +272,17 @@ def test_the_code_of_a_step_can_ask_about_itself() -> None:
         assert here.wait_cancelled(10)
 
     asyncio.run(step())
+
+
+def test_a_plain_function_called_as_a_step_has_the_apps_retry() -> None:
+    app = App("shop", retry=Retry(attempts=9))
+
+    @app.workflow
+    async def order(ctx: Context) -> object:
+        return await ctx.step("one", plain, 1)
+
+    info = RunInfo(RUN_ID, "order", 1, 1, START)
+    turn = Turn(order, info, 1, [Event("WorkflowStarted", None, "null", START)], lambda: START)
+    turn.begin()
+    assert turn.to_start[0].step.retry.attempts == 9
+    turn.abandon()

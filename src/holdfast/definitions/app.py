@@ -180,6 +180,7 @@ class App:
                 retention=retention,
                 timeout=timeout,
                 priority=priority,
+                step_retry=self.retry,
             )
             return self._register(workflow)
 

@@ -92,17 +92,6 @@ class Signature:
         args = [self._at(index).decode(raw) for index, raw in enumerate(positional)]
         return tuple(args), {key: self._named(key).decode(raw) for key, raw in named.items()}
 
-    def copy(self, args: tuple[object, ...], kwargs: Mapping[str, object], text: str) -> Arguments:
-        """Return arguments as a round trip gives them; `text` is what `encode` made of them.
-
-        Cheap where all are immutable and of their declared types: then they are their own copies.
-        """
-        if not kwargs and len(args) <= len(self._positional):
-            declared = self._positional
-            if all(type(value) in declared[index].plain for index, value in enumerate(args)):
-                return args, kwargs
-        return self.decode(text)
-
     def _decode_full(self, text: str) -> tuple[object, ...]:
         """Decode all positional parameters in one go. Raises InvalidInput where they differ."""
         if self._full is None:

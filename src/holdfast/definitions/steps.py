@@ -126,12 +126,6 @@ class Step(Generic[P, R_co]):
         """Decode arguments into the declared types. Raises InvalidInput where they do not fit."""
         return self._signature.decode(text)
 
-    def copy_arguments(
-        self, args: tuple[object, ...], kwargs: Mapping[str, object], text: str
-    ) -> Arguments:
-        """Decode `text`, the encoded `args` and `kwargs`; without work where they are immutable."""
-        return self._signature.copy(args, kwargs, text)
-
     def encode_result(self, value: object) -> str:
         """Encode a result. Raises PayloadError (InvalidInput where the type is another)."""
         return self._result.encode(value)

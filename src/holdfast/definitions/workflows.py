@@ -13,6 +13,7 @@ from holdfast.definitions.signatures import read_signature
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.names import check_queue_name, check_workflow_name
+from holdfast.retry import Retry
 from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES
 
 In_contra = TypeVar("In_contra", contravariant=True)
@@ -38,8 +39,12 @@ class Workflow(Generic[In_contra, Out_co]):
         retention: Duration | None = "30d",
         timeout: Duration | None = None,
         priority: int = DEFAULT_PRIORITY,
+        step_retry: Retry | None = None,
     ) -> None:
-        """Wrap `fn`. Raises ConfigurationError where it cannot be a workflow, saying why."""
+        """Wrap `fn`; `step_retry` holds for plain functions that it calls as steps.
+
+        Raises ConfigurationError where it cannot be a workflow, saying why.
+        """
         self.__doc__ = fn.__doc__
         self.fn = fn
         self.name = check_workflow_name(fn.__name__ if name is None else name)
@@ -48,6 +53,7 @@ class Workflow(Generic[In_contra, Out_co]):
         self.retention_seconds = None if retention is None else seconds(retention)
         self.timeout_seconds = None if timeout is None else seconds(timeout)
         self.priority = priority
+        self.step_retry = step_retry or Retry()
         if version < 1:
             raise ConfigurationError(f"workflow {self.name}: version must be 1 or more")
         if priority not in PRIORITIES:

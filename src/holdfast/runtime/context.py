@@ -13,7 +13,7 @@ from holdfast.codec import decoder, encode
 from holdfast.definitions.steps import Step
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError
-from holdfast.names import check_signal_name, check_step_name
+from holdfast.names import check_signal_name, check_step_name, check_value_name
 from holdfast.retry import Retry
 from holdfast.runtime.run_log import RunLog
 from holdfast.types import JSON
@@ -135,7 +135,7 @@ class Context:
         Raises StepFailed when its attempts are exhausted, StepTimedOut when the last of them
         ran out of time, PayloadError for arguments that cannot be stored.
         """
-        step = _named(fn, name, retry, timeout)
+        step = _named(fn, name, retry, timeout, self._instance.workflow.step_retry)
         return self._instance.call(step, name if id is None else check_step_name(id), args, kwargs)
 
     # Waiting
@@ -214,7 +214,7 @@ class Context:
 
     def uuid(self, *, id: str | None = None) -> UUID:
         """Return a new UUID that is the same on each replay."""
-        key = self._instance.loop.scope().key("uuid" if id is None else id)
+        key = self._instance.loop.scope().key("uuid" if id is None else check_step_name(id))
         return uuid5(self.run_id, key)
 
     @property
@@ -227,10 +227,10 @@ class Context:
     def set(self, name: str, value: object) -> None:
         """Write a value that observers of the run can read, such as its progress.
 
-        It is recorded with the run's next commit. Raises PayloadError for a value that cannot
-        be stored.
+        It is recorded with the run's next commit. Raises InvalidName for a name outside
+        `[a-zA-Z0-9._-]{1,128}`, PayloadError for a value that cannot be stored.
         """
-        self._instance.set_value(name, encode(value))
+        self._instance.set_value(check_value_name(name), encode(value))
 
 
 def _wake(future: asyncio.Future[None]) -> None:
@@ -239,9 +239,13 @@ def _wake(future: asyncio.Future[None]) -> None:
 
 
 def _named(
-    fn: Callable[..., object], name: str, retry: Retry | None, timeout: Duration | None
+    fn: Callable[..., object],
+    name: str,
+    retry: Retry | None,
+    timeout: Duration | None,
+    default: Retry,
 ) -> Step[..., object]:
     if isinstance(fn, Step):
         step = cast("Step[..., object]", fn)
         return step.with_options(name=name, retry=retry, timeout=timeout)
-    return Step(fn, name=name, retry=retry, timeout=timeout)
+    return Step(fn, name=name, retry=retry or default, timeout=timeout)
