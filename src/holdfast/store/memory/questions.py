@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
@@ -10,8 +11,8 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.codec import contains
 from holdfast.ids import keyed_run_id
-from holdfast.store.memory.containment import contains
 from holdfast.store.memory.tables import NEVER, RunRow, Tables, TaskRow
 from holdfast.types import LoggedEvent, Run, RunFilter, RunPage, State, Wait
 
@@ -98,9 +99,13 @@ def _matches(run: Run, where: RunFilter) -> bool:
         lambda: where.key is None or run.key == where.key,
         lambda: where.since is None or run.created_at >= where.since,
         lambda: where.until is None or run.created_at < where.until,
-        lambda: where.input_contains is None or contains(run.input, where.input_contains),
+        lambda: where.input_contains is None or _contains(run.input, where.input_contains),
     ]
     return all(condition() for condition in conditions)
+
+
+def _contains(text: str, pattern: str) -> bool:
+    return contains(json.loads(text), json.loads(pattern))
 
 
 def find_run(tables: Tables, name: str, key: str) -> UUID | None:
