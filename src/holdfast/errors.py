@@ -19,7 +19,6 @@ HoldfastError
 ├── RunError                      one run, as a caller sees it
 │   ├── RunNotFound
 │   ├── RunEnded                  it takes no more signals or cancels
-│   ├── AppendConflict            somebody else wrote at that index first
 │   ├── UnknownWorkflow
 │   ├── RunFailed                 its result is an error
 │   ├── RunCancelled
@@ -37,12 +36,11 @@ Errors that workflow code must not catch derive from `BaseException`: `Determini
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 if TYPE_CHECKING:
-    from holdfast.types import ErrorInfo, Event
+    from holdfast.types import ErrorInfo
 
 
 class HoldfastError(Exception):
@@ -132,17 +130,6 @@ class RunEnded(RunError):
     def __init__(self, run_id: UUID, status: str) -> None:
         super().__init__(f"run {run_id} has ended ({status}) and takes nothing more")
         self.run_id, self.status = run_id, status
-
-
-class AppendConflict(RunError):
-    """Somebody else appended at the expected index; `tail` is what stands there."""
-
-    def __init__(self, run_id: UUID, expected: int, tail: Sequence[Event]) -> None:
-        super().__init__(
-            f"run {run_id}: expected to append at index {expected}, "
-            f"but {len(tail)} event(s) stand there already"
-        )
-        self.run_id, self.expected, self.tail = run_id, expected, tuple(tail)
 
 
 class UnknownWorkflow(RunError):

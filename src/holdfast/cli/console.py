@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -38,11 +37,6 @@ def plain(value: Value) -> dict[str, object]:
 def embed(text: str | None) -> msgspec.Raw | None:
     """Return JSON text as a part of what is written, instead of as a string in it."""
     return None if text is None else msgspec.Raw(text.encode())
-
-
-def without_nulls(fields: Mapping[str, object]) -> dict[str, object]:
-    """Leave out what says nothing."""
-    return {name: value for name, value in fields.items() if value is not None}
 
 
 def decoded(text: str | None) -> JSON:
