@@ -1,6 +1,6 @@
 """The alphabets of names.
 
-Every name that the code or a caller gives (of an app, a workflow, a step, a queue, a signal)
+Every name that the code or a caller gives (of an app, workflow, step, queue, signal or value)
 is 1 to 128 of the characters a-z, A-Z, 0-9, `.`, `_` and `-`: it can stand in a URL, a shell
 command, a metric's label and a notification channel's payload without quoting. The characters
 `@`, `#` and `/` are left out because handlers (`name@version`) and keys use them.
@@ -38,6 +38,11 @@ def check_queue_name(name: str) -> str:
 def check_signal_name(name: str) -> str:
     """Return a signal's name. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`."""
     return _check("signal", name)
+
+
+def check_value_name(name: str) -> str:
+    """Return the name of a value to show. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`."""
+    return _check("value", name)
 
 
 def _check(kind: str, name: str) -> str:

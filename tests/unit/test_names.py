@@ -11,6 +11,7 @@ CHECKS = [
     names.check_step_name,
     names.check_queue_name,
     names.check_signal_name,
+    names.check_value_name,
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import datetime
 from typing import TypedDict, cast, get_args
@@ -13,6 +14,8 @@ from holdfast.types import EndStatus, RunFilter, State
 
 STATES = ("queued", "running", "waiting", "stuck", *get_args(EndStatus))
 MAX_LIMIT = 1_000
+
+_CURSOR = re.compile(r"\d{1,18}/[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class RunFilters(TypedDict, total=False):
@@ -67,8 +70,14 @@ def run_filter(filters: RunFilters) -> RunFilter:
         until=None if until is None else moment(until),
         input_contains=None if contains is None else encode(contains),
         limit=limit,
-        cursor=filters.get("cursor"),
+        cursor=_cursor(filters.get("cursor")),
     )
+
+
+def _cursor(text: str | None) -> str | None:
+    if text is None or _CURSOR.fullmatch(text):
+        return text
+    raise ConfigurationError(f"{text!r} is no cursor: pass on what the page before gave, as it is")
 
 
 def _several(wish: str | Iterable[str] | None) -> tuple[str, ...]:

@@ -70,6 +70,7 @@ async def test_all_pages_hold_each_run_once(client: Client) -> None:
         {"limit": 100_000},
         {"since": datetime(2026, 1, 1)},
         {"colour": "red"},
+        {"cursor": "page 2"},
     ],
 )
 async def test_a_filter_that_cannot_be_meant_is_refused(
