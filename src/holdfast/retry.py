@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, TypeAlias
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError
 
-Backoff: TypeAlias = Literal["exp", "fixed", "linear"]
+Growth: TypeAlias = Literal["exp", "fixed", "linear"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class Retry:
     NEVER: ClassVar[Retry]
 
     attempts: int | None = 3
-    backoff: Backoff = "exp"
+    backoff: Growth = "exp"
     base: Duration = "1s"
     max: Duration = "60s"
     factor: float = 2.0
