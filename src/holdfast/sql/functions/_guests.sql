@@ -1,7 +1,8 @@
 -- Appends to a run's log by others than its worker.
 
 -- Append one event behind a log's last one, trying again as long as others are faster. Returns
--- its idx, or null where the run does not exist or has ended. Locks: the event.
+-- its idx, or null where the run does not exist or has ended, and for a signal id that the log
+-- has already. Locks: the event. Called by all that append from outside.
 create or replace function holdfast._append(
     p_now timestamptz, p_run_id uuid, p_event_type text,
     p_details json default null, p_key text default null
@@ -40,7 +41,8 @@ begin
     return v_idx;
 end $$;
 
--- Say whether a run's log has a signal of this id.
+-- Say whether a run's log has a signal of this id. Locks nothing. Called by _append and
+-- signal_runs.
 create or replace function holdfast._has_signal(p_run_id uuid, p_key text) returns boolean
 language plpgsql stable
 set search_path = pg_catalog, pg_temp

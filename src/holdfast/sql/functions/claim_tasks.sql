@@ -1,4 +1,4 @@
--- List the lanes of a claim: each is one range of the index.
+-- List the lanes of a claim: each is one range of the index. Called by claim_tasks.
 create or replace function holdfast._lanes(p_queues text[], p_handlers text[])
 returns table (queue text, handler text, priority int)
 language sql immutable as $$
@@ -8,7 +8,7 @@ language sql immutable as $$
 $$;
 
 -- Say whether a worker may have a free task that is due: not if a rival has the run in its
--- cache, until p_others.
+-- cache, until p_others. Called by claim_tasks.
 create or replace function holdfast._may_have(
     p_sticky_worker text, p_rivals text[], p_visible_at timestamptz, p_others timestamptz
 ) returns boolean
@@ -26,8 +26,9 @@ $$;
 -- an earlier watermark, and now and then nothing.
 --
 -- A task that another worker suspended is left to that worker until p_sticky seconds after it
--- came due, if that worker was heard of in the last three seconds. A task whose lease ran out gets WorkerLost in its run's log; one that lost
--- p_max_attempts workers without progress fails its run instead.
+-- came due, if that worker was heard of in the last three seconds. A task whose lease ran out
+-- gets WorkerLost in its run's log; one that lost p_max_attempts workers without progress fails
+-- its run instead.
 -- A claim without a lost worker does not wait for the disk (synchronous_commit is off for its
 -- transaction): so call it in one of its own.
 -- Locks: task rows, skipping locked ones; then events, run by run. Called by workers.
@@ -112,6 +113,7 @@ end $$;
 -- taken; where others were faster, a second try takes what it can lock, lane by lane. Leases
 -- that ran out are looked for only by a claim that looks at everything.
 -- `newest` is the latest visible_at among them, `expired` whether one is another's lease.
+-- Locks: task rows, skipping locked ones. Called by claim_tasks.
 create or replace function holdfast._lock_due(
     p_rivals text[], p_queues text[], p_handlers text[], p_limit int,
     p_now timestamptz, p_ahead timestamptz, p_others timestamptz, p_since timestamptz,
@@ -186,7 +188,8 @@ begin
 end $$;
 
 -- Say when the next free task comes due, from what was not taken now. Looks at a few tasks of
--- each lane only: where more are kept for other workers, the answer may be too early.
+-- each lane only: where more are kept for other workers, the answer may be too early. Locks
+-- nothing. Called by claim_tasks.
 create or replace function holdfast._next_due(
     p_rivals text[], p_queues text[], p_handlers text[], p_taken timestamptz, p_sticky interval
 ) returns timestamptz

@@ -129,8 +129,8 @@ begin
 end $$;
 
 -- End runs whose log has its last event: write the end, remove all their tasks and waiters.
--- The arrays are parallel; runs in p_skipped are left alone. Returns (topic,
--- payload) pairs; a payload is the run id and, where it fits a notification, the output.
+-- The arrays are parallel; runs in p_skipped are left alone. Returns (topic, payload) notices; a
+-- payload is the run id and, where it fits a notification, the output.
 -- Locks: expects the runs' task rows locked; runs by run_id; waiters. Called by all that end runs.
 create or replace function holdfast._end_runs(
     p_now timestamptz, p_run_ids uuid[], p_statuses text[],

@@ -6,7 +6,7 @@
 -- Outcomes keep the order given: 'delivered', 'duplicate', 'ended', 'missing'. Notices are
 -- (topic, payload).
 
--- Lock the turn rows of runs, by run_id.
+-- Lock the turn rows of runs, by run_id. Called by commit and by all that change runs from outside.
 create or replace function holdfast._lock_turns(p_run_ids uuid[]) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -23,7 +23,8 @@ begin
 end $$;
 
 -- Make a run due now and say that its queue has work, or tell the worker that holds it. With a
--- signal's name only a run that awaits it is woken. Locks: expects the turn row locked.
+-- signal's name only a run that awaits it is woken. Returns a (topic, payload) notice, or null.
+-- Locks: expects the turn row locked. Called by signal_runs and cancel_runs.
 create or replace function holdfast._wake(
     p_now timestamptz, p_run_id uuid, p_signal text default null
 ) returns text[]
@@ -49,7 +50,8 @@ begin
     return null;
 end $$;
 
--- Say why nothing more can be appended to a run's log.
+-- Say why nothing more can be appended to a run's log. Locks nothing. Called by all that change
+-- runs from outside.
 create or replace function holdfast._absence(p_run_id uuid) returns text
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -61,7 +63,7 @@ end $$;
 
 -- Append SignalReceived to each run's log, and wake the run where it awaits that signal. A
 -- signal id that the run's log has already is a duplicate, also after the run's end.
--- Refuses malformed JSON (22P02). Called by clients.
+-- Refuses malformed JSON (22P02). Locks: turn rows, then events, by run_id. Called by clients.
 create or replace function holdfast.signal_runs(
     p_run_ids uuid[], p_names text[], p_payloads json[], p_signal_ids text[],
     out outcomes text[], out notices text[]
@@ -97,7 +99,7 @@ end $$;
 
 -- Ask runs to stop: WorkflowCancelRequested, once; the run wakes and its code cleans up. One
 -- that no worker ever had has nothing to clean up and ends at once. A second request is a
--- duplicate. Called by clients.
+-- duplicate. Locks: turn rows, then events and runs, by run_id. Called by clients.
 create or replace function holdfast.cancel_runs(
     p_run_ids uuid[], p_reason text default null, out outcomes text[], out notices text[]
 )
@@ -130,7 +132,7 @@ begin
     end loop;
 end $$;
 
--- Say whether a run that goes on was asked to stop.
+-- Say whether a run that goes on was asked to stop. Locks nothing. Called by cancel_runs.
 create or replace function holdfast._is_cancelling(p_run_id uuid) returns boolean
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -144,7 +146,7 @@ begin
     ) and exists (select from holdfast.tasks t where t.run_id = p_run_id and t.key = '');
 end $$;
 
--- Say whether no worker ever had a run.
+-- Say whether no worker ever had a run. Locks nothing. Called by cancel_runs.
 create or replace function holdfast._is_untouched(p_run_id uuid) returns boolean
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -155,7 +157,7 @@ begin
     return t.lease_no = 0 from holdfast.tasks t where t.run_id = p_run_id and t.key = '';
 end $$;
 
--- Write why somebody ends a run.
+-- Write why somebody ends a run. Called by cancel_runs and terminate_runs.
 create or replace function holdfast._reason(p_reason text) returns json
 language sql immutable
 set search_path = pg_catalog, pg_temp
@@ -164,7 +166,8 @@ as $$
 $$;
 
 -- End a run without its code. Its waiters are told, and who holds it, so that it lets go; null
--- where it has ended already. Locks: expects the turn row locked.
+-- where it has ended already. Locks: expects the turn row locked; the event, then as _end_runs.
+-- Called by cancel_runs, terminate_runs and time_out_runs.
 create or replace function holdfast._end_run(
     p_now timestamptz, p_run_id uuid, p_status text, p_event_type text, p_details json
 ) returns text[]
@@ -190,7 +193,8 @@ begin
     return v_notices;
 end $$;
 
--- End runs at once, without their code: WorkflowTerminated. Called by clients.
+-- End runs at once, without their code: WorkflowTerminated. Locks: turn rows, then events and
+-- runs, by run_id. Called by clients.
 create or replace function holdfast.terminate_runs(
     p_run_ids uuid[], p_reason text default null, out outcomes text[], out notices text[]
 )
@@ -219,7 +223,8 @@ end $$;
 
 -- End runs past their deadline, the longest overdue first: WorkflowTimedOut. `next_due_at` is
 -- the next deadline, null for none. A run whose turn row is locked is left for the next call.
--- Called by maintenance, in any number of processes at once.
+-- Locks: turn rows, skipping locked ones, then events and runs, by run_id. Called by maintenance,
+-- in any number of processes at once.
 create or replace function holdfast.time_out_runs(
     p_limit int, out ended int, out next_due_at bigint, out notices text[]
 )

@@ -1,6 +1,7 @@
 -- The questions about runs. None of them changes anything, save for wait_for_end's registration.
 
 -- Show runs as a caller sees them: with the row of the next turn, and the state derived from it.
+-- Called by clients, and by list_runs and wait_for_end.
 create or replace function holdfast.get_runs(p_run_ids uuid[])
 returns table (
     run_id uuid, name text, version int, key text, queue text, priority int, status text,
@@ -36,7 +37,7 @@ end $$;
 
 -- List the ids of runs, newest first, that match all of the filters that are not null, from
 -- behind the run of p_before_at and p_before_id. Reads an index by name where names are given,
--- and one by status otherwise; what else is asked for is filtered on the way.
+-- and one by status otherwise; what else is asked for is filtered on the way. Called by list_runs.
 create or replace function holdfast._list_ids(
     p_states text[], p_names text[], p_queues text[], p_tags text[], p_key text,
     p_since timestamptz, p_until timestamptz, p_input_contains jsonb,

@@ -15,7 +15,7 @@ as $$
     order by w.worker_id
 $$;
 
--- Find the lane behind another in either index of tasks.
+-- Find the lane behind another in either index of tasks. Called by unserved.
 create or replace function holdfast._next_lane(p_queue text, p_handler text)
 returns table (queue text, handler text)
 language sql stable
