@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     )
 
 _CONNECT_SECONDS: Final = 10.0
+# No call of ours takes so long: whoever does not answer by then is cut off, or hangs.
+_CALL_SECONDS: Final = 20.0
 _UNBOUNDED: Final = 1 << 62
 # Arrays of a few hundred make plans look expensive; compiling them would take longer.
 _SETTINGS: Final = {"application_name": "holdfast", "jit": "off"}
@@ -50,6 +52,7 @@ class Database:
                 max_inactive_connection_lifetime=0,
                 statement_cache_size=self._cached_statements,
                 timeout=_CONNECT_SECONDS,
+                command_timeout=_CALL_SECONDS,
                 server_settings=_SETTINGS,
                 reset=_keep,
             )
@@ -101,11 +104,11 @@ class Database:
 
     @asynccontextmanager
     async def _connection(self) -> AsyncGenerator[PooledConnection]:
-        """Lend a connection; one that the server has ended is not kept for others."""
+        """Lend a connection; one that the server has ended, or is mute, is not kept for others."""
         async with self.pool.acquire() as connection:
             try:
                 yield connection
-            except (asyncpg.InternalClientError, asyncpg.OperatorInterventionError):
+            except (asyncpg.InternalClientError, asyncpg.OperatorInterventionError, TimeoutError):
                 connection.terminate()
                 raise
 
