@@ -71,8 +71,9 @@ def command(*arguments: str) -> list[str]:
 
 
 def environment(changes: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment without what would point at another database."""
-    dropped = ("DATABASE_URL", "HOLDFAST_DATABASE_URL", "HOLDFAST_HOME", "PYTHONHASHSEED")
+    """The environment without what would point at another database, or change what is seen."""
+    dropped = {"DATABASE_URL", "HOLDFAST_DATABASE_URL", "HOLDFAST_HOME"}
+    dropped |= {"PYTHONHASHSEED", "PYTHONUNBUFFERED"}
     kept = {name: value for name, value in os.environ.items() if name not in dropped}
     return kept | dict(changes or {})
 

@@ -92,5 +92,10 @@ async def fatal(ctx: Context, directory: str) -> str:
 
 
 @app.workflow
+async def tell(ctx: Context, text: str) -> None:
+    print(text)
+
+
+@app.workflow
 async def hash_seed(ctx: Context) -> str:
     return os.environ["PYTHONHASHSEED"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+from uuid import uuid4
 
 import psycopg
 
@@ -50,6 +52,21 @@ def test_a_missing_schema_fails_with_the_command_that_makes_it(empty_database_ur
     cli = CommandLine(empty_database_url)
     assert levels(cli, code=exits.FAILED)["schema"] == "fail"
     assert "→ holdfast migrate" in cli("doctor", code=exits.FAILED).stdout
+
+
+def test_missing_rights_are_not_healed_by_a_migration(cli: CommandLine) -> None:
+    role = f"guest_{uuid4().hex[:8]}"
+    with psycopg.connect(cli.url, autocommit=True) as connection:
+        connection.execute(f"create role {role} login".encode())
+        try:
+            url = urlsplit(cli.url)
+            server = url.netloc.rpartition("@")[2]
+            guest = CommandLine(urlunsplit(url._replace(netloc=f"{role}@{server}")))
+            found = guest.json("doctor", code=exits.FAILED)[-1]
+        finally:
+            connection.execute(f"drop role {role}".encode())
+    assert (found["check"], found["level"], found["remedy"]) == ("schema", "fail", "")
+    assert "may not use schema" in found["message"]
 
 
 def test_a_database_that_cannot_be_reached_is_code_3() -> None:

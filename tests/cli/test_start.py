@@ -44,6 +44,30 @@ def test_input_that_is_no_json_is_refused_with_a_hint(cli: CommandLine) -> None:
     assert """'"hello"'""" in result.stderr
 
 
+@pytest.mark.parametrize("option", ["--key", "--database", "--schema"])
+def test_a_variable_that_was_never_set_is_refused(cli: CommandLine, option: str) -> None:
+    result = cli("start", "double", "1", option, "", code=exits.USAGE)
+    assert f"Invalid value for '{option}': it is empty" in result.stderr
+
+
+def test_an_empty_input_is_not_taken_for_null(cli: CommandLine) -> None:
+    assert "the input is no JSON" in cli("start", "double", "", code=exits.USAGE).stderr
+
+
+@pytest.mark.parametrize("arguments", [["double", '"\udce9"'], ["double", "-"]])
+def test_input_that_is_no_utf_8_is_refused(cli: CommandLine, arguments: list[str]) -> None:
+    done = subprocess.run(
+        command("--database", cli.url, "start", *arguments),
+        env=environment({"PYTHONUTF8": "1", "PYTHONIOENCODING": "utf-8:strict"}),
+        input=b'"\xe9"',
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == exits.USAGE
+    assert b"Traceback" not in done.stderr
+
+
 def test_an_app_checks_the_input_before_a_run_exists(cli: CommandLine) -> None:
     result = cli("start", "pack", '{"id": "x"}', "--app", SAMPLE, code=exits.USAGE)
     assert "input of pack" in result.stderr
@@ -93,6 +117,12 @@ def test_a_failed_run_is_code_1(served: CommandLine) -> None:
     result = served("start", "fail", "null", "--wait", code=exits.FAILED)
     assert result.stdout == ""
     assert "broken for good" in result.stderr
+
+
+def test_a_start_that_nobody_serves_is_said_to_be_so(cli: CommandLine) -> None:
+    result = cli("start", "duoble", "1")
+    assert "no live worker serves duoble@1 on queue 'default'" in result.stderr
+    assert result.stdout.count("\n") == 1
 
 
 def test_waiting_without_a_worker_says_which_one_is_missing(cli: CommandLine) -> None:

@@ -38,6 +38,13 @@ def test_a_run_of_another_version_names_those_that_are_served(served: CommandLin
     assert answer["details"] == ["workers serve double@1"]
 
 
+def test_a_run_of_a_mistyped_workflow_names_what_is_served(served: CommandLine) -> None:
+    answer = why(served, served.start("duoble", "1"))
+    assert "serves duoble@1" in answer["because"]
+    assert answer["details"][0].startswith("workers on queue 'default' serve ")
+    assert "double@1" in answer["details"][0]
+
+
 def test_a_run_of_another_queue_names_the_workers_that_have_its_code(served: CommandLine) -> None:
     answer = why(served, served.start("double", "1", "--queue", "gpu"))
     assert "for other queues: default" in answer["details"][0]
@@ -62,7 +69,9 @@ def test_a_run_that_waits_for_a_signal_gives_the_command_that_sends_it(served: C
 def test_a_sleeping_run_names_its_timer(served: CommandLine) -> None:
     run = served.start("sleep_long")
     served.await_state(run, "waiting")
-    assert why(served, run)["because"].startswith("it sleeps until")
+    because = why(served, run)["because"]
+    assert because.startswith("it sleeps until")
+    assert because.endswith(" (timer)")
 
 
 def test_a_step_in_backoff_shows_the_last_error_and_the_next_try(served: CommandLine) -> None:

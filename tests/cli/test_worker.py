@@ -38,6 +38,13 @@ def test_its_hash_seed_is_fixed(cli: CommandLine, tmp_path: Path) -> None:
         assert run["output"] == "0"
 
 
+def test_what_is_printed_is_there_before_the_worker_ends(cli: CommandLine, tmp_path: Path) -> None:
+    with running(tmp_path / "log", *worker(cli)) as process:
+        process.await_text("ready")
+        cli.start("tell", '"a line of its own"')
+        process.await_text("a line of its own")
+
+
 def test_sigterm_lets_running_steps_end(cli: CommandLine, tmp_path: Path) -> None:
     """Trap 26. SIGTERM: a running step gets the grace period, and is recorded."""
     with running(tmp_path / "log", *worker(cli)) as process:
@@ -166,3 +173,4 @@ def test_the_embedded_server_is_brought_back_when_it_dies(tmp_path: Path) -> Non
         process.send(signal.SIGTERM)
         assert process.ended() == exits.OK
         assert server.postmaster_pid is None
+        assert "Traceback" not in process.text()

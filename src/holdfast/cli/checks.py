@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from holdfast.cli.why import live_workers
 from holdfast.cli.wording import length, several
-from holdfast.errors import DatabaseError
+from holdfast.errors import DatabaseError, SchemaMissing, SchemaOutdated
 from holdfast.store.port import Store
 from holdfast.store.schema import check_schema as refuse_schema
 from holdfast.store.schema import migrate_command
@@ -74,8 +74,10 @@ async def check_schema(connection: Connection, schema: str) -> Finding:
     """Say whether the schema is this release's."""
     try:
         await refuse_schema(connection, schema)
-    except DatabaseError as error:
+    except (SchemaMissing, SchemaOutdated) as error:
         return Finding("schema", "fail", str(error), migrate_command(schema))
+    except DatabaseError as error:  # which says the way out itself
+        return Finding("schema", "fail", str(error))
     return Finding("schema", "ok", f"{schema!r} is up to date")
 
 

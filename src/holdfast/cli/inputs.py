@@ -25,11 +25,11 @@ def read_json(text: str | None, what: str) -> str:
     import msgspec
 
     source, content = _read(text)
-    if not content.strip():
+    if not content.strip() and source != "argument":
         return "null"
     try:
         msgspec.json.decode(content)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeError) as error:
         hint = ""
         if source == "argument" and text and text[0].isalpha():
             hint = f"; a text takes quotes: '\"{text}\"'"
@@ -40,7 +40,10 @@ def read_json(text: str | None, what: str) -> str:
 def _read(text: str | None) -> tuple[str, str]:
     """Return where the text came from, and the text."""
     if text == "-" or (text is None and _stdin_is_fed()):
-        return "stdin", sys.stdin.read()
+        try:
+            return "stdin", sys.stdin.read()
+        except UnicodeDecodeError as error:
+            raise click.BadParameter(f"stdin cannot be read: {error}") from None
     if text is None:
         return "nothing", ""
     if text.startswith("@"):
@@ -59,6 +62,13 @@ def _stdin_is_fed() -> bool:
     except (OSError, ValueError, AttributeError):
         return False
     return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
+
+
+def filled(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """Refuse an empty text: it is a shell variable that was never set, not a wish."""
+    if value == "":
+        raise click.BadParameter("it is empty")
+    return value
 
 
 def past_moment(text: str) -> datetime:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
 from datetime import UTC, datetime
@@ -43,9 +44,17 @@ class LineFormatter(logging.Formatter):
 
 
 def configure(*, as_json: bool, debug: bool) -> None:
-    """Send the process's log to stderr, unless the app has set up logging itself."""
+    """Send the process's log to stderr, unless the app has set up logging itself.
+
+    What steps print is written line by line, so that it stands in order with the log, in a file
+    too, and is there when the process is killed.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if as_json else LineFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.getLogger("holdfast").setLevel(logging.DEBUG if debug else logging.INFO)
     logging.getLogger("watchfiles").setLevel(logging.WARNING)
+    # While the database is away its pools write a traceback a try; ours is a line.
+    logging.getLogger("asyncpg").setLevel(logging.ERROR)

@@ -46,6 +46,8 @@ def settings_of(context: click.Context) -> Settings:
 
 def change(context: click.Context, parameter: click.Parameter, value: object) -> None:
     """Take a global option, wherever on the command line it stands."""
+    if value == "":  # a variable that was never set must not lead to another database
+        raise click.BadParameter("it is empty", ctx=context, param=parameter)
     if value:  # one that was not given leaves what stands
         root = context.find_root()
         fields: dict[str, Any] = {str(parameter.name): value}

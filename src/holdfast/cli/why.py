@@ -153,7 +153,7 @@ def _queued(run: Run, wait: Wait, workers: Sequence[WorkerInfo], now: int) -> Ex
             if known.startswith(f"{run.name}@") and known != handler
         }
     )
-    details = [f"workers serve {', '.join(others)}"] if others else []
+    details = [f"workers serve {', '.join(others)}"] if others else _offered(run.queue, live)
     details += [
         f"worker {each.worker_id} has {handler}, for other queues: {', '.join(each.queues)}"
         for each in live
@@ -166,6 +166,12 @@ def _queued(run: Run, wait: Wait, workers: Sequence[WorkerInfo], now: int) -> Ex
         tuple(details),
         (f"holdfast worker MODULE:APP --queue {run.queue}",),
     )
+
+
+def _offered(queue: str, live: Sequence[WorkerInfo]) -> list[str]:
+    """Name what is served on a queue: the name that was meant may be among it."""
+    known = sorted({handler for each in live if queue in each.queues for handler in each.handlers})
+    return [f"workers on queue {queue!r} serve {', '.join(known)}"] if known else []
 
 
 def _waiting(run: Run, wait: Wait, spans: Sequence[Span], now: int) -> Explanation:
@@ -194,5 +200,5 @@ def _waiting(run: Run, wait: Wait, spans: Sequence[Span], now: int) -> Explanati
     if run.started_at is None and not spans:
         return Explanation(run.state, f"its start is delayed until {until}", details)
     timers = [span.label for span in spans if span.kind == "timer" and span.outcome == "open"]
-    by = f" (timer {timers[0]})" if len(timers) == 1 else ""
+    by = f" ({timers[0]})" if len(timers) == 1 else ""
     return Explanation(run.state, f"it sleeps until {until}{by}", details)

@@ -9,7 +9,7 @@ import click
 
 from holdfast.cli import exits
 from holdfast.cli.framework import command
-from holdfast.cli.inputs import duration, future_moment, read_json
+from holdfast.cli.inputs import duration, filled, future_moment, read_json
 from holdfast.cli.settings import Settings, settings_of
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @click.argument("workflow")
 @click.argument("input", required=False)
 @click.option("--app", "app_reference", metavar="MODULE:APP", help="Check the input by this app.")
-@click.option("--key", help="Start once: the same key finds the same run.")
+@click.option("--key", callback=filled, help="Start once: the same key finds the same run.")
 @click.option("--delay", metavar="TIME", type=duration, help="Become due so long after now.")
 @click.option("--at", metavar="MOMENT", type=future_moment, help="Become due at this moment.")
 @click.option("--priority", type=click.IntRange(0, 4), help="0 (first) to 4.")
@@ -92,6 +92,8 @@ def start(
         if wait or wait_timeout is not None:
             return await _watch(settings, link, run, wait_timeout)
         _answer(settings, run, created=handle.created)
+        if handle.created and not settings.json:
+            await _mind_workers(link, run)
         return exits.OK
 
     context.exit(with_link(settings, work, app=app))
@@ -135,7 +137,7 @@ async def _watch(settings: Settings, link: Link, run: Run, timeout: float | None
 
 
 async def _mind_workers(link: Link, run: Run) -> None:
-    """Say so where nobody is there to run it: it would be watched in vain."""
+    """Say so where nobody is there to run it: its name may be mistyped, or no worker started."""
     from holdfast.cli.why import live_workers, serves
 
     workers = live_workers(await link.store.list_workers(), await link.store.now())
