@@ -68,7 +68,7 @@ async def test_a_call_over_a_mute_connection_fails_and_the_next_one_takes_anothe
         await store.open()
         before = await store.now()
         proxy.swallow()
-        with pytest.raises(DatabaseUnavailable):
+        with pytest.raises(DatabaseUnavailable, match="TimeoutError"):
             await asyncio.wait_for(store.now(), 30)
         assert await asyncio.wait_for(store.now(), 30) > before
         await store.close()

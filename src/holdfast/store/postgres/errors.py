@@ -75,4 +75,5 @@ def _from_driver(error: Exception) -> HoldfastError:
         return InvalidDatabaseURL(str(error))
     if isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError):
         return PayloadError(str(error))  # the driver could not encode a parameter
-    return DatabaseUnavailable(f"the database cannot be reached: {error or type(error).__name__}")
+    reason = str(error) or type(error).__name__
+    return DatabaseUnavailable(f"the database cannot be reached: {reason}")
