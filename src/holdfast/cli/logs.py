@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import logging
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import msgspec
@@ -49,8 +49,9 @@ def configure(*, as_json: bool, debug: bool) -> None:
     What steps print is written line by line, so that it stands in order with the log, in a file
     too, and is there when the process is killed.
     """
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)
+    reconfigure: Callable[..., None] | None = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(line_buffering=True)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if as_json else LineFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
