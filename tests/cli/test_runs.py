@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.cli import exits
 from tests.cli.conftest import CommandLine
-from tests.cli.processes import SAMPLE, running
+from tests.cli.processes import SAMPLE, call, running
 
 
 def ids(cli: CommandLine, *filters: str) -> set[str]:
@@ -73,6 +73,15 @@ def test_show_draws_a_timeline(served: CommandLine) -> None:
     assert "completed" in shown
     assert '"7 by Ada"' in shown
     assert "✉ packed" in shown
+
+
+def test_show_writes_what_the_encoding_of_stdout_has(served: CommandLine) -> None:
+    run = served.start("fail")
+    served.await_state(run, "failed")
+    ascii_only = {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    done = call("--database", served.url, "runs", "show", run, env=ascii_only)
+    assert (done.returncode, done.stderr) == (exits.OK, "")
+    assert "? break_down" in done.stdout
 
 
 def test_show_in_json_has_values_and_the_log(served: CommandLine) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
@@ -17,9 +18,15 @@ _WIDTH = 120  # of what is not a terminal
 
 
 def console() -> Console:
-    """Return the console of stdout; its lines are not cut to a terminal that is not there."""
+    """Return the console of stdout; its lines are not cut to a terminal that is not there.
+
+    A character that stdout's encoding does not have is written as `?`.
+    """
     from rich.console import Console
 
+    reconfigure: Callable[..., None] | None = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="replace")
     width = None if sys.stdout.isatty() else _WIDTH
     return Console(width=width, highlight=False, emoji=False)
 
