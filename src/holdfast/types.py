@@ -91,8 +91,8 @@ class ClaimedTask(Value, frozen=True, gc=False):
     """A task leased to this worker.
 
     `log_length` counts the run's events, a WorkerLost that this claim appended included.
-    `input` is given where the log has no more than WorkflowStarted. `started_at` is the moment
-    of the run's first claim.
+    `input` and `deadline_at` are given where the log has no more than WorkflowStarted.
+    `started_at` is the moment of the run's first claim.
     """
 
     run_id: UUID
@@ -107,6 +107,7 @@ class ClaimedTask(Value, frozen=True, gc=False):
     started_at: int
     input: str | None
     payload: str | None
+    deadline_at: int | None = None
 
 
 class Claims(Value, frozen=True):

@@ -96,17 +96,8 @@ class Worker:
         if not app.handlers():
             raise ConfigurationError(f"the app {app.name!r} has no workflow to run")
         self.options = options = options or WorkerOptions()
-        self.worker_id = f"{socket.gethostname()[:40]}-{os.getpid()}-{uuid7().hex[-8:]}"
-        queues = options.queues or tuple(sorted({w.queue for w in app.workflows.values()}))
-        self.info = WorkerInfo(
-            worker_id=self.worker_id,
-            hostname=socket.gethostname(),
-            pid=os.getpid(),
-            queues=queues,
-            handlers=app.handlers(),
-            concurrency=options.concurrency,
-            holdfast_version=__version__,
-        )
+        self.info = info = _introduce(app, options)
+        self.worker_id = info.worker_id
         self._store = store
         self._clock = clock = clock or EngineClock()
         self._threads = ThreadPoolExecutor(options.threads, thread_name_prefix="holdfast-step")
@@ -128,11 +119,12 @@ class Worker:
         self._claimer = Claimer(
             store,
             self.worker_id,
-            queues,
-            app.handlers(),
+            info.queues,
+            info.handlers,
             self._dispatcher,
             clock,
             self._notifier.submit,
+            lambda at: self._maintenance.due_at(at),
             concurrency=options.concurrency,
             lease_seconds=options.lease,
             poll_seconds=options.poll,
@@ -266,3 +258,17 @@ class Worker:
             await work
         except DatabaseError as error:
             logger.warning("left to the leases' end: %s", error)
+
+
+def _introduce(app: App, options: WorkerOptions) -> WorkerInfo:
+    """Say who this worker is, under an id that no other has."""
+    hostname, pid = socket.gethostname(), os.getpid()
+    return WorkerInfo(
+        worker_id=f"{hostname[:40]}-{pid}-{uuid7().hex[-8:]}",
+        hostname=hostname,
+        pid=pid,
+        queues=options.queues or tuple(sorted({w.queue for w in app.workflows.values()})),
+        handlers=app.handlers(),
+        concurrency=options.concurrency,
+        holdfast_version=__version__,
+    )

@@ -156,6 +156,7 @@ async def test_a_claim_under_way_is_known_of_when_the_claimer_has_stopped() -> N
             basket,
             EngineClock(),
             lambda notices: None,
+            lambda deadline: None,
             concurrency=10,
             lease_seconds=LEASE,
             poll_seconds=60,

@@ -52,6 +52,7 @@ class Claimer:
         taker: Taker,
         clock: Clock,
         notify: Callable[[list[Notice]], None],
+        deadline: Callable[[int], None],
         *,
         concurrency: int,
         lease_seconds: float,
@@ -60,6 +61,7 @@ class Claimer:
         self._store, self._worker_id = store, worker_id
         self._queues, self._handlers = tuple(queues), tuple(handlers)
         self._taker, self._clock, self._notify = taker, clock, notify
+        self._deadline = deadline
         self._enough = max(1, concurrency // 4)
         self._lease_seconds, self._poll_seconds = lease_seconds, poll_seconds
         self._pause = poll_seconds  # until the next poll, now
@@ -137,6 +139,9 @@ class Claimer:
         )
         if claims.notices:
             self._notify(claims.notices)
+        for task in claims.tasks:
+            if task.deadline_at is not None:
+                self._deadline(task.deadline_at)
         self._taker.accept(claims.tasks)  # here: also when the claimer itself is being stopped
         return claims
 

@@ -15,6 +15,7 @@ from holdfast.types import Notice
 logger = logging.getLogger("holdfast.maintenance")
 
 _BATCH = 100
+_LEAST_SECONDS = 0.1  # between two looks, also while an overdue run's row is held by somebody
 
 
 class Maintenance:
@@ -32,6 +33,14 @@ class Maintenance:
         self._store, self._clock, self._notify = store, clock, notify
         self._interval, self._silent = interval_seconds, silent_seconds
         self._task: asyncio.Task[None] | None = None
+        self._next_due: int | None = None
+        self._woken = asyncio.Event()
+
+    def due_at(self, at: int) -> None:
+        """Say that a run's deadline is at a moment of engine time."""
+        if self._next_due is None or at < self._next_due:
+            self._next_due = at
+            self._woken.set()
 
     async def start(self) -> None:
         """Begin to look. Idempotent."""
@@ -60,10 +69,8 @@ class Maintenance:
             self._notify(notices)
             if ended < _BATCH:
                 break
-        pause = self._interval * random.uniform(0.8, 1.2)
-        if next_due is not None:
-            pause = min(pause, max(0.0, (next_due - self._clock.now()) / 1e6))
-        return pause
+        self._next_due = next_due
+        return self._interval * random.uniform(0.8, 1.2)
 
     async def _run(self) -> None:
         while True:
@@ -75,4 +82,22 @@ class Maintenance:
             except Exception:
                 logger.exception("maintenance failed")
                 pause = self._interval
-            await asyncio.sleep(pause)
+            await self._wait(pause)
+
+    async def _wait(self, seconds: float) -> None:
+        """Wait for so long, or until the next deadline."""
+        loop = asyncio.get_running_loop()
+        look_at = loop.time() + seconds
+        await asyncio.sleep(_LEAST_SECONDS)
+        while True:
+            pause = look_at - loop.time()
+            if self._next_due is not None:
+                pause = min(pause, (self._next_due - self._clock.now()) / 1e6)
+            if pause <= 0:
+                return
+            self._woken.clear()
+            try:
+                async with asyncio.timeout(pause):
+                    await self._woken.wait()
+            except TimeoutError:
+                return

@@ -113,6 +113,35 @@ async def test_a_run_that_eats_workers_fails(store: Store, clock: Clock, ann: Ma
     assert await ann.claims() == []
 
 
+async def test_a_worker_holds_one_run_at_a_time_that_has_lost_three(
+    store: Store, clock: Clock, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    """Trap 10. A run that eats its workers does not take along the runs beside it."""
+    suspects = {await start(store) for _ in range(3)}
+    for _ in range(3):
+        assert set(await ann.claims(lease_seconds=10)) == suspects
+        await clock.advance(10)
+    healthy = await start(store)
+    first = (await ann.claim()).tasks
+    assert healthy in {task.run_id for task in first}
+    assert len(first) == 2
+    assert await ann.claims() == [], "it holds one already"
+    (second,) = (await bob.claim()).tasks
+    for task in (*first, second):
+        worker = bob if task is second else ann
+        await worker.finish(task, expected=task.log_length)
+    assert len(await ann.claims()) == 1, "the first made way for the last"
+
+
+async def test_a_claim_tells_the_deadline_of_a_run_that_begins(
+    store: Store, ann: ManualWorker
+) -> None:
+    """S10. So that its worker ends it at its moment."""
+    await start(store, timeout_seconds=5.0)
+    task = await ann.take()
+    assert task.deadline_at == await store.now() + 5 * SECOND
+
+
 async def test_progress_restarts_the_count_of_attempts(
     store: Store, clock: Clock, ann: ManualWorker
 ) -> None:

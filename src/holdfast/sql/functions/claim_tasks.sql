@@ -28,9 +28,8 @@ $$;
 -- A task that another worker suspended is left to that worker until p_sticky seconds after it
 -- came due, if that worker was heard of in the last three seconds. A task whose lease ran out
 -- gets WorkerLost in its run's log; one that lost p_max_attempts workers without progress fails
--- its run instead.
--- A claim without a lost worker does not wait for the disk (synchronous_commit is off for its
--- transaction): so call it in one of its own.
+-- its run instead. A run that has lost three is a suspect: a worker holds one of those at a
+-- time, so that a run that eats its workers does not take the runs beside it along.
 -- Locks: task rows, skipping locked ones; then events, run by run. Called by workers.
 create or replace function holdfast.claim_tasks(
     p_worker text, p_queues text[], p_handlers text[], p_limit int,
@@ -39,7 +38,7 @@ create or replace function holdfast.claim_tasks(
 ) returns table (
     now bigint, next_due_at bigint, notices text[], watermark bigint,
     run_id uuid, key text, kind text, queue text, handler text, attempts int, lease_no int,
-    log_length int, started_at bigint, input json, payload json
+    log_length int, started_at bigint, input json, deadline_at bigint, payload json
 )
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -58,14 +57,10 @@ declare
     v_next timestamptz := v_now;
 begin
     select * into v_due
-    from holdfast._lock_due(v_rivals, p_queues, p_handlers, p_limit,
+    from holdfast._lock_due(p_worker, v_rivals, p_queues, p_handlers, p_limit,
         v_now, v_ahead, v_ahead - p_sticky * interval '1 second',
         coalesce(holdfast._moment(p_since), '-infinity'));
-    if not v_due.expired then
-        -- A lease that a crash of the server takes back costs nothing but time: what is done
-        -- under it is recorded by a commit that waits for the disk, and so for the lease too.
-        perform set_config('synchronous_commit', 'off', true);
-    else
+    if v_due.expired then
         notices := holdfast._lose_workers(v_now, v_due.run_ids, v_due.keys, p_max_attempts);
     end if;
 
@@ -92,10 +87,12 @@ begin
         select null::bigint, null::bigint, null::text[], null::bigint,
             t.run_id, t.key, t.kind, t.queue, t.handler, t.attempts, t.lease_no,
             t.claimed_idx, holdfast._micros(t.started_at),
-            case when t.claimed_idx = 1 then (
-                select r.input from holdfast.runs r where r.run_id = t.run_id) end,
-            t.payload
+            r.input, holdfast._micros(r.deadline_at), t.payload
         from leased t
+        left join lateral (
+            select r.input, r.deadline_at from holdfast.runs r
+            where t.claimed_idx = 1 and r.run_id = t.run_id limit 1
+        ) as r on true
         order by t.ord;
     end if;
 
@@ -109,13 +106,34 @@ begin
     return next;
 end $$;
 
+-- Say whether a worker holds a run that had lost three workers before it came to this one.
+create or replace function holdfast._holds_suspect(
+    p_worker text, p_queues text[], p_handlers text[], p_now timestamptz
+) returns boolean
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    return exists (
+        select from holdfast._lanes(p_queues, p_handlers) as l
+        cross join lateral (
+            select from holdfast.tasks t
+            where t.queue = l.queue and t.handler = l.handler and t.priority = l.priority
+                and t.worker is not null and t.visible_at > p_now
+                and t.worker = p_worker and t.attempts > 3
+            limit 1
+        ) as t);
+end $$;
+
 -- Choose due tasks and lock them. Choosing locks nothing, so that no more is locked than is
 -- taken; where others were faster, a second try takes what it can lock, lane by lane. Leases
 -- that ran out are looked for only by a claim that looks at everything.
 -- `newest` is the latest visible_at among them, `expired` whether one is another's lease.
 -- Locks: task rows, skipping locked ones. Called by claim_tasks.
 create or replace function holdfast._lock_due(
-    p_rivals text[], p_queues text[], p_handlers text[], p_limit int,
+    p_worker text, p_rivals text[], p_queues text[], p_handlers text[], p_limit int,
     p_now timestamptz, p_ahead timestamptz, p_others timestamptz, p_since timestamptz,
     out run_ids uuid[], out keys text[], out newest timestamptz, out expired boolean
 )
@@ -128,24 +146,42 @@ as $$
 declare
     v_chosen bigint;
 begin
-    with due as materialized (
-        select t.run_id, t.key, t.priority, t.visible_at
+    with candidates as materialized (
+        select t.run_id, t.key, t.priority, t.visible_at, t.suspect
         from holdfast._lanes(p_queues, p_handlers) as l
         cross join lateral (
-            (select * from holdfast.tasks t
+            (select t.run_id, t.key, t.priority, t.visible_at, false as suspect
+            from holdfast.tasks t
             where t.queue = l.queue and t.handler = l.handler and t.priority = l.priority
                 and t.worker is null and not t.paused
                 and t.visible_at > p_since and t.visible_at <= p_ahead
                 and holdfast._may_have(t.sticky_worker, p_rivals, t.visible_at, p_others)
             order by t.visible_at limit p_limit)
             union all
-            (select * from holdfast.tasks t
+            (select t.run_id, t.key, t.priority, t.visible_at, false
+            from holdfast.tasks t
             where p_since = '-infinity'
                 and t.queue = l.queue and t.handler = l.handler and t.priority = l.priority
                 and t.worker is not null and not t.paused and t.visible_at <= p_now
+                and t.attempts < 3
             order by t.visible_at limit p_limit)
+            union all
+            (select t.run_id, t.key, t.priority, t.visible_at, true
+            from holdfast.tasks t
+            where p_since = '-infinity'
+                and t.queue = l.queue and t.handler = l.handler and t.priority = l.priority
+                and t.worker is not null and not t.paused and t.visible_at <= p_now
+                and t.attempts >= 3
+            order by t.visible_at, t.run_id, t.key limit 1)
         ) as t
-        order by t.priority, t.visible_at, t.run_id, t.key limit p_limit
+    ), due as materialized (
+        select c.run_id, c.key, c.priority, c.visible_at
+        from candidates c
+        where not c.suspect or (c.run_id, c.key) = (
+            select s.run_id, s.key from candidates s
+            where s.suspect and not holdfast._holds_suspect(p_worker, p_queues, p_handlers, p_now)
+            order by s.priority, s.visible_at, s.run_id, s.key limit 1)
+        order by c.priority, c.visible_at, c.run_id, c.key limit p_limit
     ), locked as (
         select t.run_id, t.key, t.visible_at, t.worker, t.priority
         from due d

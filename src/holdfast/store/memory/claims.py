@@ -70,6 +70,10 @@ def claim_tasks(tables: Tables, now: int, claim: Claim) -> Claims:
     due.sort(key=lambda task: (task.priority, task.visible_at, task.run_id, task.key))
     claimed: list[ClaimedTask] = []
     notices: list[Notice] = []
+    suspects = [task for task in due if _is_suspect(task)]
+    if suspects:
+        tried = [] if _holds_suspect(tables, now, claim) else suspects[:1]
+        due = [task for task in due if task in tried or not _is_suspect(task)]
     taken = due[: claim.limit]
     for task in taken:
         if task.worker is not None:
@@ -80,6 +84,20 @@ def claim_tasks(tables: Tables, now: int, claim: Claim) -> Claims:
         claimed.append(_lease(tables, now, task, claim))
     next_due_at = now if len(taken) == claim.limit else _next_due_at(tables, claim)
     return Claims(now, claimed, next_due_at, distinct(notices))
+
+
+def _is_suspect(task: TaskRow) -> bool:
+    """Say whether the task has lost so many workers that it is tried apart from its like."""
+    return task.worker is not None and task.attempts >= 3
+
+
+def _holds_suspect(tables: Tables, now: int, claim: Claim) -> bool:
+    """Say whether the worker has its one suspect already."""
+    return any(
+        task.worker == claim.worker_id and task.attempts > 3 and task.visible_at > now
+        for task in tables.tasks.values()
+        if claim.serves(task)
+    )
 
 
 def _lose_worker(tables: Tables, now: int, task: TaskRow) -> None:
@@ -126,6 +144,7 @@ def _lease(tables: Tables, now: int, task: TaskRow, claim: Claim) -> ClaimedTask
         started_at=task.started_at,
         input=tables.runs[task.run_id].new.input if log_length == 1 else None,
         payload=task.payload,
+        deadline_at=tables.runs[task.run_id].deadline_at if log_length == 1 else None,
     )
 
 

@@ -44,6 +44,7 @@ def claimed_task(row: asyncpg.Record) -> ClaimedTask:
         started_at=row["started_at"],
         input=row["input"],
         payload=row["payload"],
+        deadline_at=row["deadline_at"],
     )
 
 
