@@ -93,13 +93,10 @@ class Worker:
         clock: Clock | None = None,
     ) -> None:
         """`heartbeat_store` makes the store of the heartbeat's thread; None: no heartbeat."""
-        if not app.handlers():
-            raise ConfigurationError(f"the app {app.name!r} has no workflow to run")
         self.options = options = options or WorkerOptions()
         self.info = info = _introduce(app, options)
         self.worker_id = info.worker_id
-        self._store = store
-        self._clock = clock = clock or EngineClock()
+        self._store, self._clock = store, (clock := clock or EngineClock())
         self._threads = ThreadPoolExecutor(options.threads, thread_name_prefix="holdfast-step")
         self._notifier = Notifier(store.notify)
         self._committer = Committer(store, self.worker_id, clock, self._notifier.submit)
@@ -261,7 +258,12 @@ class Worker:
 
 
 def _introduce(app: App, options: WorkerOptions) -> WorkerInfo:
-    """Say who this worker is, under an id that no other has."""
+    """Say who this worker is, under an id that no other has.
+
+    Raises ConfigurationError for an app without workflows.
+    """
+    if not app.handlers():
+        raise ConfigurationError(f"the app {app.name!r} has no workflow to run")
     hostname, pid = socket.gethostname(), os.getpid()
     return WorkerInfo(
         worker_id=f"{hostname[:40]}-{pid}-{uuid7().hex[-8:]}",
