@@ -102,7 +102,8 @@ begin
 end $$;
 
 -- Start one run, with half the work that an array of one would be; false where its id exists.
--- A waiter needs no lock here: nobody else sees the run yet.
+-- A waiter needs no lock here: nobody else sees the run yet. The search_path is that of
+-- start_runs, the only caller: setting it again would cost what is saved.
 -- Locks: the id. Called by start_runs.
 create or replace function holdfast._start_run(
     p_now timestamptz, p_run_id uuid, p_name text, p_input json, p_version int, p_key text,
