@@ -38,6 +38,8 @@ from holdfast.store.notifier import Notifier
 from holdfast.store.port import WORK_TOPIC, Store, worker_topic
 from holdfast.types import Release, WorkerInfo
 
+STEP_THREADS = "holdfast-step"  # the beginning of the names of threads that run steps
+
 logger = logging.getLogger("holdfast.worker")
 
 _CLOCK_SAMPLES = 3  # the first also prepares the question; the clock keeps the sharpest
@@ -97,7 +99,7 @@ class Worker:
         self.info = info = _introduce(app, options)
         self.worker_id = info.worker_id
         self._store, self._clock = store, (clock := clock or EngineClock())
-        self._threads = ThreadPoolExecutor(options.threads, thread_name_prefix="holdfast-step")
+        self._threads = ThreadPoolExecutor(options.threads, thread_name_prefix=STEP_THREADS)
         self._notifier = Notifier(store.notify)
         self._committer = Committer(store, self.worker_id, clock, self._notifier.submit)
         self._reader = LogReader(store)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +38,15 @@ async def hold(directory: str) -> int:
     while not (place / "let-go").exists():
         await asyncio.sleep(0.01)
     return current_step().attempt
+
+
+@app.step
+def hold_thread(directory: str) -> None:
+    """Say that it runs, and run until it is let go, whatever else happens."""
+    place = Path(directory)
+    (place / f"held-{os.getpid()}").touch()
+    while not (place / "let-go").exists():
+        time.sleep(0.01)
 
 
 @app.step
@@ -84,6 +94,11 @@ async def get_stuck(ctx: Context) -> None:
 @app.workflow
 async def held(ctx: Context, directory: str) -> int:
     return await hold(directory)
+
+
+@app.workflow
+async def held_thread(ctx: Context, directory: str) -> None:
+    await hold_thread(directory)
 
 
 @app.workflow

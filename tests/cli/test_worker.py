@@ -84,6 +84,19 @@ def test_a_second_signal_ends_the_grace_period(cli: CommandLine, tmp_path: Path)
     assert cli.state(run) == "queued"
 
 
+def test_a_thread_that_does_not_end_does_not_hold_up_a_drained_worker(
+    cli: CommandLine, tmp_path: Path
+) -> None:
+    """Trap 26."""
+    with running(tmp_path / "log", *worker(cli, "--grace", "0.1")) as process:
+        process.await_text("ready")
+        run = cli.start("held_thread", json.dumps(str(tmp_path)))
+        await_held(tmp_path)
+        process.send(signal.SIGTERM)
+        assert process.ended() == exits.OK
+    assert cli.state(run) == "queued"
+
+
 def test_its_log_may_be_json(cli: CommandLine, tmp_path: Path) -> None:
     with running(tmp_path / "log", *worker(cli, "--log-json")) as process:
         process.await_text("ready")

@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
@@ -16,7 +17,7 @@ from holdfast.definitions.app import App
 from holdfast.errors import HoldfastError
 from holdfast.store.database import Database
 from holdfast.store.postgres import PostgresStore
-from holdfast.worker import Worker, WorkerOptions
+from holdfast.worker import STEP_THREADS, Worker, WorkerOptions
 
 logger = logging.getLogger("holdfast.worker")
 
@@ -40,6 +41,18 @@ def serve(app: App, database: Database, schema: str, options: WorkerOptions) -> 
     _calm_collector()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_serve(app, database, schema, options))
+
+
+def leave_threads_behind() -> None:
+    """End the process now if a step's thread still runs: Python would wait for it.
+
+    The worker has drained, so its runs are others' already, and nobody listens to the thread.
+    """
+    if any(thread.name.startswith(STEP_THREADS) for thread in threading.enumerate()):
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
 
 
 def _calm_collector() -> None:

@@ -93,12 +93,13 @@ def worker(
 def _work(settings: Settings, app_reference: str, options: WorkerOptions) -> None:
     from holdfast.cli.connecting import checked_database
     from holdfast.cli.loading import AppReference
-    from holdfast.cli.serving import fix_hash_seed, serve
+    from holdfast.cli.serving import fix_hash_seed, leave_threads_behind, serve
 
     fix_hash_seed()
     app = AppReference.parse(app_reference).load()
     with checked_database(settings) as database:
         serve(app, database, settings.schema, options)
+    leave_threads_behind()
 
 
 def _supervise(settings: Settings, arguments: list[str], processes: int) -> int:

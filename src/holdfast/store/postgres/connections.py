@@ -46,7 +46,7 @@ class Database:
         with translated():
             pool = await asyncpg.create_pool(
                 self._dsn,
-                min_size=1,
+                min_size=0,  # a floor would be restored, and complained about, at each outage
                 max_size=self._size,
                 max_queries=_UNBOUNDED,
                 max_inactive_connection_lifetime=0,
