@@ -11,6 +11,7 @@ from holdfast.client import Client
 from holdfast.definitions.app import App
 from holdfast.durations import Duration
 from holdfast.store.database import Source, connect, resolve_database
+from holdfast.store.keeping import kept_running
 from holdfast.store.migrate import migrate
 from holdfast.store.postgres import PostgresStore
 from holdfast.worker import Worker, WorkerOptions
@@ -25,7 +26,7 @@ async def local(
     schema: str = "holdfast",
     options: WorkerOptions | None = None,
     grace: Duration = "10s",
-) -> AsyncGenerator[Client, None]:
+) -> AsyncGenerator[Client]:
     """Run a worker for `app` in this process while the block lasts, and give a client.
 
     The database is found as everywhere (`database`, $HOLDFAST_DATABASE_URL, $DATABASE_URL,
@@ -39,24 +40,42 @@ async def local(
 
     Raises what `Client.open` raises where the database cannot be used.
     """
-    with await asyncio.to_thread(resolve_database, database, data) as found:
+    found = await asyncio.to_thread(resolve_database, database, data)
+    try:
         if found.source is Source.EMBEDDED:
-            connection = await connect(found.url)
-            try:
-                await migrate(connection, schema)
-            finally:
-                await connection.close()
-        store = PostgresStore(found.url, schema=schema)
-        worker = Worker(
-            app,
-            store,
-            options,
-            heartbeat_store=lambda: PostgresStore(found.url, schema=schema, connections=1),
-        )
-        async with Client(found.url, schema=schema, app=app) as client:
-            try:
-                await worker.start()
-                yield client
-            finally:
-                await worker.stop(grace)
-                await store.close()
+            await _migrate(found.url, schema)
+        async with (
+            kept_running(found),
+            Client(found.url, schema=schema, app=app) as client,
+            _working(app, found.url, schema, options, grace),
+        ):
+            yield client
+    finally:
+        await asyncio.to_thread(found.close)  # the last one out waits until the server has stopped
+
+
+async def _migrate(url: str, schema: str) -> None:
+    connection = await connect(url)
+    try:
+        await migrate(connection, schema)
+    finally:
+        await connection.close()
+
+
+@asynccontextmanager
+async def _working(
+    app: App, url: str, schema: str, options: WorkerOptions | None, grace: Duration
+) -> AsyncGenerator[None]:
+    store = PostgresStore(url, schema=schema)
+    worker = Worker(
+        app,
+        store,
+        options,
+        heartbeat_store=lambda: PostgresStore(url, schema=schema, connections=1),
+    )
+    try:
+        await worker.start()
+        yield
+    finally:
+        await worker.stop(grace)
+        await store.close()

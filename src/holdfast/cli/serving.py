@@ -14,14 +14,13 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 from holdfast.definitions.app import App
-from holdfast.errors import HoldfastError
 from holdfast.store.database import Database
+from holdfast.store.keeping import kept_running
 from holdfast.store.postgres import PostgresStore
 from holdfast.worker import STEP_THREADS, Worker, WorkerOptions
 
 logger = logging.getLogger("holdfast.worker")
 
-_LOOK_SECONDS = 1.0
 PARENT_VARIABLE = "HOLDFAST_SUPERVISOR"  # set for children: their stdin ends with the parent
 
 
@@ -77,7 +76,7 @@ async def _serve(app: App, database: Database, schema: str, options: WorkerOptio
     stop = asyncio.Event()
     _on_signals(worker, stop)
     try:
-        async with _guarded(database):
+        async with kept_running(database):
             await worker.start()
             _say_ready(worker)
             async with _parent_watched(stop):
@@ -111,33 +110,6 @@ def _on_signals(worker: Worker, stop: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, arrived)
-
-
-@asynccontextmanager
-async def _guarded(database: Database) -> AsyncGenerator[None]:
-    """Bring the embedded server back when it dies, for the length of the block."""
-    server = database.server
-    if server is None:
-        yield
-        return
-
-    async def watch() -> None:
-        while True:
-            await asyncio.sleep(_LOOK_SECONDS)
-            if server.postmaster_pid is not None:
-                continue
-            logger.warning("the embedded database has died; it is started again")
-            try:
-                await asyncio.to_thread(server.ensure_running)
-            except HoldfastError as error:
-                logger.error("the embedded database does not come back: %s", error)
-
-    watcher = asyncio.create_task(watch(), name="holdfast embedded watch")
-    try:
-        yield
-    finally:
-        watcher.cancel()
-        await asyncio.gather(watcher, return_exceptions=True)
 
 
 @asynccontextmanager

@@ -21,6 +21,7 @@ from holdfast.types import Heartbeat, Lease, WorkerInfo
 
 logger = logging.getLogger("holdfast.heartbeat")
 
+_JOIN_SECONDS = 5.0  # a beat that hangs on a mute connection ends by itself; it is a daemon
 _LONG_DRAIN = 2  # beats during which one workflow held the loop
 
 
@@ -76,7 +77,7 @@ class HeartbeatService:
         thread, self._thread = self._thread, None
         if thread is not None:
             self._stop.set()
-            await asyncio.get_running_loop().run_in_executor(None, thread.join)
+            await asyncio.get_running_loop().run_in_executor(None, thread.join, _JOIN_SECONDS)
 
     def _main(self) -> None:
         with asyncio.Runner() as runner:
