@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import asyncpg
@@ -15,6 +17,7 @@ from holdfast.store.scripts import check_schema_name
 if TYPE_CHECKING:
     Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
     Pool: TypeAlias = asyncpg.Pool[asyncpg.Record]
+    Borrowed: TypeAlias = asyncpg.pool.PoolConnectionProxy[asyncpg.Record]
     PooledConnection: TypeAlias = (
         asyncpg.pool.PoolConnectionProxy[asyncpg.Record] | asyncpg.Connection[asyncpg.Record]
     )
@@ -25,6 +28,9 @@ _CALL_SECONDS: Final = 20.0
 _UNBOUNDED: Final = 1 << 62
 # Arrays of a few hundred make plans look expensive; compiling them would take longer.
 _SETTINGS: Final = {"application_name": "holdfast", "jit": "off"}
+
+# After these a connection is of no use to anybody.
+_BROKEN: Final = (asyncpg.InternalClientError, asyncpg.OperatorInterventionError, TimeoutError)
 
 
 class Database:
@@ -38,6 +44,8 @@ class Database:
         self._cached_statements = 100 if prepare else 0
         self._check = check
         self._pool: Pool | None = None
+        self._room = asyncio.Semaphore(connections)
+        self._idle: list[Borrowed] = []
 
     async def open(self) -> None:
         """Connect, and refuse a schema that this release cannot work with."""
@@ -63,12 +71,15 @@ class Database:
                 except BaseException:
                     await pool.close()
                     raise
-        self._pool = pool
+        self._pool, self._room = pool, asyncio.Semaphore(self._size)
 
     async def close(self) -> None:
         """Close every connection of the pool."""
         pool, self._pool = self._pool, None
+        idle, self._idle = self._idle, []
         if pool is not None:
+            for connection in idle:
+                await pool.release(connection)
             await pool.close()
 
     @property
@@ -103,14 +114,30 @@ class Database:
         return row
 
     @asynccontextmanager
-    async def _connection(self) -> AsyncGenerator[PooledConnection]:
-        """Lend a connection; one that the server has ended, or is mute, is not kept for others."""
-        async with self.pool.acquire() as connection:
+    async def _connection(self) -> AsyncGenerator[Borrowed]:
+        """Lend a connection; one that the server has ended, or is mute, is not kept for others.
+
+        Those that did well stay here, the last one first: the pool would take a task of the
+        event loop to have each back.
+        """
+        async with self._room:
+            connection = await self._idle_connection() or await self.pool.acquire()
             try:
                 yield connection
-            except (asyncpg.InternalClientError, asyncpg.OperatorInterventionError, TimeoutError):
-                connection.terminate()
+            except BaseException as error:
+                if isinstance(error, _BROKEN):
+                    connection.terminate()
+                await self.pool.release(connection)
                 raise
+            self._idle.append(connection)
+
+    async def _idle_connection(self) -> Borrowed | None:
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.is_closed():
+                return connection
+            await self.pool.release(connection)
+        return None
 
 
 async def connect(dsn: str) -> Connection:
@@ -119,6 +146,7 @@ async def connect(dsn: str) -> Connection:
         return await asyncpg.connect(dsn, timeout=_CONNECT_SECONDS, server_settings=_SETTINGS)
 
 
+@cache
 def call_text(schema: str, function: str, count: int) -> str:
     """Write a call with numbered parameters.
 
