@@ -48,10 +48,9 @@ async def signals(bench: Bench) -> list[Measurement]:
     engine, took = bench.engine, []
     with bench.worker(LATENCY) as worker:
         await bench.warm_up(worker)
-        count = bench.count(100)
-        run_ids = await engine.start_many("gated", [1] * count)
-        await bench.wait_until_gated(worker, count)
-        for run_id in run_ids:
+        for _ in range(bench.count(100)):
+            run_id = await engine.start("gated", 1)
+            await bench.wait_until_gated(worker, 1)
             result = asyncio.create_task(engine.result(run_id))
             await asyncio.sleep(BETWEEN_SECONDS)  # it waits before the signal comes
             began = time.perf_counter()

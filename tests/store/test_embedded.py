@@ -247,6 +247,17 @@ def test_a_home_too_deep_for_a_socket_is_reached_by_a_short_path(tmp_path: Path)
     assert not link.is_symlink()
 
 
+def test_a_temporary_folder_too_deep_for_a_socket_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = tmp_path / ("deep" * 30)
+    deep.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(deep))
+    with EmbeddedServer.acquire(deep / "home") as server:
+        assert query(server.url, "select 1") == 1
+
+
 def test_a_short_path_that_leads_elsewhere_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -122,6 +122,8 @@ class Launch:
         if key is not None:
             if run_id is not None:
                 raise ConfigurationError("give a run either a key or a run_id: a key makes the id")
+            if not key:
+                raise ConfigurationError("a key must not be empty: it would be everybody's")
             run_id = keyed_run_id(self.fields["name"], check_text("key", key))
         return NewRun(
             run_id=run_id or uuid7(),

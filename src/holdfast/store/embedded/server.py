@@ -151,8 +151,22 @@ def _explained(cluster: Cluster) -> Generator[None]:
 
 
 def _short_path(data: Path) -> Path:
-    digest = hashlib.sha256(os.fsencode(data)).hexdigest()[:16]
-    return Path(tempfile.gettempdir()) / f"holdfast-{os.geteuid()}-{digest}"
+    """Name the link to a data directory, in the first temporary folder whose own path is short.
+
+    Raises EmbeddedServerError where there is none.
+    """
+    name = f"holdfast-{os.geteuid()}-{hashlib.sha256(os.fsencode(data)).hexdigest()[:16]}"
+    for folder in (tempfile.gettempdir(), os.environ.get("XDG_RUNTIME_DIR"), "/tmp"):
+        if folder and os.access(folder, os.W_OK) and _is_short(Path(folder, name)):
+            return Path(folder, name)
+    raise EmbeddedServerError(
+        f"the path of {data} is too long for a socket, and so are those of the temporary "
+        "folders: choose a shorter path with --data or $HOLDFAST_HOME, or a shorter $TMPDIR"
+    )
+
+
+def _is_short(directory: Path) -> bool:
+    return len(os.fsencode(directory / SOCKET)) <= _LONGEST_SOCKET_PATH
 
 
 def _reachable(data: Path) -> Path:
@@ -161,7 +175,7 @@ def _reachable(data: Path) -> Path:
     The longer ones get a link beside other temporary files; a link that somebody else put
     there could lead to somebody else's server, so it is refused.
     """
-    if len(os.fsencode(data / SOCKET)) <= _LONGEST_SOCKET_PATH:
+    if _is_short(data):
         return data
     link = _short_path(data)
     try:
@@ -176,6 +190,8 @@ def _reachable(data: Path) -> Path:
 
 
 def _forget_short_path(data: Path) -> None:
+    if _is_short(data):
+        return
     link = _short_path(data)
     if link.is_symlink() and link.lstat().st_uid == os.geteuid():
         link.unlink()
