@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -70,6 +70,10 @@ class Engine(Protocol):
 
     async def run(self, workflow: str, argument: float) -> Any:
         """Start a run and return its output, in the engine's best way."""
+        ...
+
+    async def expect(self, run_id: str) -> Awaitable[Any]:
+        """Return what gives a run's result, waiting already where the engine can."""
         ...
 
     async def inside_latency(self, count: int) -> float | None:

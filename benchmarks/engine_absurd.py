@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 import psycopg
@@ -70,6 +70,9 @@ class AbsurdEngine:
 
     async def run(self, workflow: str, argument: float) -> Any:
         return await self.result(await self.start(workflow, argument))
+
+    async def expect(self, run_id: str) -> Awaitable[Any]:
+        return self.result(run_id)
 
     async def inside_latency(self, count: int) -> float | None:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,9 @@ class HoldfastEngine:
 
     async def run(self, workflow: str, argument: float) -> Any:
         return await self._client.run(workflow, argument)
+
+    async def expect(self, run_id: str) -> Awaitable[Any]:
+        return asyncio.create_task(self.result(run_id))
 
     async def inside_latency(self, count: int) -> float | None:
         return None

@@ -51,8 +51,8 @@ async def signals(bench: Bench) -> list[Measurement]:
         for _ in range(bench.count(100)):
             run_id = await engine.start("gated", 1)
             await bench.wait_until_gated(worker, 1)
-            result = asyncio.create_task(engine.result(run_id))
-            await asyncio.sleep(BETWEEN_SECONDS)  # it waits before the signal comes
+            result = await engine.expect(run_id)
+            await asyncio.sleep(BETWEEN_SECONDS)
             began = time.perf_counter()
             await engine.signal(run_id)
             await result
