@@ -19,16 +19,13 @@ NOTES = (
     "idle: each engine is set up as for L. The peers poll; a longer interval costs them less and"
     " adds to their latency.",
     "memory: Absurd keeps nothing of a suspended run in its worker, so it replays at each wake-up.",
-    "W1 beside Absurd: ten clients with a thread and a connection each are its best setting; with"
-    " its one asynchronous client it does 720 runs/s here, against which the ratio would be 13.",
+    "W1 beside Absurd: ten clients with a thread and a connection each are its best setting; one"
+    " asynchronous client is slower.",
     "E waits for each answer before the next start, so it measures one transaction's way to the"
-    " disk and back; 16 callers of one holdfast client start about 19,000 runs/s, because starts"
-    " of the same moment share a transaction.",
-    "S and L-paused come after 10 ms in which nobody had anything to do. On this virtual machine"
-    " an empty query then takes 110 us instead of 16, and an fsync 270 us instead of 90; a signal"
-    " makes four such trips. With runs suspended for longer S was 2.4 to 2.7 ms in two trials.",
-    "idle transactions are counted by the server, its own autovacuum included; the worker itself"
-    " makes 1.6 calls a second.",
+    " disk and back; starts of the same moment would share a transaction.",
+    "S and L-paused come after 10 ms in which nobody had anything to do, and the processors and the"
+    " disk answer more slowly then; a signal makes four round trips.",
+    "idle transactions are counted by the server, its own autovacuum included.",
 )
 ABOUT = "about"
 # What holdfast set out to reach on two cores, by metric.
@@ -124,6 +121,8 @@ def _introduction(about: dict[str, Any]) -> Iterator[str]:
         " The engines take turns. The ratio says how many times better holdfast is than the"
         " better of its peers. What each workload does is in the docstrings beside this file."
     )
+    if remark := about.get("remark"):
+        yield f"\n{remark}"
     yield ""
     yield from (f"- {key}: {value}" for key, value in about["machine"].items())
     yield from (f"- PostgreSQL {key}: {value}" for key, value in about["postgresql"].items())
