@@ -70,7 +70,7 @@ class Committer:
         self._called = False
         while self._waiting and len(self._flights) < self._lanes:
             entries, self._waiting = self._waiting[: self._batch], self._waiting[self._batch :]
-            flight = asyncio.get_running_loop().create_task(self._fly(entries))
+            flight = asyncio.get_running_loop().create_task(self._commit(entries, uuid4()))
             self._flights.add(flight)
             flight.add_done_callback(self._landed)
 
@@ -78,9 +78,6 @@ class Committer:
         self._flights.discard(flight)
         if self._waiting and not self._called:
             self._launch()
-
-    async def _fly(self, entries: list[_Entry]) -> None:
-        await self._commit(entries, uuid4())
 
     async def _commit(self, entries: list[_Entry], token: UUID) -> None:
         parts = [part for part, _ in entries]
