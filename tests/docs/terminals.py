@@ -2,7 +2,7 @@
 
 `RUN` stands for the newest run's id and `PID` for the newest worker's process, as they would
 have to be filled in. A comment `terminal …` marks a command that stays there while the next are
-typed; `exit code N` one that does not end with 0.
+typed, once its worker or its run can be seen; `exit code N` one that does not end with 0.
 """
 
 from __future__ import annotations
@@ -22,6 +22,11 @@ _NEWEST = {
     "RUN": "select run_id::text from holdfast.runs order by created_at desc limit 1",
     "PID": "select pid::text from holdfast.workers order by heard_at desc limit 1",
 }
+# What a command that stays open brings about, and where that can be seen.
+_STARTED = {
+    r"holdfast (dev|worker)\b": "workers",
+    r"holdfast start\b": "runs",
+}
 # What belongs to the reader's own machine, or is what runs these tests.
 _ELSEWHERE = ("make ", "python3 -m venv", ".venv/bin/pip", "source ", "git ", "systemctl ")
 
@@ -39,10 +44,7 @@ class Terminals:
             return
         command = await self._filled_in(command)
         if comment.startswith("terminal"):
-            workers = await self._workers()
-            self._open.append(await self._start(command))
-            if re.match(r"holdfast (dev|worker)", command):
-                await self._until_more_workers_than(workers)
+            await self._leave_open(command)
             return
         process = await self._start(command)
         async with asyncio.timeout(_DEADLINE_SECONDS):
@@ -92,15 +94,18 @@ class Terminals:
                 command = re.sub(rf"\b{word}\b", str(found), command)
         return command
 
-    async def _until_more_workers_than(self, count: int) -> None:
+    async def _leave_open(self, command: str) -> None:
+        table = next((table for start, table in _STARTED.items() if re.match(start, command)), None)
+        before = await self._count(table)
+        self._open.append(await self._start(command))
         async with asyncio.timeout(_DEADLINE_SECONDS):
-            while await self._workers() <= count:
+            while table is not None and await self._count(table) <= before:
                 await asyncio.sleep(0.05)
 
-    async def _workers(self) -> int:
-        if await self._ask("select to_regclass('holdfast.workers')") is None:
+    async def _count(self, table: str | None) -> int:
+        if table is None or await self._ask(f"select to_regclass('holdfast.{table}')") is None:
             return 0
-        return int(str(await self._ask("select count(*) from holdfast.workers")))
+        return int(str(await self._ask(f"select count(*) from holdfast.{table}")))
 
     async def _ask(self, query: str) -> object:
         connection = await asyncpg.connect(self.database_url)
