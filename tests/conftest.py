@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,6 +21,11 @@ import pytest
 
 from holdfast.store.embedded import EmbeddedServer
 from holdfast.store.migrate import render
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Where the tests run in the background of a shell; the programs that they start, and
+    # interrupt as a person would, must not inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SYSTEM_URL = os.environ.get("HOLDFAST_TEST_DATABASE_URL")
 SYSTEM_BINARIES = max(
