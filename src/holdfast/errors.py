@@ -24,11 +24,21 @@ HoldfastError
 │   ├── RunCancelled
 │   ├── RunTerminated
 │   ├── RunTimedOut
+│   ├── RunExists                 the key is another's run
+│   ├── ApprovalDecided           another decision was first
+│   ├── ApprovalClosed            nobody waits for a decision any more
+│   ├── UpdateRejected            the run refused the update
+│   ├── UpdateFailed              the run accepted it, and failed to carry it out
+│   ├── TokenUnknown              no attempt of an activity has this token any more
 │   └── ResultTimeout             the caller stopped waiting (also a TimeoutError)
 ├── PayloadError                  a value that cannot be stored (also a ValueError)
 │   └── InvalidInput              a value that does not fit the declared type
-└── StepFailed                    a step's attempts are exhausted
-    └── StepTimedOut
+└── CallFailed                    what a workflow called has failed
+    ├── StepFailed                a step's attempts are exhausted
+    │   └── StepTimedOut
+    ├── ActivityFailed            an activity's attempts are exhausted
+    │   └── ActivityTimedOut
+    └── ChildFailed               a child run did not complete
 ```
 
 Errors that workflow code must not catch derive from `BaseException`: `DeterminismError`.
@@ -172,6 +182,59 @@ class RunTimedOut(RunError):
         self.run_id = run_id
 
 
+class RunExists(RunError):
+    """A child's key is that of a run which is not this run's child."""
+
+    def __init__(self, run_id: UUID) -> None:
+        super().__init__(f"run {run_id} exists, and is no child of this run: use another key")
+        self.run_id = run_id
+
+
+class ApprovalDecided(RunError):
+    """Another decision was first: `approved` and `by` say which."""
+
+    def __init__(self, run_id: UUID, key: str, approved: bool, by: str | None) -> None:
+        done = "approved" if approved else "rejected"
+        super().__init__(f"approval {key} of run {run_id} was {done} by {by or 'somebody'} before")
+        self.run_id, self.key, self.approved, self.by = run_id, key, approved, by
+
+
+class ApprovalClosed(RunError):
+    """Nobody waits for this decision any more: it timed out, or the run has ended."""
+
+    def __init__(self, run_id: UUID, key: str) -> None:
+        super().__init__(f"approval {key} of run {run_id} is closed: nobody waits for it any more")
+        self.run_id, self.key = run_id, key
+
+
+class UpdateRejected(RunError):
+    """The run refused the update, and nothing of it happened; `error` says why."""
+
+    def __init__(self, run_id: UUID, name: str, error: ErrorInfo) -> None:
+        super().__init__(f"run {run_id} refused update {name}: {error}")
+        self.run_id, self.name, self.error = run_id, name, error
+
+
+class UpdateFailed(RunError):
+    """The run accepted the update and failed to carry it out; `error` says why."""
+
+    def __init__(self, run_id: UUID, name: str, error: ErrorInfo) -> None:
+        super().__init__(f"update {name} of run {run_id} failed: {error}")
+        self.run_id, self.name, self.error = run_id, name, error
+
+
+class TokenUnknown(RunError):
+    """No attempt of an activity has this token any more: it ended, or another followed it."""
+
+    def __init__(self, token: str) -> None:
+        super().__init__(f"token {token!r} is no open attempt's: it has ended, or was followed")
+        self.token = token
+
+
+class WorkerLost(HoldfastError):
+    """The worker of an activity's last attempt was lost."""
+
+
 class ResultTimeout(RunError, TimeoutError):
     """The run had not ended when the caller stopped waiting; it goes on."""
 
@@ -188,11 +251,13 @@ class InvalidInput(PayloadError):
     """A value does not fit the type that the code declares."""
 
 
-class StepFailed(HoldfastError):
-    """A step's attempts are exhausted. `error` is the record of the last one."""
+class CallFailed(HoldfastError):
+    """What a workflow called has failed for good; `error` is the record of why."""
+
+    kind = "call"
 
     def __init__(self, key: str, error: ErrorInfo) -> None:
-        super().__init__(f"step {key} failed: {error}")
+        super().__init__(f"{self.kind} {key} failed: {error}")
         self.key, self.error = key, error
 
     def matches(self, kind: type[BaseException]) -> bool:
@@ -200,8 +265,38 @@ class StepFailed(HoldfastError):
         return self.error.matches(kind)
 
 
+class StepFailed(CallFailed):
+    """A step's attempts are exhausted. `error` is the record of the last one."""
+
+    kind = "step"
+
+
 class StepTimedOut(StepFailed):
     """The last attempt of a step ran past its timeout."""
+
+
+class ActivityFailed(CallFailed):
+    """An activity's attempts are exhausted. `error` is the record of the last one."""
+
+    kind = "activity"
+
+
+class ActivityTimedOut(ActivityFailed):
+    """The last attempt of an activity, or all of them together, ran past a timeout."""
+
+
+class ChildFailed(CallFailed):
+    """A child run did not complete: `status` says how it ended, `child_run_id` which it is.
+
+    `status` is "failed", "cancelled", "timed_out", "terminated", or "refused" where it could not
+    be started.
+    """
+
+    kind = "child"
+
+    def __init__(self, key: str, error: ErrorInfo, status: str, child_run_id: UUID) -> None:
+        super().__init__(key, error)
+        self.status, self.child_run_id = status, child_run_id
 
 
 class DeterminismError(BaseException):

@@ -17,21 +17,30 @@ from typing import Protocol
 from uuid import UUID
 
 from holdfast.types import (
+    ActivitiesEnded,
+    ActivityEnd,
+    Approval,
     Claims,
     Committed,
+    Decided,
+    Decision,
     Delivered,
     EndStatus,
     Event,
+    Fork,
+    Forking,
     Heartbeat,
     Lease,
     LoggedEvent,
     NewRun,
     NewSignal,
     Notice,
+    Pause,
     Release,
     Run,
     RunFilter,
     RunPage,
+    Scope,
     StartedRun,
     TurnCommit,
     WorkerInfo,
@@ -42,7 +51,11 @@ WORK_TOPIC = "work"  # payload: a queue that has new work
 
 
 def worker_topic(worker_id: str) -> str:
-    """Name the topic of a worker; payload: the id of a run it holds that has unread events."""
+    """Name the topic of a worker.
+
+    Payloads: the id of a run it holds that has unread events; or `RUN KEY`, an activity that it
+    executes and that is to stop.
+    """
     return f"worker/{worker_id}"
 
 
@@ -109,6 +122,28 @@ class Store(Protocol):
         """
         ...
 
+    async def end_activities(
+        self, worker_id: str | None, ends: Sequence[ActivityEnd]
+    ) -> ActivitiesEnded:
+        """Record how attempts of activities ended, in their runs' logs, and wake the runs.
+
+        Fenced by the lease's number; `worker_id` None speaks from outside, with the token of
+        an attempt that is still under way or was given back to be completed later. A failure is
+        retried as the policy in the task's payload says: ActivityRetryScheduled, and the task is
+        due again after the pause; else it is ActivityFailed. Repeating a call is harmless: what
+        was recorded is `lost` then.
+        """
+        ...
+
+    async def time_out_activities(
+        self, *, limit: int = 100
+    ) -> tuple[int, int | None, list[Notice]]:
+        """Fail activities that are past their schedule-to-close time, leased or not.
+
+        Returns how many were ended, when the next one is due, and the notices.
+        """
+        ...
+
     async def read_events(self, ranges: Sequence[tuple[UUID, int]]) -> dict[UUID, list[Event]]:
         """Read logs, each from an index on. The details of WorkflowStarted are the run's input.
 
@@ -149,6 +184,37 @@ class Store(Protocol):
         """End runs at once, without their code: WorkflowTerminated."""
         ...
 
+    async def pause_runs(self, run_ids: Sequence[UUID], *, reason: str | None = None) -> Delivered:
+        """Claim nothing of these runs until they are resumed: WorkflowPaused.
+
+        The holder of a leased run is told: running steps end and are recorded, no new one
+        starts, and the lease is given back. A paused run is a `duplicate`.
+        """
+        ...
+
+    async def resume_runs(self, run_ids: Sequence[UUID]) -> Delivered:
+        """Let paused runs go on: WorkflowResumed. One that is not paused is a `duplicate`."""
+        ...
+
+    async def set_pause(
+        self, scope: Scope, name: str, *, paused: bool, reason: str | None = None
+    ) -> tuple[bool, list[Notice]]:
+        """Claim nothing of a queue or a workflow, or again. Says whether that changed anything."""
+        ...
+
+    async def decide_approval(self, decision: Decision) -> Decided:
+        """Decide an approval: ApprovalResolved in its run's log; the first decision wins."""
+        ...
+
+    async def fork_run(self, fork: Fork) -> tuple[Forking, list[Notice]]:
+        """Start a run with a copy of another's log.
+
+        Its log ends with WorkflowForked. `exists` where the new id is taken (a repeated call),
+        `running` for the retry of a run that has not failed, `unknown_key` for a result whose
+        key the copied part does not have, `bad_index` beyond the log's end or below 1.
+        """
+        ...
+
     async def time_out_runs(self, *, limit: int = 100) -> tuple[int, int | None, list[Notice]]:
         """End runs past their deadline: WorkflowTimedOut.
 
@@ -186,6 +252,24 @@ class Store(Protocol):
 
     async def get_values(self, run_ids: Sequence[UUID]) -> dict[UUID, Mapping[str, str]]:
         """Return the newest value of each name that the runs have set, as JSON text."""
+        ...
+
+    async def list_approvals(
+        self, *, run_id: UUID | None = None, limit: int = 100
+    ) -> list[Approval]:
+        """Return open approvals, the oldest first."""
+        ...
+
+    async def list_pauses(self) -> list[Pause]:
+        """Return the queues and workflows that are paused."""
+        ...
+
+    async def find_reply(self, run_id: UUID, update_id: str) -> Event | None:
+        """Return the run's UpdateCompleted or UpdateRejected of this id, None before it."""
+        ...
+
+    async def newest_runs(self, run_ids: Sequence[UUID]) -> dict[UUID, UUID]:
+        """Return, for each run that exists, the end of its chain of runs that continued as new."""
         ...
 
     async def list_workers(self) -> list[WorkerInfo]:

@@ -6,27 +6,45 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from uuid import UUID
 
 from holdfast.store.port import WORK_TOPIC
-from holdfast.store.postgres import committing, guests, leasing, questions, rows
+from holdfast.store.postgres import (
+    activities,
+    approvals,
+    committing,
+    control,
+    guests,
+    leasing,
+    questions,
+    rows,
+)
 from holdfast.store.postgres.arrays import start_arguments
 from holdfast.store.postgres.connections import Database
 from holdfast.store.postgres.leasing import Claim, Watermark
 from holdfast.store.postgres.listening import Listening
 from holdfast.store.scripts import DEFAULT_SCHEMA
 from holdfast.types import (
+    ActivitiesEnded,
+    ActivityEnd,
+    Approval,
     Claims,
     Committed,
+    Decided,
+    Decision,
     Delivered,
     Event,
+    Fork,
+    Forking,
     Heartbeat,
     Lease,
     LoggedEvent,
     NewRun,
     NewSignal,
     Notice,
+    Pause,
     Release,
     Run,
     RunFilter,
     RunPage,
+    Scope,
     StartedRun,
     TurnCommit,
     WorkerInfo,
@@ -149,6 +167,40 @@ class PostgresStore:
         row = await self._database.row("terminate_runs", run_ids, reason)
         return guests.delivered(row)
 
+    async def end_activities(
+        self, worker_id: str | None, ends: Sequence[ActivityEnd]
+    ) -> ActivitiesEnded:
+        """Record how attempts of activities ended; see `Store.end_activities`."""
+        return await activities.end_activities(self._database, worker_id, ends)
+
+    async def time_out_activities(
+        self, *, limit: int = 100
+    ) -> tuple[int, int | None, list[Notice]]:
+        """Fail activities past their time; see `Store.time_out_activities`."""
+        return await activities.time_out_activities(self._database, limit)
+
+    async def pause_runs(self, run_ids: Sequence[UUID], *, reason: str | None = None) -> Delivered:
+        """Claim nothing of these runs; see `Store.pause_runs`."""
+        return await control.pause_runs(self._database, run_ids, reason)
+
+    async def resume_runs(self, run_ids: Sequence[UUID]) -> Delivered:
+        """Let paused runs go on; see `Store.resume_runs`."""
+        return await control.resume_runs(self._database, run_ids)
+
+    async def set_pause(
+        self, scope: Scope, name: str, *, paused: bool, reason: str | None = None
+    ) -> tuple[bool, list[Notice]]:
+        """Claim nothing of a queue or a workflow, or again; see `Store.set_pause`."""
+        return await control.set_pause(self._database, scope, name, paused, reason)
+
+    async def decide_approval(self, decision: Decision) -> Decided:
+        """Decide an approval; see `Store.decide_approval`."""
+        return await approvals.decide_approval(self._database, decision)
+
+    async def fork_run(self, fork: Fork) -> tuple[Forking, list[Notice]]:
+        """Start a run with a copy of another's log; see `Store.fork_run`."""
+        return await control.fork_run(self._database, fork)
+
     async def time_out_runs(self, *, limit: int = 100) -> tuple[int, int | None, list[Notice]]:
         """End runs past their deadline; see `Store.time_out_runs`."""
         row = await self._database.row("time_out_runs", limit)
@@ -186,6 +238,24 @@ class PostgresStore:
     async def get_values(self, run_ids: Sequence[UUID]) -> dict[UUID, Mapping[str, str]]:
         """Return the newest value of each name that the runs have set."""
         return await questions.get_values(self._database, run_ids)
+
+    async def list_approvals(
+        self, *, run_id: UUID | None = None, limit: int = 100
+    ) -> list[Approval]:
+        """Return open approvals, the oldest first."""
+        return await approvals.list_approvals(self._database, run_id, limit)
+
+    async def list_pauses(self) -> list[Pause]:
+        """Return the queues and workflows that are paused."""
+        return await control.list_pauses(self._database)
+
+    async def find_reply(self, run_id: UUID, update_id: str) -> Event | None:
+        """Return how an update was answered; see `Store.find_reply`."""
+        return await questions.find_reply(self._database, run_id, update_id)
+
+    async def newest_runs(self, run_ids: Sequence[UUID]) -> dict[UUID, UUID]:
+        """Follow runs that continued as new; see `Store.newest_runs`."""
+        return await questions.newest_runs(self._database, run_ids)
 
     async def list_workers(self) -> list[WorkerInfo]:
         """Return the workers signed on, by id."""

@@ -1,0 +1,37 @@
+"""Activities: how their attempts end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.store.postgres import rows
+from holdfast.store.postgres.connections import Database
+from holdfast.types import ActivitiesEnded, ActivityEnd, Notice
+
+
+async def end_activities(
+    database: Database, worker_id: str | None, ends: Sequence[ActivityEnd]
+) -> ActivitiesEnded:
+    """Record how attempts of activities ended."""
+    row = await database.row(
+        "end_activities",
+        worker_id,
+        [end.run_id for end in ends],
+        [end.key for end in ends],
+        [end.lease_no for end in ends],
+        [end.result for end in ends],
+        [end.error for end in ends],
+        [end.retryable for end in ends],
+        [end.timed_out for end in ends],
+        [end.started_at for end in ends],
+        [end.details for end in ends],
+    )
+    return ActivitiesEnded(row["now"], row["outcomes"] or [], rows.notices(row["notices"]))
+
+
+async def time_out_activities(
+    database: Database, limit: int
+) -> tuple[int, int | None, list[Notice]]:
+    """Fail activities that are past their time."""
+    row = await database.row("time_out_activities", limit)
+    return row["ended"], row["next_due_at"], rows.notices(row["notices"])

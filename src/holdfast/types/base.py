@@ -1,0 +1,62 @@
+"""What all values have in common, and the smallest of them."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+JSON: TypeAlias = "dict[str, JSON] | list[JSON] | str | int | float | bool | None"
+
+EndStatus: TypeAlias = Literal[
+    "completed", "failed", "cancelled", "timed_out", "terminated", "continued"
+]
+Status: TypeAlias = Literal["running", EndStatus]
+State: TypeAlias = Literal["queued", "running", "waiting", "stuck", "paused", EndStatus]
+
+PRIORITIES: Final = range(5)  # 0 is the most urgent
+DEFAULT_PRIORITY: Final = 2
+DEFAULT_QUEUE: Final = "default"
+
+
+class Value(msgspec.Struct, frozen=True):
+    """Base of the value classes: immutable, compared by content."""
+
+
+class Event(Value, frozen=True, gc=False):
+    """One entry of a log. `details` is JSON text; `at` is when the fact became true."""
+
+    type: str
+    key: str | None
+    details: str | None
+    at: int
+
+
+class ErrorInfo(Value, frozen=True, omit_defaults=True):
+    """An exception as it is recorded.
+
+    `kind` is the class's qualified name (`builtins.ValueError`); `bases` are the qualified
+    names of the classes it derives from, so that `matches` knows subclasses.
+    """
+
+    kind: str
+    message: str
+    traceback: str = ""
+    bases: tuple[str, ...] = ()
+    cause: ErrorInfo | None = None
+
+    def __str__(self) -> str:
+        name = self.kind.removeprefix("builtins.")
+        return f"{name}: {self.message}" if self.message else name
+
+    def matches(self, kind: type[BaseException]) -> bool:
+        """Say whether the exception was a `kind` or a subclass of it."""
+        name = f"{kind.__module__}.{kind.__qualname__}"
+        return name == self.kind or name in self.bases
+
+
+class Notice(Value, frozen=True, gc=False):
+    """A wake-up to send once the change is committed: a payload for a topic's listeners."""
+
+    topic: str
+    payload: str

@@ -1,0 +1,142 @@
+"""Runs as they are started, seen, listed and forked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+from uuid import UUID
+
+from holdfast.types.base import (
+    DEFAULT_PRIORITY,
+    DEFAULT_QUEUE,
+    Event,
+    State,
+    Status,
+    Value,
+)
+
+
+class NewRun(Value, frozen=True, kw_only=True):
+    """A run to start. Times are None for "now" and "never"; `input` is JSON text."""
+
+    run_id: UUID
+    name: str
+    version: int = 1
+    key: str | None = None
+    queue: str = DEFAULT_QUEUE
+    priority: int = DEFAULT_PRIORITY
+    input: str = "null"
+    start_at: int | None = None
+    delay_seconds: float | None = None
+    timeout_seconds: float | None = None
+    retention_seconds: float | None = None
+    tags: tuple[str, ...] = ()
+    headers: Mapping[str, str] | None = None
+    waiter: str | None = None  # a topic that is told of the run's end
+
+
+class StartedRun(Value, frozen=True):
+    """What became of a start: `created` is False where the run existed already."""
+
+    run_id: UUID
+    created: bool
+    status: Status
+
+
+class Wait(Value, frozen=True):
+    """What a run that has not ended is doing: the row of its next turn."""
+
+    visible_at: int | None
+    awaiting: tuple[str, ...]
+    worker: str | None
+    attempts: int
+    lease_no: int
+    stuck: str | None
+    paused: bool = False
+
+
+class Run(Value, frozen=True, kw_only=True):
+    """A run as a caller sees it. `wait` is there until it has ended."""
+
+    run_id: UUID
+    name: str
+    version: int
+    key: str | None
+    queue: str
+    priority: int
+    status: Status
+    state: State
+    input: str
+    output: str | None
+    error: str | None
+    tags: tuple[str, ...]
+    headers: Mapping[str, str] | None
+    retention_seconds: float | None
+    created_at: int
+    started_at: int | None
+    completed_at: int | None
+    deadline_at: int | None
+    wait: Wait | None
+    parent_run_id: UUID | None = None
+    parent_key: str | None = None
+
+
+class End(Value, frozen=True):
+    """How a run ended: its output as JSON text, or its error as an encoded ErrorInfo."""
+
+    run_id: UUID
+    status: Status
+    output: str | None = None
+    error: str | None = None
+
+
+class RunFilter(Value, frozen=True, kw_only=True):
+    """Which runs to list, newest first. Empty fields do not restrict."""
+
+    states: tuple[State, ...] = ()
+    names: tuple[str, ...] = ()
+    queues: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()  # all of them
+    key: str | None = None
+    since: int | None = None  # created_at >= since
+    until: int | None = None  # created_at < until
+    parent_run_id: UUID | None = None
+    input_contains: str | None = None  # JSON text, as PostgreSQL's jsonb @>
+    limit: int = 50
+    cursor: str | None = None
+
+
+class RunPage(Value, frozen=True):
+    """A page of runs; `cursor` continues behind it, None at the end."""
+
+    runs: list[Run]
+    cursor: str | None
+
+
+class LoggedEvent(Value, frozen=True):
+    """An event with its place, for readers of logs."""
+
+    run_id: UUID
+    idx: int
+    event: Event
+
+
+class Fork(Value, frozen=True, kw_only=True):
+    """A run to be made of another's log.
+
+    The first `until` events are copied (None: all that led to the end); what had been asked for
+    and not answered by then, such as an activity, is left out and asked for anew. `retry` cuts
+    at the failure that ended the run instead, and keeps every result. `input` replaces the
+    input, `results` those of completed steps and activities, by key; both are JSON text.
+    """
+
+    run_id: UUID
+    new_run_id: UUID
+    until: int | None = None
+    retry: bool = False
+    input: str | None = None
+    results: Mapping[str, str] = {}
+    version: int | None = None
+
+
+Forking: TypeAlias = Literal["forked", "exists", "missing", "running", "unknown_key", "bad_index"]

@@ -1,0 +1,209 @@
+"""What workers claim, commit and report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Literal, TypeAlias
+from uuid import UUID
+
+from holdfast.types.base import EndStatus, Event, Notice, Value
+
+ANY_END: Final = ":end"  # awaited: an activity's, a child's or an approval's end
+
+ORDERS: Final = frozenset(
+    {
+        "ActivityScheduled",
+        "ActivityCancelRequested",
+        "ApprovalRequested",
+        "ApprovalWithdrawn",
+        "ChildStarted",
+        "ChildCancelRequested",
+        "SignalSent",
+        "WorkflowContinuedAsNew",
+    }
+)
+
+
+def update_topic(name: str) -> str:
+    """Name an update among what a run awaits."""
+    return f"update:{name}"
+
+
+class ClaimedTask(Value, frozen=True, gc=False):
+    """A task leased to this worker.
+
+    `log_length` counts the run's events, a WorkerLost that this claim appended included.
+    `input` and `deadline_at` are given where the log has no more than WorkflowStarted.
+    `started_at` is the moment of the task's first claim. An activity has version 0, the details
+    of its ActivityScheduled as `payload`, and as `heartbeat` what its last attempt said last.
+    """
+
+    run_id: UUID
+    key: str
+    kind: str
+    queue: str
+    name: str
+    version: int
+    attempts: int
+    lease_no: int
+    log_length: int
+    started_at: int
+    input: str | None
+    payload: str | None
+    deadline_at: int | None = None
+    heartbeat: str | None = None
+    parent_run_id: UUID | None = None
+
+
+class Claims(Value, frozen=True):
+    """The answer to a claim: `next_due_at` is when the next task becomes due, None for never."""
+
+    now: int
+    tasks: list[ClaimedTask]
+    next_due_at: int | None
+    notices: list[Notice]
+
+
+class Suspend(Value, frozen=True, gc=False):
+    """Give the lease back until `visible_at` (None: no timer) or until one of `awaiting`.
+
+    `awaiting` names signals, updates as `update:NAME`, and `:end` (`holdfast.types.ANY_END`) for
+    the end of an activity or a child and the decision of an approval. A cancel, a pause and a
+    resume wake a suspended run in any case.
+    """
+
+    visible_at: int | None = None
+    awaiting: tuple[str, ...] = ()
+
+
+class Finish(Value, frozen=True, gc=False):
+    """End the run. `output` is JSON text; `error` is an encoded ErrorInfo.
+
+    A run that continues as new has the status `continued`, WorkflowContinuedAsNew as its last
+    event, which is an order, and `{"run_id": …}` as its output.
+    """
+
+    status: EndStatus
+    output: str | None = None
+    error: str | None = None
+
+
+class TurnCommit(Value, frozen=True, gc=False):
+    """One run's part of a commit: at least one event at the expected index, then what follows.
+
+    `orders` says that some of the events are orders (`holdfast.types.ORDERS`), which the store
+    carries out in the same transaction. `touches` names every other run that the commit may
+    write to: the parent of a run that ends, runs that are signalled or asked to stop.
+    `has_children` says that the run has started some, which its end may concern.
+    """
+
+    run_id: UUID
+    lease_no: int
+    expected: int
+    events: Sequence[Event]
+    then: Suspend | Finish | None = None
+    orders: bool = False
+    touches: tuple[UUID, ...] = ()
+    has_children: bool = False
+
+
+class Refusal(Value, frozen=True):
+    """Why a turn's part was not committed; nothing of it was written.
+
+    `conflict`: `tail` holds what stands from the expected index on. `lost`: the lease is
+    another's, or the run is gone or has ended (the tail says what is known of it). `invalid`:
+    the database refuses a value of it, as `message` says. `busy`: somebody holds the run's row
+    in an open transaction; the same part may be committed again.
+    """
+
+    reason: Literal["conflict", "lost", "invalid", "busy"]
+    tail: list[Event]
+    message: str = ""
+
+
+class Committed(Value, frozen=True):
+    """The answer to a commit: every run that `refused` does not name is durable."""
+
+    now: int
+    refused: dict[UUID, Refusal]
+    notices: list[Notice]
+
+
+class Release(Value, frozen=True):
+    """Give a task back unfinished. With `stuck`, say why, and try again at `visible_at`."""
+
+    run_id: UUID
+    key: str
+    lease_no: int
+    visible_at: int | None = None
+    stuck: str | None = None
+
+
+class Lease(Value, frozen=True, gc=False):
+    """A lease that a heartbeat renews. `known` is how many of the run's events the holder has.
+
+    For an activity `known` is 0 and means nothing, and `details` is what it said last, None
+    where that is known.
+    """
+
+    run_id: UUID
+    key: str
+    lease_no: int
+    known: int
+    details: str | None = None
+
+
+class WorkerInfo(Value, frozen=True, kw_only=True):
+    """A worker as the others see it. `handlers` are `name@version`."""
+
+    worker_id: str
+    hostname: str
+    pid: int
+    queues: tuple[str, ...]
+    handlers: tuple[str, ...]
+    concurrency: int
+    holdfast_version: str
+    started_at: int = 0
+    heard_at: int = 0
+
+
+class Heartbeat(Value, frozen=True):
+    """The answer to a heartbeat: leases that are another's now, and runs with unread events.
+
+    `cancelled` are the activities that nobody waits for any more.
+    """
+
+    now: int
+    lost: list[tuple[UUID, str]]
+    news: list[UUID]
+    cancelled: Sequence[tuple[UUID, str]] = ()
+
+
+class ActivityEnd(Value, frozen=True, kw_only=True):
+    """How an attempt of an activity ended: with a `result`, an `error`, or not yet.
+
+    `result` is JSON text, `error` an encoded ErrorInfo. Without either, the activity is to be
+    completed from outside with its token, and the lease is given back. `retryable` False makes
+    an error final whatever the policy says. `details` is what the attempt said last.
+    """
+
+    run_id: UUID
+    key: str
+    lease_no: int
+    result: str | None = None
+    error: str | None = None
+    retryable: bool = True
+    timed_out: bool = False
+    started_at: int | None = None
+    details: str | None = None
+
+
+ActivityOutcome: TypeAlias = Literal["recorded", "retried", "deferred", "lost"]
+
+
+class ActivitiesEnded(Value, frozen=True):
+    """What became of each end, in the order given; `lost` where the lease was another's."""
+
+    now: int
+    outcomes: list[ActivityOutcome]
+    notices: list[Notice]
