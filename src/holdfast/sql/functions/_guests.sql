@@ -41,6 +41,40 @@ begin
     return v_idx;
 end $$;
 
+-- Append several events behind a log's last one, as one block: the first one owns the append,
+-- and nobody else can know the places behind it. Returns the first idx, or null where the run does
+-- not exist or has ended. Signals need _append, which looks for their ids.
+-- Locks: the events. Called by all that tell a run of several ends at once.
+create or replace function holdfast._append_block(
+    p_now timestamptz, p_run_id uuid, p_types text[], p_keys text[], p_details json[]
+) returns int
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_idx int := holdfast._append(p_now, p_run_id, p_types[1], p_details[1], p_keys[1]);
+begin
+    if v_idx is not null and cardinality(p_types) > 1 then
+        insert into holdfast.events (run_id, idx, event_type, key, details, at)
+        select p_run_id, v_idx + e.place, e.event_type, e.key, e.details, p_now
+        from unnest(p_types[2:], p_keys[2:], p_details[2:]) with ordinality
+            as e (event_type, key, details, place);
+    end if;
+    return v_idx;
+end $$;
+
+-- Wake a run that awaits the end of an activity or a child, or a decision, or tell its holder that
+-- there is one. Returns a (topic, payload) notice, or null.
+-- Locks: expects the turn row locked. Called by all that append such ends.
+create or replace function holdfast._wake_ends(p_now timestamptz, p_run_id uuid) returns text[]
+language plpgsql
+as $$
+begin
+    return holdfast._wake(p_now, p_run_id, ':end');
+end $$;
+
 -- Say whether a run's log has a signal of this id. Locks nothing. Called by _append and
 -- signal_runs.
 create or replace function holdfast._has_signal(p_run_id uuid, p_key text) returns boolean
@@ -57,7 +91,8 @@ end $$;
 
 -- Fence the holders of leases that ran out: WorkerLost with the lease's number. Attempts start
 -- anew where the run made progress under that lease (signals are none); over the limit its run
--- fails, and its tasks are gone. Returns (topic, payload) notices.
+-- fails, and its tasks are gone. An activity's attempts go on counting, and fail nothing. Returns
+-- (topic, payload) notices.
 -- Locks: expects the task rows locked; events, run by run. Called by claim_tasks.
 create or replace function holdfast._lose_workers(
     p_now timestamptz, p_run_ids uuid[], p_keys text[], p_max_attempts int
@@ -83,6 +118,8 @@ begin
     loop
         perform holdfast._append(p_now, v_task.run_id, 'WorkerLost', json_build_object(
             'task_key', v_task.key, 'lease_no', v_task.lease_no, 'worker', v_task.worker));
+        -- The attempts of an activity are its policy's: whoever has it next decides.
+        continue when v_task.key <> '';
         -- Asked behind WorkerLost: a late checkpoint may have come before it.
         if exists (
             select from holdfast.events e
