@@ -8,10 +8,14 @@ from holdfast._version import __version__
 if TYPE_CHECKING:
     from holdfast.client import Client
     from holdfast.client.handle import RunHandle
+    from holdfast.definitions.activities import Activity
     from holdfast.definitions.app import App
+    from holdfast.definitions.middleware import Middleware
     from holdfast.definitions.steps import Step
     from holdfast.definitions.workflows import Workflow
     from holdfast.errors import (
+        ActivityFailed,
+        ChildFailed,
         DeterminismError,
         HoldfastError,
         ResultTimeout,
@@ -24,16 +28,21 @@ if TYPE_CHECKING:
     )
     from holdfast.local import local
     from holdfast.retry import Retry
+    from holdfast.runtime.activity_context import current_activity
     from holdfast.runtime.context import Context
     from holdfast.runtime.step_context import current_step
     from holdfast.sync import SyncClient
 
 __all__ = [
+    "Activity",
+    "ActivityFailed",
     "App",
+    "ChildFailed",
     "Client",
     "Context",
     "DeterminismError",
     "HoldfastError",
+    "Middleware",
     "ResultTimeout",
     "Retry",
     "RunCancelled",
@@ -47,19 +56,23 @@ __all__ = [
     "SyncClient",
     "Workflow",
     "__version__",
+    "current_activity",
     "current_step",
     "local",
 ]
 
 _HOMES = {
+    "Activity": "holdfast.definitions.activities",
     "App": "holdfast.definitions.app",
     "Client": "holdfast.client",
     "Context": "holdfast.runtime.context",
+    "Middleware": "holdfast.definitions.middleware",
     "Retry": "holdfast.retry",
     "RunHandle": "holdfast.client.handle",
     "Step": "holdfast.definitions.steps",
     "SyncClient": "holdfast.sync",
     "Workflow": "holdfast.definitions.workflows",
+    "current_activity": "holdfast.runtime.activity_context",
     "current_step": "holdfast.runtime.step_context",
     "local": "holdfast.local",
 }

@@ -1,9 +1,9 @@
 """The alphabets of names.
 
-Every name that the code or a caller gives (of an app, workflow, step, queue, signal or value)
-is 1 to 128 of the characters a-z, A-Z, 0-9, `.`, `_` and `-`: it can stand in a URL, a shell
-command, a metric's label and a notification channel's payload without quoting. The characters
-`@`, `#` and `/` are left out because handlers (`name@version`) and keys use them.
+Every name that the code or a caller gives (of an app, workflow, step, activity, queue, signal or
+value) is 1 to 128 of the characters a-z, A-Z, 0-9, `.`, `_` and `-`: it can stand in a URL, a
+shell command, a metric's label and a notification channel's payload without quoting. The
+characters `@`, `#` and `/` are left out because handlers (`name@version`) and keys use them.
 """
 
 from __future__ import annotations
@@ -17,38 +17,43 @@ _name = re.compile(r"[a-zA-Z0-9._-]{1,128}")
 
 def check_app_name(name: str) -> str:
     """Return an app's name. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`."""
-    return _check("app", name)
+    return _check("an app", name)
 
 
 def check_workflow_name(name: str) -> str:
     """Return a workflow's name. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`."""
-    return _check("workflow", name)
+    return _check("a workflow", name)
 
 
 def check_step_name(name: str) -> str:
     """Return a step's name. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`."""
-    return _check("step", name)
+    return _check("a step", name)
+
+
+def check_activity_name(name: str) -> str:
+    """Return an activity's name. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`."""
+    return _check("an activity", name)
 
 
 def check_queue_name(name: str) -> str:
     """Return a queue's name. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`."""
-    return _check("queue", name)
+    return _check("a queue", name)
 
 
 def check_signal_name(name: str) -> str:
     """Return a signal's name. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`."""
-    return _check("signal", name)
+    return _check("a signal", name)
 
 
 def check_value_name(name: str) -> str:
     """Return the name of a value to show. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`."""
-    return _check("value", name)
+    return _check("a value", name)
 
 
 def _check(kind: str, name: str) -> str:
     if _name.fullmatch(name):
         return name
     raise InvalidName(
-        f"{name!r} is no name for a {kind}: it takes 1 to 128 of the characters "
+        f"{name!r} is no name for {kind}: it takes 1 to 128 of the characters "
         "a-z, A-Z, 0-9, '.', '_' and '-'"
     )

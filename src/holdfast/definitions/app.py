@@ -1,28 +1,32 @@
-"""The registry of a program's workflows and steps."""
+"""The app: the decorators that make a program's functions durable."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Never, ParamSpec, Protocol, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar, overload
 
+from holdfast.definitions.activities import Activity
+from holdfast.definitions.lifespan import Lifespan
+from holdfast.definitions.middleware import Middleware
+from holdfast.definitions.registry import AnyActivity, AnyWorkflow, Registry
 from holdfast.definitions.steps import Step
 from holdfast.definitions.workflows import Workflow
 from holdfast.durations import Duration
-from holdfast.errors import ConfigurationError, UnknownWorkflow
-from holdfast.names import check_app_name
 from holdfast.retry import Retry
 from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE
 
 if TYPE_CHECKING:
     from holdfast.runtime.context import Context
 
+__all__ = ["AnyWorkflow", "App"]
+
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 In = TypeVar("In")
 Out = TypeVar("Out")
-
-AnyWorkflow: TypeAlias = Workflow[Never, object]
 
 
 class StepDecorator(Protocol):
@@ -32,6 +36,15 @@ class StepDecorator(Protocol):
     def __call__(self, fn: Callable[P, Coroutine[object, None, R]], /) -> Step[P, R]: ...
     @overload
     def __call__(self, fn: Callable[P, R], /) -> Step[P, R]: ...
+
+
+class ActivityDecorator(Protocol):
+    """What `app.activity(…)` returns: it makes an activity of the function below it."""
+
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[object, None, R]], /) -> Activity[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> Activity[P, R]: ...
 
 
 class WorkflowDecorator(Protocol):
@@ -48,10 +61,10 @@ class WorkflowDecorator(Protocol):
 
 
 class App:
-    """The workflows and steps of one program, and their defaults.
+    """The workflows, steps and activities of one program, and their defaults.
 
-    `retry` holds for steps that name none of their own. With `strict`, a run is stuck on any
-    difference between its code and its log, an added step included.
+    `retry` holds for steps and activities that name none of their own. With `strict`, a run is
+    stuck on any difference between its code and its log, an added step included.
 
     ```python
     app = App("shop")
@@ -67,10 +80,9 @@ class App:
 
     def __init__(self, name: str, *, retry: Retry | None = None, strict: bool = False) -> None:
         """Make an empty app. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`."""
-        self.name = check_app_name(name)
-        self.retry = retry or Retry()
+        self.registry = Registry(name, retry)
+        self.name, self.retry = self.registry.name, self.registry.retry
         self.strict = strict
-        self._workflows: dict[tuple[str, int], AnyWorkflow] = {}
 
     def __repr__(self) -> str:
         return f"<App {self.name}: {', '.join(self.handlers()) or 'no workflows'}>"
@@ -78,25 +90,28 @@ class App:
     @property
     def workflows(self) -> Mapping[tuple[str, int], AnyWorkflow]:
         """All workflows by name and version."""
-        return MappingProxyType(self._workflows)
+        return MappingProxyType(self.registry.workflows)
+
+    @property
+    def activities(self) -> Mapping[str, AnyActivity]:
+        """All activities by name."""
+        return MappingProxyType(self.registry.activities)
 
     def handlers(self) -> tuple[str, ...]:
-        """Return what this program can run, as `name@version`, in the order of definition."""
-        return tuple(workflow.handler for workflow in self._workflows.values())
+        """Return what this program can run, as `name@version`; activities have version 0."""
+        return self.registry.handlers()
+
+    def queues(self) -> tuple[str, ...]:
+        """Return the queues of the workflows and activities, sorted."""
+        return self.registry.queues()
 
     def find(self, name: str, version: int) -> AnyWorkflow:
         """Return a workflow. Raises UnknownWorkflow where this name and version is not here."""
-        try:
-            return self._workflows[name, version]
-        except KeyError:
-            raise UnknownWorkflow(self._unknown(f"{name}@{version}")) from None
+        return self.registry.find(name, version)
 
     def latest(self, name: str) -> AnyWorkflow:
         """Return the highest version of a workflow. Raises UnknownWorkflow where it has none."""
-        versions = [version for known, version in self._workflows if known == name]
-        if not versions:
-            raise UnknownWorkflow(self._unknown(name))
-        return self._workflows[name, max(versions)]
+        return self.registry.latest(name)
 
     @overload
     def step(self, fn: Callable[P, Coroutine[object, None, R]], /) -> Step[P, R]: ...
@@ -128,6 +143,57 @@ class App:
 
         def define(fn: Callable[..., object]) -> Step[..., object]:
             return Step(fn, name=name, retry=retry or self.retry, timeout=timeout)
+
+        return define if fn is None else define(fn)
+
+    @overload
+    def activity(self, fn: Callable[P, Coroutine[object, None, R]], /) -> Activity[P, R]: ...
+    @overload
+    def activity(self, fn: Callable[P, R], /) -> Activity[P, R]: ...
+    @overload
+    def activity(
+        self,
+        /,
+        *,
+        queue: str = DEFAULT_QUEUE,
+        name: str | None = None,
+        retry: Retry | None = None,
+        start_to_close: Duration | None = None,
+        schedule_to_close: Duration | None = None,
+        heartbeat_timeout: Duration | None = None,
+    ) -> ActivityDecorator: ...
+    def activity(
+        self,
+        fn: Callable[..., object] | None = None,
+        /,
+        *,
+        queue: str = DEFAULT_QUEUE,
+        name: str | None = None,
+        retry: Retry | None = None,
+        start_to_close: Duration | None = None,
+        schedule_to_close: Duration | None = None,
+        heartbeat_timeout: Duration | None = None,
+    ) -> object:
+        """Register an activity: an async or sync function that any worker of `queue` may run.
+
+        `name` is by default the function's, `retry` the app's. `start_to_close` limits each
+        attempt, `schedule_to_close` all of them and the waiting between, `heartbeat_timeout` how
+        long an attempt may be silent. Raises ConfigurationError for a function or options that
+        cannot work, and for a name that is there already.
+        """
+
+        def define(fn: Callable[..., object]) -> AnyActivity:
+            activity: AnyActivity = Activity(
+                fn,
+                name=name,
+                queue=queue,
+                retry=retry or self.retry,
+                start_to_close=start_to_close,
+                schedule_to_close=schedule_to_close,
+                heartbeat_timeout=heartbeat_timeout,
+            )
+            self.registry.add_activity(activity)
+            return activity
 
         return define if fn is None else define(fn)
 
@@ -180,22 +246,29 @@ class App:
                 retention=retention,
                 timeout=timeout,
                 priority=priority,
-                step_retry=self.retry,
+                registry=self.registry,
             )
-            return self._register(workflow)
+            self.registry.add_workflow(workflow)
+            return workflow
 
         return define if fn is None else define(fn)
 
-    def _register(self, workflow: AnyWorkflow) -> AnyWorkflow:
-        place = (workflow.name, workflow.version)
-        if place in self._workflows:
-            raise ConfigurationError(
-                f"workflow {workflow.handler} is defined twice in app {self.name}: "
-                "give the new one another version or name"
-            )
-        self._workflows[place] = workflow
-        return workflow
+    @overload
+    def lifespan(self, fn: Callable[[], AsyncIterator[T]], /) -> Lifespan[T]: ...
+    @overload
+    def lifespan(self, fn: Callable[[], AbstractAsyncContextManager[T]], /) -> Lifespan[T]: ...
+    def lifespan(
+        self, fn: Callable[[], AsyncIterator[T]] | Callable[[], AbstractAsyncContextManager[T]], /
+    ) -> Lifespan[T]:
+        """Make a resource of an async generator function: opened once by each worker, and shared.
 
-    def _unknown(self, wanted: str) -> str:
-        known = ", ".join(self.handlers()) or "no workflows"
-        return f"app {self.name} has no workflow {wanted}; it has {known}"
+        What the function yields is what `get()` of the result returns in steps and activities.
+        A worker opens resources in the order of definition, and closes them in reverse.
+        """
+        lifespan = Lifespan(fn)
+        self.registry.lifespans.append(lifespan)
+        return lifespan
+
+    def add_middleware(self, middleware: Middleware) -> None:
+        """Surround the app's runs, steps and activities; what was added first is outermost."""
+        self.registry.layers.add(middleware)

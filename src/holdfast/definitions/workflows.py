@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine
-from typing import Generic, TypeVar, cast
+from asyncio import _get_running_loop  # pyright: ignore[reportPrivateUsage]
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from typing import Generic, Never, Protocol, TypeVar, cast, overload
 
 import msgspec
 
 from holdfast.definitions.declared import Declared
+from holdfast.definitions.middleware import CallNext, surround
+from holdfast.definitions.registry import Registry
 from holdfast.definitions.signatures import read_signature
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError, InvalidInput
@@ -16,10 +20,22 @@ from holdfast.names import check_queue_name, check_workflow_name
 from holdfast.retry import Retry
 from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES
 
+Out = TypeVar("Out")
 In_contra = TypeVar("In_contra", contravariant=True)
 Out_co = TypeVar("Out_co", covariant=True)
 
 _SHAPE = "it takes the context and at most one input, so write (ctx) or (ctx, input)"
+
+
+class WorkflowLoop(Protocol):
+    """An event loop on which calling a workflow starts a child run."""
+
+    def call_workflow(
+        self,
+        workflow: Workflow[Never, Out],
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+    ) -> Coroutine[object, None, Out]: ...
 
 
 class Workflow(Generic[In_contra, Out_co]):
@@ -27,6 +43,7 @@ class Workflow(Generic[In_contra, Out_co]):
 
     `handler` is `name@version`. Times are in seconds, None for never. Where the function takes
     no input, its input is None; where the input has a default, None stands for the default.
+    Calling it in another workflow starts a child run and waits for its output.
     """
 
     def __init__(
@@ -39,9 +56,9 @@ class Workflow(Generic[In_contra, Out_co]):
         retention: Duration | None = "30d",
         timeout: Duration | None = None,
         priority: int = DEFAULT_PRIORITY,
-        step_retry: Retry | None = None,
+        registry: Registry | None = None,
     ) -> None:
-        """Wrap `fn`; `step_retry` holds for plain functions that it calls as steps.
+        """Wrap `fn`; `registry` is what the code around it defines, by default nothing.
 
         Raises ConfigurationError where it cannot be a workflow, saying why.
         """
@@ -53,7 +70,7 @@ class Workflow(Generic[In_contra, Out_co]):
         self.retention_seconds = None if retention is None else seconds(retention)
         self.timeout_seconds = None if timeout is None else seconds(timeout)
         self.priority = priority
-        self.step_retry = step_retry or Retry()
+        self.registry = registry or Registry(self.name)
         if version < 1:
             raise ConfigurationError(f"workflow {self.name}: version must be 1 or more")
         if priority not in PRIORITIES:
@@ -69,14 +86,42 @@ class Workflow(Generic[In_contra, Out_co]):
     def __repr__(self) -> str:
         return f"<Workflow {self.handler}>"
 
+    @property
+    def step_retry(self) -> Retry:
+        """What holds for plain functions that it calls as steps."""
+        return self.registry.retry
+
+    @overload
+    def __call__(self: Workflow[None, Out_co], /) -> Coroutine[object, None, Out_co]: ...
+    @overload
+    def __call__(self, input: In_contra, /) -> Coroutine[object, None, Out_co]: ...
+    def __call__(self, *args: object) -> Coroutine[object, None, Out_co]:
+        """Start a child run of the workflow that is running here, and wait for its output.
+
+        Raises ConfigurationError outside of a workflow, where a client starts runs.
+        """
+        loop = _get_running_loop()
+        if hasattr(loop, "call_workflow"):
+            return cast("WorkflowLoop", loop).call_workflow(self, args, {})
+        raise ConfigurationError(
+            f"workflow {self.name} is called outside of a workflow: start a run of it with "
+            "`await client.start(…)`, or call its code alone as `.fn(…)`"
+        )
+
     def invoke(self, ctx: object, text: str) -> Coroutine[object, None, Out_co]:
         """Call the function with its context and with its input, decoded from JSON text.
 
         Raises InvalidInput where the input does not fit.
         """
-        if self._input is None:
-            return self.fn(ctx)
-        return self.fn(ctx, self.decode_input(text))
+        args = () if self._input is None else (self.decode_input(text),)
+        layers = self.registry.layers.runs
+        if not layers:
+            return self.fn(ctx, *args)
+        return self._surrounded(surround(layers, ctx, partial(self.fn, ctx, *args)))
+
+    @staticmethod
+    async def _surrounded(call: CallNext) -> Out_co:
+        return cast("Out_co", await call())
 
     def encode_input(self, value: object = None) -> str:
         """Encode an input, so that a bad one is refused before a run exists.

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import contextvars
-import threading
 from typing import Final
 from uuid import UUID
 
+from holdfast.runtime.attempt_context import AttemptContext
 from holdfast.runtime.calls import Call, RunInfo
 
 
-class StepContext:
+class StepContext(AttemptContext):
     """One attempt of a step, as its own code sees it.
 
     `id` is the same at each attempt of this call, and no other call's: hand it to other systems
     as an idempotency key. `attempt` counts from 1.
     """
 
-    __slots__ = ("_call", "_cancelled", "_info", "attempt")
+    __slots__ = ("_call", "_info")
 
     def __init__(self, info: RunInfo, call: Call) -> None:
+        super().__init__(call.attempt)
         self._info, self._call = info, call
-        self.attempt: Final[int] = call.attempt
-        self._cancelled: threading.Event | None = None
 
     @property
     def run_id(self) -> UUID:
@@ -54,27 +53,7 @@ class StepContext:
         """The call's own id, the same at each attempt."""
         return self._call.id
 
-    @property
-    def cancelled(self) -> bool:
-        """Whether nobody waits for this attempt any more. Look at it in long synchronous steps."""
-        return self._cancelled is not None and self._cancelled.is_set()
 
-    def wait_cancelled(self, seconds: float) -> bool:
-        """Wait in a thread until the attempt is cancelled or the time is over; say which."""
-        return self._event().wait(seconds)
-
-    def cancel(self) -> None:
-        """Tell the attempt that nobody waits for it. Safe from any thread."""
-        self._event().set()
-
-    def _event(self) -> threading.Event:
-        with _creating:
-            if self._cancelled is None:
-                self._cancelled = threading.Event()
-            return self._cancelled
-
-
-_creating = threading.Lock()
 _current: contextvars.ContextVar[StepContext | None] = contextvars.ContextVar(
     "holdfast_step", default=None
 )

@@ -1,0 +1,107 @@
+"""Activities: functions that any worker of their queue runs, recorded like steps."""
+
+from __future__ import annotations
+
+from asyncio import _get_running_loop  # pyright: ignore[reportPrivateUsage]
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import ClassVar, ParamSpec, Protocol, TypeVar, cast
+
+from holdfast.definitions.recorded import Recorded, limit_seconds
+from holdfast.definitions.signatures import read_signature
+from holdfast.durations import Duration
+from holdfast.errors import ConfigurationError
+from holdfast.names import check_activity_name, check_queue_name
+from holdfast.retry import Retry
+from holdfast.types import DEFAULT_QUEUE
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class ActivityLoop(Protocol):
+    """An event loop on which calling an activity schedules it."""
+
+    def call_activity(
+        self, activity: Activity[..., R], args: tuple[object, ...], kwargs: Mapping[str, object]
+    ) -> Coroutine[object, None, R]: ...
+
+
+class Activity(Recorded[P, R_co]):
+    """A function that any worker of its queue runs, and whose result is recorded once per call.
+
+    Calling it inside a workflow schedules it at once; anywhere else (in tests, in a step) it is
+    a plain call of the function. `handler` is what its workers claim. Times are in seconds, None
+    for no limit: `start_to_close_seconds` for one attempt, `schedule_to_close_seconds` for all
+    of them and the waiting between, `heartbeat_timeout_seconds` for the silence of an attempt.
+    """
+
+    kind: ClassVar[str] = "activity"
+
+    def __init__(
+        self,
+        fn: Callable[P, Awaitable[R_co]] | Callable[P, R_co],
+        *,
+        name: str | None = None,
+        queue: str = DEFAULT_QUEUE,
+        retry: Retry | None = None,
+        start_to_close: Duration | None = None,
+        schedule_to_close: Duration | None = None,
+        heartbeat_timeout: Duration | None = None,
+    ) -> None:
+        """Wrap `fn`; its own name, `Retry()` and no limits are the defaults.
+
+        Raises ConfigurationError for a function that cannot be an activity, such as a method.
+        """
+        super().__init__(fn, name=name, retry=retry, timeout=start_to_close)
+        if next(iter(read_signature(fn).parameters), None) == "self":
+            raise ConfigurationError(
+                f"activity {self.name} is a method, and the worker that runs it has no such "
+                "instance: make it a function"
+            )
+        self.queue = check_queue_name(queue)
+        self.schedule_to_close_seconds = limit_seconds(schedule_to_close)
+        self.heartbeat_timeout_seconds = limit_seconds(heartbeat_timeout)
+        self.handler = activity_handler(self.name)
+
+    @property
+    def start_to_close_seconds(self) -> float | None:
+        """How long one attempt may take."""
+        return self.timeout_seconds
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[object, None, R_co]:
+        loop = _get_running_loop()
+        if hasattr(loop, "call_activity"):
+            return cast("ActivityLoop", loop).call_activity(self, args, kwargs)
+        return self.call_plain(*args, **kwargs)
+
+    def with_options(
+        self,
+        *,
+        queue: str | None = None,
+        retry: Retry | None = None,
+        start_to_close: Duration | None = None,
+        schedule_to_close: Duration | None = None,
+        heartbeat_timeout: Duration | None = None,
+    ) -> Activity[P, R_co]:
+        """Return the same activity on another queue, or with other limits, for some calls."""
+        changed = self._copy()
+        if queue is not None:
+            changed.queue = check_queue_name(queue)
+        if retry is not None:
+            changed.retry = retry
+        if start_to_close is not None:
+            changed.timeout_seconds = limit_seconds(start_to_close)
+        if schedule_to_close is not None:
+            changed.schedule_to_close_seconds = limit_seconds(schedule_to_close)
+        if heartbeat_timeout is not None:
+            changed.heartbeat_timeout_seconds = limit_seconds(heartbeat_timeout)
+        return changed
+
+
+def activity_handler(name: str) -> str:
+    """Return what the workers of an activity claim: activities have no versions, so `name@0`.
+
+    Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`.
+    """
+    return f"{check_activity_name(name)}@0"

@@ -1,0 +1,96 @@
+"""What a worker opens once and its steps and activities share."""
+
+from __future__ import annotations
+
+from asyncio import _get_running_loop  # pyright: ignore[reportPrivateUsage]
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from inspect import isasyncgenfunction
+from typing import Any, Final, Generic, TypeVar, cast
+
+from holdfast.errors import ConfigurationError
+
+T = TypeVar("T")
+
+_opened: ContextVar[Mapping[Lifespan[Any], object] | None] = ContextVar(
+    "holdfast_lifespans", default=None
+)
+
+
+class Lifespan(Generic[T]):
+    """A resource that each worker opens when it starts and closes when it has drained.
+
+    ```python
+    @app.lifespan
+    async def database() -> AsyncIterator[Pool]:
+        async with create_pool(url) as pool:
+            yield pool
+
+    @app.step
+    async def count() -> int:
+        return await database.get().fetchval("select count(*) from orders")
+    ```
+    """
+
+    def __init__(
+        self,
+        fn: Callable[[], AsyncIterator[T]] | Callable[[], AbstractAsyncContextManager[T]],
+    ) -> None:
+        """Wrap an async generator function that yields once, or one that gives a context manager.
+
+        Neither takes an argument: what it needs of others it takes from lifespans before it.
+        """
+        self.name: str = getattr(fn, "__name__", repr(fn))
+        self.__doc__ = fn.__doc__
+        if isasyncgenfunction(fn):
+            fn = asynccontextmanager(cast("Callable[[], AsyncGenerator[T]]", fn))
+        self._open = cast("Callable[[], AbstractAsyncContextManager[T]]", fn)
+        self._overrides: list[T] = []
+
+    def __repr__(self) -> str:
+        return f"<Lifespan {self.name}>"
+
+    def open(self) -> AbstractAsyncContextManager[T]:
+        """Return what opens and closes the resource."""
+        return self._open()
+
+    @property
+    def overridden(self) -> bool:
+        """Say whether a test has put something in the resource's place."""
+        return bool(self._overrides)
+
+    def get(self) -> T:
+        """Return the resource, in steps and activities, threads included.
+
+        Raises ConfigurationError elsewhere: workflow code replays, and must not touch it.
+        """
+        if hasattr(_get_running_loop(), "call_step"):
+            raise ConfigurationError(
+                f"{self.name} is asked for in workflow code: move it to a step"
+            )
+        if self._overrides:
+            return self._overrides[-1]
+        opened = _opened.get()
+        if opened is None or self not in opened:
+            raise ConfigurationError(
+                f"{self.name} is not open here: a worker opens it for the steps and activities "
+                f"that it runs; in a test of a plain call, use `with {self.name}.override(…)`"
+            )
+        return cast("T", opened[self])
+
+    @contextmanager
+    def override(self, value: T) -> Generator[None]:
+        """Put a value in the resource's place while the block lasts, for tests.
+
+        It holds for the whole process, and a worker that starts meanwhile does not open the
+        resource.
+        """
+        self._overrides.append(value)
+        try:
+            yield
+        finally:
+            self._overrides.remove(value)
+
+
+bind_lifespans: Final = _opened.set  # in the current contextvars context

@@ -1,0 +1,76 @@
+"""Middleware: code around every run, step and activity of an app."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from holdfast.runtime.activity_context import ActivityContext
+    from holdfast.runtime.context import Context
+    from holdfast.runtime.step_context import StepContext
+
+CallNext: TypeAlias = Callable[[], Awaitable[object]]
+Layer: TypeAlias = "Callable[..., Awaitable[object]]"  # (context, call_next)
+
+
+class Middleware:
+    """Code around what an app runs; override what you need.
+
+    Each method calls on with `await call_next()`, and may look at the result, return another, or
+    raise. `step` and `activity` surround single attempts on the worker's event loop, also where
+    the function itself runs in a thread; context variables that they set reach it. `run`
+    surrounds the workflow's code and replays with it: it must do the same each time, and what it
+    wants of the outside world it asks in steps.
+
+    ```python
+    class Timing(Middleware):
+        async def step(self, context: StepContext, call_next: CallNext) -> object:
+            started = time.perf_counter()
+            try:
+                return await call_next()
+            finally:
+                histogram.record(time.perf_counter() - started, step=context.step)
+
+    app.add_middleware(Timing())
+    ```
+    """
+
+    async def run(self, ctx: Context, call_next: CallNext) -> object:
+        """Surround a run's code."""
+        return await call_next()
+
+    async def step(self, context: StepContext, call_next: CallNext) -> object:
+        """Surround an attempt of a step."""
+        return await call_next()
+
+    async def activity(self, context: ActivityContext, call_next: CallNext) -> object:
+        """Surround an attempt of an activity."""
+        return await call_next()
+
+
+class Layers:
+    """An app's middleware by what it surrounds, outermost first; only what does something."""
+
+    def __init__(self) -> None:
+        self.runs: list[Layer] = []
+        self.steps: list[Layer] = []
+        self.activities: list[Layer] = []
+
+    def add(self, middleware: Middleware) -> None:
+        """Put one more inside of those that are there."""
+        kind = type(middleware)
+        if kind.run is not Middleware.run:
+            self.runs.append(middleware.run)
+        if kind.step is not Middleware.step:
+            self.steps.append(middleware.step)
+        if kind.activity is not Middleware.activity:
+            self.activities.append(middleware.activity)
+
+
+def surround(layers: list[Layer], context: object, call: CallNext) -> CallNext:
+    """Return `call` with layers around it."""
+    for layer in reversed(layers):
+        call = partial(layer, context, call)
+    return call

@@ -1,0 +1,117 @@
+"""What steps and activities have in common: a function, its limits, and its values as JSON."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import ClassVar, Generic, ParamSpec, Self, TypeVar, cast
+
+import msgspec
+
+from holdfast.definitions.declared import Declared
+from holdfast.definitions.signatures import Arguments, Signature
+from holdfast.durations import Duration, seconds
+from holdfast.errors import ConfigurationError
+from holdfast.names import check_activity_name, check_step_name
+from holdfast.retry import Retry
+
+P = ParamSpec("P")
+R_co = TypeVar("R_co", covariant=True)
+
+_CHECKS: dict[str, Callable[[str], str]] = {
+    "activity": check_activity_name,
+    "step": check_step_name,
+}
+
+
+class Recorded(Generic[P, R_co]):
+    """A function whose result is recorded once per call in a run: a step or an activity.
+
+    `timeout_seconds` limits one attempt, None for no limit.
+    """
+
+    kind: ClassVar[str]
+
+    def __init__(
+        self,
+        fn: Callable[P, Awaitable[R_co]] | Callable[P, R_co],
+        *,
+        name: str | None = None,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+    ) -> None:
+        """Wrap `fn`; its own name, `Retry()` and no timeout are the defaults.
+
+        Raises ConfigurationError for a function that cannot be recorded, naming what to change.
+        """
+        functools.update_wrapper(self, fn)
+        self.fn: Callable[..., object] = fn
+        self.name = self._check_name(fn, name)
+        self.is_async = inspect.iscoroutinefunction(fn)
+        self.retry = retry or Retry()
+        self.timeout_seconds = limit_seconds(timeout)
+        if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+            raise ConfigurationError(
+                f"{self.kind} {self.name} is a generator: return a list instead"
+            )
+        self._signature = Signature(fn, self.name)
+        self._result = Declared(fn, "return", f"result of {self.name}")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[object, None, R_co]:
+        return self.call_plain(*args, **kwargs)
+
+    def call_plain(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[object, None, R_co]:
+        """Call the function itself, without recording anything."""
+        if self.is_async:
+            return cast("Coroutine[object, None, R_co]", self.fn(*args, **kwargs))
+        return self._call_inline(args, kwargs)
+
+    async def _call_inline(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> R_co:
+        return cast("R_co", self.fn(*args, **kwargs))
+
+    def encode_arguments(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> str:
+        """Encode arguments; equal ones give equal text, however the caller wrote them.
+
+        Raises TypeError where the function does not take them, and PayloadError where they
+        cannot be stored.
+        """
+        return self._signature.encode(args, kwargs)
+
+    def decode_arguments(self, text: str) -> Arguments:
+        """Decode arguments into the declared types. Raises InvalidInput where they do not fit."""
+        return self._signature.decode(text)
+
+    def encode_result(self, value: object) -> str:
+        """Encode a result. Raises PayloadError (InvalidInput where the type is another)."""
+        return self._result.encode(value)
+
+    def decode_result(self, text: str | bytes | msgspec.Raw) -> R_co:
+        """Decode a result into the declared type. Raises InvalidInput where it does not fit."""
+        return cast("R_co", self._result.decode(text))
+
+    def _copy(self) -> Self:
+        copied = object.__new__(type(self))
+        copied.__dict__.update(self.__dict__)
+        return copied
+
+    def _check_name(self, fn: object, name: str | None) -> str:
+        found = name if name is not None else getattr(fn, "__name__", None)
+        if found is None:
+            raise ConfigurationError(
+                f"{fn!r} has no name of its own: give the {self.kind} one with name=…"
+            )
+        return _CHECKS[self.kind](found)
+
+
+def limit_seconds(limit: Duration | None) -> float | None:
+    """Return a time limit in seconds. Raises ConfigurationError for one that lets nothing run."""
+    if limit is None:
+        return None
+    length = seconds(limit)
+    if length == 0:
+        raise ConfigurationError("a timeout of 0 s lets nothing run: leave it out for no timeout")
+    return length

@@ -1,0 +1,81 @@
+"""What a program has defined: workflows, activities, middleware and lifespans."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Never, TypeAlias
+
+from holdfast.definitions.lifespan import Lifespan
+from holdfast.definitions.middleware import Layers
+from holdfast.errors import ConfigurationError, UnknownWorkflow
+from holdfast.names import check_app_name
+from holdfast.retry import Retry
+
+if TYPE_CHECKING:
+    from holdfast.definitions.activities import Activity
+    from holdfast.definitions.workflows import Workflow
+
+AnyWorkflow: TypeAlias = "Workflow[Never, object]"
+AnyActivity: TypeAlias = "Activity[..., object]"
+
+
+class Registry:
+    """The definitions of one program.
+
+    `retry` holds for steps and activities that name none of their own.
+    """
+
+    def __init__(self, name: str, retry: Retry | None = None) -> None:
+        """Start empty. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`."""
+        self.name = check_app_name(name)
+        self.retry = retry or Retry()
+        self.workflows: dict[tuple[str, int], AnyWorkflow] = {}
+        self.activities: dict[str, AnyActivity] = {}
+        self.lifespans: list[Lifespan[Any]] = []
+        self.layers = Layers()
+
+    def handlers(self) -> tuple[str, ...]:
+        """Return what this program can run, as `name@version`, in the order of definition."""
+        workflows = tuple(workflow.handler for workflow in self.workflows.values())
+        return workflows + tuple(activity.handler for activity in self.activities.values())
+
+    def queues(self) -> tuple[str, ...]:
+        """Return the queues of what this program can run, sorted."""
+        queues = {workflow.queue for workflow in self.workflows.values()}
+        return tuple(sorted(queues | {activity.queue for activity in self.activities.values()}))
+
+    def find(self, name: str, version: int) -> AnyWorkflow:
+        """Return a workflow. Raises UnknownWorkflow where this name and version is not here."""
+        try:
+            return self.workflows[name, version]
+        except KeyError:
+            raise UnknownWorkflow(self._unknown(f"{name}@{version}")) from None
+
+    def latest(self, name: str) -> AnyWorkflow:
+        """Return the highest version of a workflow. Raises UnknownWorkflow where it has none."""
+        versions = [version for known, version in self.workflows if known == name]
+        if not versions:
+            raise UnknownWorkflow(self._unknown(name))
+        return self.workflows[name, max(versions)]
+
+    def add_workflow(self, workflow: AnyWorkflow) -> None:
+        """Take in a workflow. Raises ConfigurationError for a version that is there already."""
+        place = (workflow.name, workflow.version)
+        if place in self.workflows:
+            raise ConfigurationError(
+                f"workflow {workflow.handler} is defined twice in app {self.name}: "
+                "give the new one another version or name"
+            )
+        self.workflows[place] = workflow
+
+    def add_activity(self, activity: AnyActivity) -> None:
+        """Take in an activity. Raises ConfigurationError for a name that is there already."""
+        if activity.name in self.activities:
+            raise ConfigurationError(
+                f"activity {activity.name} is defined twice in app {self.name}: "
+                "give the new one another name"
+            )
+        self.activities[activity.name] = activity
+
+    def _unknown(self, wanted: str) -> str:
+        known = ", ".join(workflow.handler for workflow in self.workflows.values())
+        return f"app {self.name} has no workflow {wanted}; it has {known or 'no workflows'}"
