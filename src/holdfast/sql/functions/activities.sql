@@ -1,0 +1,381 @@
+-- Activities: scheduled and asked to stop by their run's commit, ended by the workers that
+-- executed them, by whoever holds an attempt's token, or by the clock.
+--
+-- An activity is a task row with the details of its ActivityScheduled as payload. It is gone once
+-- its end is in the log. `claimed_idx` is 0 while no attempt is open: before the first claim, and
+-- between a failure and the claim that follows. The numbers alone would not tell, because a
+-- retry keeps the number of the lease that failed.
+
+-- Return a moment so many seconds after another, null for never; timestamps end somewhere.
+create or replace function holdfast._after(p_at timestamptz, p_seconds float8)
+returns timestamptz
+language sql immutable parallel safe as $$
+    select p_at + least(p_seconds, 1e10::float8) * interval '1 second'
+$$;
+
+-- Write the tasks of activities whose ActivityScheduled is in the log. Returns (topic, payload)
+-- notices. Locks: nothing that others wait for. Called by commit, with the turn rows locked.
+create or replace function holdfast._schedule_activities(
+    p_now timestamptz, p_run_ids uuid[], p_keys text[], p_details json[]
+) returns text[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_notices text[];
+begin
+    with scheduled as (
+        insert into holdfast.tasks (
+            run_id, key, kind, queue, handler, priority, visible_at, payload, deadline_at)
+        select u.run_id, u.key, 'activity', u.details ->> 'queue',
+            (u.details ->> 'activity_name') || '@0', (u.details ->> 'priority')::int, p_now,
+            u.details, holdfast._after(p_now, (u.details ->> 'schedule_to_close')::float8)
+        from unnest(p_run_ids, p_keys, p_details) with ordinality
+            as u (run_id, key, details, place)
+        order by u.place  -- of what is due at one moment, the index finds the first written first
+        returning queue
+    )
+    select array_agg(distinct array['work', s.queue]) into v_notices from scheduled s;
+    return v_notices;
+end $$;
+
+-- Stop activities that their runs no longer wait for: one that no worker has is forgotten, the
+-- holder of another is told. Returns (topic, payload) notices.
+-- Locks: expects the turn rows locked; task rows by (run_id, key). Called by commit.
+create or replace function holdfast._cancel_activities(
+    p_now timestamptz, p_run_ids uuid[], p_keys text[]
+) returns text[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_notices text[];
+begin
+    with found as materialized (
+        select t.* from (
+            select * from unnest(p_run_ids, p_keys) as u (run_id, key) order by u.run_id, u.key
+        ) as u
+        cross join lateral (
+            select t.ctid as place, t.run_id, t.key, t.worker from holdfast.tasks t
+            where t.run_id = u.run_id and t.key = u.key and t.kind = 'activity' for update
+        ) as t
+    ), forgotten as (
+        delete from holdfast.tasks t using found f
+        where t.ctid = f.place and f.worker is null
+    ), marked as (
+        update holdfast.tasks t set cancelled = true from found f
+        where t.ctid = f.place and f.worker is not null
+    )
+    select array_agg(array['worker/' || f.worker, f.run_id || ' ' || f.key]) into v_notices
+    from found f where f.worker is not null;
+    return v_notices;
+end $$;
+
+-- Record how attempts of activities ended; the arrays are parallel. With a result or an error it
+-- is an end; without either it comes from outside later: the lease is given back, and the task is
+-- due again when the attempt's time is over. An error is tried again as the payload's policy
+-- says, if p_retryable and if somebody waits for it still.
+--
+-- An attempt is known by its lease's number and its worker; with p_worker null, from outside,
+-- by the number alone, as long as it is open. Outcomes keep the order given: 'recorded',
+-- 'retried', 'deferred', 'lost' where it is open no longer. Notices are (topic, payload).
+-- Refuses malformed JSON (22P02). Locks: turn rows by run_id, then task rows by (run_id, key),
+-- then events, run by run. Called by workers and clients.
+create or replace function holdfast.end_activities(
+    p_worker text, p_run_ids uuid[], p_keys text[], p_leases int[],
+    p_results json[], p_errors json[], p_retryable boolean[], p_timed_out boolean[],
+    p_started_ats bigint[], p_details json[],
+    out now bigint, out outcomes text[], out notices text[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_now timestamptz := holdfast.now();
+    v_places int[] := '{}';
+    v_outcomes text[] := '{}';
+    v_run record;
+begin
+    now := holdfast._micros(v_now);
+    perform holdfast._lock_turns(array(select distinct unnest(p_run_ids)));
+    for v_run in
+        select * from holdfast._end_attempts(v_now, p_worker, p_run_ids, p_keys, p_leases,
+            p_results, p_errors, p_retryable, p_timed_out, p_started_ats, p_details)
+    loop
+        v_places := v_places || v_run.places;
+        v_outcomes := v_outcomes || v_run.outcomes;
+        notices := notices || v_run.notices
+            || holdfast._tell_ends(v_now, v_run.run_id, v_run.types, v_run.keys, v_run.details,
+                v_run.is_awaited);
+    end loop;
+    select array_agg(coalesce(o.outcome, 'lost') order by g.place) into outcomes
+    from generate_series(1, cardinality(p_run_ids)) as g (place)
+    left join unnest(v_places, v_outcomes) as o (place, outcome) using (place);
+end $$;
+
+-- Append what became of a run's activities to its log as one block, and wake the run if it waits
+-- for one of them. Returns (topic, payload) notices, or null.
+-- Locks: expects the turn row locked; events. Called by end_activities and time_out_activities.
+create or replace function holdfast._tell_ends(
+    p_now timestamptz, p_run_id uuid, p_types text[], p_keys text[], p_details json[],
+    p_is_awaited boolean
+) returns text[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if p_types is null
+        or holdfast._append_block(p_now, p_run_id, p_types, p_keys, p_details) is null
+        or not p_is_awaited
+    then
+        return null;
+    end if;
+    return holdfast._wake_ends(p_now, p_run_id);
+end $$;
+
+-- Change the tasks of attempts that ended, and say for each run, by run_id, what became of which
+-- (places in the arrays, from 1) and what belongs into its log. Attempts that are open no longer
+-- are left out, and so is what stands twice in one call.
+-- Locks: expects the turn rows locked; task rows by (run_id, key). Called by end_activities.
+create or replace function holdfast._end_attempts(
+    p_now timestamptz, p_worker text, p_run_ids uuid[], p_keys text[], p_leases int[],
+    p_results json[], p_errors json[], p_retryable boolean[], p_timed_out boolean[],
+    p_started_ats bigint[], p_details json[]
+) returns table (
+    run_id uuid, places int[], outcomes text[],
+    types text[], keys text[], details json[], is_awaited boolean, notices text[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+begin
+    return query
+    with held as materialized (
+        select u.*, t.*, row_number() over (partition by u.run_id, u.key order by u.place) as try
+        from (
+            select * from unnest(p_run_ids, p_keys, p_leases, p_results, p_errors, p_retryable,
+                    p_timed_out, p_started_ats, p_details) with ordinality
+                as u (run_id, key, lease_no, result, error, retryable, timed_out, started_at,
+                    said, place)
+            order by u.run_id, u.key
+        ) as u
+        cross join lateral (
+            select t.ctid as tid, t.queue, t.handler, t.cancelled, t.deadline_at, t.payload,
+                greatest(t.attempts, 1) as attempt, t.worker, t.lease_no as held_no, t.claimed_idx
+            from holdfast.tasks t
+            where t.run_id = u.run_id and t.key = u.key and t.kind = 'activity' for update
+        ) as t
+        where t.held_no = u.lease_no
+            and case when p_worker is null then t.claimed_idx > 0 else t.worker = p_worker end
+    ), judged as materialized (
+        select h.*, case
+            when h.result is not null then 'recorded'
+            when h.error is null then 'deferred'
+            when r.retry_at < coalesce(h.deadline_at, 'infinity') then 'retried'
+            else 'recorded' end as outcome,
+            coalesce(r.retry_at, holdfast._after(
+                coalesce(holdfast._moment(h.started_at), p_now),
+                (h.payload ->> 'start_to_close')::float8), 'infinity') as due_at
+        from held h
+        cross join lateral (
+            select case when h.result is null and h.error is not null and h.retryable
+                    and not h.cancelled
+                then holdfast._after(p_now, holdfast._retry_pause(h.payload -> 'retry', h.attempt))
+                end as retry_at
+        ) as r
+        where h.try = 1
+    ), ended as (
+        delete from holdfast.tasks t using judged j
+        where t.ctid = j.tid and (j.outcome = 'recorded' or j.cancelled)
+    ), freed as (
+        update holdfast.tasks t
+        set worker = null, sticky_worker = null, visible_at = j.due_at,
+            heartbeat = coalesce(j.said, t.heartbeat),
+            claimed_idx = case j.outcome when 'retried' then 0 else t.claimed_idx end
+        from judged j
+        where t.ctid = j.tid and j.outcome <> 'recorded' and not j.cancelled
+    )
+    select j.run_id, array_agg(j.place::int order by j.place),
+        array_agg(j.outcome order by j.place),
+        array_agg(e.type order by j.place) filter (where e.type is not null),
+        array_agg(j.key order by j.place) filter (where e.type is not null),
+        array_agg(e.details order by j.place) filter (where e.type is not null),
+        bool_or(j.outcome = 'recorded' and not j.cancelled),
+        array_agg(distinct array['work', j.queue]) filter (where j.outcome = 'retried')
+    from judged j
+    cross join lateral holdfast._attempt_event(j.outcome, j.handler, j.attempt,
+        coalesce(p_worker, j.worker), j.started_at, j.result, j.error, j.timed_out, j.due_at) as e
+    group by j.run_id
+    order by j.run_id;
+end $$;
+
+-- Write what a log says of an attempt's end; nothing of one that comes later. Called by
+-- _end_attempts.
+create or replace function holdfast._attempt_event(
+    p_outcome text, p_handler text, p_attempt int, p_worker text, p_started_at bigint,
+    p_result json, p_error json, p_timed_out boolean, p_retry_at timestamptz
+) returns table (type text, details json)
+language sql stable as $$
+    select case
+            when p_outcome = 'retried' then 'ActivityRetryScheduled'
+            when p_outcome = 'recorded' and p_result is not null then 'ActivityCompleted'
+            when p_outcome = 'recorded' then 'ActivityFailed' end,
+        ('{"activity_name":' || to_json(left(p_handler, -2)) || case
+            when p_result is not null then ',"result":' || p_result
+            else coalesce(',"error":' || p_error, '')
+                || ',"timed_out":' || coalesce(p_timed_out, false) end
+            || ',"attempt":' || p_attempt || case
+            when p_outcome = 'retried' then ',"retry_at":' || holdfast._micros(p_retry_at)
+            else ',"started_at":' || coalesce(p_started_at::text, 'null')
+                || ',"worker":' || coalesce(to_json(p_worker)::text, 'null') end
+            || '}')::json
+$$;
+
+-- Draw the pause after so many failed attempts, in seconds; null where no other follows. The
+-- policy is that of ActivityScheduled. Called by _end_attempts.
+create or replace function holdfast._retry_pause(p_retry json, p_attempt int) returns float8
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_backoff text := p_retry ->> 'backoff';
+    v_factor float8 := p_retry ->> 'factor';
+    v_growth float8;
+begin
+    if (p_retry ->> 'attempts')::int <= p_attempt then
+        return null;
+    end if;
+    v_growth := case
+        when v_backoff = 'fixed' then 1
+        when v_backoff = 'linear' then p_attempt
+        when (p_attempt - 1) * ln(v_factor) > 600 then 'infinity'  -- or it would overflow
+        else power(v_factor, p_attempt - 1) end;
+    return least(v_growth * (p_retry ->> 'base')::float8, (p_retry ->> 'max')::float8)
+        * (1 + (p_retry ->> 'jitter')::float8 * (2 * random() - 1));
+end $$;
+
+-- Fail activities past their deadline, the longest overdue first, whoever holds them: their
+-- holders are told. `next_due_at` is the next deadline, null for none. A run whose turn row is
+-- locked is left for the next call.
+-- Locks: turn rows by run_id, skipping locked ones, then task rows by (run_id, key), then events,
+-- run by run. Called by maintenance, in any number of processes at once.
+create or replace function holdfast.time_out_activities(
+    p_limit int, out ended int, out next_due_at bigint, out notices text[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_now timestamptz := holdfast.now();
+    v_run record;
+begin
+    ended := 0;
+    for v_run in
+        with due as materialized (
+            select t.run_id, t.key from holdfast.tasks t
+            where t.deadline_at is not null and t.deadline_at <= v_now
+            order by t.deadline_at limit p_limit
+        ), turns as materialized (
+            select r.run_id from (select distinct d.run_id from due d order by d.run_id) as r
+            cross join lateral (
+                select from holdfast.tasks t
+                where t.run_id = r.run_id and t.key = '' for update skip locked
+            ) as t
+        ), held as materialized (
+            select t.* from (
+                select d.* from due d join turns r using (run_id) order by d.run_id, d.key
+            ) as d
+            cross join lateral (
+                select t.*, t.ctid as tid from holdfast.tasks t
+                where t.run_id = d.run_id and t.key = d.key and t.deadline_at <= v_now for update
+            ) as t
+        ), deleted as (
+            delete from holdfast.tasks t using held h where t.ctid = h.tid
+        )
+        select h.run_id, array_agg(h.key order by h.deadline_at, h.key) as keys,
+            array_agg(e.details order by h.deadline_at, h.key) as details,
+            array_agg(array['worker/' || h.worker, h.run_id || ' ' || h.key])
+                filter (where h.worker is not null) as notices,
+            bool_or(not h.cancelled) as is_awaited, count(*)::int as count
+        from held h
+        cross join lateral holdfast._attempt_event('recorded', h.handler, h.attempts, h.worker,
+            null, null, holdfast._overdue(h.payload), true, null) as e
+        group by h.run_id
+        order by h.run_id
+    loop
+        ended := ended + v_run.count;
+        notices := notices || v_run.notices || holdfast._tell_ends(v_now, v_run.run_id,
+            array_fill('ActivityFailed'::text, array[v_run.count]), v_run.keys, v_run.details,
+            v_run.is_awaited);
+    end loop;
+    select holdfast._micros(min(t.deadline_at)) into next_due_at
+    from holdfast.tasks t where t.deadline_at is not null;
+end $$;
+
+-- Write the error of an activity that was not done in time. Called by time_out_activities.
+create or replace function holdfast._overdue(p_payload json) returns json
+language sql stable as $$
+    select json_build_object('kind', 'builtins.TimeoutError', 'message',
+        format('the activity was not done %s s after it was scheduled',
+            (p_payload ->> 'schedule_to_close')::float8),
+        'bases', json_build_array('builtins.OSError'))
+$$;
+
+-- End an attempt from outside. Called by complete_activity and fail_activity.
+create or replace function holdfast._end_by_token(
+    p_token text, p_result json, p_error json, p_retryable boolean,
+    out outcome text, out notices text[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_parts text[] := regexp_match(p_token, '^([0-9a-f-]{36}):([0-9]{1,9}):(.+)$');
+begin
+    if v_parts is null then
+        raise invalid_parameter_value using message =
+            format('%s is not the token of an activity', coalesce(quote_literal(p_token), 'null'));
+    end if;
+    select e.outcomes[1], e.notices into outcome, notices
+    from holdfast.end_activities(null, array[v_parts[1]::uuid], array[v_parts[3]],
+        array[v_parts[2]::int], array[p_result], array[p_error], array[p_retryable],
+        array[false], array[null::bigint], array[null::json]) as e;
+end $$;
+
+-- Complete an activity whose attempt gave out this token. Outcomes and notices are those of
+-- end_activities. Refuses malformed tokens (22023). Locks: as end_activities. Called by users.
+create or replace function holdfast.complete_activity(
+    p_token text, p_result json default 'null', out outcome text, out notices text[]
+)
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+    select outcome, notices
+    from holdfast._end_by_token(p_token, coalesce(p_result, 'null'), null, false)
+$$;
+
+-- Let the attempt that gave out this token fail: it is tried again as the activity's policy says,
+-- if p_retryable. Outcomes and notices are those of end_activities. Refuses malformed tokens
+-- (22023). Locks: as end_activities. Called by users.
+create or replace function holdfast.fail_activity(
+    p_token text, p_message text, p_retryable boolean default true,
+    out outcome text, out notices text[]
+)
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+    select outcome, notices
+    from holdfast._end_by_token(p_token, null, json_build_object(
+        'kind', 'builtins.Exception', 'message', coalesce(p_message, '')), p_retryable)
+$$;
