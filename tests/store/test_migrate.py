@@ -217,6 +217,32 @@ async def test_a_changed_signature_leaves_no_overload_behind(
     assert await functions(connection) == ["count_numbers", "is_even", "twice"]
 
 
+async def test_an_upgrade_changes_what_a_function_returns(
+    connection: asyncpg.Connection, release: Release
+) -> None:
+    """A set of functions of before, in which `twice` had one column less."""
+    columns = "returns table (n int{}) language sql as 'select p_n * 2{}'"
+    older = TWICE.replace("returns int language sql as 'select p_n * 2'", columns.format("", ""))
+    newer = older.replace(columns.format("", ""), columns.format(", m int", ", 1"))
+    release.write("functions/twice.sql", older)
+    await migrate(connection, scripts=release.scripts)
+    assert dict(await connection.fetchrow("select * from holdfast.twice(2)") or {}) == {"n": 4}
+    release.write("functions/twice.sql", newer)
+    assert (await migrate(connection, scripts=release.scripts)).functions
+    upgraded = await connection.fetchrow("select * from holdfast.twice(2)")
+    assert dict(upgraded or {}) == {"n": 4, "m": 1}
+
+
+async def test_a_refused_upgrade_leaves_the_functions_of_before(
+    connection: asyncpg.Connection, release: Release
+) -> None:
+    await migrate(connection, scripts=release.scripts)
+    release.write("functions/twice.sql", TWICE.replace("p_n * 2", "p_m * 2"))
+    with pytest.raises(MigrationFailed):
+        await migrate(connection, scripts=release.scripts)
+    assert await connection.fetchval("select holdfast.twice(2)") == 4
+
+
 async def test_another_schema_gets_all_objects_and_keeps_quoted_names(
     connection: asyncpg.Connection, release: Release
 ) -> None:

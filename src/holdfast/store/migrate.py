@@ -33,10 +33,10 @@ _LOCK = "select pg_advisory_xact_lock(hashtext('holdfast.migrate'));"
 # So that the recorded signatures read the same whoever migrates.
 _FIX_PATH = "set local search_path = pg_catalog;"
 
-# What this transaction did not define again, although an earlier release recorded it, is an
-# old overload or a function that is gone. Functions of migrations and of users are not
-# recorded, and stay.
-_DROP_STALE = """\
+# All that an earlier release recorded goes before this one's functions come: `create or replace`
+# can neither change a result's columns nor take away an overload, and what is gone is gone.
+# Functions of migrations and of users are not recorded, and stay.
+_DROP_RECORDED = """\
 do $body$
 declare
     v_signature text;
@@ -44,8 +44,7 @@ begin
     for v_signature in
         select f.signature
         from holdfast.schema_functions f
-        join pg_catalog.pg_proc p on p.oid = to_regprocedure(f.signature)
-        where p.xmin <> pg_current_xact_id()::xid
+        where to_regprocedure(f.signature) is not null
     loop
         execute 'drop routine ' || v_signature;
     end loop;
@@ -138,20 +137,20 @@ def render(schema: str = DEFAULT_SCHEMA, scripts: Scripts | None = None) -> str:
     scripts = scripts or load_scripts()
     parts = [f"-- The schema {check_schema_name(schema)!r} of holdfast {__version__}.\n"]
     parts += [f"-- {each}\n{in_schema(each.text, schema)}" for each in scripts.migrations]
-    parts += ["-- functions\nbegin;", _LOCK, _FIX_PATH]
+    parts += ["-- functions\nbegin;", _LOCK, _FIX_PATH, in_schema(_DROP_RECORDED, schema)]
     parts += [in_schema(file.text, schema) for file in scripts.functions]
-    parts += [in_schema(_DROP_STALE, schema), _record(scripts, schema), "commit;\n"]
+    parts += [_record(scripts, schema), "commit;\n"]
     return "\n".join(parts)
 
 
 async def _replace_functions(connection: Connection, scripts: Scripts, state: SchemaState) -> None:
     await connection.execute(_FIX_PATH)
+    async with _refusals_of("dropping the functions of before", state):
+        await connection.execute(in_schema(_DROP_RECORDED, state.schema))
     for file in scripts.functions:
         async with _refusals_of(f"functions/{file.name}", state):
             await connection.execute(in_schema(file.text, state.schema))
-    async with _refusals_of("dropping functions that are gone", state):
-        await connection.execute(in_schema(_DROP_STALE, state.schema))
-        await connection.execute(_record(scripts, state.schema))
+    await connection.execute(_record(scripts, state.schema))
 
 
 def _record(scripts: Scripts, schema: str) -> str:
