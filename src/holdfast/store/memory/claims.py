@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from uuid import UUID
 
 import msgspec
 
+from holdfast.store.memory import details
 from holdfast.store.memory.clock import to_micros
-from holdfast.store.memory.tables import NEVER, Tables, TaskRow, distinct
+from holdfast.store.memory.ends import end_from_outside
+from holdfast.store.memory.tables import NEVER, TURN, Tables, TaskRow, distinct
 from holdfast.store.port import WORK_TOPIC
 from holdfast.types import (
     ClaimedTask,
@@ -66,24 +68,32 @@ def rivals_of(tables: Tables, now: int, worker_id: str) -> frozenset[str]:
 
 def claim_tasks(tables: Tables, now: int, claim: Claim) -> Claims:
     """Lease what is due, the most urgent first; a run that eats workers fails instead."""
-    due = [task for task in tables.tasks.values() if claim.takes(task, now)]
+    due = [task for task in _served(tables, claim) if claim.takes(task, now)]
     due.sort(key=lambda task: (task.priority, task.visible_at, task.run_id, task.key))
-    claimed: list[ClaimedTask] = []
-    notices: list[Notice] = []
     suspects = [task for task in due if _is_suspect(task)]
     if suspects:
         tried = [] if _holds_suspect(tables, now, claim) else suspects[:1]
         due = [task for task in due if task in tried or not _is_suspect(task)]
     taken = due[: claim.limit]
-    for task in taken:
-        if task.worker is not None:
-            _lose_worker(tables, now, task)
-            if task.attempts >= claim.max_attempts:
-                notices += _fail_poisoned(tables, now, task)
-                continue
-        claimed.append(_lease(tables, now, task, claim))
+    notices: list[Notice] = []
+    for task in sorted(taken, key=lambda task: (task.run_id, task.key)):
+        if task.worker is not None and _stands(tables, task):
+            notices += _lose_worker(tables, now, task, claim)
+    # A run that failed for its lost workers has taken its other tasks and its children along.
+    claimed = [_lease(tables, now, task, claim) for task in taken if _stands(tables, task)]
     next_due_at = now if len(taken) == claim.limit else _next_due_at(tables, claim)
     return Claims(now, claimed, next_due_at, distinct(notices))
+
+
+def _served(tables: Tables, claim: Claim) -> list[TaskRow]:
+    """Return the tasks that this worker may have, paused ones left out."""
+    return [
+        task for task in tables.tasks.values() if claim.serves(task) and not tables.is_paused(task)
+    ]
+
+
+def _stands(tables: Tables, task: TaskRow) -> bool:
+    return tables.tasks.get((task.run_id, task.key)) is task
 
 
 def _is_suspect(task: TaskRow) -> bool:
@@ -100,17 +110,22 @@ def _holds_suspect(tables: Tables, now: int, claim: Claim) -> bool:
     )
 
 
-def _lose_worker(tables: Tables, now: int, task: TaskRow) -> None:
+def _lose_worker(tables: Tables, now: int, task: TaskRow, claim: Claim) -> list[Notice]:
     """Fence the holder whose lease ran out; attempts count on only if it made no progress.
 
     Progress is a worker's commit: what others appended does not keep a run alive that eats
-    its workers.
+    its workers. An activity's attempts always count on: its policy says how many there are.
     """
+    lost = details.write(task_key=task.key, lease_no=task.lease_no, worker=task.worker)
+    tables.append(task.run_id, Event("WorkerLost", None, lost, now))
+    if task.key != TURN:
+        return []
     since_claim = tables.logs[task.run_id][task.claimed_idx :]
     if any(row.token is not None for row in since_claim):
         task.attempts = 0
-    details = {"task_key": task.key, "lease_no": task.lease_no, "worker": task.worker}
-    tables.append(task.run_id, Event("WorkerLost", None, json.dumps(details), now))
+    elif task.attempts >= claim.max_attempts:
+        return _fail_poisoned(tables, now, task)
+    return []
 
 
 def _fail_poisoned(tables: Tables, now: int, task: TaskRow) -> list[Notice]:
@@ -118,9 +133,10 @@ def _fail_poisoned(tables: Tables, now: int, task: TaskRow) -> list[Notice]:
         kind="holdfast.PoisonedRun",
         message=f"the run lost {task.attempts} workers without making progress",
     )
-    tables.append(task.run_id, Event("WorkflowFailed", None, None, now))
     encoded = msgspec.json.encode(error).decode()
-    return tables.end(task.run_id, "failed", now, error=encoded)
+    task.worker = None  # nobody is told to let go: that worker is lost
+    event = Event("WorkflowFailed", None, None, now)
+    return end_from_outside(tables, now, task.run_id, "failed", event, error=encoded)
 
 
 def _lease(tables: Tables, now: int, task: TaskRow, claim: Claim) -> ClaimedTask:
@@ -131,6 +147,8 @@ def _lease(tables: Tables, now: int, task: TaskRow, claim: Claim) -> ClaimedTask
     task.claimed_idx = log_length
     task.awaiting = ()
     task.started_at = now if task.started_at is None else task.started_at
+    run = tables.runs[task.run_id]
+    fresh = log_length == 1
     return ClaimedTask(
         run_id=task.run_id,
         key=task.key,
@@ -142,16 +160,18 @@ def _lease(tables: Tables, now: int, task: TaskRow, claim: Claim) -> ClaimedTask
         lease_no=task.lease_no,
         log_length=log_length,
         started_at=task.started_at,
-        input=tables.runs[task.run_id].new.input if log_length == 1 else None,
+        input=run.new.input if fresh else None,
         payload=task.payload,
-        deadline_at=tables.runs[task.run_id].deadline_at if log_length == 1 else None,
+        deadline_at=run.deadline_at if fresh else None,
+        heartbeat=task.heartbeat,
+        parent_run_id=run.parent.run_id if run.parent and task.key == TURN else None,
     )
 
 
 def _next_due_at(tables: Tables, claim: Claim) -> int | None:
     """Return when the next free task is due; what others hold is the reaper's to watch."""
-    waiting = (task for task in tables.tasks.values() if task.worker is None)
-    next_at = min((claim.due_at(task) for task in waiting if claim.serves(task)), default=NEVER)
+    waiting = (task for task in _served(tables, claim) if task.worker is None)
+    next_at = min((claim.due_at(task) for task in waiting), default=NEVER)
     return None if next_at >= NEVER else next_at
 
 
@@ -181,16 +201,21 @@ def heartbeat(
     tables.workers[info.worker_id] = msgspec.structs.replace(
         info, started_at=started_at, heard_at=now
     )
-    answer = Heartbeat(now, [], [])
+    lost: list[tuple[UUID, str]] = []
+    news: list[UUID] = []
+    cancelled: list[tuple[UUID, str]] = []
     for held in leases:
         task = tables.tasks.get((held.run_id, held.key))
         if task is None or task.worker != info.worker_id or task.lease_no != held.lease_no:
-            answer.lost.append((held.run_id, held.key))
+            lost.append((held.run_id, held.key))
             continue
         task.visible_at = now + lease
-        if len(tables.logs[held.run_id]) > held.known:
-            answer.news.append(held.run_id)
-    return answer
+        task.heartbeat = task.heartbeat if held.details is None else held.details
+        if task.cancelled:
+            cancelled.append((held.run_id, held.key))
+        if held.key == TURN and len(tables.logs[held.run_id]) > held.known:
+            news.append(held.run_id)
+    return Heartbeat(now, lost, news, cancelled)
 
 
 def reap_workers(

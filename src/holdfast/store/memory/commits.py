@@ -1,14 +1,23 @@
-"""Commit turns: append at the expected index, then suspend or finish."""
+"""Commit turns: append at the expected index, suspend or finish, then carry out the orders.
+
+What a run's part does to other runs comes after all parts are written: a child that ends in
+the commit in which its parent suspends finds the parent suspended, and wakes it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from uuid import UUID
 
+import msgspec
+
 from holdfast.errors import PayloadError
+from holdfast.store.memory import details
+from holdfast.store.memory.ends import settle_end
+from holdfast.store.memory.orders import carry_out
 from holdfast.store.memory.payloads import check_turn
 from holdfast.store.memory.tables import NEVER, TURN, Tables, distinct
-from holdfast.types import Committed, Finish, Notice, Refusal, Suspend, TurnCommit
+from holdfast.types import ORDERS, Committed, Finish, Notice, Refusal, Suspend, TurnCommit
 
 
 def commit(
@@ -20,7 +29,7 @@ def commit(
     if not all(turn.events for turn in turns):
         raise ValueError("a turn commits at least one event")
     refused: dict[UUID, Refusal] = {}
-    notices: list[Notice] = []
+    written: list[TurnCommit] = []
     for turn in turns:
         if _is_written(tables, turn, token):
             continue
@@ -28,8 +37,50 @@ def commit(
         if refusal is not None:
             refused[turn.run_id] = refusal
             continue
+        _check_flags(tables, turn)
+        written.append(turn)
+    written.sort(key=lambda turn: turn.run_id)
+    notices: list[Notice] = []
+    for turn in written:
         notices += _apply(tables, now, worker_id, token, turn)
+    for turn in written:
+        for event in turn.events:
+            notices += carry_out(tables, now, turn.run_id, event)
+    for turn in written:
+        if isinstance(turn.then, Finish):
+            notices += settle_end(tables, now, turn.run_id)
     return Committed(now, refused, distinct(notices))
+
+
+class _Target(msgspec.Struct, frozen=True):
+    """The run that an order writes to."""
+
+    run_id: UUID | None = None
+    child_run_id: UUID | None = None
+
+
+def _check_flags(tables: Tables, turn: TurnCommit) -> None:
+    """Raise ValueError where a part does not announce what it does to others.
+
+    A database looks only at what is announced: a caller that works here must work there.
+    """
+    touched: set[UUID | None] = set()
+    for event in turn.events:
+        if event.type in ORDERS and not turn.orders:
+            raise ValueError(f"{event.type} is an order, and the part does not say `orders`")
+        if event.type == "SignalSent":
+            touched.add(details.read(event.details, _Target).run_id)
+        if event.type == "ChildCancelRequested":
+            touched.add(details.read(event.details, _Target).child_run_id)
+    if isinstance(turn.then, Finish):
+        parent = tables.runs[turn.run_id].parent
+        if parent is not None and turn.then.status != "continued":
+            touched.add(parent.run_id)
+        starts = any(event.type == "ChildStarted" for event in turn.events)
+        if not turn.has_children and (starts or tables.open_children(turn.run_id)):
+            raise ValueError(f"run {turn.run_id} has children, and its end does not say so")
+    if not touched <= {*turn.touches, turn.run_id}:
+        raise ValueError(f"run {turn.run_id} writes to runs that `touches` does not name")
 
 
 def _is_written(tables: Tables, turn: TurnCommit, token: UUID) -> bool:

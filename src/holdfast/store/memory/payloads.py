@@ -7,7 +7,17 @@ from collections.abc import Iterable
 import msgspec
 
 from holdfast.errors import PayloadError
-from holdfast.types import PRIORITIES, Event, Finish, NewRun, NewSignal, TurnCommit
+from holdfast.types import (
+    PRIORITIES,
+    ActivityEnd,
+    Decision,
+    Event,
+    Finish,
+    Fork,
+    NewRun,
+    NewSignal,
+    TurnCommit,
+)
 
 
 def check_run(run: NewRun) -> None:
@@ -24,6 +34,26 @@ def check_signal(signal: NewSignal) -> None:
     _check_json(signal.payload)
 
 
+def check_end(end: ActivityEnd) -> None:
+    """Raise PayloadError where an activity's end has a value that cannot be stored."""
+    for text in (end.result, end.error, end.details):
+        _check_json(text)
+
+
+def check_decision(decision: Decision) -> None:
+    """Raise PayloadError where a decision has a value that cannot be stored."""
+    _check_texts([decision.decision_id, decision.by, decision.feedback])
+    _check_json(decision.values)
+
+
+def check_fork(fork: Fork) -> None:
+    """Raise PayloadError where a fork has a value that cannot be stored."""
+    _check_json(fork.input)
+    for key, text in fork.results.items():
+        _check_texts([key])
+        _check_json(text)
+
+
 def check_turn(turn: TurnCommit) -> None:
     """Raise PayloadError where a turn's part has a value that cannot be stored."""
     for event in turn.events:
@@ -38,7 +68,7 @@ def _check_event(event: Event) -> None:
 
 
 def _check_finish(finish: Finish) -> None:
-    if finish.output is not None and finish.status != "completed":
+    if finish.output is not None and finish.status not in ("completed", "continued"):
         raise PayloadError(f"a run that ends {finish.status} has no output")
     if finish.error is not None and finish.status != "failed":
         raise PayloadError(f"a run that ends {finish.status} has no error")

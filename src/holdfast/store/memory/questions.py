@@ -13,8 +13,9 @@ import msgspec
 
 from holdfast.codec import contains
 from holdfast.ids import keyed_run_id
+from holdfast.store.memory.children import newest
 from holdfast.store.memory.tables import NEVER, RunRow, Tables, TaskRow
-from holdfast.types import LoggedEvent, Run, RunFilter, RunPage, State, Wait
+from holdfast.types import Event, LoggedEvent, Run, RunFilter, RunPage, State, Wait
 
 COUNT_LIMIT: Final = 1_000
 
@@ -43,6 +44,8 @@ def get_run(tables: Tables, now: int, run_id: UUID) -> Run:
         completed_at=row.completed_at,
         deadline_at=row.deadline_at,
         wait=None if turn is None else _wait(turn),
+        parent_run_id=None if row.parent is None else row.parent.run_id,
+        parent_key=None if row.parent is None else row.parent.key,
     )
 
 
@@ -52,6 +55,8 @@ def _state(row: RunRow, turn: TaskRow | None, now: int) -> State:
         return row.status
     if turn.worker is not None:
         return "running"
+    if turn.paused:
+        return "paused"
     if turn.stuck is not None:
         return "stuck"
     return "queued" if turn.visible_at <= now else "waiting"
@@ -65,6 +70,7 @@ def _wait(turn: TaskRow) -> Wait:
         attempts=turn.attempts,
         lease_no=turn.lease_no,
         stuck=turn.stuck,
+        paused=turn.paused,
     )
 
 
@@ -99,6 +105,7 @@ def _matches(run: Run, where: RunFilter) -> bool:
         lambda: where.key is None or run.key == where.key,
         lambda: where.since is None or run.created_at >= where.since,
         lambda: where.until is None or run.created_at < where.until,
+        lambda: where.parent_run_id in (None, run.parent_run_id),
         lambda: where.input_contains is None or _contains(run.input, where.input_contains),
     ]
     return all(condition() for condition in conditions)
@@ -151,12 +158,26 @@ def unserved(tables: Tables) -> list[tuple[str, str, int]]:
         for queue in worker.queues
         for handler in worker.handlers
     }
-    tasks = Counter((task.queue, task.handler) for task in tables.tasks.values())
+    claimable = (task for task in tables.tasks.values() if task.kind != "approval")
+    tasks = Counter((task.queue, task.handler) for task in claimable)
     return [
         (queue, handler, min(count, COUNT_LIMIT))
         for (queue, handler), count in sorted(tasks.items())
         if (queue, handler) not in served
     ]
+
+
+def find_reply(tables: Tables, run_id: UUID, update_id: str) -> Event | None:
+    """Return how the run answered an update."""
+    for event in tables.read(run_id):
+        if event.key == update_id and event.type in ("UpdateCompleted", "UpdateRejected"):
+            return event
+    return None
+
+
+def newest_runs(tables: Tables, run_ids: Sequence[UUID]) -> dict[UUID, UUID]:
+    """Return what runs that continued as new have become."""
+    return {run_id: newest(tables, run_id) for run_id in run_ids if run_id in tables.runs}
 
 
 def wait_for_end(tables: Tables, now: int, topic: str, run_ids: Sequence[UUID]) -> dict[UUID, Run]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.payloads import check_run
-from holdfast.store.memory.tables import TURN, RunRow, Tables, TaskRow, distinct
+from holdfast.store.memory.tables import TURN, Parent, RunRow, Tables, TaskRow, distinct
 from holdfast.store.port import WORK_TOPIC
 from holdfast.types import Event, NewRun, Notice, StartedRun
 
@@ -22,7 +22,7 @@ def start_runs(
     for new in runs:
         created = new.run_id not in tables.runs
         if created:
-            _insert(tables, now, new)
+            insert_run(tables, now, new)
             notices.append(Notice(WORK_TOPIC, new.queue))
         status = tables.runs[new.run_id].status
         if new.waiter is not None and status == "running":
@@ -31,8 +31,8 @@ def start_runs(
     return answers, distinct(notices)
 
 
-def _insert(tables: Tables, now: int, new: NewRun) -> None:
-    """Write the run, the first entry of its log and its first task.
+def insert_run(tables: Tables, now: int, new: NewRun, parent: Parent | None = None) -> TaskRow:
+    """Write the run, the first entry of its log and its first task, which is returned.
 
     The time a run has counts from the moment it may start, not from when it was asked for.
     """
@@ -42,10 +42,12 @@ def _insert(tables: Tables, now: int, new: NewRun) -> None:
     deadline_at = None
     if new.timeout_seconds is not None:
         deadline_at = max(now, visible_at) + to_micros(new.timeout_seconds)
-    tables.runs[new.run_id] = RunRow(new, created_at=now, deadline_at=deadline_at)
+    tables.runs[new.run_id] = RunRow(new, now, deadline_at, parent)
+    if parent is not None:
+        tables.children[parent.run_id].append(new.run_id)
     tables.logs[new.run_id] = []
     tables.append(new.run_id, Event("WorkflowStarted", None, None, now))
-    tables.tasks[new.run_id, TURN] = TaskRow(
+    turn = tables.tasks[new.run_id, TURN] = TaskRow(
         run_id=new.run_id,
         key=TURN,
         kind="workflow",
@@ -55,3 +57,4 @@ def _insert(tables: Tables, now: int, new: NewRun) -> None:
         priority=new.priority,
         visible_at=visible_at,
     )
+    return turn

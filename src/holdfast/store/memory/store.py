@@ -8,26 +8,45 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import asynccontextmanager
 from uuid import UUID
 
-from holdfast.store.memory import claims, commits, guests, questions, starts
+from holdfast.store.memory import (
+    activities,
+    approvals,
+    claims,
+    commits,
+    control,
+    forks,
+    guests,
+    questions,
+    starts,
+)
 from holdfast.store.memory.clock import Clock, VirtualClock, to_micros
 from holdfast.store.memory.tables import NEVER, Tables
 from holdfast.store.memory.topics import Listener, Topics
 from holdfast.store.port import WORK_TOPIC
 from holdfast.types import (
+    ActivitiesEnded,
+    ActivityEnd,
+    Approval,
     Claims,
     Committed,
+    Decided,
+    Decision,
     Delivered,
     Event,
+    Fork,
+    Forking,
     Heartbeat,
     Lease,
     LoggedEvent,
     NewRun,
     NewSignal,
     Notice,
+    Pause,
     Release,
     Run,
     RunFilter,
     RunPage,
+    Scope,
     StartedRun,
     TurnCommit,
     WorkerInfo,
@@ -73,8 +92,11 @@ class MemoryStore:
         """Return the next moment at which a task or a deadline comes due, None for never."""
         with self._lock:
             now = self._clock()
-            moments = [t.visible_at for t in self._tables.tasks.values() if t.worker is None]
-            moments += [at for at, _ in self._tables.deadlines()]
+            tables = self._tables
+            free = (t for t in tables.tasks.values() if t.worker is None)
+            moments = [task.visible_at for task in free if not tables.is_paused(task)]
+            moments += [at for at, _ in tables.deadlines()]
+            moments += [at for at, _, _ in tables.activity_deadlines()]
         next_at = min((at for at in moments if at > now), default=NEVER)
         return None if next_at >= NEVER else next_at
 
@@ -170,6 +192,47 @@ class MemoryStore:
         async with self._transaction() as (tables, now):
             return guests.terminate_runs(tables, now, run_ids, reason)
 
+    async def end_activities(
+        self, worker_id: str | None, ends: Sequence[ActivityEnd]
+    ) -> ActivitiesEnded:
+        """Record how attempts of activities ended; see `Store.end_activities`."""
+        async with self._transaction() as (tables, now):
+            return activities.end_activities(tables, now, worker_id, ends)
+
+    async def time_out_activities(
+        self, *, limit: int = 100
+    ) -> tuple[int, int | None, list[Notice]]:
+        """Fail activities past their time; see `Store.time_out_activities`."""
+        async with self._transaction() as (tables, now):
+            return activities.time_out_activities(tables, now, limit)
+
+    async def pause_runs(self, run_ids: Sequence[UUID], *, reason: str | None = None) -> Delivered:
+        """Claim nothing of these runs; see `Store.pause_runs`."""
+        async with self._transaction() as (tables, now):
+            return control.pause_runs(tables, now, run_ids, reason)
+
+    async def resume_runs(self, run_ids: Sequence[UUID]) -> Delivered:
+        """Let paused runs go on; see `Store.resume_runs`."""
+        async with self._transaction() as (tables, now):
+            return control.resume_runs(tables, now, run_ids)
+
+    async def set_pause(
+        self, scope: Scope, name: str, *, paused: bool, reason: str | None = None
+    ) -> tuple[bool, list[Notice]]:
+        """Claim nothing of a queue or a workflow, or again; see `Store.set_pause`."""
+        async with self._transaction() as (tables, now):
+            return control.set_pause(tables, now, scope, name, paused, reason)
+
+    async def decide_approval(self, decision: Decision) -> Decided:
+        """Decide an approval; see `Store.decide_approval`."""
+        async with self._transaction() as (tables, now):
+            return approvals.decide_approval(tables, now, decision)
+
+    async def fork_run(self, fork: Fork) -> tuple[Forking, list[Notice]]:
+        """Start a run with a copy of another's log; see `Store.fork_run`."""
+        async with self._transaction() as (tables, now):
+            return forks.fork_run(tables, now, fork)
+
     async def time_out_runs(self, *, limit: int = 100) -> tuple[int, int | None, list[Notice]]:
         """End runs past their deadline; see `Store.time_out_runs`."""
         async with self._transaction() as (tables, now):
@@ -213,6 +276,28 @@ class MemoryStore:
         """Return the newest value of each name that the runs have set."""
         async with self._transaction() as (tables, _):
             return questions.get_values(tables, run_ids)
+
+    async def list_approvals(
+        self, *, run_id: UUID | None = None, limit: int = 100
+    ) -> list[Approval]:
+        """Return open approvals, the oldest first."""
+        async with self._transaction() as (tables, _):
+            return approvals.list_approvals(tables, run_id, limit)
+
+    async def list_pauses(self) -> list[Pause]:
+        """Return the queues and workflows that are paused."""
+        async with self._transaction() as (tables, _):
+            return control.list_pauses(tables)
+
+    async def find_reply(self, run_id: UUID, update_id: str) -> Event | None:
+        """Return how an update was answered; see `Store.find_reply`."""
+        async with self._transaction() as (tables, _):
+            return questions.find_reply(tables, run_id, update_id)
+
+    async def newest_runs(self, run_ids: Sequence[UUID]) -> dict[UUID, UUID]:
+        """Follow runs that continued as new; see `Store.newest_runs`."""
+        async with self._transaction() as (tables, _):
+            return questions.newest_runs(tables, run_ids)
 
     async def list_workers(self) -> list[WorkerInfo]:
         """Return the workers signed on, by id."""

@@ -5,14 +5,35 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal, TypeAlias
 from uuid import UUID
 
 from holdfast.store.port import WORK_TOPIC, end_payload, worker_topic
-from holdfast.types import EndStatus, Event, NewRun, Notice, Status, WorkerInfo
+from holdfast.types import (
+    ANY_END,
+    EndStatus,
+    Event,
+    NewRun,
+    Notice,
+    Pause,
+    Scope,
+    Status,
+    WorkerInfo,
+)
 
 NEVER: Final = 1 << 62  # as PostgreSQL's 'infinity'
 TURN: Final = ""  # the key of a run's turn
+
+ParentClose: TypeAlias = Literal["terminate", "cancel", "abandon"]
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """Whose child a run is, by which call, and what becomes of it when the parent ends first."""
+
+    run_id: UUID
+    key: str
+    close: ParentClose
 
 
 @dataclass(slots=True)
@@ -22,6 +43,7 @@ class RunRow:
     new: NewRun
     created_at: int
     deadline_at: int | None
+    parent: Parent | None = None
     status: Status = "running"
     output: str | None = None
     error: str | None = None
@@ -58,11 +80,15 @@ class TaskRow:
     payload: str | None = None
     started_at: int | None = None
     stuck: str | None = None
+    paused: bool = False
+    deadline_at: int | None = None  # an activity's: it is over then, whatever it does
+    heartbeat: str | None = None  # an activity's: what its attempts said last
+    cancelled: bool = False  # an activity's: nobody waits for it
 
     @property
     def handler(self) -> str:
-        """What a worker must have to run this."""
-        return f"{self.name}@{self.version}"
+        """What a worker must have to run this; an approval is nothing that workers run."""
+        return "" if self.kind == "approval" else f"{self.name}@{self.version}"
 
 
 @dataclass(slots=True)
@@ -76,6 +102,10 @@ class Tables:
     waiters: defaultdict[UUID, set[str]] = field(
         default_factory=lambda: defaultdict[UUID, set[str]](set)
     )
+    children: defaultdict[UUID, list[UUID]] = field(
+        default_factory=lambda: defaultdict[UUID, list[UUID]](list)
+    )
+    pauses: dict[tuple[Scope, str], Pause] = field(default_factory=dict[tuple[Scope, str], Pause])
 
     def append(self, run_id: UUID, event: Event, token: UUID | None = None) -> None:
         """Write the next event of a run's log."""
@@ -111,6 +141,27 @@ class Tables:
             if run.status == "running" and run.deadline_at is not None
         )
 
+    def activity_deadlines(self) -> list[tuple[int, UUID, str]]:
+        """Return when activities must have ended, the next first."""
+        return sorted(
+            (task.deadline_at, task.run_id, task.key)
+            for task in self.tasks.values()
+            if task.deadline_at is not None
+        )
+
+    def is_running(self, run_id: UUID) -> bool:
+        """Say whether there is such a run and it has not ended."""
+        return run_id in self.runs and self.runs[run_id].status == "running"
+
+    def open_children(self, run_id: UUID) -> list[UUID]:
+        """Return the runs that this one has started and that have not ended, by id."""
+        return sorted(filter(self.is_running, self.children[run_id]))
+
+    def is_paused(self, task: TaskRow) -> bool:
+        """Say whether nothing of the task is claimed because somebody paused it or its like."""
+        workflow = task.kind == "workflow" and ("workflow", task.name) in self.pauses
+        return task.paused or workflow or ("queue", task.queue) in self.pauses
+
     def tasks_of(self, worker_id: str) -> Iterator[TaskRow]:
         """Yield what a worker has leased."""
         return (task for task in self.tasks.values() if task.worker == worker_id)
@@ -121,6 +172,17 @@ class Tables:
             return [Notice(worker_topic(task.worker), str(task.run_id))]
         task.visible_at = min(task.visible_at, now)
         return [Notice(WORK_TOPIC, task.queue)]
+
+    def wake_for(self, run_id: UUID, topic: str, now: int) -> list[Notice]:
+        """Wake a run that awaits this; one that is leased hears of every news."""
+        turn = self.turn(run_id)
+        awaited = turn.worker is not None or topic in turn.awaiting
+        return self.wake(turn, now) if awaited else []
+
+    def tell(self, run_id: UUID, event: Event) -> list[Notice]:
+        """Append the end of what a run asked for, and wake the run where it awaits one."""
+        self.append(run_id, event)
+        return self.wake_for(run_id, ANY_END, event.at)
 
     def end(
         self,

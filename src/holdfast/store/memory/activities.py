@@ -1,0 +1,224 @@
+"""Activities: scheduled and cancelled by their runs, ended by whoever ran them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from holdfast.retry import Growth, Retry
+from holdfast.store.memory import details
+from holdfast.store.memory.clock import to_micros
+from holdfast.store.memory.payloads import check_end
+from holdfast.store.memory.tables import NEVER, TURN, Tables, TaskRow, distinct
+from holdfast.store.port import WORK_TOPIC, worker_topic
+from holdfast.types import (
+    ActivitiesEnded,
+    ActivityEnd,
+    ActivityOutcome,
+    ErrorInfo,
+    Event,
+    Notice,
+)
+
+_OVERDUE: Final = ErrorInfo(
+    kind="holdfast.errors.ActivityTimedOut",
+    message="the activity did not end within its schedule-to-close time",
+)
+
+
+class _Policy(msgspec.Struct, frozen=True):
+    attempts: int | None
+    backoff: Growth
+    base: float
+    max: float
+    factor: float
+    jitter: float
+
+    def pause(self, attempt: int) -> int:
+        """Return the pause after the n-th failed attempt, in microseconds."""
+        retry = Retry(
+            backoff=self.backoff,
+            base=self.base,
+            max=self.max,
+            factor=self.factor,
+            jitter=self.jitter,
+        )
+        return to_micros(retry.delay_seconds(attempt, random.random))
+
+
+class _Scheduled(msgspec.Struct, frozen=True):
+    """What the store reads of an ActivityScheduled."""
+
+    activity_name: str
+    queue: str
+    priority: int
+    retry: _Policy
+    start_to_close: float | None
+    schedule_to_close: float | None
+
+
+def schedule(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notice]:
+    """Carry out ActivityScheduled: a task for whoever serves the queue."""
+    if not tables.is_running(run_id) or event.key is None:
+        return []
+    order = details.read(event.details, _Scheduled)
+    deadline_at = None
+    if order.schedule_to_close is not None:
+        deadline_at = now + to_micros(order.schedule_to_close)
+    tables.tasks[run_id, event.key] = TaskRow(
+        run_id=run_id,
+        key=event.key,
+        kind="activity",
+        queue=order.queue,
+        name=order.activity_name,
+        version=0,
+        priority=order.priority,
+        visible_at=now,
+        payload=event.details,
+        paused=tables.turn(run_id).paused,
+        deadline_at=deadline_at,
+    )
+    return [Notice(WORK_TOPIC, order.queue)]
+
+
+def cancel(tables: Tables, run_id: UUID, event: Event) -> list[Notice]:
+    """Carry out ActivityCancelRequested: free ones go, the holder of a leased one is told."""
+    task = tables.tasks.get((run_id, event.key or TURN))
+    if task is None or task.kind != "activity":
+        return []
+    if task.worker is None:
+        del tables.tasks[run_id, task.key]
+        return []
+    task.cancelled = True
+    return [stop_notice(task.worker, task)]
+
+
+def stop_notice(worker_id: str, task: TaskRow) -> Notice:
+    """Return what tells a worker that an activity which it executes is to stop."""
+    return Notice(worker_topic(worker_id), f"{task.run_id} {task.key}")
+
+
+def end_activities(
+    tables: Tables, now: int, worker_id: str | None, ends: Sequence[ActivityEnd]
+) -> ActivitiesEnded:
+    """Record how attempts ended; what another lease has taken over is left alone."""
+    for end in ends:
+        check_end(end)
+    outcomes: list[ActivityOutcome] = []
+    notices: list[Notice] = []
+    for end in ends:
+        task = tables.tasks.get((end.run_id, end.key))
+        if task is None or task.kind != "activity" or not _holds(task, worker_id, end):
+            outcomes.append("lost")
+            continue
+        outcome, told = _end(tables, now, task, end)
+        outcomes.append(outcome)
+        notices += told
+    return ActivitiesEnded(now, outcomes, distinct(notices))
+
+
+def _holds(task: TaskRow, worker_id: str | None, end: ActivityEnd) -> bool:
+    """Say whether this is the attempt under way; from outside its number alone says so."""
+    return task.lease_no == end.lease_no and worker_id in (None, task.worker)
+
+
+def _end(
+    tables: Tables, now: int, task: TaskRow, end: ActivityEnd
+) -> tuple[ActivityOutcome, list[Notice]]:
+    if end.result is not None:
+        return "recorded", _complete(tables, now, task, end)
+    order = details.read(task.payload, _Scheduled)
+    if end.error is None:
+        _free(task, end, _deferred_until(now, end, order.start_to_close))
+        return "deferred", []
+    retry_at = _retry_at(now, task, order.retry) if end.retryable else None
+    if retry_at is None:
+        return "recorded", _fail(tables, now, task, end.error, end)
+    failed = details.write(
+        activity_name=task.name,
+        attempt=task.attempts,
+        error=details.raw(end.error),
+        retry_at=retry_at,
+        timed_out=end.timed_out,
+    )
+    tables.append(task.run_id, Event("ActivityRetryScheduled", task.key, failed, now))
+    _free(task, end, retry_at)
+    return "retried", [Notice(WORK_TOPIC, task.queue)]
+
+
+def _deferred_until(now: int, end: ActivityEnd, limit: float | None) -> int:
+    """Return when an attempt that others are to complete is given up."""
+    if limit is None:
+        return NEVER
+    return (now if end.started_at is None else end.started_at) + to_micros(limit)
+
+
+def _free(task: TaskRow, end: ActivityEnd, visible_at: int) -> None:
+    """Give the lease back; what the attempt said last stays for the next one."""
+    task.worker, task.visible_at = None, visible_at
+    task.heartbeat = task.heartbeat if end.details is None else end.details
+
+
+def _retry_at(now: int, task: TaskRow, policy: _Policy) -> int | None:
+    """Return when the next attempt is due, None where this was the last one."""
+    exhausted = policy.attempts is not None and task.attempts >= policy.attempts
+    if exhausted or task.cancelled:
+        return None
+    retry_at = now + policy.pause(task.attempts)
+    overdue = task.deadline_at is not None and retry_at >= task.deadline_at
+    return None if overdue else retry_at
+
+
+def _complete(tables: Tables, now: int, task: TaskRow, end: ActivityEnd) -> list[Notice]:
+    told = details.write(
+        activity_name=task.name,
+        result=details.raw(end.result),
+        attempt=task.attempts,
+        started_at=task.started_at if end.started_at is None else end.started_at,
+        worker=task.worker,
+    )
+    return _settle(tables, task, Event("ActivityCompleted", task.key, told, now))
+
+
+def _fail(
+    tables: Tables, now: int, task: TaskRow, error: str, end: ActivityEnd | None
+) -> list[Notice]:
+    """Record the failure that is final; without an attempt's end, its time is over."""
+    told = details.write(
+        activity_name=task.name,
+        error=details.raw(error),
+        attempt=task.attempts,
+        timed_out=end is None or end.timed_out,
+        started_at=end.started_at if end and end.started_at is not None else task.started_at,
+        worker=task.worker,
+    )
+    return _settle(tables, task, Event("ActivityFailed", task.key, told, now))
+
+
+def _settle(tables: Tables, task: TaskRow, event: Event) -> list[Notice]:
+    """Write an activity's end. Where nobody waits for it any more, nobody is woken."""
+    del tables.tasks[task.run_id, task.key]
+    if task.cancelled:
+        tables.append(task.run_id, event)
+        return []
+    return tables.tell(task.run_id, event)
+
+
+def time_out_activities(
+    tables: Tables, now: int, limit: int
+) -> tuple[int, int | None, list[Notice]]:
+    """Fail what is past its schedule-to-close time, the longest overdue first."""
+    due = [place for place in tables.activity_deadlines() if place[0] <= now][:limit]
+    error = msgspec.json.encode(_OVERDUE).decode()
+    notices: list[Notice] = []
+    for _, run_id, key in due:
+        task = tables.tasks[run_id, key]
+        if task.worker is not None:
+            notices.append(stop_notice(task.worker, task))
+        notices += _fail(tables, now, task, error, None)
+    later = tables.activity_deadlines()
+    return len(due), later[0][0] if later else None, distinct(notices)

@@ -1,0 +1,95 @@
+"""Approvals: asked for by a run, decided by a person, the first decision once and for all."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+
+from holdfast.store.memory import details
+from holdfast.store.memory.payloads import check_decision
+from holdfast.store.memory.tables import NEVER, TURN, Tables, TaskRow, distinct
+from holdfast.types import Approval, Decided, Decision, Event, Notice
+
+
+class _Resolved(msgspec.Struct, frozen=True):
+    decision_id: str
+
+
+def request(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notice]:
+    """Carry out ApprovalRequested: a row that nobody claims, listed until it is decided."""
+    if not tables.is_running(run_id) or event.key is None:
+        return []
+    turn = tables.turn(run_id)
+    tables.tasks[run_id, event.key] = TaskRow(
+        run_id=run_id,
+        key=event.key,
+        kind="approval",
+        queue=turn.queue,
+        name="",
+        version=0,
+        priority=turn.priority,
+        visible_at=NEVER,
+        payload=event.details,
+        started_at=now,
+    )
+    return []
+
+
+def withdraw(tables: Tables, run_id: UUID, event: Event) -> list[Notice]:
+    """Carry out ApprovalWithdrawn: nobody is asked any more."""
+    if _open(tables, run_id, event.key or TURN) is not None:
+        del tables.tasks[run_id, event.key or TURN]
+    return []
+
+
+def _open(tables: Tables, run_id: UUID, key: str) -> TaskRow | None:
+    task = tables.tasks.get((run_id, key))
+    return task if task is not None and task.kind == "approval" else None
+
+
+def decide_approval(tables: Tables, now: int, decision: Decision) -> Decided:
+    """Write the decision where none stands."""
+    check_decision(decision)
+    task = _open(tables, decision.run_id, decision.key)
+    if task is None:
+        return _standing(tables, decision)
+    told = details.write(
+        approved=decision.approved,
+        by=decision.by,
+        feedback=decision.feedback,
+        decision_id=decision.decision_id,
+        values=details.raw(decision.values),
+    )
+    event = Event("ApprovalResolved", decision.key, told, now)
+    del tables.tasks[decision.run_id, decision.key]
+    return Decided("decided", event, distinct(tables.tell(decision.run_id, event)))
+
+
+def _standing(tables: Tables, decision: Decision) -> Decided:
+    """Say why there is nothing to decide: also after the run's end its log knows."""
+    events = [e for e in tables.read(decision.run_id) if e.key == decision.key]
+    resolved = next((e for e in events if e.type == "ApprovalResolved"), None)
+    if resolved is not None:
+        same = details.read(resolved.details, _Resolved).decision_id == decision.decision_id
+        return Decided("duplicate" if same else "conflict", resolved, [])
+    asked = any(event.type == "ApprovalRequested" for event in events)
+    return Decided("closed" if asked else "missing", None, [])
+
+
+def list_approvals(tables: Tables, run_id: UUID | None, limit: int) -> list[Approval]:
+    """Return what waits for a decision, the oldest first."""
+    found = [
+        Approval(
+            run_id=task.run_id,
+            key=task.key,
+            workflow=tables.runs[task.run_id].new.name,
+            queue=task.queue,
+            requested_at=task.started_at or 0,
+            payload=task.payload or "null",
+        )
+        for task in tables.tasks.values()
+        if task.kind == "approval" and run_id in (None, task.run_id)
+    ]
+    found.sort(key=lambda approval: (approval.requested_at, approval.run_id, approval.key))
+    return found[:limit]

@@ -1,0 +1,157 @@
+"""Orders to other runs: start a child, ask it to stop, signal, go on as a new run."""
+
+from __future__ import annotations
+
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from holdfast.errors import RunExists
+from holdfast.store.memory import details
+from holdfast.store.memory.ends import request_cancel
+from holdfast.store.memory.guests import signal_runs
+from holdfast.store.memory.starts import insert_run
+from holdfast.store.memory.tables import Parent, ParentClose, RunRow, Tables
+from holdfast.store.port import WORK_TOPIC
+from holdfast.types import ErrorInfo, Event, NewRun, NewSignal, Notice
+
+_NULL: Final = msgspec.Raw(b"null")
+
+
+class _ChildStarted(msgspec.Struct, frozen=True):
+    workflow_name: str
+    version: int
+    child_run_id: UUID
+    input: msgspec.Raw
+    queue: str
+    priority: int
+    parent_close: ParentClose
+    key: str | None = None
+    timeout: float | None = None
+    retention: float | None = None
+    tags: tuple[str, ...] = ()
+
+
+class _ChildCancelRequested(msgspec.Struct, frozen=True):
+    child_run_id: UUID
+    reason: str | None = None
+
+
+class _SignalSent(msgspec.Struct, frozen=True):
+    run_id: UUID
+    signal_name: str
+    input: msgspec.Raw = _NULL
+    signal_id: str | None = None
+
+
+class _Carried(msgspec.Struct, frozen=True):
+    signal_name: str
+    input: msgspec.Raw = _NULL
+    key: str | None = None
+    update: bool = False
+    reply_to: str | None = None
+
+
+class _ContinuedAsNew(msgspec.Struct, frozen=True):
+    run_id: UUID
+    version: int
+    input: msgspec.Raw = _NULL
+    signals: tuple[_Carried, ...] = ()
+
+
+class _Continued(msgspec.Struct, frozen=True):
+    run_id: UUID
+
+
+def start(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notice]:
+    """Carry out ChildStarted. A child that is there already is the child; another's run is not."""
+    order = details.read(event.details, _ChildStarted)
+    existing = tables.runs.get(order.child_run_id)
+    if existing is not None:
+        ours = existing.parent is not None and existing.parent.run_id == run_id
+        return [] if ours else _refuse(tables, now, run_id, order.child_run_id, event.key)
+    new = NewRun(
+        run_id=order.child_run_id,
+        name=order.workflow_name,
+        version=order.version,
+        key=order.key,
+        queue=order.queue,
+        priority=order.priority,
+        input=bytes(order.input).decode(),
+        timeout_seconds=order.timeout,
+        retention_seconds=order.retention,
+        tags=order.tags,
+    )
+    insert_run(tables, now, new, Parent(run_id, event.key or "", order.parent_close))
+    return [Notice(WORK_TOPIC, order.queue)]
+
+
+def _refuse(
+    tables: Tables, now: int, run_id: UUID, child_id: UUID, key: str | None
+) -> list[Notice]:
+    if not tables.is_running(run_id):
+        return []
+    error = ErrorInfo(kind="holdfast.errors.RunExists", message=str(RunExists(child_id)))
+    told = details.write(child_run_id=str(child_id), status="refused", error=error)
+    return tables.tell(run_id, Event("ChildFailed", key, told, now))
+
+
+def cancel(tables: Tables, now: int, event: Event) -> list[Notice]:
+    """Carry out ChildCancelRequested, on the run that a child has become."""
+    order = details.read(event.details, _ChildCancelRequested)
+    child_id = newest(tables, order.child_run_id)
+    if not tables.is_running(child_id):
+        return []
+    return request_cancel(tables, now, child_id, details.write(reason=order.reason))
+
+
+def signal(tables: Tables, now: int, event: Event) -> list[Notice]:
+    """Carry out SignalSent; a run that has ended or never was hears nothing."""
+    order = details.read(event.details, _SignalSent)
+    run_id, payload = newest(tables, order.run_id), bytes(order.input).decode()
+    sent = NewSignal(run_id, order.signal_name, payload, order.signal_id)
+    return signal_runs(tables, now, [sent]).notices
+
+
+def continue_as_new(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notice]:
+    """Carry out WorkflowContinuedAsNew: a run that takes the place of this one."""
+    order, old = details.read(event.details, _ContinuedAsNew), tables.runs[run_id]
+    new = msgspec.structs.replace(
+        successor(old),
+        run_id=order.run_id,
+        version=order.version,
+        input=bytes(order.input).decode(),
+    )
+    insert_run(tables, now, new, old.parent)
+    for carried in order.signals:
+        sent = NewSignal(
+            order.run_id,
+            carried.signal_name,
+            bytes(carried.input).decode(),
+            carried.key,
+            carried.update,
+            carried.reply_to,
+        )
+        signal_runs(tables, now, [sent])
+    return [Notice(WORK_TOPIC, new.queue)]
+
+
+def successor(old: RunRow) -> NewRun:
+    """Describe a run like another: it may take as long, and has no key."""
+    timeout = None if old.deadline_at is None else (old.deadline_at - old.created_at) / 1e6
+    return msgspec.structs.replace(
+        old.new,
+        key=None,
+        start_at=None,
+        delay_seconds=None,
+        timeout_seconds=timeout,
+        waiter=None,
+    )
+
+
+def newest(tables: Tables, run_id: UUID) -> UUID:
+    """Follow a run that continued as new to the end of the chain."""
+    while run_id in tables.runs and tables.runs[run_id].status == "continued":
+        run_id = details.read(tables.runs[run_id].output, _Continued).run_id
+    return run_id

@@ -1,0 +1,162 @@
+"""Forks: a new run with a copy of another's log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from holdfast.store.memory import details
+from holdfast.store.memory.children import successor
+from holdfast.store.memory.payloads import check_fork
+from holdfast.store.memory.starts import insert_run
+from holdfast.store.memory.tables import EventRow, Tables
+from holdfast.store.port import WORK_TOPIC
+from holdfast.types import Event, Fork, Forking, Notice
+
+_ORDER_OF: Final[Mapping[str, str]] = {
+    "ActivityCompleted": "ActivityScheduled",
+    "ActivityFailed": "ActivityScheduled",
+    "ActivityRetryScheduled": "ActivityScheduled",
+    "ActivityCancelRequested": "ActivityScheduled",
+    "ChildCompleted": "ChildStarted",
+    "ChildFailed": "ChildStarted",
+    "ChildCancelRequested": "ChildStarted",
+    "ApprovalResolved": "ApprovalRequested",
+    "ApprovalWithdrawn": "ApprovalRequested",
+}
+_ENDS: Final[Mapping[str, frozenset[str]]] = {
+    "ActivityScheduled": frozenset({"ActivityCompleted", "ActivityFailed"}),
+    "ChildStarted": frozenset({"ChildCompleted", "ChildFailed"}),
+    "ApprovalRequested": frozenset({"ApprovalResolved"}),
+}
+_NEVER_COPIED: Final = frozenset(
+    {
+        "WorkflowCompleted",
+        "WorkflowFailed",
+        "WorkflowCanceled",
+        "WorkflowTimedOut",
+        "WorkflowTerminated",
+        "WorkflowContinuedAsNew",
+        "WorkflowCancelRequested",
+        "WorkflowPaused",
+        "WorkflowResumed",
+        "WorkflowTaskYielded",
+        "WorkerLost",
+    }
+)
+_FAILURES: Final = frozenset({"StepFailed", "ActivityFailed", "ChildFailed"})
+_RESULTS: Final = frozenset(
+    {
+        "StepCompleted",
+        "ActivityCompleted",
+        "ChildCompleted",
+        "ApprovalResolved",
+        "SignalReceived",
+    }
+)
+_REPLACEABLE: Final = frozenset({"StepCompleted", "ActivityCompleted"})
+
+
+class _Forked(msgspec.Struct, frozen=True):
+    seed: str
+
+
+def fork_run(tables: Tables, now: int, fork: Fork) -> tuple[Forking, list[Notice]]:
+    """Copy what holds of a log, and start a run from there."""
+    check_fork(fork)
+    if fork.new_run_id in tables.runs:
+        return "exists", []
+    if fork.run_id not in tables.runs:
+        return "missing", []
+    origin, log = tables.runs[fork.run_id], tables.logs[fork.run_id]
+    if fork.retry and origin.status in ("running", "completed", "continued"):
+        return "running", []
+    if fork.until is not None and not 1 <= fork.until <= len(log):
+        return "bad_index", []
+    cut, events = _cut(log, fork)
+    events = _answered(events)
+    keys = {event.key for event in events if event.type in _REPLACEABLE}
+    if not fork.results.keys() <= keys:
+        return "unknown_key", []
+    new = msgspec.structs.replace(
+        successor(origin),
+        run_id=fork.new_run_id,
+        version=origin.new.version if fork.version is None else fork.version,
+        input=origin.new.input if fork.input is None else fork.input,
+    )
+    turn = insert_run(tables, now, new)
+    running = origin.status == "running"
+    turn.started_at = tables.turn(fork.run_id).started_at if running else origin.started_at
+    tables.logs[fork.new_run_id] = [EventRow(_replaced(event, fork.results)) for event in events]
+    tables.append(fork.new_run_id, _forked(fork, cut, events, now))
+    return "forked", [Notice(WORK_TOPIC, new.queue)]
+
+
+def _cut(log: Sequence[EventRow], fork: Fork) -> tuple[int, list[Event]]:
+    """Return how far the log is followed, and what of it may be copied."""
+    events = [row.event for row in log]
+    if fork.retry:
+        return _cut_failure(events)
+    until = len(events) if fork.until is None else fork.until
+    return until, _lasting(events[:until])
+
+
+def _lasting(events: Sequence[Event]) -> list[Event]:
+    return [event for event in events if event.type not in _NEVER_COPIED]
+
+
+def _cut_failure(events: Sequence[Event]) -> tuple[int, list[Event]]:
+    """Cut at the failure that ended the run; results that came after it are kept.
+
+    A step that had not ended then starts with its first attempt.
+    """
+    failed = events[-1].type == "WorkflowFailed"
+    failures = [idx for idx, event in enumerate(events) if event.type in _FAILURES]
+    if not failed or not failures:
+        return len(events) - 1, _lasting(events)
+    cut = failures[-1]
+    kept = [*events[:cut], *(event for event in events[cut + 1 :] if event.type in _RESULTS)]
+    ended = {event.key for event in kept if event.type in ("StepCompleted", "StepFailed")}
+    lasting = [
+        event
+        for event in _lasting(kept)
+        if event.type != "StepRetryScheduled" or event.key in ended
+    ]
+    return cut, lasting
+
+
+def _answered(events: Sequence[Event]) -> list[Event]:
+    """Leave out orders that nobody has answered, and what is said of orders left out."""
+    ends = {(event.type, event.key) for event in events}
+    orders = {
+        (event.type, event.key)
+        for event in events
+        if any((end, event.key) in ends for end in _ENDS.get(event.type, ()))
+    }
+    return [
+        event
+        for event in events
+        if (event.type not in _ENDS or (event.type, event.key) in orders)
+        and (event.type not in _ORDER_OF or (_ORDER_OF[event.type], event.key) in orders)
+    ]
+
+
+def _replaced(event: Event, results: Mapping[str, str]) -> Event:
+    """Return an event with the result that is asked for."""
+    if event.type not in _REPLACEABLE or event.key is None or event.key not in results:
+        return event
+    fields = details.read(event.details, dict[str, msgspec.Raw])
+    fields["result"] = msgspec.Raw(results[event.key].encode())
+    return Event(event.type, event.key, details.write(**fields), event.at)
+
+
+def _forked(fork: Fork, cut: int, events: Sequence[Event], now: int) -> Event:
+    """Return the last event of the copy. Ids and chance go on from the first origin's seed."""
+    seed = str(fork.run_id)
+    for event in events:
+        if event.type == "WorkflowForked":
+            seed = details.read(event.details, _Forked).seed
+    told = details.write(run_id=str(fork.run_id), idx=cut, seed=seed)
+    return Event("WorkflowForked", None, told, now)

@@ -1,0 +1,32 @@
+"""Carry out orders: what runs have asked for by events of their own logs."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from holdfast.store.memory import activities, approvals, children
+from holdfast.store.memory.tables import Tables
+from holdfast.types import Event, Notice
+
+
+def carry_out(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notice]:
+    """Do what an event of a run's commit orders; most events order nothing."""
+    match event.type:
+        case "ActivityScheduled":
+            return activities.schedule(tables, now, run_id, event)
+        case "ActivityCancelRequested":
+            return activities.cancel(tables, run_id, event)
+        case "ApprovalRequested":
+            return approvals.request(tables, now, run_id, event)
+        case "ApprovalWithdrawn":
+            return approvals.withdraw(tables, run_id, event)
+        case "ChildStarted":
+            return children.start(tables, now, run_id, event)
+        case "ChildCancelRequested":
+            return children.cancel(tables, now, event)
+        case "SignalSent":
+            return children.signal(tables, now, event)
+        case "WorkflowContinuedAsNew":
+            return children.continue_as_new(tables, now, run_id, event)
+        case _:
+            return []
