@@ -28,12 +28,17 @@ declare
 begin
     with scheduled as (
         insert into holdfast.tasks (
-            run_id, key, kind, queue, handler, priority, visible_at, payload, deadline_at)
+            run_id, key, kind, queue, handler, priority, visible_at, payload, deadline_at, paused)
         select u.run_id, u.key, 'activity', u.details ->> 'queue',
             (u.details ->> 'activity_name') || '@0', (u.details ->> 'priority')::int, p_now,
-            u.details, holdfast._after(p_now, (u.details ->> 'schedule_to_close')::float8)
+            u.details, holdfast._after(p_now, (u.details ->> 'schedule_to_close')::float8),
+            t.paused
         from unnest(p_run_ids, p_keys, p_details) with ordinality
             as u (run_id, key, details, place)
+        cross join lateral (
+            select t.paused from holdfast.tasks t
+            where t.run_id = u.run_id and t.key = '' limit 1
+        ) as t
         order by u.place  -- of what is due at one moment, the index finds the first written first
         returning queue
     )
@@ -170,7 +175,8 @@ begin
         ) as u
         cross join lateral (
             select t.ctid as tid, t.queue, t.handler, t.cancelled, t.deadline_at, t.payload,
-                greatest(t.attempts, 1) as attempt, t.worker, t.lease_no as held_no, t.claimed_idx
+                greatest(t.attempts, 1) as attempt, t.worker, t.lease_no as held_no,
+                t.claimed_idx, t.started_at as first_at
             from holdfast.tasks t
             where t.run_id = u.run_id and t.key = u.key and t.kind = 'activity' for update
         ) as t
@@ -213,31 +219,35 @@ begin
         array_agg(distinct array['work', j.queue]) filter (where j.outcome = 'retried')
     from judged j
     cross join lateral holdfast._attempt_event(j.outcome, j.handler, j.attempt,
-        coalesce(p_worker, j.worker), j.started_at, j.result, j.error, j.timed_out, j.due_at) as e
+        j.worker, coalesce(j.started_at, holdfast._micros(j.first_at)),
+        j.result, j.error, coalesce(j.timed_out, false), j.due_at) as e
     group by j.run_id
     order by j.run_id;
 end $$;
 
 -- Write what a log says of an attempt's end; nothing of one that comes later. Called by
--- _end_attempts.
+-- _end_attempts and time_out_activities.
 create or replace function holdfast._attempt_event(
     p_outcome text, p_handler text, p_attempt int, p_worker text, p_started_at bigint,
     p_result json, p_error json, p_timed_out boolean, p_retry_at timestamptz
 ) returns table (type text, details json)
 language sql stable as $$
-    select case
+    select e.type, case e.type
+        when 'ActivityCompleted' then e.name || ',"result":' || p_result
+            || ',"attempt":' || p_attempt || e.course
+        when 'ActivityFailed' then e.name || ',"error":' || p_error
+            || ',"attempt":' || p_attempt || ',"timed_out":' || p_timed_out || e.course
+        when 'ActivityRetryScheduled' then e.name
+            || ',"attempt":' || p_attempt || ',"error":' || p_error
+            || ',"retry_at":' || holdfast._micros(p_retry_at)
+            || ',"timed_out":' || p_timed_out || '}' end::json
+    from (select case
             when p_outcome = 'retried' then 'ActivityRetryScheduled'
             when p_outcome = 'recorded' and p_result is not null then 'ActivityCompleted'
-            when p_outcome = 'recorded' then 'ActivityFailed' end,
-        ('{"activity_name":' || to_json(left(p_handler, -2)) || case
-            when p_result is not null then ',"result":' || p_result
-            else coalesce(',"error":' || p_error, '')
-                || ',"timed_out":' || coalesce(p_timed_out, false) end
-            || ',"attempt":' || p_attempt || case
-            when p_outcome = 'retried' then ',"retry_at":' || holdfast._micros(p_retry_at)
-            else ',"started_at":' || coalesce(p_started_at::text, 'null')
-                || ',"worker":' || coalesce(to_json(p_worker)::text, 'null') end
-            || '}')::json
+            when p_outcome = 'recorded' then 'ActivityFailed' end as type,
+        '{"activity_name":' || to_json(left(p_handler, -2)) as name,
+        ',"started_at":' || coalesce(p_started_at::text, 'null')
+            || ',"worker":' || coalesce(to_json(p_worker)::text, 'null') || '}' as course) as e
 $$;
 
 -- Draw the pause after so many failed attempts, in seconds; null where no other follows. The
@@ -278,6 +288,8 @@ set enable_seqscan = off
 as $$
 declare
     v_now timestamptz := holdfast.now();
+    v_error json := json_build_object('kind', 'holdfast.errors.ActivityTimedOut', 'message',
+        'the activity did not end within its schedule-to-close time');
     v_run record;
 begin
     ended := 0;
@@ -310,7 +322,7 @@ begin
             bool_or(not h.cancelled) as is_awaited, count(*)::int as count
         from held h
         cross join lateral holdfast._attempt_event('recorded', h.handler, h.attempts, h.worker,
-            null, null, holdfast._overdue(h.payload), true, null) as e
+            holdfast._micros(h.started_at), null, v_error, true, null) as e
         group by h.run_id
         order by h.run_id
     loop
@@ -322,15 +334,6 @@ begin
     select holdfast._micros(min(t.deadline_at)) into next_due_at
     from holdfast.tasks t where t.deadline_at is not null;
 end $$;
-
--- Write the error of an activity that was not done in time. Called by time_out_activities.
-create or replace function holdfast._overdue(p_payload json) returns json
-language sql stable as $$
-    select json_build_object('kind', 'builtins.TimeoutError', 'message',
-        format('the activity was not done %s s after it was scheduled',
-            (p_payload ->> 'schedule_to_close')::float8),
-        'bases', json_build_array('builtins.OSError'))
-$$;
 
 -- End an attempt from outside. Called by complete_activity and fail_activity.
 create or replace function holdfast._end_by_token(

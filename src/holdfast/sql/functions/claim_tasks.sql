@@ -17,7 +17,8 @@ language sql immutable as $$
         or p_visible_at <= p_others
 $$;
 
--- Lease due tasks of some queues and handlers: the most urgent first, then the oldest.
+-- Lease due tasks of some queues and handlers: the most urgent first, then the oldest. Nothing of
+-- a paused queue, workflow or run.
 --
 -- The last row has no run_id and speaks of the claim as a whole: the time, when to ask again
 -- (at once where the limit was reached, null for never), (topic, payload) notices, and the
@@ -27,10 +28,11 @@ $$;
 --
 -- A task that another worker suspended is left to that worker until p_sticky seconds after it
 -- came due, if that worker was heard of in the last three seconds. A task whose lease ran out
--- gets WorkerLost in its run's log; one that lost p_max_attempts workers without progress fails
--- its run instead. A run that has lost three is a suspect: a worker holds one of those at a
+-- gets WorkerLost in its run's log; a turn that lost p_max_attempts workers without progress fails
+-- its run instead. An activity's policy is the worker's to keep: attempts may be over it. A run that has lost three is a suspect: a worker holds one of those at a
 -- time, so that a run that eats its workers does not take the runs beside it along.
--- Locks: task rows, skipping locked ones; then events, run by run. Called by workers.
+-- Locks: task rows, and the turn rows of activities whose leases ran out, skipping locked ones;
+-- then events, run by run. Called by workers.
 create or replace function holdfast.claim_tasks(
     p_worker text, p_queues text[], p_handlers text[], p_limit int,
     p_lease float8, p_ahead float8 default 0, p_sticky float8 default 0.25,
@@ -38,7 +40,8 @@ create or replace function holdfast.claim_tasks(
 ) returns table (
     now bigint, next_due_at bigint, notices text[], watermark bigint,
     run_id uuid, key text, kind text, queue text, handler text, attempts int, lease_no int,
-    log_length int, started_at bigint, input json, deadline_at bigint, payload json
+    log_length int, started_at bigint, input json, deadline_at bigint, payload json,
+    heartbeat json, parent_run_id uuid
 )
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -56,11 +59,16 @@ declare
     v_due record;
     v_next timestamptz := v_now;
 begin
+    if exists (select from holdfast.pauses) then
+        select * into p_queues, p_handlers from holdfast._unpaused(p_queues, p_handlers);
+    end if;
     select * into v_due
     from holdfast._lock_due(p_worker, v_rivals, p_queues, p_handlers, p_limit,
         v_now, v_ahead, v_ahead - p_sticky * interval '1 second',
         coalesce(holdfast._moment(p_since), '-infinity'));
     if v_due.expired then
+        select * into v_due.run_ids, v_due.keys
+        from holdfast._lock_lost(v_due.run_ids, v_due.keys);
         notices := holdfast._lose_workers(v_now, v_due.run_ids, v_due.keys, p_max_attempts);
     end if;
 
@@ -87,7 +95,7 @@ begin
         select null::bigint, null::bigint, null::text[], null::bigint,
             t.run_id, t.key, t.kind, t.queue, t.handler, t.attempts, t.lease_no,
             t.claimed_idx, holdfast._micros(t.started_at),
-            r.input, holdfast._micros(r.deadline_at), t.payload
+            r.input, holdfast._micros(r.deadline_at), t.payload, t.heartbeat, t.parent_run_id
         from leased t
         left join lateral (
             select r.input, r.deadline_at from holdfast.runs r
@@ -104,6 +112,61 @@ begin
     next_due_at := holdfast._micros(v_next);
     watermark := holdfast._micros(least(v_due.newest, v_now));
     return next;
+end $$;
+
+-- Leave out what is paused. Workflows have versions from 1 on; an activity of the same name is
+-- another's. Called by claim_tasks.
+create or replace function holdfast._unpaused(inout p_queues text[], inout p_handlers text[])
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+    select array(
+        select q.queue from unnest(p_queues) as q (queue)
+        where not exists (
+            select from holdfast.pauses p where p.scope = 'queue' and p.name = q.queue)
+    ), array(
+        select h.handler from unnest(p_handlers) as h (handler)
+        where h.handler like '%@0' or not exists (
+            select from holdfast.pauses p
+            where p.scope = 'workflow' and p.name = regexp_replace(h.handler, '@[^@]*$', ''))
+    )
+$$;
+
+-- Lock the turns of activities whose leases ran out, among the tasks that a claim has locked. An
+-- activity is left out whose turn somebody has: he may come to its row with his events written,
+-- for which WorkerLost would wait. So is one that was to stop: it is gone now.
+-- Locks: turn rows, skipping locked ones. Called by claim_tasks.
+create or replace function holdfast._lock_lost(inout p_run_ids uuid[], inout p_keys text[])
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    with taken as materialized (
+        select u.run_id, u.key, u.place, t.ctid as tid, t.cancelled,
+            u.key <> '' and t.worker is not null as is_lost
+        from unnest(p_run_ids, p_keys) with ordinality as u (run_id, key, place)
+        cross join lateral (
+            select t.ctid, t.worker, t.cancelled from holdfast.tasks t
+            where t.run_id = u.run_id and t.key = u.key limit 1
+        ) as t
+    ), turns as materialized (
+        select l.run_id
+        from (select distinct t.run_id from taken t where t.is_lost) as l
+        cross join lateral (
+            select from holdfast.tasks t
+            where t.run_id = l.run_id and t.key = '' for update skip locked
+        ) as t
+    ), forgotten as (
+        delete from holdfast.tasks t
+        using taken l join turns using (run_id)
+        where t.ctid = l.tid and l.is_lost and l.cancelled
+    )
+    select array_agg(t.run_id order by t.place), array_agg(t.key order by t.place)
+    into p_run_ids, p_keys
+    from taken t left join turns u using (run_id)
+    where not t.is_lost or (u.run_id is not null and not t.cancelled);
 end $$;
 
 -- Say whether a worker holds a run that had lost three workers before it came to this one.

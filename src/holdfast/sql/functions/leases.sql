@@ -1,6 +1,7 @@
 -- Give tasks back unfinished: due again at a moment, or at once. The attempt does not count. A
--- lease that is another's by now is left alone. Returns the queues that have work again.
--- Locks: task rows by (run_id, key). Called by workers that stop, or whose run is stuck.
+-- lease that is another's by now is left alone; an activity that was to stop is gone. Returns the
+-- queues that have work again.
+-- Locks: turn rows by run_id, then other task rows by (run_id, key). Called by workers that stop, or whose run is stuck.
 create or replace function holdfast.release_tasks(
     p_worker text, p_run_ids uuid[], p_keys text[], p_leases int[],
     p_visible_ats bigint[], p_stuck text[]
@@ -14,23 +15,25 @@ as $$
 begin
     return query
     with held as materialized (
-        select t.ctid, u.visible_at, u.stuck
+        select t.ctid, t.cancelled, u.visible_at, u.stuck
         from (
             select * from unnest(p_run_ids, p_keys, p_leases, p_visible_ats, p_stuck)
                 as u (run_id, key, lease_no, visible_at, stuck)
-            order by u.run_id, u.key
+            order by u.key <> '', u.run_id, u.key
         ) as u
         cross join lateral (
-            select t.ctid, t.worker, t.lease_no from holdfast.tasks t
+            select t.ctid, t.worker, t.lease_no, t.cancelled from holdfast.tasks t
             where t.run_id = u.run_id and t.key = u.key for update
         ) as t
         where t.worker = p_worker and t.lease_no = u.lease_no
+    ), forgotten as (
+        delete from holdfast.tasks t using held h where t.ctid = h.ctid and h.cancelled
     ), released as (
         update holdfast.tasks t
         set worker = null, sticky_worker = null, attempts = greatest(t.attempts - 1, 0),
             visible_at = coalesce(holdfast._moment(h.visible_at), holdfast.now()), stuck = h.stuck
         from held h
-        where t.ctid = h.ctid
+        where t.ctid = h.ctid and not h.cancelled
         returning t.queue
     )
     select distinct r.queue from released r;
@@ -38,14 +41,17 @@ end $$;
 
 -- Say that a worker lives, and renew its leases. Names (run, key, number): "all of this worker"
 -- would keep leases alive whose claim's answer was lost. `lost` holds the places in the arrays,
--- from 1, of leases that are another's now, `news` those of runs with more events than known.
+-- from 1, of leases that are another's now, `news` those of runs with more events than known,
+-- `cancelled` those of activities that are to stop. p_details is what activities said last, null
+-- where that is known.
 -- A row that somebody has locked is passed over: it is renewed the next time.
 -- Locks: the worker's row; task rows by (run_id, key), skipping locked ones. Called by workers.
 create or replace function holdfast.heartbeat(
     p_worker text, p_hostname text, p_pid int, p_queues text[], p_handlers text[],
     p_concurrency int, p_version text, p_started_at bigint, p_lease float8,
     p_run_ids uuid[], p_keys text[], p_leases int[], p_known int[],
-    out now bigint, out lost int[], out news int[]
+    p_details json[] default null,
+    out now bigint, out lost int[], out news int[], out cancelled int[]
 )
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -69,9 +75,10 @@ begin
     end if;
 
     with held as materialized (
-        select t.ctid
+        select t.ctid, u.details
         from (
-            select * from unnest(p_run_ids, p_keys, p_leases) as u (run_id, key, lease_no)
+            select * from unnest(p_run_ids, p_keys, p_leases, p_details)
+                as u (run_id, key, lease_no, details)
             order by u.run_id, u.key
         ) as u
         cross join lateral (
@@ -80,22 +87,26 @@ begin
         ) as t
         where t.worker = p_worker and t.lease_no = u.lease_no
     )
-    update holdfast.tasks t set visible_at = v_now + p_lease * interval '1 second'
+    update holdfast.tasks t
+    set visible_at = v_now + p_lease * interval '1 second',
+        heartbeat = coalesce(h.details, t.heartbeat)
     from held h
     where t.ctid = h.ctid;
 
     select array_agg(u.place) filter (where not t.held),
-        array_agg(u.place) filter (where t.held and e.idx is not null)
-    into lost, news
+        array_agg(u.place) filter (where t.held and e.idx is not null),
+        array_agg(u.place) filter (where t.held and t.cancelled)
+    into lost, news, cancelled
     from unnest(p_run_ids, p_keys, p_leases, p_known) with ordinality
         as u (run_id, key, lease_no, known, place)
     cross join lateral (
-        select coalesce(bool_or(t.worker = p_worker and t.lease_no = u.lease_no), false) as held
+        select coalesce(bool_or(t.worker = p_worker and t.lease_no = u.lease_no), false) as held,
+            bool_or(t.cancelled) as cancelled
         from holdfast.tasks t where t.run_id = u.run_id and t.key = u.key
     ) as t
     left join lateral (
         select e.idx from holdfast.events e
-        where e.run_id = u.run_id and e.idx = u.known limit 1
+        where u.key = '' and e.run_id = u.run_id and e.idx = u.known limit 1
     ) as e on true;
 end $$;
 

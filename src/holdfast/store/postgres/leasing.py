@@ -122,6 +122,7 @@ async def heartbeat(
         [lease.key for lease in leases],
         [lease.lease_no for lease in leases],
         [lease.known for lease in leases],
+        _details(leases),
     )
     lost = _at(leases, row["lost"])
     news = _at(leases, row["news"])
@@ -129,7 +130,14 @@ async def heartbeat(
         row["now"],
         [(lease.run_id, lease.key) for lease in lost],
         [lease.run_id for lease in news],
+        [(lease.run_id, lease.key) for lease in _at(leases, row["cancelled"])],
     )
+
+
+def _details(leases: Sequence[Lease]) -> list[str | None] | None:
+    """Return what activities said last; None where none has anything new to say."""
+    details = [lease.details for lease in leases]
+    return None if all(each is None for each in details) else details
 
 
 def _at(leases: Sequence[Lease], places: list[int] | None) -> list[Lease]:

@@ -45,6 +45,8 @@ def claimed_task(row: asyncpg.Record) -> ClaimedTask:
         input=row["input"],
         payload=row["payload"],
         deadline_at=row["deadline_at"],
+        heartbeat=row["heartbeat"],
+        parent_run_id=row["parent_run_id"],
     )
 
 
