@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Final
 from uuid import UUID
 
 import msgspec
@@ -22,11 +21,6 @@ from holdfast.types import (
     ErrorInfo,
     Event,
     Notice,
-)
-
-_OVERDUE: Final = ErrorInfo(
-    kind="holdfast.errors.ActivityTimedOut",
-    message="the activity did not end within its schedule-to-close time",
 )
 
 
@@ -110,11 +104,14 @@ def end_activities(
         check_end(end)
     outcomes: list[ActivityOutcome] = []
     notices: list[Notice] = []
+    ended: set[tuple[UUID, str]] = set()
     for end in ends:
-        task = tables.tasks.get((end.run_id, end.key))
-        if task is None or task.kind != "activity" or not _holds(task, worker_id, end):
+        place = end.run_id, end.key
+        task = tables.tasks.get(place)
+        if task is None or place in ended or not _holds(task, worker_id, end):
             outcomes.append("lost")
             continue
+        ended.add(place)
         outcome, told = _end(tables, now, task, end)
         outcomes.append(outcome)
         notices += told
@@ -122,8 +119,13 @@ def end_activities(
 
 
 def _holds(task: TaskRow, worker_id: str | None, end: ActivityEnd) -> bool:
-    """Say whether this is the attempt under way; from outside its number alone says so."""
-    return task.lease_no == end.lease_no and worker_id in (None, task.worker)
+    """Say whether this is the attempt under way; from outside its number alone says so.
+
+    Between a failed attempt and the claim that follows, no attempt is under way.
+    """
+    if task.kind != "activity" or task.lease_no != end.lease_no:
+        return False
+    return task.claimed_idx > 0 if worker_id is None else task.worker == worker_id
 
 
 def _end(
@@ -134,20 +136,28 @@ def _end(
     order = details.read(task.payload, _Scheduled)
     if end.error is None:
         _free(task, end, _deferred_until(now, end, order.start_to_close))
+        if task.cancelled:
+            del tables.tasks[task.run_id, task.key]
         return "deferred", []
     retry_at = _retry_at(now, task, order.retry) if end.retryable else None
     if retry_at is None:
         return "recorded", _fail(tables, now, task, end.error, end)
     failed = details.write(
         activity_name=task.name,
-        attempt=task.attempts,
+        attempt=_attempt(task),
         error=details.raw(end.error),
         retry_at=retry_at,
         timed_out=end.timed_out,
     )
     tables.append(task.run_id, Event("ActivityRetryScheduled", task.key, failed, now))
     _free(task, end, retry_at)
+    task.claimed_idx = 0
     return "retried", [Notice(WORK_TOPIC, task.queue)]
+
+
+def _attempt(task: TaskRow) -> int:
+    """Return the number of the attempt; one given back and completed later was one, too."""
+    return max(task.attempts, 1)
 
 
 def _deferred_until(now: int, end: ActivityEnd, limit: float | None) -> int:
@@ -165,10 +175,10 @@ def _free(task: TaskRow, end: ActivityEnd, visible_at: int) -> None:
 
 def _retry_at(now: int, task: TaskRow, policy: _Policy) -> int | None:
     """Return when the next attempt is due, None where this was the last one."""
-    exhausted = policy.attempts is not None and task.attempts >= policy.attempts
+    exhausted = policy.attempts is not None and _attempt(task) >= policy.attempts
     if exhausted or task.cancelled:
         return None
-    retry_at = now + policy.pause(task.attempts)
+    retry_at = now + policy.pause(_attempt(task))
     overdue = task.deadline_at is not None and retry_at >= task.deadline_at
     return None if overdue else retry_at
 
@@ -177,23 +187,20 @@ def _complete(tables: Tables, now: int, task: TaskRow, end: ActivityEnd) -> list
     told = details.write(
         activity_name=task.name,
         result=details.raw(end.result),
-        attempt=task.attempts,
-        started_at=task.started_at if end.started_at is None else end.started_at,
+        attempt=_attempt(task),
+        started_at=end.started_at,
         worker=task.worker,
     )
     return _settle(tables, task, Event("ActivityCompleted", task.key, told, now))
 
 
-def _fail(
-    tables: Tables, now: int, task: TaskRow, error: str, end: ActivityEnd | None
-) -> list[Notice]:
-    """Record the failure that is final; without an attempt's end, its time is over."""
+def _fail(tables: Tables, now: int, task: TaskRow, error: str, end: ActivityEnd) -> list[Notice]:
     told = details.write(
         activity_name=task.name,
         error=details.raw(error),
-        attempt=task.attempts,
-        timed_out=end is None or end.timed_out,
-        started_at=end.started_at if end and end.started_at is not None else task.started_at,
+        attempt=_attempt(task),
+        timed_out=end.timed_out,
+        started_at=end.started_at,
         worker=task.worker,
     )
     return _settle(tables, task, Event("ActivityFailed", task.key, told, now))
@@ -213,12 +220,29 @@ def time_out_activities(
 ) -> tuple[int, int | None, list[Notice]]:
     """Fail what is past its schedule-to-close time, the longest overdue first."""
     due = [place for place in tables.activity_deadlines() if place[0] <= now][:limit]
-    error = msgspec.json.encode(_OVERDUE).decode()
     notices: list[Notice] = []
     for _, run_id, key in due:
         task = tables.tasks[run_id, key]
         if task.worker is not None:
             notices.append(stop_notice(task.worker, task))
-        notices += _fail(tables, now, task, error, None)
+        told = details.write(
+            activity_name=task.name,
+            error=_overdue(task),
+            attempt=task.attempts,
+            timed_out=True,
+            started_at=None,
+            worker=task.worker,
+        )
+        notices += _settle(tables, task, Event("ActivityFailed", key, told, now))
     later = tables.activity_deadlines()
     return len(due), later[0][0] if later else None, distinct(notices)
+
+
+def _overdue(task: TaskRow) -> ErrorInfo:
+    limit = details.read(task.payload, _Scheduled).schedule_to_close or 0.0
+    length = int(limit) if limit == int(limit) else limit
+    return ErrorInfo(
+        kind="builtins.TimeoutError",
+        message=f"the activity was not done {length} s after it was scheduled",
+        bases=("builtins.OSError",),
+    )
