@@ -37,11 +37,30 @@ SOURCES = (
         "from holdfast.sync.base import SyncBase",
     ),
     Source(
+        "messaging",
+        "Messenger",
+        "SyncObserver",
+        "from holdfast.sync.observing import SyncObserver",
+    ),
+    Source(
+        "control",
+        "Controller",
+        "SyncMessenger",
+        "from holdfast.sync.messaging import SyncMessenger",
+    ),
+    Source(
+        "bulk",
+        "BulkController",
+        "SyncController",
+        "from holdfast.client.bulk import BulkOutcome\n"
+        "from holdfast.sync.control import SyncController",
+    ),
+    Source(
         "client",
         "Client",
-        "SyncObserver",
-        "from holdfast.sync.handle import SyncRunHandle\n"
-        "from holdfast.sync.observing import SyncObserver",
+        "SyncBulkController",
+        "from holdfast.sync.bulk import SyncBulkController\n"
+        "from holdfast.sync.handle import SyncRunHandle",
     ),
     Source(
         "handle",
@@ -58,6 +77,9 @@ TYPES = {
     "AsyncGenerator": "Generator",
     "AsyncIterator": "Iterator",
     "Client": "SyncClient",
+    "BulkController": "SyncBulkController",
+    "Controller": "SyncController",
+    "Messenger": "SyncMessenger",
     "Observer": "SyncObserver",
     "RunHandle": "SyncRunHandle",
 }
@@ -89,7 +111,7 @@ def generate(source: Source) -> str:
             *typevars,
             f"class Sync{source.name}({source.base}):",
             *_indented(_docstring(found) or ""),
-            *(line for method in _methods(found) for line in _indented(_translate(method))),
+            *(line for text in _translations(found) for line in _indented(text)),
         )
     )
     return _formatted(text)
@@ -105,21 +127,33 @@ def _methods(found: ast.ClassDef) -> list[ast.FunctionDef | ast.AsyncFunctionDef
     ]
 
 
-def _translate(method: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
-    """Return a method's synchronous form: the same signature, a call, the result."""
-    overloaded = any(ast.unparse(each) == "overload" for each in method.decorator_list)
+def _translations(found: ast.ClassDef) -> list[str]:
+    methods = _methods(found)
+    several = {method.name for method in methods if _is_overload(method)}
+    return [_translate(method, precise=method.name not in several) for method in methods]
+
+
+def _is_overload(method: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return any(ast.unparse(each) == "overload" for each in method.decorator_list)
+
+
+def _translate(method: ast.FunctionDef | ast.AsyncFunctionDef, *, precise: bool) -> str:
+    """Return a method's synchronous form: the same signature, a call, the result.
+
+    Where it is `precise`, one signature says of which type the call's result is.
+    """
     result = ast.unparse(method.returns) if method.returns else "None"
     arguments = _Renamed().visit(method.args)
     lines = [f"@{ast.unparse(each)}" for each in method.decorator_list]
     lines.append(f"def {method.name}({ast.unparse(arguments)}) -> {_renamed(result)}:")
-    if overloaded:
+    if _is_overload(method):
         return "\n".join([*lines, "    ..."])
     lines += _indented(_docstring(method) or "")
-    lines.append(f"    return {_body(method, result)}")
+    lines.append(f"    return {_body(method, result, precise=precise)}")
     return "\n".join(lines)
 
 
-def _body(method: ast.FunctionDef | ast.AsyncFunctionDef, result: str) -> str:
+def _body(method: ast.FunctionDef | ast.AsyncFunctionDef, result: str, *, precise: bool) -> str:
     """Write the expression that makes the call and turns its result into a synchronous one."""
     target = f"self._target.{method.name}"
     given = ", ".join(_passed(method.args))
@@ -130,9 +164,11 @@ def _body(method: ast.FunctionDef | ast.AsyncFunctionDef, result: str) -> str:
     call = f"self._call({', '.join((target, given) if given else (target,))})"
     if "RunHandle" not in result:
         return call
+    if not precise:
+        call = f"cast('{result}', {call})"
     if "[RunHandle" in result:
-        return f"[SyncRunHandle(self._portal, each) for each in cast('{result}', {call})]"
-    return f"SyncRunHandle(self._portal, cast('{result}', {call}))"
+        return f"[SyncRunHandle(self._portal, each) for each in {call}]"
+    return f"SyncRunHandle(self._portal, {call})"
 
 
 def _passed(arguments: ast.arguments) -> list[str]:

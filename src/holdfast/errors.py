@@ -25,6 +25,8 @@ HoldfastError
 │   ├── RunTerminated
 │   ├── RunTimedOut
 │   ├── RunExists                 the key is another's run
+│   ├── ForkRefused               the run cannot be forked or retried so
+│   ├── ApprovalNotFound          the run has never asked for this approval
 │   ├── ApprovalDecided           another decision was first
 │   ├── ApprovalClosed            nobody waits for a decision any more
 │   ├── UpdateRejected            the run refused the update
@@ -190,6 +192,25 @@ class RunExists(RunError):
         self.run_id = run_id
 
 
+class ForkRefused(RunError):
+    """The run cannot be forked or retried as asked; nothing was started."""
+
+    def __init__(self, run_id: UUID, reason: str) -> None:
+        super().__init__(f"run {run_id} cannot be forked: {reason}")
+        self.run_id, self.reason = run_id, reason
+
+
+class ApprovalNotFound(RunError):
+    """The run has asked for no approval with this key."""
+
+    def __init__(self, run_id: UUID, key: str) -> None:
+        super().__init__(
+            f"run {run_id} has asked for no approval {key!r}; "
+            "`holdfast approvals list` names those that are open"
+        )
+        self.run_id, self.key = run_id, key
+
+
 class ApprovalDecided(RunError):
     """Another decision was first: `approved` and `by` say which."""
 
@@ -236,10 +257,10 @@ class WorkerLost(HoldfastError):
 
 
 class ResultTimeout(RunError, TimeoutError):
-    """The run had not ended when the caller stopped waiting; it goes on."""
+    """The run had not ended, or not answered, when the caller stopped waiting; it goes on."""
 
-    def __init__(self, run_id: UUID, seconds: float) -> None:
-        super().__init__(f"run {run_id} had not ended after {seconds:g} s; it goes on")
+    def __init__(self, run_id: UUID, seconds: float, awaited: str = "ended") -> None:
+        super().__init__(f"run {run_id} had not {awaited} after {seconds:g} s; it goes on")
         self.run_id, self.seconds = run_id, seconds
 
 

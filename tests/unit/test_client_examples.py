@@ -17,7 +17,7 @@ from holdfast.client import Client
 from holdfast.client.handle import RunHandle
 from holdfast.client.references import Signal
 from holdfast.definitions.app import App
-from holdfast.errors import RunFailed
+from holdfast.errors import ForkRefused, ResultTimeout, RunEnded, RunFailed, TokenUnknown
 from holdfast.runtime.context import Context
 from holdfast.sync import SyncClient, SyncRunHandle
 from holdfast.testing import Environment
@@ -68,15 +68,20 @@ async def names(environment: Environment, code: str) -> dict[str, Any]:
     await ended.result()
     waiting = await client.start(checkout, Order(2), delay="1d")
     return {
+        "ForkRefused": ForkRefused,
         "Order": Order,
+        "ResultTimeout": ResultTimeout,
+        "RunEnded": RunEnded,
         "RunFailed": RunFailed,
         "Signal": Signal,
+        "TokenUnknown": TokenUnknown,
         "checkout": checkout,
-        "handle": ended if "result(" in code or "follow(" in code else waiting,
+        "handle": ended if re.search("result|follow|watch", code) else waiting,
         "paths": ["a.png", "b.png"],
         "run_id": ended.run_id,
         "run_ids": [ended.run_id, waiting.run_id],
         "thumbnail": thumbnail,
+        "token": f"{ended.run_id}:1:scan",
         "yesterday": datetime.now(UTC) - timedelta(days=1),
     }
 

@@ -7,10 +7,12 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Never, TypeVar, Unpack, overload
 from uuid import UUID
 
+from holdfast.client.bulk import BulkController
+from holdfast.client.chains import newest
+from holdfast.client.forking import ForkOptions, fork_run, prepare_fork, retry_fork
 from holdfast.client.handle import RunHandle
-from holdfast.client.observing import Observer
 from holdfast.client.outcomes import Restorer
-from holdfast.client.references import RunRef, Signal, check_text, resolve
+from holdfast.client.references import RunRef, resolve
 from holdfast.client.starting import (
     Launch,
     StartAndWaitOptions,
@@ -23,14 +25,14 @@ from holdfast.client.transactions import start_within
 from holdfast.definitions.app import AnyWorkflow
 from holdfast.definitions.workflows import Workflow
 from holdfast.durations import Duration, seconds
-from holdfast.errors import ConfigurationError, RunEnded, RunNotFound
-from holdfast.types import Delivered, Delivery, NewRun, StartedRun
+from holdfast.errors import ConfigurationError
+from holdfast.types import Fork, NewRun, StartedRun
 
 In = TypeVar("In")
 Out = TypeVar("Out")
 
 
-class Client(Observer):
+class Client(BulkController):
     """Starts runs and talks to them. Safe to share between the tasks of one event loop.
 
     The database is `database`, else `$HOLDFAST_DATABASE_URL`, else `$DATABASE_URL`, else the
@@ -193,58 +195,45 @@ class Client(Observer):
         """
         return RunHandle(self, resolve(run), self._waiting(Restorer(workflow, self._app)))
 
-    async def signal(
-        self, run: RunRef, name: str, payload: object = None, signal_id: str | None = None
-    ) -> bool:
-        """Send a signal; the run's code sees it when it waits for that name, now or later.
+    async def fork(self, run: RunRef, **options: Unpack[ForkOptions]) -> RunHandle[object]:
+        """Start a run that goes on from somewhere in another's log.
 
-        With a `signal_id` it is delivered once, however often it is sent; False says that it
-        was sent before. Raises RunNotFound, RunEnded, and PayloadError.
+        What had come about there is kept: those steps are not executed again. What was asked
+        for and not answered by then is asked for anew. The other run is not touched. `options`
+        are those of `ForkOptions`; with a `run_id` the same call again finds the same run.
 
-        ```python
-        await client.signal(("checkout", "order-7"), "packed", {"boxes": 2})
-        ```
-        """
-        signal = Signal(run, name, payload, signal_id).encode()
-        outcome = await self._live.signal(signal)
-        if outcome == "missing":
-            raise RunNotFound(signal.run_id)
-        if outcome == "ended":
-            raise RunEnded(signal.run_id, (await self.get(signal.run_id)).status)
-        return outcome == "delivered"
-
-    async def signal_many(self, signals: Iterable[Signal]) -> builtins.list[Delivery]:
-        """Send signals together and say what became of each; none of them raises.
+        Raises ForkRefused for a place that the log does not have, InvalidInput, PayloadError,
+        ConfigurationError and RunNotFound.
 
         ```python
-        outcomes = await client.signal_many(Signal(run, "stop") for run in run_ids)
+        forked = await client.fork(("checkout", "order-7"), index=1, input=Order(8))
         ```
         """
-        return await self._live.signal_many([signal.encode() for signal in signals])
+        origin = await self.get(run)
+        known = ForkOptions.__optional_keys__
+        fork = await prepare_fork(self._live, origin, self._app, options, known)
+        return await self._fork(fork)
 
-    async def cancel(self, run: RunRef, reason: str | None = None) -> bool:
-        """Ask a run to end; its code may clean up first. False where it had ended before.
+    async def retry(self, run: RunRef) -> RunHandle[object]:
+        """Start a run that goes on where another failed, with all that had come about in it.
 
-        A run that no worker has begun ends at once. Raises RunNotFound.
+        For a run that failed, timed out, was cancelled or terminated; of one that continued as
+        new, the newest. A run is retried once: the same call again finds the retry, and where
+        that failed too, it is the one to retry. Raises ForkRefused and RunNotFound.
 
         ```python
-        await client.cancel(run_id, reason="the customer changed their mind")
+        try:
+            retried = await client.retry(run_id)
+        except ForkRefused as refusal:
+            print(refusal.reason)
         ```
         """
-        delivered = await self._live.store.cancel_runs([resolve(run)], reason=_reason(reason))
-        return self._went_on(resolve(run), delivered)
+        return await self._fork(retry_fork(await newest(self._live.store, resolve(run))))
 
-    async def terminate(self, run: RunRef, reason: str | None = None) -> bool:
-        """End a run at once, without its code. False where it had ended before.
-
-        Raises RunNotFound.
-
-        ```python
-        await client.terminate(run_id, reason="started by mistake")
-        ```
-        """
-        delivered = await self._live.store.terminate_runs([resolve(run)], reason=_reason(reason))
-        return self._went_on(resolve(run), delivered)
+    async def _fork(self, fork: Fork) -> RunHandle[object]:
+        created, found = await fork_run(self._live, fork)
+        wait = self._waiting(Restorer[object](None, self._app))
+        return RunHandle(self, fork.new_run_id, wait, created=created, found=found)
 
     async def _submit(
         self, runs: Sequence[NewRun], options: TransactionOptions
@@ -270,18 +259,8 @@ class Client(Observer):
 
         async def wait(run_id: UUID, timeout: Duration | None) -> Out:
             limit = None if timeout is None else seconds(timeout)
-            end = await self._live.ends.wait(run_id, limit)
-            name = (await self.get(run_id)).name if restore.needs_name else None
+            end = await self._live.wait(run_id, limit)
+            name = (await self.get(end.run_id)).name if restore.needs_name else None
             return restore(end, name)
 
         return wait
-
-    def _went_on(self, run_id: UUID, delivered: Delivered) -> bool:
-        (outcome,) = self._live.settle(delivered)
-        if outcome == "missing":
-            raise RunNotFound(run_id)
-        return outcome != "ended"
-
-
-def _reason(reason: str | None) -> str | None:
-    return None if reason is None else check_text("reason", reason)

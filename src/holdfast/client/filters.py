@@ -7,12 +7,13 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import TypedDict, cast, get_args
 
+from holdfast.client.references import RunRef, resolve
 from holdfast.client.starting import moment
 from holdfast.codec import encode
 from holdfast.errors import ConfigurationError
 from holdfast.types import EndStatus, RunFilter, State
 
-STATES = ("queued", "running", "waiting", "stuck", *get_args(EndStatus))
+STATES = ("queued", "running", "waiting", "stuck", "paused", *get_args(EndStatus))
 MAX_LIMIT = 1_000
 
 _CURSOR = re.compile(r"\d{1,18}/[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -22,7 +23,7 @@ class RunFilters(TypedDict, total=False):
     """Which runs to list; what is left out does not restrict. A single text is a list of one."""
 
     states: str | Iterable[str]
-    """What the runs are doing: queued, running, waiting, stuck, or how they ended."""
+    """What the runs are doing: queued, running, waiting, stuck, paused, or how they ended."""
     names: str | Iterable[str]
     """Names of workflows."""
     queues: str | Iterable[str]
@@ -35,6 +36,8 @@ class RunFilters(TypedDict, total=False):
     """Created then or later."""
     until: datetime | None
     """Created before."""
+    parent: RunRef | None
+    """The run that started them."""
     input_contains: object
     """A JSON value that the input contains, as PostgreSQL's `jsonb @>` says."""
     limit: int
@@ -59,7 +62,7 @@ def run_filter(filters: RunFilters) -> RunFilter:
     if not 1 <= limit <= MAX_LIMIT:
         raise ConfigurationError(f"a page has 1 to {MAX_LIMIT:,} runs, not {limit}")
     since, until = filters.get("since"), filters.get("until")
-    contains = filters.get("input_contains")
+    parent, contains = filters.get("parent"), filters.get("input_contains")
     return RunFilter(
         states=cast("tuple[State, ...]", states),
         names=_several(filters.get("names")),
@@ -68,6 +71,7 @@ def run_filter(filters: RunFilters) -> RunFilter:
         key=filters.get("key"),
         since=None if since is None else moment(since),
         until=None if until is None else moment(until),
+        parent_run_id=None if parent is None else resolve(parent),
         input_contains=None if contains is None else encode(contains),
         limit=limit,
         cursor=_cursor(filters.get("cursor")),

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar, overload
 from uuid import UUID
 
+from holdfast.client.approvals import OpenApproval
 from holdfast.durations import Duration
 from holdfast.types import JSON, LoggedEvent, Run, Status
 
 if TYPE_CHECKING:
     from holdfast.client import Client
 
+T = TypeVar("T")
 Out_co = TypeVar("Out_co", covariant=True)
 
 
@@ -92,6 +94,62 @@ class RunHandle(Generic[Out_co]):
         """
         return await self._client.signal(self.run_id, name, payload, signal_id)
 
+    @overload
+    async def update(
+        self,
+        name: str,
+        payload: object = None,
+        *,
+        update_id: str | None = None,
+        timeout: Duration | None = None,
+        type: builtins.type[T],
+    ) -> T: ...
+    @overload
+    async def update(
+        self,
+        name: str,
+        payload: object = None,
+        *,
+        update_id: str | None = None,
+        timeout: Duration | None = None,
+        type: None = None,
+    ) -> object: ...
+    async def update(
+        self,
+        name: str,
+        payload: object = None,
+        *,
+        update_id: str | None = None,
+        timeout: Duration | None = None,
+        type: builtins.type[object] | None = None,
+    ) -> object:
+        """Ask the run to change something, and return the answer; see `Client.update`.
+
+        ```python
+        try:
+            total = await handle.update("add-item", {"sku": "A7"}, timeout=0.1)
+        except ResultTimeout:
+            print("no answer yet")
+        ```
+        """
+        if type is None:
+            return await self._client.update(
+                self.run_id, name, payload, update_id=update_id, timeout=timeout
+            )
+        return await self._client.update(
+            self.run_id, name, payload, update_id=update_id, timeout=timeout, type=type
+        )
+
+    async def approvals(self) -> builtins.list[OpenApproval]:
+        """Return the run's approvals that wait for a decision; see `Client.decide`.
+
+        ```python
+        for approval in await handle.approvals():
+            print(approval.key, approval.title)
+        ```
+        """
+        return await self._client.approvals(self.run_id)
+
     async def cancel(self, reason: str | None = None) -> bool:
         """Ask the run to end; see `Client.cancel`.
 
@@ -110,7 +168,25 @@ class RunHandle(Generic[Out_co]):
         """
         return await self._client.terminate(self.run_id, reason)
 
-    async def log(self, since: int = 0) -> builtins.list[LoggedEvent]:
+    async def pause(self, reason: str | None = None) -> bool:
+        """Let the run do nothing more until it is resumed; see `Client.pause`.
+
+        ```python
+        await handle.pause("the shop is closed")
+        ```
+        """
+        return await self._client.pause(self.run_id, reason)
+
+    async def resume(self) -> bool:
+        """Let the paused run go on; see `Client.resume`.
+
+        ```python
+        await handle.resume()
+        ```
+        """
+        return await self._client.resume(self.run_id)
+
+    async def log(self, from_index: int = 0) -> builtins.list[LoggedEvent]:
         """Return the run's log from an index on. Raises RunNotFound.
 
         ```python
@@ -118,9 +194,9 @@ class RunHandle(Generic[Out_co]):
             print(entry.idx, entry.event.type)
         ```
         """
-        return await self._client.log(self.run_id, since)
+        return await self._client.log(self.run_id, from_index)
 
-    def follow(self, since: int = 0) -> AsyncIterator[LoggedEvent]:
+    def follow(self, from_index: int = 0) -> AsyncIterator[LoggedEvent]:
         """Iterate over the run's log as it grows, to its end; see `Client.follow`.
 
         ```python
@@ -128,7 +204,7 @@ class RunHandle(Generic[Out_co]):
             print(entry.event.type)
         ```
         """
-        return self._client.follow(self.run_id, since)
+        return self._client.follow(self.run_id, from_index)
 
     async def values(self) -> dict[str, JSON]:
         """Return the newest value of each name that the run has set.
@@ -139,3 +215,13 @@ class RunHandle(Generic[Out_co]):
         ```
         """
         return await self._client.values(self.run_id)
+
+    def watch(self, name: str) -> AsyncIterator[JSON]:
+        """Iterate over a value that the run sets, as it changes; see `Client.watch`.
+
+        ```python
+        async for progress in handle.watch("progress"):
+            print(progress)
+        ```
+        """
+        return self._client.watch(self.run_id, name)

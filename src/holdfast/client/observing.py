@@ -8,16 +8,18 @@ from contextlib import AsyncExitStack, aclosing
 from types import TracebackType
 from typing import Self, Unpack
 
+from holdfast.client.approvals import OpenApproval, read_approval
 from holdfast.client.filters import RunFilters, run_filter
 from holdfast.client.opening import open_store
 from holdfast.client.outcomes import decode_plain
 from holdfast.client.references import RunRef, resolve
 from holdfast.client.session import Session
+from holdfast.client.watching import watch_value
 from holdfast.definitions.app import App
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError, RunNotFound
 from holdfast.store.port import Store
-from holdfast.types import JSON, LoggedEvent, Run, RunPage, WorkerInfo
+from holdfast.types import JSON, LoggedEvent, Pause, Run, RunPage, WorkerInfo
 
 
 class Observer:
@@ -96,7 +98,8 @@ class Observer:
     async def wait(self, run: RunRef, timeout: Duration | None = None) -> Run:
         """Return a run once it has ended, however it did.
 
-        Raises RunNotFound, and ResultTimeout when `timeout` is up first.
+        Of a run that continued as new it is the newest. Raises RunNotFound, and ResultTimeout
+        when `timeout` is up first.
 
         ```python
         run = await client.wait(run_id, timeout="1m")
@@ -104,11 +107,9 @@ class Observer:
         ```
         """
         limit = None if timeout is None else seconds(timeout)
-        run_id = resolve(run)
-        await self._live.ends.wait(run_id, limit)
-        return await self.get(run_id)
+        return await self.get((await self._live.wait(resolve(run), limit)).run_id)
 
-    async def log(self, run: RunRef, since: int = 0) -> builtins.list[LoggedEvent]:
+    async def log(self, run: RunRef, from_index: int = 0) -> builtins.list[LoggedEvent]:
         """Return a run's log from an index on. Raises RunNotFound.
 
         ```python
@@ -117,12 +118,12 @@ class Observer:
         ```
         """
         run_id = resolve(run)
-        entries = await self._live.read_log(run_id, since)
+        entries = await self._live.read_log(run_id, from_index)
         if not entries:
             await self.get(run_id)
         return entries
 
-    async def follow(self, run: RunRef, since: int = 0) -> AsyncGenerator[LoggedEvent]:
+    async def follow(self, run: RunRef, from_index: int = 0) -> AsyncGenerator[LoggedEvent]:
         """Iterate over a run's log as it grows, until the run has ended; drives nothing.
 
         Raises RunNotFound.
@@ -132,9 +133,10 @@ class Observer:
             print(entry.event.type)
         ```
         """
-        async with aclosing(self._live.follow(resolve(run), since)) as entries:
-            async for entry in entries:
-                yield entry
+        async with aclosing(self._live.read_batches(resolve(run), from_index)) as batches:
+            async for batch in batches:
+                for entry in batch:
+                    yield entry
 
     async def values(self, run: RunRef) -> dict[str, JSON]:
         """Return the newest value of each name that the run has set; empty where there is none.
@@ -147,6 +149,34 @@ class Observer:
         run_id = resolve(run)
         found = await self._live.store.get_values([run_id])
         return {name: decode_plain(text) for name, text in found.get(run_id, {}).items()}
+
+    async def watch(self, run: RunRef, name: str) -> AsyncGenerator[JSON]:
+        """Iterate over a value that the run sets: what it is now, then each change, to the end.
+
+        Goes on with the runs that it continues as. Raises RunNotFound.
+
+        ```python
+        async for progress in client.watch(run_id, "progress"):
+            print(progress)
+        ```
+        """
+        async with aclosing(watch_value(self._live, resolve(run), name)) as values:
+            async for value in values:
+                yield value
+
+    async def approvals(
+        self, run: RunRef | None = None, limit: int = 100
+    ) -> builtins.list[OpenApproval]:
+        """Return the approvals that wait for a decision, of one run or of all, oldest first.
+
+        ```python
+        for approval in await client.approvals():
+            print(approval.run_id, approval.key, approval.title)
+        ```
+        """
+        run_id = None if run is None else resolve(run)
+        found = await self._live.store.list_approvals(run_id=run_id, limit=limit)
+        return [read_approval(each) for each in found]
 
     # All runs
 
@@ -183,6 +213,15 @@ class Observer:
         ```
         """
         return await self._live.store.list_workers()
+
+    async def pauses(self) -> builtins.list[Pause]:
+        """Return the queues and the workflows that are paused.
+
+        ```python
+        print([pause.name for pause in await client.pauses() if pause.scope == "queue"])
+        ```
+        """
+        return await self._live.store.list_pauses()
 
     @property
     def _live(self) -> Session:

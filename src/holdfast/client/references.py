@@ -36,7 +36,7 @@ class Signal(msgspec.Struct, frozen=True):
     def encode(self) -> NewSignal:
         """Check and encode it. Raises InvalidName, InvalidInput and PayloadError."""
         if self.signal_id is not None:
-            check_text("signal id", self.signal_id)
+            check_id("signal id", self.signal_id)
         payload = encode(self.payload)
         return NewSignal(resolve(self.run), check_signal_name(self.name), payload, self.signal_id)
 
@@ -47,11 +47,28 @@ def resolve(run: RunRef) -> UUID:
         return run
     if isinstance(run, tuple):
         workflow, key = run
-        return keyed_run_id(workflow if isinstance(workflow, str) else workflow.name, key)
+        return keyed_run_id(name_of(workflow), key)
     try:
         return UUID(run)
     except ValueError:
         raise InvalidInput(f"{run!r} is no run's id: it is a UUID") from None
+
+
+def name_of(workflow: Named | str) -> str:
+    """Return the name of a workflow that is given itself or by name."""
+    return workflow if isinstance(workflow, str) else workflow.name
+
+
+def check_id(what: str, text: str) -> str:
+    """Return an id that a caller has made up. Raises InvalidInput where it cannot be one."""
+    if text == "":
+        raise InvalidInput(f"the {what} is empty: it would be everybody's")
+    return check_text(what, text)
+
+
+def check_reason(reason: str | None) -> str | None:
+    """Return the reason of a change, which may be left out. Raises InvalidInput."""
+    return None if reason is None else check_text("reason", reason)
 
 
 def check_text(what: str, text: str) -> str:

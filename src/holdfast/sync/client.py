@@ -6,8 +6,9 @@ import builtins
 from collections.abc import Iterable, Sequence
 from typing import Never, TypeVar, Unpack, cast, overload
 
+from holdfast.client.forking import ForkOptions
 from holdfast.client.handle import RunHandle
-from holdfast.client.references import RunRef, Signal
+from holdfast.client.references import RunRef
 from holdfast.client.starting import (
     StartAndWaitOptions,
     StartManyOptions,
@@ -15,15 +16,14 @@ from holdfast.client.starting import (
 )
 from holdfast.definitions.app import AnyWorkflow
 from holdfast.definitions.workflows import Workflow
+from holdfast.sync.bulk import SyncBulkController
 from holdfast.sync.handle import SyncRunHandle
-from holdfast.sync.observing import SyncObserver
-from holdfast.types import Delivery
 
 In = TypeVar("In")
 Out = TypeVar("Out")
 
 
-class SyncClient(SyncObserver):
+class SyncClient(SyncBulkController):
     """Starts runs and talks to them. Safe to share between threads.
 
     The database is `database`, else `$HOLDFAST_DATABASE_URL`, else `$DATABASE_URL`, else the
@@ -158,47 +158,34 @@ class SyncClient(SyncObserver):
         """
         return SyncRunHandle(self._portal, self._target.handle(run, workflow))
 
-    def signal(
-        self, run: RunRef, name: str, payload: object = None, signal_id: str | None = None
-    ) -> bool:
-        """Send a signal; the run's code sees it when it waits for that name, now or later.
+    def fork(self, run: RunRef, **options: Unpack[ForkOptions]) -> SyncRunHandle[object]:
+        """Start a run that goes on from somewhere in another's log.
 
-        With a `signal_id` it is delivered once, however often it is sent; False says that it
-        was sent before. Raises RunNotFound, RunEnded, and PayloadError.
+        What had come about there is kept: those steps are not executed again. What was asked
+        for and not answered by then is asked for anew. The other run is not touched. `options`
+        are those of `ForkOptions`; with a `run_id` the same call again finds the same run.
 
-        ```python
-        client.signal(("checkout", "order-7"), "packed", {"boxes": 2})
-        ```
-        """
-        return self._call(self._target.signal, run, name, payload, signal_id)
-
-    def signal_many(self, signals: Iterable[Signal]) -> builtins.list[Delivery]:
-        """Send signals together and say what became of each; none of them raises.
+        Raises ForkRefused for a place that the log does not have, InvalidInput, PayloadError,
+        ConfigurationError and RunNotFound.
 
         ```python
-        outcomes = client.signal_many(Signal(run, "stop") for run in run_ids)
+        forked = client.fork(("checkout", "order-7"), index=1, input=Order(8))
         ```
         """
-        return self._call(self._target.signal_many, signals)
+        return SyncRunHandle(self._portal, self._call(self._target.fork, run, **options))
 
-    def cancel(self, run: RunRef, reason: str | None = None) -> bool:
-        """Ask a run to end; its code may clean up first. False where it had ended before.
+    def retry(self, run: RunRef) -> SyncRunHandle[object]:
+        """Start a run that goes on where another failed, with all that had come about in it.
 
-        A run that no worker has begun ends at once. Raises RunNotFound.
+        For a run that failed, timed out, was cancelled or terminated; of one that continued as
+        new, the newest. A run is retried once: the same call again finds the retry, and where
+        that failed too, it is the one to retry. Raises ForkRefused and RunNotFound.
 
         ```python
-        client.cancel(run_id, reason="the customer changed their mind")
+        try:
+            retried = client.retry(run_id)
+        except ForkRefused as refusal:
+            print(refusal.reason)
         ```
         """
-        return self._call(self._target.cancel, run, reason)
-
-    def terminate(self, run: RunRef, reason: str | None = None) -> bool:
-        """End a run at once, without its code. False where it had ended before.
-
-        Raises RunNotFound.
-
-        ```python
-        client.terminate(run_id, reason="started by mistake")
-        ```
-        """
-        return self._call(self._target.terminate, run, reason)
+        return SyncRunHandle(self._portal, self._call(self._target.retry, run))

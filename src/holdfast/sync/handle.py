@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterator
-from typing import TypeVar
+from typing import TypeVar, overload
 
+from holdfast.client.approvals import OpenApproval
 from holdfast.durations import Duration
 from holdfast.sync.base import SyncHandleBase
 from holdfast.types import JSON, LoggedEvent, Run, Status
 
+T = TypeVar("T")
 Out_co = TypeVar("Out_co", covariant=True)
 
 
@@ -68,6 +70,58 @@ class SyncRunHandle(SyncHandleBase[Out_co]):
         """
         return self._call(self._target.signal, name, payload, signal_id)
 
+    @overload
+    def update(
+        self,
+        name: str,
+        payload: object = None,
+        *,
+        update_id: str | None = None,
+        timeout: Duration | None = None,
+        type: builtins.type[T],
+    ) -> T: ...
+    @overload
+    def update(
+        self,
+        name: str,
+        payload: object = None,
+        *,
+        update_id: str | None = None,
+        timeout: Duration | None = None,
+        type: None = None,
+    ) -> object: ...
+    def update(
+        self,
+        name: str,
+        payload: object = None,
+        *,
+        update_id: str | None = None,
+        timeout: Duration | None = None,
+        type: builtins.type[object] | None = None,
+    ) -> object:
+        """Ask the run to change something, and return the answer; see `SyncClient.update`.
+
+        ```python
+        try:
+            total = handle.update("add-item", {"sku": "A7"}, timeout=0.1)
+        except ResultTimeout:
+            print("no answer yet")
+        ```
+        """
+        return self._call(
+            self._target.update, name, payload, update_id=update_id, timeout=timeout, type=type
+        )
+
+    def approvals(self) -> builtins.list[OpenApproval]:
+        """Return the run's approvals that wait for a decision; see `SyncClient.decide`.
+
+        ```python
+        for approval in handle.approvals():
+            print(approval.key, approval.title)
+        ```
+        """
+        return self._call(self._target.approvals)
+
     def cancel(self, reason: str | None = None) -> bool:
         """Ask the run to end; see `SyncClient.cancel`.
 
@@ -86,7 +140,25 @@ class SyncRunHandle(SyncHandleBase[Out_co]):
         """
         return self._call(self._target.terminate, reason)
 
-    def log(self, since: int = 0) -> builtins.list[LoggedEvent]:
+    def pause(self, reason: str | None = None) -> bool:
+        """Let the run do nothing more until it is resumed; see `SyncClient.pause`.
+
+        ```python
+        handle.pause("the shop is closed")
+        ```
+        """
+        return self._call(self._target.pause, reason)
+
+    def resume(self) -> bool:
+        """Let the paused run go on; see `SyncClient.resume`.
+
+        ```python
+        handle.resume()
+        ```
+        """
+        return self._call(self._target.resume)
+
+    def log(self, from_index: int = 0) -> builtins.list[LoggedEvent]:
         """Return the run's log from an index on. Raises RunNotFound.
 
         ```python
@@ -94,9 +166,9 @@ class SyncRunHandle(SyncHandleBase[Out_co]):
             print(entry.idx, entry.event.type)
         ```
         """
-        return self._call(self._target.log, since)
+        return self._call(self._target.log, from_index)
 
-    def follow(self, since: int = 0) -> Iterator[LoggedEvent]:
+    def follow(self, from_index: int = 0) -> Iterator[LoggedEvent]:
         """Iterate over the run's log as it grows, to its end; see `SyncClient.follow`.
 
         ```python
@@ -104,7 +176,7 @@ class SyncRunHandle(SyncHandleBase[Out_co]):
             print(entry.event.type)
         ```
         """
-        return self._portal.iterate(self._target.follow(since))
+        return self._portal.iterate(self._target.follow(from_index))
 
     def values(self) -> dict[str, JSON]:
         """Return the newest value of each name that the run has set.
@@ -115,3 +187,13 @@ class SyncRunHandle(SyncHandleBase[Out_co]):
         ```
         """
         return self._call(self._target.values)
+
+    def watch(self, name: str) -> Iterator[JSON]:
+        """Iterate over a value that the run sets, as it changes; see `SyncClient.watch`.
+
+        ```python
+        for progress in handle.watch("progress"):
+            print(progress)
+        ```
+        """
+        return self._portal.iterate(self._target.watch(name))

@@ -6,11 +6,12 @@ import builtins
 from collections.abc import Generator
 from typing import Unpack
 
+from holdfast.client.approvals import OpenApproval
 from holdfast.client.filters import RunFilters
 from holdfast.client.references import RunRef
 from holdfast.durations import Duration
 from holdfast.sync.base import SyncBase
-from holdfast.types import JSON, LoggedEvent, Run, RunPage, WorkerInfo
+from holdfast.types import JSON, LoggedEvent, Pause, Run, RunPage, WorkerInfo
 
 
 class SyncObserver(SyncBase):
@@ -28,7 +29,8 @@ class SyncObserver(SyncBase):
     def wait(self, run: RunRef, timeout: Duration | None = None) -> Run:
         """Return a run once it has ended, however it did.
 
-        Raises RunNotFound, and ResultTimeout when `timeout` is up first.
+        Of a run that continued as new it is the newest. Raises RunNotFound, and ResultTimeout
+        when `timeout` is up first.
 
         ```python
         run = client.wait(run_id, timeout="1m")
@@ -37,7 +39,7 @@ class SyncObserver(SyncBase):
         """
         return self._call(self._target.wait, run, timeout)
 
-    def log(self, run: RunRef, since: int = 0) -> builtins.list[LoggedEvent]:
+    def log(self, run: RunRef, from_index: int = 0) -> builtins.list[LoggedEvent]:
         """Return a run's log from an index on. Raises RunNotFound.
 
         ```python
@@ -45,9 +47,9 @@ class SyncObserver(SyncBase):
             print(entry.idx, entry.event.type)
         ```
         """
-        return self._call(self._target.log, run, since)
+        return self._call(self._target.log, run, from_index)
 
-    def follow(self, run: RunRef, since: int = 0) -> Generator[LoggedEvent]:
+    def follow(self, run: RunRef, from_index: int = 0) -> Generator[LoggedEvent]:
         """Iterate over a run's log as it grows, until the run has ended; drives nothing.
 
         Raises RunNotFound.
@@ -57,7 +59,7 @@ class SyncObserver(SyncBase):
             print(entry.event.type)
         ```
         """
-        return self._portal.iterate(self._target.follow(run, since))
+        return self._portal.iterate(self._target.follow(run, from_index))
 
     def values(self, run: RunRef) -> dict[str, JSON]:
         """Return the newest value of each name that the run has set; empty where there is none.
@@ -68,6 +70,28 @@ class SyncObserver(SyncBase):
         ```
         """
         return self._call(self._target.values, run)
+
+    def watch(self, run: RunRef, name: str) -> Generator[JSON]:
+        """Iterate over a value that the run sets: what it is now, then each change, to the end.
+
+        Goes on with the runs that it continues as. Raises RunNotFound.
+
+        ```python
+        for progress in client.watch(run_id, "progress"):
+            print(progress)
+        ```
+        """
+        return self._portal.iterate(self._target.watch(run, name))
+
+    def approvals(self, run: RunRef | None = None, limit: int = 100) -> builtins.list[OpenApproval]:
+        """Return the approvals that wait for a decision, of one run or of all, oldest first.
+
+        ```python
+        for approval in client.approvals():
+            print(approval.run_id, approval.key, approval.title)
+        ```
+        """
+        return self._call(self._target.approvals, run, limit)
 
     def list(self, **filters: Unpack[RunFilters]) -> RunPage:
         """Return a page of runs, newest first. `filters` are those of `RunFilters`.
@@ -96,3 +120,12 @@ class SyncObserver(SyncBase):
         ```
         """
         return self._call(self._target.workers)
+
+    def pauses(self) -> builtins.list[Pause]:
+        """Return the queues and the workflows that are paused.
+
+        ```python
+        print([pause.name for pause in client.pauses() if pause.scope == "queue"])
+        ```
+        """
+        return self._call(self._target.pauses)

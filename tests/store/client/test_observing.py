@@ -86,8 +86,8 @@ async def test_a_log_is_read_from_an_index(client: Client) -> None:
     await handle.signal("a")
     await handle.signal("b")
     assert [entry.idx for entry in await handle.log()] == [0, 1, 2]
-    assert [entry.idx for entry in await handle.log(since=2)] == [2]
-    assert await handle.log(since=9) == []
+    assert [entry.idx for entry in await handle.log(from_index=2)] == [2]
+    assert await handle.log(from_index=9) == []
     assert (await handle.log())[0].event.details == '{"number":7,"notes":[]}'
 
 
@@ -111,7 +111,7 @@ async def test_a_log_is_followed_to_its_end_without_driving_the_run(
     await finisher.complete(1)
     assert await seen.get() == "WorkflowCompleted"
     await following
-    assert [entry.idx async for entry in client.follow(handle.run_id, since=1)] == [1, 2]
+    assert [entry.idx async for entry in client.follow(handle.run_id, from_index=1)] == [1, 2]
 
 
 async def test_following_no_run_says_so(client: Client) -> None:

@@ -1,0 +1,204 @@
+"""Approvals as people see them: what is asked, the fields of the form, and what fits into them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+from uuid import UUID
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.client.chains import heir
+from holdfast.client.coalescing import persist
+from holdfast.client.session import Session
+from holdfast.codec import encode
+from holdfast.errors import (
+    ApprovalClosed,
+    ApprovalDecided,
+    ApprovalNotFound,
+    InvalidInput,
+    RunNotFound,
+)
+from holdfast.types import Approval, Decided, Decision
+
+MAX_OPEN = 1_000  # open approvals of one run that are looked at
+
+FieldType: TypeAlias = Literal["text", "number", "boolean", "choice"]
+
+
+class FormField(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A value that whoever approves may give, or must where it is `required`.
+
+    `choices` are those of a choice; a `default` stands in for what is left out.
+    """
+
+    name: str
+    type: FieldType
+    required: bool = False
+    choices: tuple[str | int | float | bool | None, ...] = ()
+    default: object = msgspec.UNSET
+    label: str = ""
+
+    @property
+    def has_default(self) -> bool:
+        """Whether something stands in where no value is given."""
+        return self.default is not msgspec.UNSET
+
+    def check(self, value: object) -> object:
+        """Return a value that fits. Raises InvalidInput, which names the field."""
+        if value is None and not self.required:
+            return value
+        fits = {
+            "text": isinstance(value, str),
+            "number": _is_number(value),
+            "boolean": isinstance(value, bool),
+            "choice": any(_same(value, each) for each in self.choices),
+        }
+        if fits[self.type]:
+            return value
+        wanted = f"a {self.type}"
+        if self.type == "choice":
+            wanted = f"one of {', '.join(_written(each) for each in self.choices)}"
+        raise InvalidInput(f"field {self.name!r} takes {wanted}, not {_written(value)}")
+
+
+class OpenApproval(msgspec.Struct, frozen=True, kw_only=True):
+    """An approval that waits for a decision; `run_id` and `key` are what `decide` takes.
+
+    Moments are microseconds since 1970 UTC; `timeout_at` is None where it waits for ever.
+    """
+
+    run_id: UUID
+    key: str
+    workflow: str
+    queue: str
+    title: str
+    description: str
+    fields: tuple[FormField, ...]
+    requested_at: int
+    timeout_at: int | None
+
+
+class _Standing(msgspec.Struct):
+    """The details of ApprovalResolved."""
+
+    approved: bool = False
+    by: str | None = None
+
+
+class _Request(msgspec.Struct):
+    """The details of ApprovalRequested."""
+
+    title: str
+    description: str = ""
+    fields: tuple[FormField, ...] = ()
+    timeout_at: int | None = None
+
+
+async def decide(session: Session, decision: Decision, values: Mapping[str, object] | None) -> bool:
+    """Check a decision's values against the form, and take it.
+
+    Decides for a run that continued as new where that asks for the approval. Returns False
+    for a decision that was taken before. Raises what `Client.decide` says.
+    """
+    run_id, key = decision.run_id, decision.key
+    form = await _form(session, run_id, key)
+    if form is not None:
+        filled = fill_form(form, values, complete=decision.approved)
+        decision = replace(decision, values=None if filled is None else encode(filled))
+    elif values:  # it is no longer open: only a repeated decision has anything to say
+        decision = replace(decision, values=encode(values))
+    decided = await persist(lambda: session.store.decide_approval(decision))
+    session.tell(decided.notices)
+    if decided.outcome in ("missing", "closed"):
+        next_id = await heir(session.store, run_id)
+        if next_id is not None and await _form(session, next_id, key) is not None:
+            return await decide(session, replace(decision, run_id=next_id), values)
+    return await _judge(session, decided, run_id, key)
+
+
+async def _form(session: Session, run_id: UUID, key: str) -> tuple[FormField, ...] | None:
+    """Return the fields of an open approval, None where it is not open."""
+    found = await session.store.list_approvals(run_id=run_id, limit=MAX_OPEN)
+    return next((read_approval(each).fields for each in found if each.key == key), None)
+
+
+async def _judge(session: Session, decided: Decided, run_id: UUID, key: str) -> bool:
+    match decided.outcome:
+        case "decided" | "duplicate":
+            return decided.outcome == "decided"
+        case "closed":
+            raise ApprovalClosed(run_id, key)
+        case "missing":
+            if not await session.store.get_runs([run_id]):
+                raise RunNotFound(run_id)
+            raise ApprovalNotFound(run_id, key)
+        case "conflict":
+            details = decided.standing.details if decided.standing else None
+            standing = msgspec.json.decode(details or "{}", type=_Standing)
+            raise ApprovalDecided(run_id, key, standing.approved, standing.by)
+
+
+def read_approval(approval: Approval) -> OpenApproval:
+    """Read what the store gives."""
+    request = msgspec.json.decode(approval.payload, type=_Request)
+    return OpenApproval(
+        run_id=approval.run_id,
+        key=approval.key,
+        workflow=approval.workflow,
+        queue=approval.queue,
+        title=request.title,
+        description=request.description,
+        fields=request.fields,
+        requested_at=approval.requested_at,
+        timeout_at=request.timeout_at,
+    )
+
+
+def fill_form(
+    fields: tuple[FormField, ...], values: Mapping[str, object] | None, *, complete: bool
+) -> Mapping[str, object] | None:
+    """Check the values of an approval against its form; `complete` adds the defaults.
+
+    Raises InvalidInput, which names the field, for a value that is unknown or of another type,
+    and to be `complete` for one that is missing. Returns None where there are no values.
+    """
+    given = values or {}
+    unknown = given.keys() - {field.name for field in fields}
+    if unknown:
+        known = ", ".join(field.name for field in fields)
+        raise InvalidInput(
+            f"the approval has no field {', '.join(map(repr, sorted(unknown)))}: "
+            + (f"there are {known}" if known else "it takes no values")
+        )
+    filled: dict[str, object] = {}
+    for field in fields:
+        if field.name in given:
+            filled[field.name] = field.check(given[field.name])
+        elif not complete:
+            continue
+        elif field.has_default:
+            filled[field.name] = field.default
+        elif field.required:
+            raise InvalidInput(f"field {field.name!r} is required to approve: give it a value")
+    return filled or None
+
+
+def _is_number(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return math.isfinite(value)
+
+
+def _same(value: object, choice: object) -> bool:
+    # Python's True equals 1; a form's does not.
+    return value == choice and isinstance(value, bool) == isinstance(choice, bool)
+
+
+def _written(value: object) -> str:
+    try:
+        return msgspec.json.encode(value).decode()
+    except (TypeError, ValueError):
+        return repr(value)

@@ -1,0 +1,123 @@
+"""Make a run of another's log: forks and retries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from typing import TypedDict
+from uuid import UUID
+
+from holdfast.client.coalescing import persist
+from holdfast.client.references import check_text
+from holdfast.client.session import Session
+from holdfast.codec import encode
+from holdfast.definitions.app import App
+from holdfast.errors import ConfigurationError, ForkRefused, RunNotFound, UnknownWorkflow
+from holdfast.ids import keyed_run_id, uuid7
+from holdfast.types import Fork, Forking, Run, Status
+
+# Their keys are names and ids that callers chose, not those of calls.
+_NO_CALLS = frozenset(
+    {"SignalReceived", "UpdateAccepted", "UpdateCompleted", "UpdateRejected", "ValueSet"}
+)
+_RETRIES = "run/retry"  # no workflow's name has a slash, so no run with a key has such an id
+
+
+class ForkOptions(TypedDict, total=False):
+    """From where a fork goes on, and what is different in it."""
+
+    step: str | None
+    """The key of a step, activity, child or timer: what came before its first event is kept."""
+    index: int | None
+    """How many events of the log are kept; all that led to the end unless `step` is given."""
+    input: object
+    """Another input; the run's own where it is left out."""
+    results: Mapping[str, object]
+    """Other results for completed steps and activities that are kept, by key."""
+    version: int | None
+    """Another version of the workflow."""
+    run_id: UUID | None
+    """The new run's id, where the caller has drawn one: the same call again finds that run."""
+
+
+def retry_fork(run_id: UUID) -> Fork:
+    """Return the fork that retries a run. Its id is the run's: asked for twice, it is one."""
+    new_run_id = keyed_run_id(_RETRIES, str(run_id))
+    return Fork(run_id=run_id, new_run_id=new_run_id, retry=True)
+
+
+async def prepare_fork(
+    session: Session, run: Run, app: App | None, options: ForkOptions, known_options: Set[str]
+) -> Fork:
+    """Check a fork's options against the run. Raises what `Client.fork` says."""
+    if unknown := options.keys() - known_options:
+        raise TypeError(f"a fork takes no {', '.join(sorted(unknown))}")
+    version = options.get("version")
+    if version is not None and version < 1:
+        raise ConfigurationError(f"a workflow's version is 1 or more, not {version}")
+    results = options.get("results") or {}
+    return Fork(
+        run_id=run.run_id,
+        new_run_id=options.get("run_id") or uuid7(),
+        until=await _until(session, run.run_id, options.get("step"), options.get("index")),
+        input=_input(run, app, version, options["input"]) if "input" in options else None,
+        results={check_text("key", key): encode(value) for key, value in results.items()},
+        version=version,
+    )
+
+
+async def fork_run(session: Session, fork: Fork) -> tuple[bool, Status]:
+    """Start the new run; say whether it did not exist before, and its status.
+
+    Raises RunNotFound and ForkRefused.
+    """
+    outcome, notices = await persist(lambda: session.store.fork_run(fork))
+    session.tell(notices)
+    if outcome == "forked":
+        return True, "running"
+    if outcome == "exists":
+        found = await session.store.get_runs([fork.new_run_id])
+        if fork.new_run_id not in found:
+            raise RunNotFound(fork.new_run_id)
+        return False, found[fork.new_run_id].status
+    if outcome == "missing":
+        raise RunNotFound(fork.run_id)
+    raise ForkRefused(fork.run_id, _reason(outcome, fork))
+
+
+def _reason(outcome: Forking, fork: Fork) -> str:
+    if outcome == "running":
+        return (
+            "only a run that failed, timed out, was cancelled or was terminated can be retried; "
+            "a fork starts another one from anywhere in its log"
+        )
+    if outcome == "unknown_key":
+        keys = ", ".join(map(repr, sorted(fork.results)))
+        return f"not each of {keys} is a step or activity that has completed in what is kept"
+    return f"its log has no {fork.until} events to keep: an index is 1 to the log's length"
+
+
+async def _until(session: Session, run_id: UUID, step: str | None, index: int | None) -> int | None:
+    if step is None:
+        if index is not None and index < 1:
+            raise ForkRefused(run_id, f"an index is 1 or more, not {index}: event 0 is its start")
+        return index
+    if index is not None:
+        raise ConfigurationError("give a fork either a step or an index: both say where it begins")
+    keys: dict[str, int] = {}
+    for entry in await session.read_log(run_id, 0):
+        if entry.event.key is not None and entry.event.type not in _NO_CALLS:
+            keys.setdefault(entry.event.key, entry.idx)
+    if step in keys:
+        return keys[step]
+    known = f"there are {', '.join(keys)}" if keys else "it has none yet"
+    raise ForkRefused(run_id, f"its log has no key {step!r}: {known}")
+
+
+def _input(run: Run, app: App | None, version: int | None, value: object) -> str:
+    """Encode a new input as the run's workflow declares it, where the app has that."""
+    if app is not None:
+        try:
+            return app.find(run.name, version or run.version).encode_input(value)
+        except UnknownWorkflow:
+            pass
+    return encode(value)

@@ -1,0 +1,149 @@
+"""Hear and look for the answers to updates: one topic serves every caller of a client.
+
+An update is a signal with an id; its answer is an event of the run's log. Whoever answers tells
+the topic, but wake-ups may get lost, so each answer is also looked for, ever more seldom.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from uuid import UUID, uuid4
+
+import msgspec
+
+from holdfast.client.chains import successor
+from holdfast.codec import decode_error
+from holdfast.errors import (
+    DatabaseError,
+    DatabaseUnavailable,
+    RunEnded,
+    RunNotFound,
+    TransientDatabaseError,
+    UpdateFailed,
+    UpdateRejected,
+)
+from holdfast.store.port import Store
+from holdfast.types import Event
+
+logger = logging.getLogger("holdfast.client")
+
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.25, 4.0
+
+
+class _Answer(msgspec.Struct):
+    """The details of UpdateCompleted and UpdateRejected."""
+
+    update_name: str
+    result: msgspec.Raw = msgspec.Raw(b"null")
+    error: msgspec.Raw | None = None
+
+
+class Replies:
+    """Waits for the answers to the updates that a client has sent."""
+
+    def __init__(self, store: Store) -> None:
+        self.topic = f"reply/{uuid4().hex}"
+        self._store = store
+        self._expected: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+        self._listening = asyncio.Lock()
+        self._stop_listening: Callable[[], Awaitable[None]] | None = None
+
+    async def listen(self) -> None:
+        """Hear of answers from now on. Idempotent."""
+        async with self._listening:
+            if self._stop_listening is None:
+                try:
+                    self._stop_listening = await self._store.listen(self.topic, self._hear)
+                except DatabaseError as error:
+                    logger.debug("cannot listen, so answers are found by looking: %s", error)
+
+    async def close(self) -> None:
+        """Stop listening."""
+        if self._stop_listening is not None:
+            stop, self._stop_listening = self._stop_listening, None
+            try:
+                await stop()
+            except DatabaseError as error:
+                logger.debug("left a topic behind: %s", error)
+
+    @contextmanager
+    def expect(self, update_id: str) -> Generator[asyncio.Event]:
+        """Give what is set when an update may have been answered. Enter before it is sent."""
+        woken = asyncio.Event()
+        self._expected[update_id].add(woken)
+        try:
+            yield woken
+        finally:
+            self._expected[update_id].discard(woken)
+            if not self._expected[update_id]:
+                del self._expected[update_id]
+
+    async def find(
+        self, run_id: UUID, update_id: str, woken: asyncio.Event, *, at_once: bool
+    ) -> str:
+        """Wait for an update's answer and return its result as JSON text.
+
+        A run that continues as new takes the update along. Raises UpdateRejected, UpdateFailed,
+        RunEnded for a run that ended without an answer, and RunNotFound.
+        """
+        pause = 0.0 if at_once else FIRST_PAUSE_SECONDS
+        while True:
+            await _wait(woken, pause)
+            woken.clear()
+            try:
+                answer = await self._look(run_id, update_id)
+            except (DatabaseUnavailable, TransientDatabaseError) as error:
+                logger.debug("cannot look for an answer now: %s", error)
+                answer = None
+            if isinstance(answer, Event):
+                return _result(run_id, answer)
+            if answer is not None:
+                run_id, pause = answer, 0.0
+            else:
+                pause = min(max(pause * 2, FIRST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS)
+
+    async def _look(self, run_id: UUID, update_id: str) -> Event | UUID | None:
+        """Return the answer, or the run that the update went on to, or None before either."""
+        answer = await self._store.find_reply(run_id, update_id)
+        if answer is not None:
+            return answer
+        run = (await self._store.get_runs([run_id])).get(run_id)
+        if run is None:
+            raise RunNotFound(run_id)
+        if run.status == "running":
+            return None
+        # The answer may have been the last thing that the run did since the look above.
+        last = await self._store.find_reply(run_id, update_id) or successor(run)
+        if last is None:
+            raise RunEnded(run_id, run.status)
+        return last
+
+    def _hear(self, payload: str) -> None:
+        _, _, update_id = payload.partition(" ")
+        if update_id:
+            wakened = self._expected.get(update_id, set[asyncio.Event]())
+        else:  # the connection was away: wake-ups may have been missed
+            wakened = {each for every in self._expected.values() for each in every}
+        for each in wakened:
+            each.set()
+
+
+def _result(run_id: UUID, event: Event) -> str:
+    answer = msgspec.json.decode(event.details or "null", type=_Answer)
+    if answer.error is None:
+        return bytes(answer.result).decode()
+    error = decode_error(bytes(answer.error).decode())
+    kind = UpdateRejected if event.type == "UpdateRejected" else UpdateFailed
+    raise kind(run_id, answer.update_name, error)
+
+
+async def _wait(woken: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await woken.wait()
+    except TimeoutError:
+        pass
