@@ -31,6 +31,7 @@ delete from holdfast.events;
 delete from holdfast.tasks;
 delete from holdfast.workers;
 delete from holdfast.waiters;
+delete from holdfast.pauses;
 delete from test.clock;
 insert into test.clock select holdfast._moment({now});
 """

@@ -10,6 +10,9 @@ from uuid import UUID, uuid4
 
 from holdfast.store.port import Store, end_payload
 from holdfast.types import (
+    ORDERS,
+    ActivitiesEnded,
+    ActivityEnd,
     ClaimedTask,
     Claims,
     Committed,
@@ -127,10 +130,20 @@ class ManualWorker:
         then: Suspend | Finish | None = None,
         expected: int | None = None,
         token: UUID | None = None,
+        touches: tuple[UUID, ...] = (),
+        has_children: bool = False,
     ) -> Committed:
         """Commit a turn, by default right behind the claim's log."""
-        index = task.log_length if expected is None else expected
-        turn = TurnCommit(task.run_id, task.lease_no, index, events or (step(),), then)
+        turn = TurnCommit(
+            run_id=task.run_id,
+            lease_no=task.lease_no,
+            expected=task.log_length if expected is None else expected,
+            events=events or (step(),),
+            then=then,
+            orders=any(event.type in ORDERS for event in events),
+            touches=touches if task.parent_run_id is None else (*touches, task.parent_run_id),
+            has_children=has_children,
+        )
         return await self.store.commit(self.worker_id, token or uuid4(), [turn])
 
     async def refusal(self, task: ClaimedTask, *events: Event, **options: Any) -> Refusal:
@@ -150,15 +163,33 @@ class ManualWorker:
         answer = await self.commit(task, event, then=Suspend(until, awaiting), expected=expected)
         assert not answer.refused
 
-    async def finish(
-        self, task: ClaimedTask, output: str = "null", *, expected: int | None = None
-    ) -> Committed:
+    async def finish(self, task: ClaimedTask, output: str = "null", **options: Any) -> Committed:
         """Commit a completion that must succeed."""
         event = Event("WorkflowCompleted", None, None, 0)
         then = Finish("completed", output=output)
-        answer = await self.commit(task, event, then=then, expected=expected)
+        answer = await self.commit(task, event, then=then, **options)
         assert not answer.refused
         return answer
+
+    async def order(
+        self,
+        task: ClaimedTask,
+        *orders: Event,
+        awaiting: tuple[str, ...] | None = None,
+        **more: Any,
+    ) -> Committed:
+        """Commit orders that must succeed, and suspend if the run awaits something."""
+        then = None if awaiting is None else Suspend(awaiting=awaiting)
+        answer = await self.commit(task, *orders, then=then, **more)
+        assert not answer.refused
+        return answer
+
+    async def end(self, task: ClaimedTask, **fields: Any) -> ActivitiesEnded:
+        """End an attempt of an activity."""
+        ended = ActivityEnd(
+            **{"run_id": task.run_id, "key": task.key, "lease_no": task.lease_no, **fields}
+        )
+        return await self.store.end_activities(self.worker_id, [ended])
 
     async def release(self, task: ClaimedTask, **fields: Any) -> list[Notice]:
         """Give a task back."""

@@ -178,11 +178,17 @@ def _next_due_at(tables: Tables, claim: Claim) -> int | None:
 def release_tasks(
     tables: Tables, now: int, worker_id: str, releases: Sequence[Release]
 ) -> list[Notice]:
-    """Give tasks back as if they had not been claimed; somebody else's are left alone."""
+    """Give tasks back as if they had not been claimed; somebody else's are left alone.
+
+    An activity that nobody waits for any more is forgotten.
+    """
     notices: list[Notice] = []
     for release in releases:
         task = tables.tasks.get((release.run_id, release.key))
         if task is None or task.worker != worker_id or task.lease_no != release.lease_no:
+            continue
+        if task.cancelled:
+            del tables.tasks[task.run_id, task.key]
             continue
         task.worker = task.sticky_worker = None
         task.attempts = max(task.attempts - 1, 0)
