@@ -16,7 +16,6 @@ from uuid import UUID, uuid4
 import msgspec
 
 from holdfast.client.chains import successor
-from holdfast.codec import decode_error
 from holdfast.errors import (
     DatabaseError,
     DatabaseUnavailable,
@@ -27,7 +26,7 @@ from holdfast.errors import (
     UpdateRejected,
 )
 from holdfast.store.port import Store
-from holdfast.types import Event
+from holdfast.types import ErrorInfo, Event
 
 logger = logging.getLogger("holdfast.client")
 
@@ -39,7 +38,7 @@ class _Answer(msgspec.Struct):
 
     update_name: str
     result: msgspec.Raw = msgspec.Raw(b"null")
-    error: msgspec.Raw | None = None
+    error: ErrorInfo | None = None
 
 
 class Replies:
@@ -136,9 +135,8 @@ def _result(run_id: UUID, event: Event) -> str:
     answer = msgspec.json.decode(event.details or "null", type=_Answer)
     if answer.error is None:
         return bytes(answer.result).decode()
-    error = decode_error(bytes(answer.error).decode())
     kind = UpdateRejected if event.type == "UpdateRejected" else UpdateFailed
-    raise kind(run_id, answer.update_name, error)
+    raise kind(run_id, answer.update_name, answer.error)
 
 
 async def _wait(woken: asyncio.Event, seconds: float) -> None:

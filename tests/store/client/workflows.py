@@ -7,9 +7,10 @@ from uuid import UUID, uuid4
 
 from holdfast.codec import describe, encode, encode_error
 from holdfast.definitions.app import App
+from holdfast.ids import uuid7
 from holdfast.runtime.context import Context
 from holdfast.store.port import Store
-from holdfast.types import ClaimedTask, Event, Finish, TurnCommit
+from holdfast.types import ANY_END, JSON, ClaimedTask, Event, Finish, Suspend, TurnCommit
 
 app = App("shop")
 
@@ -63,6 +64,49 @@ class Finisher:
         """End every run that is due, with this error; return their ids."""
         finish = Finish("failed", error=encode_error(describe(error)))
         return await self._finish(finish, "WorkflowFailed")
+
+    async def write(
+        self,
+        task: ClaimedTask,
+        *events: Event,
+        then: Suspend | Finish | None = None,
+        at: int | None = None,
+        orders: bool = False,
+    ) -> None:
+        """Append what a turn would, at the log's end or at an index."""
+        turn = TurnCommit(
+            task.run_id,
+            task.lease_no,
+            task.log_length if at is None else at,
+            events,
+            then,
+            orders=orders,
+        )
+        committed = await self._store.commit("finisher", uuid4(), [turn])
+        assert not committed.refused
+        await self._store.notify(committed.notices)
+
+    async def ask(self, task: ClaimedTask, key: str, request: JSON) -> None:
+        """Have a run ask for an approval, and wait for it."""
+        event = await self.event("ApprovalRequested", key, request)
+        await self.write(task, event, then=Suspend(awaiting=(ANY_END,)), orders=True)
+
+    async def continue_as_new(self, task: ClaimedTask, input: JSON = None) -> UUID:
+        """End a run that goes on as another."""
+        run_id = uuid7()
+        event = await self.event(
+            "WorkflowContinuedAsNew",
+            None,
+            {"run_id": str(run_id), "input": input, "version": task.version, "signals": []},
+        )
+        finish = Finish("continued", output=encode({"run_id": str(run_id)}))
+        length = len((await self._store.read_events([(task.run_id, 0)]))[task.run_id])
+        await self.write(task, event, then=finish, at=length, orders=True)
+        return run_id
+
+    async def event(self, type: str, key: str | None, details: JSON = None) -> Event:
+        """Make an event of this moment."""
+        return Event(type, key, encode(details), await self._store.now())
 
     async def _finish(self, finish: Finish, event_type: str) -> list[UUID]:
         tasks = await self.claim()

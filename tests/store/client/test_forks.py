@@ -1,0 +1,150 @@
+"""Forks and retries."""
+
+from __future__ import annotations
+
+from uuid import UUID, uuid4
+
+import pytest
+
+from holdfast.client import Client
+from holdfast.errors import ConfigurationError, ForkRefused, InvalidInput, RunNotFound
+from holdfast.store.port import Store
+from holdfast.types import Event, Finish, Suspend
+
+from .workflows import Finisher, Order, app, order, tick
+
+
+async def with_steps(client: Client, finisher: Finisher, *names: str) -> UUID:
+    """Start a run that has completed these steps, and waits."""
+    handle = await client.start(order, Order(7))
+    [task] = await finisher.claim()
+    events = [
+        await finisher.event("StepCompleted", name, {"result": name, "args": 1}) for name in names
+    ]
+    await finisher.write(task, *events, then=Suspend())
+    return handle.run_id
+
+
+async def types(client: Client, run_id: UUID) -> list[str]:
+    return [entry.event.type for entry in await client.log(run_id)]
+
+
+async def keys(client: Client, run_id: UUID) -> list[str]:
+    return [entry.event.key for entry in await client.log(run_id) if entry.event.key is not None]
+
+
+async def test_a_fork_goes_on_from_a_step(client: Client, finisher: Finisher) -> None:
+    origin = await with_steps(client, finisher, "reserve", "charge", "ship")
+    fork = await client.fork(origin, step="charge")
+    assert fork.created
+    assert await types(client, fork.run_id) == [
+        "WorkflowStarted",
+        "StepCompleted",
+        "WorkflowForked",
+    ]
+    assert await keys(client, fork.run_id) == ["reserve"]
+    assert (await fork.get()).state == "queued"
+    assert await keys(client, origin) == ["reserve", "charge", "ship"]
+
+
+async def test_a_fork_keeps_so_many_events(client: Client, finisher: Finisher) -> None:
+    origin = await with_steps(client, finisher, "reserve", "charge")
+    assert await keys(client, (await client.fork(origin, index=3)).run_id) == ["reserve", "charge"]
+    assert await keys(client, (await client.fork(origin)).run_id) == ["reserve", "charge"]
+    assert await keys(client, (await client.fork(origin, index=1)).run_id) == []
+
+
+async def test_a_fork_takes_another_input_and_other_results(
+    client: Client, finisher: Finisher
+) -> None:
+    origin = await with_steps(client, finisher, "reserve", "charge")
+    fork = await client.fork(origin, step="charge", input=Order(8), results={"reserve": "shelf 2"})
+    assert '"number":8' in (await fork.get()).input.replace(" ", "")
+    (reserve,) = [e.event for e in await fork.log() if e.event.key == "reserve"]
+    assert "shelf 2" in (reserve.details or "")
+
+
+async def test_the_input_of_a_fork_is_checked_by_the_app(
+    client: Client, finisher: Finisher, store: Store
+) -> None:
+    origin = await with_steps(client, finisher, "reserve")
+    async with Client(store=store, app=app) as knowing:
+        with pytest.raises(InvalidInput):
+            await knowing.fork(origin, step="reserve", input="no order")
+
+
+async def test_a_fork_with_an_id_is_made_once(client: Client, finisher: Finisher) -> None:
+    origin, run_id = await with_steps(client, finisher, "reserve"), uuid4()
+    first, second = [await client.fork(origin, run_id=run_id) for _ in range(2)]
+    assert (first.run_id, first.created) == (run_id, True)
+    assert (second.run_id, second.created, second.found) == (run_id, False, "running")
+
+
+async def test_a_fork_that_cannot_be_made_says_why(client: Client, finisher: Finisher) -> None:
+    origin = await with_steps(client, finisher, "reserve", "charge")
+    with pytest.raises(ForkRefused, match="no key 'chrage': there are reserve, charge"):
+        await client.fork(origin, step="chrage")
+    with pytest.raises(ForkRefused, match="has no 9 events"):
+        await client.fork(origin, index=9)
+    with pytest.raises(ForkRefused, match="an index is 1 or more"):
+        await client.fork(origin, index=0)
+    with pytest.raises(ForkRefused, match="'charge' is a step or activity"):
+        await client.fork(origin, step="charge", results={"charge": 1})
+    with pytest.raises(ConfigurationError, match="either a step or an index"):
+        await client.fork(origin, step="charge", index=1)
+    with pytest.raises(RunNotFound):
+        await client.fork(uuid4())
+
+
+async def failed(client: Client, finisher: Finisher, store: Store) -> UUID:
+    """Start a run that fails after a step."""
+    handle = await client.start(tick, tags=["night"])
+    [task] = await finisher.claim()
+    now = await store.now()
+    reason = '{"kind":"builtins.ValueError","message":"no"}'
+    await finisher.write(
+        task,
+        Event("StepCompleted", "reserve", '{"result":1,"args":1}', now),
+        Event("StepFailed", "charge", f'{{"error":{reason},"args":1,"attempt":3}}', now),
+        Event("WorkflowFailed", None, reason, now),
+        then=Finish("failed", error=reason),
+    )
+    return handle.run_id
+
+
+async def test_a_retry_goes_on_where_the_run_failed(
+    client: Client, finisher: Finisher, store: Store
+) -> None:
+    retry = await client.retry(await failed(client, finisher, store))
+    assert await types(client, retry.run_id) == [
+        "WorkflowStarted",
+        "StepCompleted",
+        "WorkflowForked",
+    ]
+    await finisher.complete("done")
+    assert await retry.result() == "done"
+
+
+async def test_a_run_is_retried_once(client: Client, finisher: Finisher, store: Store) -> None:
+    run_id = await failed(client, finisher, store)
+    first, second = await client.retry(run_id), await client.retry(run_id)
+    assert (first.created, second.created) == (True, False)
+    assert second.run_id == first.run_id
+    await finisher.fail(ValueError("again"))
+    again = await client.retry(first.run_id)
+    assert again.created
+    assert again.run_id not in (run_id, first.run_id)
+
+
+async def test_a_run_that_goes_on_cannot_be_retried(client: Client) -> None:
+    handle = await client.start(tick)
+    with pytest.raises(ForkRefused, match="only a run that failed"):
+        await client.retry(handle.run_id)
+
+
+async def test_a_retry_follows_a_run_that_continued(client: Client, finisher: Finisher) -> None:
+    handle = await client.start(tick)
+    [task] = await finisher.claim()
+    await finisher.continue_as_new(task)
+    await finisher.fail(ValueError("no"))
+    assert (await client.retry(handle.run_id)).created
