@@ -9,9 +9,10 @@ from uuid import UUID, uuid4
 
 import pytest
 from contract.actors import SECOND, ManualWorker, details, log, new_run, start
+from contract.ordering import FAILURE, RESIZE, activity, child, order, ordered
 
 from holdfast.store.memory import MemoryStore, VirtualClock, wall_clock
-from holdfast.types import NewRun, NewSignal
+from holdfast.types import Event, Finish, NewRun, NewSignal, TurnCommit
 
 
 async def test_virtual_time_stands_still_until_it_is_moved() -> None:
@@ -41,6 +42,46 @@ async def test_months_of_waiting_pass_at_once() -> None:
         moments.append(store.time() // SECOND)
     assert moments == [1, 61, 90 * 86_400]
     assert await ann.claims() == [task.run_id]
+
+
+async def test_the_deadlines_of_activities_are_due_moments() -> None:
+    """S7, S8. Leased or not; what is paused comes due for nobody."""
+    store = MemoryStore(VirtualClock(0))
+    ann = ManualWorker(store, "ann")
+    run_id = await ordered(store, ann, activity(schedule_to_close=30.0), activity("failing"))
+    tasks = {task.key: task for task in (await ann.claim(handlers=RESIZE)).tasks}
+    await ann.end(tasks["failing"], error=FAILURE)
+    assert store.next_due_at() == SECOND
+    await store.pause_runs([run_id])
+    assert store.next_due_at() == 30 * SECOND
+    await store.resume_runs([run_id])
+    await store.set_pause("queue", "default", paused=True)
+    assert store.next_due_at() == 30 * SECOND
+    store.advance(30)
+    await store.time_out_activities()
+    assert store.next_due_at() is None
+
+
+@pytest.mark.parametrize("missing", ["orders", "touches", "parent", "has_children"])
+async def test_a_part_that_does_not_say_what_it_does_to_others_is_refused(missing: str) -> None:
+    """S14. A database does only what is announced: nothing that works here may fail there."""
+    store = MemoryStore()
+    ann = ManualWorker(store, "ann")
+    other, child_id = await start(store, queue="slow"), uuid4()
+    await start(store)
+    turn = await ann.take()
+    await ann.order(turn, child(child_id))
+    kid = await ann.take()
+    sent = order("SignalSent", "s", run_id=str(other), signal_name="x", input=1, signal_id="s-1")
+    ended = Event("WorkflowCompleted", None, None, 0)
+    parts = {
+        "orders": TurnCommit(turn.run_id, 1, 2, [activity()]),
+        "touches": TurnCommit(turn.run_id, 1, 2, [sent], orders=True),
+        "parent": TurnCommit(kid.run_id, 1, 1, [ended], Finish("completed")),
+        "has_children": TurnCommit(turn.run_id, 1, 2, [ended], Finish("completed")),
+    }
+    with pytest.raises(ValueError, match=r"does not (say|name)"):
+        await store.commit("ann", uuid4(), [parts[missing]])
 
 
 async def test_workers_that_listen_hear_that_time_has_moved() -> None:

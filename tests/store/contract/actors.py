@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid4
 
+from clocks import Clock
+
 from holdfast.store.port import Store, end_payload
 from holdfast.types import (
     ORDERS,
@@ -99,6 +101,7 @@ class ManualWorker:
 
     store: Store
     worker_id: str
+    last_token: UUID | None = None  # of the last commit of several runs
 
     async def claim(
         self,
@@ -123,6 +126,11 @@ class ManualWorker:
         [task] = (await self.claim(**options)).tasks
         return task
 
+    async def first(self, **options: Any) -> ClaimedTask:
+        """Claim only the first task that is due."""
+        [task] = (await self.claim(1, **options)).tasks
+        return task
+
     async def commit(
         self,
         task: ClaimedTask,
@@ -145,6 +153,28 @@ class ManualWorker:
             has_children=has_children,
         )
         return await self.store.commit(self.worker_id, token or uuid4(), [turn])
+
+    async def commit_together(
+        self,
+        *parts: tuple[ClaimedTask, Sequence[Event], Suspend | Finish | None],
+        token: UUID | None = None,
+    ) -> Committed:
+        """Commit the next turns of several runs in one call."""
+        self.last_token = token or uuid4()
+        logs = await self.store.read_events([(task.run_id, 0) for task, _, _ in parts])
+        turns = [
+            TurnCommit(
+                run_id=task.run_id,
+                lease_no=task.lease_no,
+                expected=len(logs[task.run_id]) if token is None else task.log_length,
+                events=events,
+                then=then,
+                orders=any(event.type in ORDERS for event in events),
+                touches=() if task.parent_run_id is None else (task.parent_run_id,),
+            )
+            for task, events, then in parts
+        ]
+        return await self.store.commit(self.worker_id, self.last_token, turns)
 
     async def refusal(self, task: ClaimedTask, *events: Event, **options: Any) -> Refusal:
         """Commit a turn that must be refused."""
@@ -214,6 +244,13 @@ class ManualWorker:
     async def beat(self, *leases: Lease, lease_seconds: float = 30.0, **fields: Any) -> Heartbeat:
         """Send a heartbeat."""
         return await self.store.heartbeat(self.info(**fields), leases, lease_seconds=lease_seconds)
+
+
+async def lose(clock: Clock, worker: ManualWorker) -> ClaimedTask:
+    """Claim the one task, and let its lease run out."""
+    task = await worker.take(lease_seconds=10)
+    await clock.advance(10)
+    return task
 
 
 def lease_of(task: ClaimedTask, known: int | None = None) -> Lease:

@@ -23,9 +23,9 @@ NO_JITTER = {
 FAILURE = '{"kind":"builtins.OSError","message":"no such picture"}'
 
 
-def order(event_type: str, key: str, **details: Any) -> Event:
+def order(event_type: str, call: str, /, **details: Any) -> Event:
     """Return an order."""
-    return Event(event_type, key, json.dumps(details) if details else None, 0)
+    return Event(event_type, call, json.dumps(details) if details else None, 0)
 
 
 def activity(key: str = "resize", **fields: Any) -> Event:

@@ -7,7 +7,7 @@ import json
 from clocks import Clock
 
 from holdfast.store.port import Store
-from holdfast.types import ClaimedTask, Finish, Notice, Suspend
+from holdfast.types import Finish, Notice, Suspend
 
 from .actors import (
     SECOND,
@@ -17,17 +17,11 @@ from .actors import (
     lease_of,
     log,
     log_types,
+    lose,
     signal,
     start,
     step,
 )
-
-
-async def lose(clock: Clock, worker: ManualWorker) -> ClaimedTask:
-    """Claim the one task, and let its lease run out."""
-    task = await worker.take(lease_seconds=10)
-    await clock.advance(10)
-    return task
 
 
 async def test_a_lease_that_ran_out_is_fenced_in_the_log(

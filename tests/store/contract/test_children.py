@@ -1,0 +1,378 @@
+"""Child runs: started by their parent's commit, stopped with it, and heard of when they end."""
+
+from __future__ import annotations
+
+import json
+from uuid import uuid4
+
+import pytest
+from clocks import Clock
+
+from holdfast.ids import keyed_run_id
+from holdfast.store.port import Store
+from holdfast.types import ANY_END, Finish, Notice, RunFilter, Suspend
+
+from .actors import (
+    SECOND,
+    ManualWorker,
+    details,
+    get,
+    log,
+    log_types,
+    lose,
+    start,
+    step,
+)
+from .ordering import FAILURE, activity, child, failed, order, ordered, started_child
+
+
+async def test_a_child_is_a_run_with_a_parent(
+    store: Store, clock: Clock, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    """S4. In the parent's log if and only if it is there; with all that was asked for."""
+    parent_id, child_id = await start(store), uuid4()
+    await clock.advance(5)
+    event = child(
+        child_id, queue="slow", priority=0, timeout=60.0, retention=86_400.0, tags=["a", "b"]
+    )
+    answer = await ann.order(await ann.take(), event)
+    assert answer.notices == [Notice("work", "slow")]
+    run, now = await get(store, child_id), await store.now()
+    assert (run.name, run.version, run.queue, run.priority) == ("order", 1, "slow", 0)
+    assert (run.parent_run_id, run.parent_key) == (parent_id, "child")
+    assert json.loads(run.input) == {"b": 1e300, "a": 2}
+    assert (run.key, run.tags, run.retention_seconds) == (None, ("a", "b"), 86_400.0)
+    assert (run.created_at, run.deadline_at, run.state) == (now, now + 60 * SECOND, "queued")
+    task = await bob.take(queues=["slow"])
+    assert (task.run_id, task.parent_run_id, task.log_length) == (child_id, parent_id, 1)
+    assert json.loads(task.input or "") == {"b": 1e300, "a": 2}
+    assert await log_types(store, parent_id) == ["WorkflowStarted", "ChildStarted"]
+    assert (await get(store, parent_id)).parent_run_id is None
+
+
+async def test_the_children_of_a_run_are_listed(store: Store, ann: ManualWorker) -> None:
+    """T13. The tree of a run, level by level."""
+    parent_id = await start(store)
+    children = [uuid4() for _ in range(3)]
+    orders = [child(child_id, f"child#{n}") for n, child_id in enumerate(children)]
+    await ann.order(await ann.take(), *orders)
+    await start(store)
+    page = await store.list_runs(RunFilter(parent_run_id=parent_id))
+    assert {run.run_id for run in page.runs} == set(children)
+    assert {run.parent_key for run in page.runs} == {"child#0", "child#1", "child#2"}
+
+
+async def test_a_childs_output_wakes_its_parent(
+    store: Store, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    """S4. The very value, under the key of the call."""
+    parent_id, child_id = await started_child(store, ann)
+    answer = await bob.finish(await bob.take(), '{"z":1e300,"a":2}')
+    assert answer.notices == [Notice("work", "default")]
+    told = (await log(store, parent_id))[-1]
+    assert (told.type, told.key, told.at) == ("ChildCompleted", "child", await store.now())
+    assert details(told) == {"child_run_id": str(child_id), "output": {"z": 1e300, "a": 2}}
+    assert (await ann.take()).log_length == 3
+
+
+async def test_a_childs_failure_is_told_with_its_cause(store: Store, ann: ManualWorker) -> None:
+    parent_id, child_id = await started_child(store, ann)
+    await ann.commit(await ann.take(), failed(), then=Finish("failed", error=FAILURE))
+    told = (await log(store, parent_id))[-1]
+    assert (told.type, told.key) == ("ChildFailed", "child")
+    assert details(told) == {
+        "child_run_id": str(child_id),
+        "status": "failed",
+        "error": json.loads(FAILURE),
+    }
+    assert await ann.claims() == [parent_id]
+
+
+@pytest.mark.parametrize("end", ["cancelled", "timed_out", "terminated"])
+async def test_a_child_that_is_stopped_is_told_to_its_parent(
+    store: Store, clock: Clock, ann: ManualWorker, end: str
+) -> None:
+    """S10, trap 16. Whoever ends it, with no worker alive."""
+    parent_id, child_id = await started_child(store, ann, timeout=10.0)
+    if end == "cancelled":
+        answer = await store.cancel_runs([child_id])
+        notices = answer.notices
+    elif end == "terminated":
+        notices = (await store.terminate_runs([child_id])).notices
+    else:
+        await clock.advance(10)
+        _, _, notices = await store.time_out_runs()
+    assert notices == [Notice("work", "default")]
+    assert (await get(store, child_id)).status == end
+    told = details((await log(store, parent_id))[-1])
+    assert told == {"child_run_id": str(child_id), "status": end, "error": None}
+    assert await ann.claims() == [parent_id]
+
+
+async def test_a_child_that_eats_its_workers_is_told_to_its_parent(
+    store: Store, clock: Clock, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    """Trap 10. The claim itself fails the child and wakes the parent."""
+    parent_id, _ = await started_child(store, ann)
+    await lose(clock, bob)
+    await clock.advance(1)
+    claim = await bob.claim(max_attempts=1)
+    assert claim.tasks == []
+    assert claim.notices == [Notice("work", "default")]
+    told = details((await log(store, parent_id))[-1])
+    assert (told["status"], told["error"]["kind"]) == ("failed", "holdfast.PoisonedRun")
+    assert await ann.claims() == [parent_id]
+
+
+async def test_a_child_ends_in_the_commit_in_which_its_parent_suspends(
+    store: Store, ann: ManualWorker
+) -> None:
+    """Trap 1. Suspends come before what others tell: the wake-up is not lost."""
+    for _ in range(2):  # whichever of the two ids is the smaller one
+        parent_id, child_id = await start(store), uuid4()
+        parent = await ann.take()
+        await ann.order(parent, child(child_id))
+        task = await ann.take()
+        answer = await ann.commit_together(
+            (task, [failed("WorkflowCompleted")], Finish("completed", "1")),
+            (parent, [step()], Suspend(awaiting=(ANY_END,))),
+        )
+        assert answer.refused == {}
+        assert answer.notices == [Notice("work", "default")]
+        again = await ann.take()
+        assert (again.run_id, again.log_length) == (parent_id, 4)
+        await ann.finish(again)
+
+
+async def test_many_children_end_in_one_commit(store: Store, ann: ManualWorker) -> None:
+    """Traps 14 and 31. Their ends stand in the parent's log without gap, each once."""
+    parent_id = await start(store)
+    orders = [child(uuid4(), f"child#{n}") for n in range(20)]
+    await ann.order(await ann.take(), *orders, awaiting=(ANY_END,))
+    tasks = (await ann.claim()).tasks
+    ends = [(t, [failed("WorkflowCompleted")], Finish("completed", "1")) for t in tasks]
+    answer = await ann.commit_together(*ends)
+    assert answer.notices == [Notice("work", "default")]
+    events = (await log(store, parent_id))[-20:]
+    assert {event.type for event in events} == {"ChildCompleted"}
+    assert {event.key for event in events} == {f"child#{n}" for n in range(20)}
+    again = await ann.commit_together(*ends, token=ann.last_token)
+    assert (again.refused, again.notices) == ({}, [])
+    assert len(await log(store, parent_id)) == 41
+
+
+async def test_a_key_names_one_child(store: Store, ann: ManualWorker) -> None:
+    """B5, trap 14. Called twice by one parent it is one run, told once, to the first call."""
+    parent_id, child_id = await start(store), keyed_run_id("order", "k")
+    turn = await ann.take()
+    first, second = child(child_id, key="k"), child(child_id, "child#2", key="k", input=5)
+    await ann.order(turn, first, second, awaiting=(ANY_END,))
+    run = await get(store, child_id)
+    assert (run.key, run.parent_key, json.loads(run.input)["a"]) == ("k", "child", 2)
+    assert await store.find_run("order", "k") == child_id
+    await ann.finish(await ann.take())
+    again = await ann.take()
+    await ann.order(again, child(child_id, "child#3", key="k"))
+    ends = [event for event in await log(store, parent_id) if event.type.startswith("ChildC")]
+    assert [event.key for event in ends] == ["child"]
+
+
+async def test_a_key_that_is_another_runs_is_refused(store: Store, ann: ManualWorker) -> None:
+    """B5. The call fails, and nothing of the other run changes."""
+    other = await start(store, run_id=keyed_run_id("order", "k"), key="k", priority=4)
+    parent_id = await start(store)
+    answer = await ann.order(await ann.first(), child(other, key="k"), awaiting=(ANY_END,))
+    assert answer.notices == [Notice("work", "default")]
+    told = (await log(store, parent_id))[-1]
+    assert (told.type, told.key) == ("ChildFailed", "child")
+    refusal = details(told)
+    assert (refusal["child_run_id"], refusal["status"]) == (str(other), "refused")
+    assert refusal["error"]["kind"] == "holdfast.errors.RunExists"
+    assert str(other) in refusal["error"]["message"]
+    run = await get(store, other)
+    assert (run.parent_run_id, await log_types(store, other)) == (None, ["WorkflowStarted"])
+
+
+@pytest.mark.parametrize(
+    ("policy", "status"),
+    [("terminate", "terminated"), ("cancel", "cancelled"), ("abandon", "running")],
+)
+@pytest.mark.parametrize("end", ["finish", "terminate", "time_out", "cancel", "poison"])
+async def test_open_children_follow_the_close_policy(
+    store: Store,
+    clock: Clock,
+    ann: ManualWorker,
+    bob: ManualWorker,
+    policy: str,
+    status: str,
+    end: str,
+) -> None:
+    """S10. However the parent ends; a child that no worker had ends at once."""
+    parent_id, child_id = await start(store, timeout_seconds=60.0), uuid4()
+    turn = await ann.take()
+    await ann.order(turn, child(child_id, parent_close=policy, queue="slow"))
+    if end == "finish":
+        await ann.finish(turn, expected=2, has_children=True)
+    elif end == "terminate":
+        await store.terminate_runs([parent_id])
+    elif end == "time_out":
+        await clock.advance(60)
+        await store.time_out_runs()
+    elif end == "cancel":
+        await store.cancel_runs([parent_id])
+        cancel = failed("WorkflowCanceled")
+        await ann.commit(turn, cancel, then=Finish("cancelled"), expected=3, has_children=True)
+    else:
+        await clock.advance(31)
+        # Progress was made under the first lease: the attempts of the second count.
+        await bob.take(lease_seconds=10)
+        await clock.advance(10)
+        assert (await bob.claim(max_attempts=1)).tasks == []
+    assert (await get(store, parent_id)).status != "running"
+    assert (await get(store, child_id)).status == status
+    assert (await log_types(store, parent_id))[-1].startswith("Workflow")  # it is told nothing
+
+
+async def test_a_child_that_a_worker_had_is_asked_to_stop(
+    store: Store, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    """S10, B6, trap 16. Its code cleans up; its end is told to nobody."""
+    parent_id, child_id = await started_child(store, ann)
+    task = await bob.take()
+    answer = await store.terminate_runs([parent_id])
+    assert Notice("worker/bob", str(child_id)) in answer.notices
+    assert (await log_types(store, child_id))[-1] == "WorkflowCancelRequested"
+    done = failed("WorkflowCanceled")
+    late = await bob.commit(task, done, then=Finish("cancelled"), expected=2)
+    assert (late.refused, late.notices) == ({}, [])
+    assert (await log_types(store, parent_id))[-1] == "WorkflowTerminated"
+
+
+async def test_ends_go_down_the_whole_tree(
+    store: Store, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    """S10, S11. Grandchildren, their activities; each level follows its own policy."""
+    parent_id, child_id = await started_child(store, ann, parent_close="terminate")
+    grandchild, abandoned = uuid4(), uuid4()
+    await ann.order(
+        await ann.take(),
+        child(grandchild, "near", parent_close="terminate"),
+        child(abandoned, "far", parent_close="abandon", queue="slow"),
+        activity(),
+        awaiting=(ANY_END,),
+    )
+    task = await bob.take()
+    answer = await store.terminate_runs([parent_id], reason="enough")
+    assert Notice("worker/bob", str(grandchild)) in answer.notices
+    for run_id in (parent_id, child_id, grandchild):
+        assert (await get(store, run_id)).status == "terminated"
+    assert details((await log(store, parent_id))[-1]) == {"reason": "enough"}
+    assert details((await log(store, grandchild))[-1]) == {"reason": "its parent ended"}
+    assert (await bob.refusal(task)).reason == "lost"
+    assert (await ann.claim(handlers=["resize@0"])).tasks == []
+    assert await ann.claims(queues=["slow"]) == [abandoned]
+
+
+async def test_children_of_a_cancelled_tree_end_at_once_where_no_worker_had_them(
+    store: Store, ann: ManualWorker
+) -> None:
+    """S10. A parent that no worker had has no children: the cancel of a waiting child does it."""
+    parent_id, child_id = await started_child(store, ann)
+    grandchild = uuid4()
+    await ann.order(await ann.take(), child(grandchild, queue="slow"), awaiting=(ANY_END,))
+    assert (await store.cancel_runs([parent_id])).outcomes == ["delivered"]
+    assert (await get(store, child_id)).status == "running"  # the parent's code comes first
+    turn = await ann.take()
+    await ann.commit(turn, failed("WorkflowCanceled"), then=Finish("cancelled"), has_children=True)
+    assert (await log_types(store, child_id))[-1] == "WorkflowCancelRequested"
+    task = await ann.take()
+    await ann.commit(task, failed("WorkflowCanceled"), then=Finish("cancelled"), has_children=True)
+    assert (await get(store, grandchild)).status == "cancelled"
+
+
+async def test_a_parent_asks_its_child_to_stop(
+    store: Store, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    """S10, trap 16. Twice is once; the end comes back as a failure of the call."""
+    parent_id, child_id = await start(store), uuid4()
+    turn = await ann.take()
+    await ann.order(turn, child(child_id))
+    task = await bob.take()
+    asked = order("ChildCancelRequested", "child", child_run_id=str(child_id), reason="late")
+    answer = await ann.order(turn, asked, expected=2, touches=(child_id,), awaiting=(ANY_END,))
+    assert answer.notices == [Notice("worker/bob", str(child_id))]
+    event = (await log(store, child_id))[-1]
+    assert (event.type, details(event)) == ("WorkflowCancelRequested", {"reason": "late"})
+    assert (await store.cancel_runs([child_id])).outcomes == ["duplicate"]
+    await bob.commit(task, failed("WorkflowCanceled"), then=Finish("cancelled"), expected=2)
+    assert details((await log(store, parent_id))[-1])["status"] == "cancelled"
+    again = order("ChildCancelRequested", "child", child_run_id=str(child_id), reason=None)
+    await ann.order(await ann.take(), again, touches=(child_id,))
+    assert (await log_types(store, child_id))[-1] == "WorkflowCanceled"
+
+
+async def test_a_run_signals_another(store: Store, ann: ManualWorker, bob: ManualWorker) -> None:
+    """T5. With the id of the call, so that it is delivered once; who has ended hears nothing."""
+    target, sender = await start(store, queue="slow"), await start(store)
+    await bob.suspend(await bob.take(queues=["slow"]), awaiting=("packed",))
+    turn = await ann.take()
+    sent = order(
+        "SignalSent",
+        "signal",
+        run_id=str(target),
+        signal_name="packed",
+        input={"n": 1e300},
+        signal_id=f"{sender}:signal",
+    )
+    answer = await ann.order(turn, sent, touches=(target,))
+    assert answer.notices == [Notice("work", "slow")]
+    received = (await log(store, target))[-1]
+    assert (received.type, received.key) == ("SignalReceived", f"{sender}:signal")
+    assert details(received) == {"signal_name": "packed", "input": {"n": 1e300}}
+    await ann.order(turn, sent, touches=(target,), expected=2)
+    assert len(await log(store, target)) == 3
+    await bob.finish(await bob.take(queues=["slow"]))
+    gone = order(
+        "SignalSent", "signal#2", run_id=str(target), signal_name="x", input=None, signal_id="s"
+    )
+    await ann.order(turn, gone, touches=(target,), expected=3)
+    assert (await log_types(store, target))[-1] == "WorkflowCompleted"
+
+
+async def test_a_run_that_ends_leaves_the_child_that_it_starts_last(
+    store: Store, ann: ManualWorker
+) -> None:
+    """S4, S11. Started and let go by one commit; an activity beside it is not dispatched."""
+    parent_id, child_id = await start(store), uuid4()
+    answer = await ann.commit(
+        await ann.take(),
+        child(child_id, parent_close="abandon"),
+        activity(),
+        failed(),
+        then=Finish("failed", error=FAILURE),
+        has_children=True,
+    )
+    assert answer.refused == {}
+    assert await ann.claims() == [child_id]
+    assert (await ann.claim(handlers=["resize@0"])).tasks == []
+    assert (await get(store, child_id)).parent_run_id == parent_id
+
+
+async def test_waiters_hear_of_a_child_as_of_any_run(store: Store, ann: ManualWorker) -> None:
+    _, child_id = await started_child(store, ann)
+    assert await store.wait_for_end("client/1", [child_id]) == {}
+    answer = await store.terminate_runs([child_id])
+    assert Notice("client/1", str(child_id)) in answer.notices
+
+
+async def test_a_waiting_parent_has_activities_and_children_at_once(
+    store: Store, ann: ManualWorker
+) -> None:
+    """Trap 29. Both ends stand in the log in the order in which they came."""
+    parent_id = await ordered(store, ann, activity(), child(uuid4()))
+    await ann.end(await ann.take(handlers=["resize@0"]), result="1")
+    tasks = {task.run_id: task for task in (await ann.claim()).tasks}
+    del tasks[parent_id]
+    [task] = tasks.values()
+    await ann.finish(task)
+    assert (await log_types(store, parent_id))[-2:] == ["ActivityCompleted", "ChildCompleted"]

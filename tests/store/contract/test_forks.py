@@ -1,0 +1,350 @@
+"""Forks and retries: a new run with a copy of another's log."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from clocks import Clock
+
+from holdfast.errors import PayloadError
+from holdfast.store.port import Store
+from holdfast.types import ANY_END, Event, Finish, Fork, Notice
+
+from .actors import SECOND, ManualWorker, details, get, log, log_types, signal, start, step
+from .ordering import (
+    FAILURE,
+    RESIZE,
+    activity,
+    approval,
+    cancelled_activity,
+    child,
+    decision,
+    failed,
+    order,
+)
+
+
+async def fork(store: Store, run_id: UUID, **fields: Any) -> UUID:
+    """Fork a run; return the new one's id."""
+    made = Fork(run_id=run_id, new_run_id=uuid4(), **fields)
+    outcome, notices = await store.fork_run(made)
+    assert (outcome, notices) == ("forked", [Notice("work", "default")])
+    return made.new_run_id
+
+
+async def outcome_of(store: Store, run_id: UUID, **fields: Any) -> str:
+    """Ask for a fork that is refused."""
+    outcome, notices = await store.fork_run(Fork(run_id=run_id, new_run_id=uuid4(), **fields))
+    assert notices == []
+    return outcome
+
+
+async def keys(store: Store, run_id: UUID) -> list[str | None]:
+    """Return the keys of a run's events."""
+    return [event.key for event in await log(store, run_id)]
+
+
+def end_of_step(event_type: str, key: str) -> Event:
+    """Return what a run says of a step that did not complete."""
+    return Event(event_type, key, json.dumps({"name": key, "error": json.loads(FAILURE)}), 0)
+
+
+async def failing(store: Store, worker: ManualWorker, *events: Event, **fields: Any) -> UUID:
+    """Start a run that fails after these events."""
+    run_id = await start(store, **fields)
+    turn = await worker.take()
+    await worker.commit(turn, *events, failed(), then=Finish("failed", error=FAILURE))
+    return run_id
+
+
+async def test_a_fork_is_a_run_with_a_copy_of_the_log(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """S4, T9. Like the origin, whose first moment it keeps; it runs from there by itself."""
+    run_id = await start(
+        store,
+        key="k",
+        priority=1,
+        input='{"b":1e300,"a":2}',
+        tags=("a", "b"),
+        headers={"traceparent": "t"},
+        retention_seconds=86_400.0,
+        timeout_seconds=60.0,
+    )
+    began_at = await store.now()
+    turn = await ann.take()
+    await ann.commit(turn, step("charge", result={"z": 1, "a": 2}, at=5), step("ship"))
+    await ann.finish(turn, expected=3)
+    await clock.advance(50)
+    new_id = await fork(store, run_id, until=2)
+    origin, now = await log(store, run_id), await store.now()
+    *copied, last = await log(store, new_id)
+    assert copied == origin[:2]
+    assert (last.type, last.key, last.at) == ("WorkflowForked", None, now)
+    assert details(last) == {"run_id": str(run_id), "idx": 2, "seed": str(run_id)}
+    new = await get(store, new_id)
+    assert (new.name, new.version, new.key, new.priority) == ("order", 1, None, 1)
+    assert (new.tags, new.headers, new.retention_seconds) == (
+        ("a", "b"),
+        {"traceparent": "t"},
+        86_400.0,
+    )
+    assert (new.created_at, new.deadline_at, new.started_at) == (
+        now,
+        now + 60 * SECOND,
+        began_at,
+    )
+    assert (new.parent_run_id, new.state, new.input) == (None, "queued", '{"b":1e300,"a":2}')
+    task = await ann.take()
+    assert (task.run_id, task.log_length, task.attempts) == (new_id, 3, 1)
+    assert (task.lease_no, task.started_at) == (1, began_at)
+    await ann.finish(task)
+    assert (await get(store, run_id)).status == "completed"
+
+
+async def test_a_fork_of_a_whole_log_leaves_out_its_end(store: Store, ann: ManualWorker) -> None:
+    """S11. Whatever kept the origin from going on is not the fork's."""
+    run_id = await start(store)
+    turn = await ann.take()
+    await ann.commit(turn, step())
+    await store.pause_runs([run_id])
+    await store.resume_runs([run_id])
+    await signal(store, run_id, signal_id="s-1")
+    await store.cancel_runs([run_id])
+    await ann.suspend(turn, expected=6)
+    await store.terminate_runs([run_id])
+    new_id = await fork(store, run_id)
+    assert await log_types(store, new_id) == [
+        "WorkflowStarted",
+        "StepCompleted",
+        "SignalReceived",
+        "WorkflowForked",
+    ]
+    assert details((await log(store, new_id))[-1])["idx"] == 8
+    assert (await signal(store, new_id, signal_id="s-1"))[0] == "duplicate"
+
+
+async def test_a_running_run_can_be_forked(store: Store, ann: ManualWorker) -> None:
+    run_id = await start(store)
+    turn = await ann.take()
+    await ann.commit(turn, step())
+    new_id = await fork(store, run_id)
+    assert (await get(store, run_id)).state == "running"
+    assert (await ann.take()).run_id == new_id
+
+
+async def test_a_fork_of_a_fork_has_the_seed_of_the_first(store: Store, ann: ManualWorker) -> None:
+    """Trap 18. Ids and chance that were drawn stay what they were, however often."""
+    run_id = await start(store)
+    await ann.commit(await ann.take(), step())
+    first = await fork(store, run_id)
+    second = await fork(store, first)
+    said = details((await log(store, second))[-1])
+    assert said == {"run_id": str(first), "idx": 3, "seed": str(run_id)}
+
+
+async def test_the_input_and_the_version_can_be_changed(store: Store, ann: ManualWorker) -> None:
+    """T9. The input of the fork alone; the version is that of a worker that can run it."""
+    run_id = await start(store, input="1")
+    new_id = await fork(store, run_id, until=1, input='{"b":1,"a":1e300}', version=3)
+    assert (await get(store, run_id)).input == "1"
+    new = await get(store, new_id)
+    assert (json.loads(new.input), new.version) == ({"b": 1, "a": 1e300}, 3)
+    assert details((await log(store, new_id))[0]) == {"b": 1, "a": 1e300}
+    assert (await ann.take(handlers=["order@3"])).run_id == new_id
+
+
+async def test_results_can_be_changed(store: Store, ann: ManualWorker) -> None:
+    """T13. Of steps and of activities; all else of the event stays."""
+    run_id = await start(store)
+    turn = await ann.take()
+    await ann.order(turn, step("charge", result=1, at=5), activity())
+    await ann.end(await ann.take(handlers=RESIZE), result="2", started_at=7)
+    new_id = await fork(store, run_id, results={"charge": '{"z":1e300,"a":0}', "resize": "null"})
+    charge, _, resize = (await log(store, new_id))[1:4]
+    assert details(charge) == {
+        "name": "charge",
+        "args": 0,
+        "result": {"z": 1e300, "a": 0},
+        "started_at": 5,
+    }
+    assert details(resize) == {
+        "activity_name": "resize",
+        "result": None,
+        "attempt": 1,
+        "started_at": 7,
+        "worker": "ann",
+    }
+    assert details((await log(store, run_id))[1])["result"] == 1
+
+
+async def test_a_result_of_what_was_not_copied_is_refused(store: Store, ann: ManualWorker) -> None:
+    run_id = await start(store)
+    await ann.order(await ann.take(), step("charge"), step("ship"), activity())
+    for key in ("ship", "resize", "other"):
+        outcome = await outcome_of(store, run_id, until=2, results={key: "1"})
+        assert outcome == "unknown_key"
+    for bad in ({"results": {"charge": '{"a":'}}, {"input": "nope"}):
+        with pytest.raises(PayloadError):
+            await outcome_of(store, run_id, **bad)
+
+
+async def test_a_fork_is_made_once(store: Store, ann: ManualWorker) -> None:
+    """Trap 23. The answer was lost: the second call changes nothing."""
+    run_id, new_id = await start(store), uuid4()
+    made = Fork(run_id=run_id, new_run_id=new_id)
+    assert (await store.fork_run(made))[0] == "forked"
+    assert await store.fork_run(made) == ("exists", [])
+    assert len(await log(store, new_id)) == 2
+
+
+async def test_what_cannot_be_forked_is_refused(store: Store, ann: ManualWorker) -> None:
+    run_id, completed = await start(store), await start(store, queue="slow")
+    await ann.finish(await ann.take(queues=["slow"]))
+    assert await outcome_of(store, uuid4()) == "missing"
+    assert await outcome_of(store, run_id, until=0) == "bad_index"
+    assert await outcome_of(store, run_id, until=2) == "bad_index"
+    assert await outcome_of(store, run_id, retry=True) == "running"
+    assert await outcome_of(store, completed, retry=True) == "running"
+
+
+async def test_what_was_asked_for_and_not_answered_is_asked_anew(
+    store: Store, ann: ManualWorker
+) -> None:
+    """S7, traps 14 and 16. The origin's activities and children do not answer the fork."""
+    run_id, done, lost = await start(store), uuid4(), uuid4()
+    turn = await ann.take()
+    await ann.order(
+        turn,
+        activity("done"),
+        activity("open"),
+        activity("dropped"),
+        child(done, "child", queue="slow", priority=0),
+        child(lost, "child#2", queue="slow"),
+        approval("yes"),
+        approval("open?"),
+        order("ApprovalWithdrawn", "open?"),
+        cancelled_activity("dropped"),
+        step(),
+    )
+    tasks = {task.key: task for task in (await ann.claim(handlers=RESIZE)).tasks}
+    await ann.end(tasks["done"], result="1")
+    await ann.end(tasks["open"], error=FAILURE)
+    await ann.finish(await ann.first(queues=["slow"]))
+    await store.decide_approval(decision(run_id, key="yes"))
+    new_id = await fork(store, run_id)
+    events = await log(store, new_id)
+    assert [(event.type, event.key) for event in events[1:-1]] == [
+        ("ActivityScheduled", "done"),
+        ("ChildStarted", "child"),
+        ("ApprovalRequested", "yes"),
+        ("StepCompleted", "charge"),
+        ("ActivityCompleted", "done"),
+        ("ChildCompleted", "child"),
+        ("ApprovalResolved", "yes"),
+    ]
+    assert await store.list_approvals(run_id=new_id) == []
+
+
+async def test_a_retry_goes_on_from_the_failure(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """B2, ruling 7. Every result is kept, and the step that failed runs again."""
+    run_id = await failing(
+        store,
+        ann,
+        step("a"),
+        end_of_step("StepRetryScheduled", "b"),
+        end_of_step("StepRetryScheduled", "c"),
+        end_of_step("StepFailed", "b"),
+        step("c"),
+        Event("TimerScheduled", "t", '{"timer_id":"t","fire_at":5}', 0),
+        Event("ValueSet", "phase", '{"value":1}', 0),
+        step("d"),
+    )
+    new_id = await fork(store, run_id, retry=True)
+    events = await log(store, new_id)
+    assert [(event.type, event.key) for event in events[1:-1]] == [
+        ("StepCompleted", "a"),
+        ("StepRetryScheduled", "c"),
+        ("StepCompleted", "c"),
+        ("StepCompleted", "d"),
+    ]
+    assert details(events[-1]) == {"run_id": str(run_id), "idx": 4, "seed": str(run_id)}
+    assert (await get(store, run_id)).status == "failed"
+
+
+async def test_a_retry_schedules_the_activity_that_failed_anew(
+    store: Store, ann: ManualWorker
+) -> None:
+    """S7. With all its attempts, while those that ended keep their results."""
+    run_id = await start(store)
+    turn = await ann.take()
+    await ann.order(turn, activity("done"), activity("broken"))
+    tasks = {task.key: task for task in (await ann.claim(handlers=RESIZE)).tasks}
+    await ann.end(tasks["broken"], error=FAILURE, retryable=False)
+    await ann.end(tasks["done"], result="1")
+    await signal(store, run_id)
+    await ann.commit(turn, failed(), then=Finish("failed", error=FAILURE), expected=6)
+    new_id = await fork(store, run_id, retry=True)
+    events = await log(store, new_id)
+    assert [(event.type, event.key) for event in events[1:-1]] == [
+        ("ActivityScheduled", "done"),
+        ("ActivityCompleted", "done"),
+        ("SignalReceived", None),
+    ]
+
+
+async def test_a_retry_of_a_run_whose_own_code_failed_runs_only_that_again(
+    store: Store, ann: ManualWorker
+) -> None:
+    """T9. A new version may know better."""
+    run_id = await failing(store, ann, step("a"), step("b"))
+    new_id = await fork(store, run_id, retry=True, version=2)
+    assert await log_types(store, new_id) == [
+        "WorkflowStarted",
+        "StepCompleted",
+        "StepCompleted",
+        "WorkflowForked",
+    ]
+    assert details((await log(store, new_id))[-1])["idx"] == 3
+    assert (await get(store, new_id)).version == 2
+
+
+@pytest.mark.parametrize("end", ["cancelled", "terminated", "timed_out"])
+async def test_a_run_that_was_stopped_can_be_taken_up_again(
+    store: Store, clock: Clock, ann: ManualWorker, end: str
+) -> None:
+    """S10. Everything is kept but the end and what led to it."""
+    run_id = await start(store, timeout_seconds=60.0)
+    turn = await ann.take()
+    await ann.commit(turn, step("a"), end_of_step("StepFailed", "b"), step("c"))
+    if end == "cancelled":
+        await store.cancel_runs([run_id])
+        await ann.commit(turn, failed("WorkflowCanceled"), then=Finish("cancelled"), expected=5)
+    elif end == "terminated":
+        await store.terminate_runs([run_id])
+    else:
+        await clock.advance(60)
+        await store.time_out_runs()
+    new_id = await fork(store, run_id, retry=True)
+    assert (await keys(store, new_id))[1:-1] == ["a", "b", "c"]
+    now = await store.now()
+    assert (await get(store, new_id)).deadline_at == now + 60 * SECOND
+
+
+async def test_a_fork_orders_for_itself(store: Store, ann: ManualWorker) -> None:
+    """S4, trap 14. Its activities and children are its own."""
+    run_id, child_id = await start(store), uuid4()
+    await ann.order(await ann.take(), activity(), awaiting=(ANY_END,))
+    new_id = await fork(store, run_id)
+    await ann.order(await ann.take(), activity(), child(child_id), awaiting=(ANY_END,))
+    tasks = (await ann.claim(handlers=RESIZE)).tasks
+    assert {task.run_id for task in tasks} == {run_id, new_id}
+    for task in tasks:
+        assert (await ann.end(task, result="1")).outcomes == ["recorded"]
+    assert (await log_types(store, new_id))[-1] == "ActivityCompleted"
+    assert (await get(store, child_id)).parent_run_id == new_id
