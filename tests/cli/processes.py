@@ -67,7 +67,7 @@ def gone(pid: int) -> bool | None:
 
 
 def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "holdfast.cli", *arguments]
+    return [sys.executable, "-m", "holdfast", *arguments]
 
 
 def environment(changes: Mapping[str, str] | None = None) -> dict[str, str]:

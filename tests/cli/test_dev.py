@@ -67,7 +67,7 @@ def test_an_import_error_is_shown_and_the_next_change_heals_it(
 def test_ctrl_c_leaves_no_process_and_no_server(dev: Process, tmp_path: Path) -> None:
     (worker,) = until(lambda: children_of(dev.pid) or None, "the worker process")
     dev.send(signal.SIGINT)
-    assert dev.ended() == exits.OK
+    assert dev.ended() == exits.INTERRUPTED
     assert gone(worker)
     assert live_pid(tmp_path / "home" / "postgres") is None
 
@@ -92,6 +92,13 @@ def test_a_file_that_does_not_exist_is_a_usage_error(tmp_path: Path) -> None:
     done = call("--data", str(tmp_path / "home"), "dev", str(tmp_path / "nowhere.py"))
     assert done.returncode == exits.USAGE
     assert not (tmp_path / "home").exists()
+
+
+def test_an_app_that_is_named_wrongly_is_a_usage_error(folder: Path, tmp_path: Path) -> None:
+    done = call("--data", str(tmp_path / "home"), "dev", f"{folder / 'draft.py'}:drfat")
+    assert done.returncode == exits.USAGE
+    assert "is no App: name it, as in draft:app" in done.stderr
+    assert live_pid(tmp_path / "home" / "postgres") is None
 
 
 def children_of(pid: int) -> list[int]:

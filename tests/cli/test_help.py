@@ -72,3 +72,12 @@ def test_an_unknown_command_is_a_usage_error() -> None:
     done = subprocess.run(command("fly"), capture_output=True, text=True)
     assert done.returncode == exits.USAGE
     assert "No such command 'fly'" in done.stderr
+
+
+def test_the_package_is_a_command_and_h_is_help() -> None:
+    shown = [
+        subprocess.run(command(*arguments), capture_output=True, text=True, check=True).stdout
+        for arguments in (["-h"], ["--help"], ["runs", "show", "-h"])
+    ]
+    assert shown[0] == shown[1]
+    assert "Usage: holdfast runs show" in shown[2]

@@ -80,7 +80,7 @@ def test_a_second_signal_ends_the_grace_period(cli: CommandLine, tmp_path: Path)
         process.send(signal.SIGINT)
         process.await_text("stops: 1 run")
         process.send(signal.SIGINT)
-        assert process.ended() == exits.OK
+        assert process.ended() == exits.INTERRUPTED
     assert cli.state(run) == "queued"
 
 
@@ -146,8 +146,8 @@ def test_a_crashed_process_is_replaced_and_its_run_goes_on(
         ]
         process.await_text("was killed by SIGKILL; another starts")
         process.await_text("ready", times=3)
-        process.send(signal.SIGTERM)
-        assert process.ended() == exits.OK
+        process.send(signal.SIGINT)
+        assert process.ended() == exits.INTERRUPTED
     assert cli.json("workers") == []
 
 

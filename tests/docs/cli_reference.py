@@ -45,7 +45,12 @@ def _helps(
 ) -> Iterator[tuple[str, str]]:
     """Give the help of a command, and of those below it."""
     context = click.Context(
-        command, parent=parent, info_name=name, terminal_width=_WIDTH, max_content_width=_WIDTH
+        command,
+        parent=parent,
+        info_name=name,
+        terminal_width=_WIDTH,
+        max_content_width=_WIDTH,
+        **command.context_settings,
     )
     lines = [line.rstrip() for line in command.get_help(context).strip().splitlines()]
     yield context.command_path, "\n".join(lines)

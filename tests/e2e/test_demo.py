@@ -18,7 +18,7 @@ from holdfast.types import Event
 pytestmark = [pytest.mark.slow, pytest.mark.crash]
 
 
-COMMAND = [sys.executable, "-m", "holdfast.cli", "demo"]
+COMMAND = [sys.executable, "-m", "holdfast", "demo"]
 
 
 def environment(temporary: Path) -> dict[str, str]:

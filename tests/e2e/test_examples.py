@@ -62,7 +62,7 @@ class Desk:
 
     def log(self, run: str) -> list[dict[str, object]]:
         """Return a run's log, as the command line gives it."""
-        command = [sys.executable, "-m", "holdfast.cli", "runs", "log", run, "--json"]
+        command = [sys.executable, "-m", "holdfast", "runs", "log", run, "--json"]
         answer = subprocess.run(
             command, env=self.environment, capture_output=True, text=True, check=True
         )

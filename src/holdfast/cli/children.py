@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import IO
 
 from holdfast.cli import exits
-from holdfast.cli.serving import PARENT_VARIABLE
+from holdfast.cli.environment import PARENT_VARIABLE
 
 logger = logging.getLogger("holdfast.supervisor")
 
@@ -41,7 +41,7 @@ class Child:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "holdfast.cli",
+            "holdfast",
             *arguments,
             stdin=asyncio.subprocess.PIPE,
             stdout=output,
@@ -72,16 +72,19 @@ class Child:
 
 
 class Supervisor:
-    """Keep a number of worker processes alive.
+    """Keep `count` worker processes alive.
 
     `start` starts one; `crashed` is told the process number of one that died, to have its runs
     go on elsewhere at once.
     """
 
     def __init__(
-        self, start: Callable[[], Awaitable[Child]], crashed: Callable[[int], Awaitable[None]]
+        self,
+        start: Callable[[], Awaitable[Child]],
+        crashed: Callable[[int], Awaitable[None]],
+        count: int,
     ) -> None:
-        self._start, self._crashed = start, crashed
+        self._start, self._crashed, self._count = start, crashed, count
         self._children: set[Child] = set()
         self._stopping = asyncio.Event()
         self._exit_code = exits.OK
@@ -92,9 +95,9 @@ class Supervisor:
         for child in self._children:
             child.signal(signal.SIGTERM)
 
-    async def run(self, count: int) -> int:
-        """Keep `count` children alive until stopped; return the exit code."""
-        await asyncio.gather(*(self._keep_alive() for _ in range(count)))
+    async def run(self) -> int:
+        """Keep the children alive until stopped; return the exit code."""
+        await asyncio.gather(*(self._keep_alive() for _ in range(self._count)))
         return self._exit_code
 
     async def _keep_alive(self) -> None:

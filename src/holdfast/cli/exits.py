@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from holdfast.errors import (
+    ApprovalNotFound,
     ConfigurationError,
     DatabaseError,
     HoldfastError,
     PayloadError,
     ResultTimeout,
     RunNotFound,
+    TokenUnknown,
     UnknownWorkflow,
 )
 
@@ -27,9 +29,9 @@ MEANINGS: Final = (
     (FAILED, "the answer is no: the run failed, a check failed, nothing was changed"),
     (USAGE, "the command, its input or the app cannot be used as given"),
     (DATABASE, "the database cannot be used"),
-    (NOT_FOUND, "there is no such run"),
+    (NOT_FOUND, "there is no such run, approval or token"),
     (TIMED_OUT, "the time to wait was up; the run goes on"),
-    (INTERRUPTED, "interrupted with Ctrl-C"),
+    (INTERRUPTED, "ended by Ctrl-C"),
 )
 
 
@@ -47,7 +49,7 @@ def code_for(error: HoldfastError) -> int:
         return error.code
     if isinstance(error, DatabaseError):
         return DATABASE
-    if isinstance(error, RunNotFound):
+    if isinstance(error, RunNotFound | ApprovalNotFound | TokenUnknown):
         return NOT_FOUND
     if isinstance(error, ResultTimeout):
         return TIMED_OUT

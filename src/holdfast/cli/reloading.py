@@ -19,7 +19,8 @@ _PAUSE_SECONDS = 1.0  # before a crashed worker is replaced
 class Reloader:
     """Keep one worker alive, and start it anew after each batch of changes.
 
-    One that cannot load its app is not started again before the next change.
+    One that cannot load its app is not started again before the next change; where that is the
+    first, there is nothing to wait for: the app may be named wrongly.
     """
 
     def __init__(
@@ -32,6 +33,7 @@ class Reloader:
         self._changed = asyncio.Event()
         self._stopping = asyncio.Event()
         self._child: Child | None = None
+        self._loaded = False  # a worker has been able to load the app
 
     def stop(self) -> None:
         """Have the worker drain; asked again, have it end at once."""
@@ -39,18 +41,20 @@ class Reloader:
         if self._child is not None:
             self._child.signal(signal.SIGTERM)
 
-    async def run(self) -> None:
-        """Go on until stopped."""
+    async def run(self) -> int:
+        """Go on until stopped; return the exit code."""
         watching = asyncio.create_task(self._watch(), name="holdfast file watch")
         try:
             while not self._stopping.is_set():
-                await self._once()
+                if await self._once() == exits.USAGE and not self._loaded:
+                    return exits.USAGE
+            return exits.OK
         finally:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
 
-    async def _once(self) -> None:
-        """Start a worker and see it to its end."""
+    async def _once(self) -> int | None:
+        """Start a worker and see it to its end; return its exit code if it ended by itself."""
         self._changed.clear()
         child = self._child = await self._start()
         if self._stopping.is_set():
@@ -58,14 +62,17 @@ class Reloader:
         code = await self._until_ended_or_changed(child)
         self._child = None
         if code is None or self._stopping.is_set():
-            return
+            return None
         if code == exits.USAGE:
-            logger.warning("the app could not be loaded; waiting for the next change")
-            await self._first_of(self._changed.wait(), self._stopping.wait())
-            return
+            if self._loaded:
+                logger.warning("the app could not be loaded; waiting for the next change")
+                await self._first_of(self._changed.wait(), self._stopping.wait())
+            return code
+        self._loaded = True
         logger.warning("the worker %s; another starts", describe_exit(code))
         await self._crashed(child.pid)
         await self._first_of(asyncio.sleep(_PAUSE_SECONDS), self._stopping.wait())
+        return code
 
     async def _until_ended_or_changed(self, child: Child) -> int | None:
         """Return the exit code, or None where the worker was replaced because of a change."""
@@ -73,7 +80,7 @@ class Reloader:
         if not child.alive:
             return await child.ended()
         child.signal(signal.SIGTERM)
-        await child.ended()
+        self._loaded |= await child.ended() != exits.USAGE
         return None
 
     async def _watch(self) -> None:
@@ -93,9 +100,9 @@ class Reloader:
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def python_changes(directory: Path, stop: asyncio.Event) -> AsyncIterator[list[Path]]:
+async def python_changes(directory: Path) -> AsyncIterator[list[Path]]:
     """Iterate over the changes of Python files below a directory."""
     from watchfiles import PythonFilter, awatch  # pyright: ignore[reportUnknownVariableType]
 
-    async for changes in awatch(directory, watch_filter=PythonFilter(), stop_event=stop):
+    async for changes in awatch(directory, watch_filter=PythonFilter()):
         yield [Path(path) for _, path in changes]

@@ -13,6 +13,7 @@ _COMMANDS = "holdfast.cli.commands"
 @click.group(
     "holdfast",
     cls=RootGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
     sources={
         "dev": f"{_COMMANDS}.dev:dev",
         "worker": f"{_COMMANDS}.worker:worker",

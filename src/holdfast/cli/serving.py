@@ -7,12 +7,13 @@ import contextlib
 import gc
 import logging
 import os
-import signal
 import sys
 import threading
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
+from holdfast.cli.environment import PARENT_VARIABLE
+from holdfast.cli.supervising import StopSignals
 from holdfast.definitions.app import App
 from holdfast.store.database import Database
 from holdfast.store.keeping import kept_running
@@ -20,8 +21,6 @@ from holdfast.store.postgres import PostgresStore
 from holdfast.worker import STEP_THREADS, Worker, WorkerOptions
 
 logger = logging.getLogger("holdfast.worker")
-
-PARENT_VARIABLE = "HOLDFAST_SUPERVISOR"  # set for children: their stdin ends with the parent
 
 
 def fix_hash_seed() -> None:
@@ -35,14 +34,14 @@ def fix_hash_seed() -> None:
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
 
 
-def serve(app: App, database: Database, schema: str, options: WorkerOptions) -> None:
-    """Run a worker; returns when it has drained."""
+def serve(app: App, database: Database, schema: str, options: WorkerOptions) -> int:
+    """Run a worker until it has drained; return the exit code."""
     _calm_collector()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_serve(app, database, schema, options))
+        return runner.run(_serve(app, database, schema, options))
 
 
-def leave_threads_behind() -> None:
+def leave_threads_behind(code: int) -> None:
     """End the process now if a step's thread still runs: Python would wait for it.
 
     The worker has drained, so its runs are others' already, and nobody listens to the thread.
@@ -51,7 +50,7 @@ def leave_threads_behind() -> None:
         logging.shutdown()
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(0)
+        os._exit(code)
 
 
 def _calm_collector() -> None:
@@ -65,7 +64,7 @@ def _calm_collector() -> None:
     gc.set_threshold(50_000, 20, 100)
 
 
-async def _serve(app: App, database: Database, schema: str, options: WorkerOptions) -> None:
+async def _serve(app: App, database: Database, schema: str, options: WorkerOptions) -> int:
     store = PostgresStore(database.url, schema=schema)
     worker = Worker(
         app,
@@ -74,7 +73,7 @@ async def _serve(app: App, database: Database, schema: str, options: WorkerOptio
         heartbeat_store=lambda: PostgresStore(database.url, schema=schema, connections=1),
     )
     stop = asyncio.Event()
-    _on_signals(worker, stop)
+    signals = _on_signals(worker, stop)
     try:
         async with kept_running(database):
             await worker.start()
@@ -84,6 +83,7 @@ async def _serve(app: App, database: Database, schema: str, options: WorkerOptio
             logger.info("worker %s stops: %d run(s) held", worker.worker_id, worker.held)
             await worker.stop()
             logger.info("worker %s has stopped", worker.worker_id)
+            return signals.exit_code()
     finally:
         await store.close()
 
@@ -98,7 +98,7 @@ def _say_ready(worker: Worker) -> None:
     )
 
 
-def _on_signals(worker: Worker, stop: asyncio.Event) -> None:
+def _on_signals(worker: Worker, stop: asyncio.Event) -> StopSignals:
     """Drain on the first signal, end the grace period on the second."""
 
     def arrived() -> None:
@@ -107,9 +107,7 @@ def _on_signals(worker: Worker, stop: asyncio.Event) -> None:
             worker.hurry()
         stop.set()
 
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, arrived)
+    return StopSignals(arrived)
 
 
 @asynccontextmanager

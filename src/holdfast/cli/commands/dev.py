@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import signal
 from typing import TYPE_CHECKING
 
 import click
@@ -14,6 +12,7 @@ from holdfast.cli.settings import Settings, settings_of
 
 if TYPE_CHECKING:
     from holdfast.cli.loading import AppReference
+    from holdfast.cli.supervising import StartWorker, TellOfCrash
     from holdfast.store.database import Database
 
 _GRACE = "2"  # seconds; what is cut off goes on with the new code
@@ -28,7 +27,8 @@ def dev(context: click.Context, app_reference: str, queues: tuple[str, ...]) -> 
 
     The embedded database is started and its schema made; a worker runs the app and starts anew
     whenever a Python file changes. Runs go on with the new code where the old one left off.
-    MODULE:APP may be a file with one App in it. Ctrl-C ends it all.
+    MODULE:APP may be a file with one App in it; it must be one that can be loaded to begin with.
+    Ctrl-C ends it all (exit code 130).
     """
     from holdfast.cli.connecting import database_of, prepare_schema
     from holdfast.cli.loading import AppReference
@@ -43,7 +43,8 @@ def dev(context: click.Context, app_reference: str, queues: tuple[str, ...]) -> 
         _greet(settings, database)
         arguments = ["worker", app_reference, "--grace", _GRACE]
         arguments += [part for queue in queues for part in ("--queue", queue)]
-        asyncio.run(_develop(settings, database, reference, arguments))
+        code = asyncio.run(_develop(settings, database, reference, arguments))
+    context.exit(code)
 
 
 def _greet(settings: Settings, database: Database) -> None:
@@ -60,26 +61,11 @@ def _greet(settings: Settings, database: Database) -> None:
 
 async def _develop(
     settings: Settings, database: Database, reference: AppReference, arguments: list[str]
-) -> None:
-    from holdfast.cli.children import Child
-    from holdfast.cli.reaping import reaper
+) -> int:
     from holdfast.cli.reloading import Reloader, python_changes
-    from holdfast.store.postgres import PostgresStore
+    from holdfast.cli.supervising import oversee
 
-    async def start() -> Child:
-        return await Child.start([*settings.arguments(), *arguments], settings.environment())
+    def make(start: StartWorker, crashed: TellOfCrash) -> Reloader:
+        return Reloader(start, crashed, python_changes(reference.directory))
 
-    async with contextlib.AsyncExitStack() as stack:
-        store = PostgresStore(database.url, schema=settings.schema, connections=1)
-        stack.push_async_callback(store.close)
-        await store.open()
-        stop = asyncio.Event()
-        reloader = Reloader(start, reaper(store), python_changes(reference.directory, stop))
-
-        def interrupted() -> None:
-            stop.set()
-            reloader.stop()
-
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, interrupted)
-        await reloader.run()
+    return await oversee(settings, database, arguments, make)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import signal
 from typing import TYPE_CHECKING
 
 import click
@@ -15,7 +13,6 @@ from holdfast.cli.inputs import duration
 from holdfast.cli.settings import Settings, settings_of
 
 if TYPE_CHECKING:
-    from holdfast.store.database import Database
     from holdfast.worker import WorkerOptions
 
 
@@ -30,14 +27,18 @@ if TYPE_CHECKING:
 @click.argument("app_reference", metavar="MODULE:APP")
 @click.option("--queue", "queues", multiple=True, help="Serve this queue; may be repeated.")
 @click.option(
-    "--concurrency", type=click.IntRange(1), default=200, show_default=True, help="Runs at once."
+    "--concurrency",
+    type=click.IntRange(1),
+    default=200,
+    show_default=True,
+    help="Runs and activities at once.",
 )
 @click.option(
     "--threads",
     type=click.IntRange(1),
     default=32,
     show_default=True,
-    help="Steps written as plain functions that run at once.",
+    help="Steps and activities written as plain functions that run at once.",
 )
 @click.option(
     "--grace",
@@ -66,14 +67,14 @@ def worker(
     processes: int,
     log_json: bool,
 ) -> None:
-    """Run the workflows of an app.
+    """Run the workflows and activities of an app.
 
     MODULE:APP is a module and the name of the App in it, or a file: shop:app, src/shop.py:app,
     or shop.py where it has only one.
 
     SIGTERM or Ctrl-C: nothing new is begun, running steps get the grace period, what is left
     is given back for another worker to go on with at once. The second signal ends the grace
-    period.
+    period. The exit code is 0 after SIGTERM, 130 after Ctrl-C.
     """
     from holdfast.cli.logs import configure
     from holdfast.worker import WorkerOptions
@@ -86,11 +87,13 @@ def worker(
         arguments += [part for queue in queues for part in ("--queue", queue)]
         arguments += ["--log-json"] if log_json else []
         context.exit(_supervise(settings, arguments, processes))
-    options = WorkerOptions(queues=queues, concurrency=concurrency, threads=threads, grace=grace)
-    _work(settings, app_reference, options)
+    options = WorkerOptions(
+        queues=queues, concurrency=concurrency, threads=threads, grace_seconds=grace
+    )
+    context.exit(_work(settings, app_reference, options))
 
 
-def _work(settings: Settings, app_reference: str, options: WorkerOptions) -> None:
+def _work(settings: Settings, app_reference: str, options: WorkerOptions) -> int:
     from holdfast.cli.connecting import checked_database
     from holdfast.cli.loading import AppReference
     from holdfast.cli.serving import fix_hash_seed, leave_threads_behind, serve
@@ -98,33 +101,19 @@ def _work(settings: Settings, app_reference: str, options: WorkerOptions) -> Non
     fix_hash_seed()
     app = AppReference.parse(app_reference).load()
     with checked_database(settings) as database:
-        serve(app, database, settings.schema, options)
-    leave_threads_behind()
+        code = serve(app, database, settings.schema, options)
+    leave_threads_behind(code)
+    return code
 
 
 def _supervise(settings: Settings, arguments: list[str], processes: int) -> int:
+    from holdfast.cli.children import Supervisor
     from holdfast.cli.connecting import checked_database
+    from holdfast.cli.supervising import StartWorker, TellOfCrash, oversee
+
+    def make(start: StartWorker, crashed: TellOfCrash) -> Supervisor:
+        click.echo(f"supervisor {os.getpid()} keeps {processes} worker processes", err=True)
+        return Supervisor(start, crashed, processes)
 
     with checked_database(settings) as database:
-        return asyncio.run(_keep(settings, database, arguments, processes))
-
-
-async def _keep(
-    settings: Settings, database: Database, arguments: list[str], processes: int
-) -> int:
-    from holdfast.cli.children import Child, Supervisor
-    from holdfast.cli.reaping import reaper
-    from holdfast.store.postgres import PostgresStore
-
-    async def start() -> Child:
-        return await Child.start([*settings.arguments(), *arguments], settings.environment())
-
-    async with contextlib.AsyncExitStack() as stack:
-        store = PostgresStore(database.url, schema=settings.schema, connections=1)
-        stack.push_async_callback(store.close)
-        await store.open()
-        supervisor = Supervisor(start, reaper(store))
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, supervisor.stop)
-        click.echo(f"supervisor {os.getpid()} keeps {processes} worker processes", err=True)
-        return await supervisor.run(processes)
+        return asyncio.run(oversee(settings, database, arguments, make))
