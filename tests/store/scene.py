@@ -55,9 +55,11 @@ class Scene:
 
     @classmethod
     @asynccontextmanager
-    async def on(cls, url: str, *, connections: int = 8) -> AsyncGenerator[Scene, None]:
+    async def on(
+        cls, url: str, *, connections: int = 8, kind: type[PostgresStore] = PostgresStore
+    ) -> AsyncGenerator[Scene, None]:
         """Open a scene for the length of the block."""
-        store = PostgresStore(url, connections=connections)
+        store = kind(url, connections=connections)
         await store.open()
         async with AsyncExitStack() as stack:
             stack.push_async_callback(store.close)
