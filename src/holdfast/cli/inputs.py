@@ -6,6 +6,7 @@ import os
 import re
 import stat
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -62,6 +63,19 @@ def _stdin_is_fed() -> bool:
     except (OSError, ValueError, AttributeError):
         return False
     return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
+
+
+def named_values(texts: Sequence[str], what: str) -> dict[str, object]:
+    """Read values as they are given on the command line: `NAME=JSON`, `NAME=@FILE`."""
+    from holdfast.cli.console import decoded
+
+    values: dict[str, object] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{text!r} is no {what}: write NAME=JSON")
+        values[name] = decoded(read_json(value, f"{what} {name}"))
+    return values
 
 
 def filled(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:

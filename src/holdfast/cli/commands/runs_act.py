@@ -1,142 +1,190 @@
-"""`holdfast runs wait`, `signal`, `cancel` and `terminate`."""
+"""`holdfast runs cancel`, `terminate`, `pause`, `resume` and `retry`."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 import click
 
-from holdfast.cli import exits
+from holdfast.cli.acting import Act, Change, ChangeAll, act, run_options
 from holdfast.cli.framework import command
-from holdfast.cli.inputs import duration, read_json
-from holdfast.cli.settings import Settings, settings_of
 
 if TYPE_CHECKING:
-    from holdfast.cli.connecting import Link
-    from holdfast.types import Run
+    from holdfast.client import Client
 
-
-@command("wait", examples=("holdfast runs wait checkout/order-7 --timeout 10m",))
-@click.argument("reference", metavar="RUN")
-@click.option(
-    "--timeout", metavar="TIME", type=duration, help="Stop waiting after so long (exit code 5)."
-)
-@click.pass_context
-def wait(context: click.Context, reference: str, timeout: float | None) -> None:
-    """Wait for a run's end, and write its output.
-
-    The exit code says how it ended.
-    """
-    from holdfast.cli.connecting import with_link
-    from holdfast.cli.finding import find_run
-    from holdfast.cli.outcome import report_end
-    from holdfast.cli.progress import watch_run
-
-    settings = settings_of(context)
-
-    async def work(link: Link) -> Run:
-        run = await find_run(link.client, reference)
-        return await watch_run(link, run, timeout, quiet=True)
-
-    context.exit(report_end(settings, with_link(settings, work)))
-
-
-@command(
-    "signal",
-    examples=(
-        """holdfast runs signal checkout/order-7 packed '{"boxes": 2}' --id parcel-99""",
-        "holdfast runs signal 3f9a approved",
-    ),
-)
-@click.argument("reference", metavar="RUN")
-@click.argument("name")
-@click.argument("payload", required=False)
-@click.option("--id", "signal_id", help="Deliver once, however often this id is sent.")
-@click.pass_context
-def signal(
-    context: click.Context, reference: str, name: str, payload: str | None, signal_id: str | None
-) -> None:
-    """Send a run the signal NAME.
-
-    PAYLOAD is JSON, @FILE, or - for stdin. A run that has ended takes none: exit code 1.
-    """
-    from holdfast.cli.connecting import with_link
-    from holdfast.cli.console import decoded, write_json
-    from holdfast.cli.finding import find_run
-
-    settings = settings_of(context)
-    value = decoded(read_json(payload, "payload"))
-
-    async def work(link: Link) -> tuple[UUID, bool]:
-        run = await find_run(link.client, reference)
-        return run.run_id, await link.client.signal(run.run_id, name, value, signal_id)
-
-    run_id, delivered = with_link(settings, work)
-    if settings.json:
-        write_json({"run_id": run_id, "delivered": delivered})
-    elif delivered:
-        click.echo(f"sent {name} to run {run_id}")
-    else:
-        click.echo(f"run {run_id} has had signal {signal_id} before")
+_reason = click.option("--reason", help="Recorded in the log.")
 
 
 @command(
     "cancel",
-    examples=("""holdfast runs cancel checkout/order-7 --reason "the customer called" """.strip(),),
+    examples=(
+        'holdfast runs cancel checkout/order-7 --reason "the customer called"',
+        "holdfast runs cancel --workflow checkout --tag trial --dry-run",
+    ),
 )
-@click.argument("references", metavar="RUN...", nargs=-1, required=True)
-@click.option("--reason", help="Recorded in the log.")
+@run_options
+@_reason
 @click.pass_context
-def cancel(context: click.Context, references: tuple[str, ...], reason: str | None) -> None:
+def cancel(
+    context: click.Context,
+    /,
+    references: tuple[str, ...],
+    everything: bool,
+    dry_run: bool,
+    reason: str | None,
+    **filters: object,
+) -> None:
     """Ask runs to end: their code may clean up first.
 
-    Exit code 1 where one had ended before.
+    Name them, or give filters. Exit code 1 where one that is named had ended before.
     """
 
-    async def act(link: Link, run_id: UUID) -> bool:
-        return await link.client.cancel(run_id, reason)
+    async def one(client: Client, run_id: UUID) -> Change:
+        changed = await client.cancel(run_id, reason)
+        return Change(changed, "cancel asked for" if changed else "it had ended before")
 
-    _act_on_each(context, settings_of(context), references, act, "cancel asked for")
+    def every(client: Client) -> ChangeAll:
+        return partial(client.cancel_all, reason=reason)
+
+    act(context, Act("asked to end", one, every), references, everything, dry_run, filters)
 
 
-@command("terminate", examples=("""holdfast runs terminate 3f9a --reason "started by mistake" """,))
-@click.argument("references", metavar="RUN...", nargs=-1, required=True)
-@click.option("--reason", help="Recorded in the log.")
+@command(
+    "terminate",
+    examples=(
+        'holdfast runs terminate 3f9a --reason "started by mistake"',
+        "holdfast runs terminate --state stuck --since 2h",
+    ),
+)
+@run_options
+@_reason
 @click.pass_context
-def terminate(context: click.Context, references: tuple[str, ...], reason: str | None) -> None:
+def terminate(
+    context: click.Context,
+    /,
+    references: tuple[str, ...],
+    everything: bool,
+    dry_run: bool,
+    reason: str | None,
+    **filters: object,
+) -> None:
     """End runs at once, without their code.
 
-    Exit code 1 where one had ended before.
+    Name them, or give filters. Exit code 1 where one that is named had ended before.
     """
 
-    async def act(link: Link, run_id: UUID) -> bool:
-        return await link.client.terminate(run_id, reason)
+    async def one(client: Client, run_id: UUID) -> Change:
+        changed = await client.terminate(run_id, reason)
+        return Change(changed, "terminated" if changed else "it had ended before")
 
-    _act_on_each(context, settings_of(context), references, act, "terminated")
+    def every(client: Client) -> ChangeAll:
+        return partial(client.terminate_all, reason=reason)
+
+    act(context, Act("terminated", one, every), references, everything, dry_run, filters)
 
 
-def _act_on_each(
+@command(
+    "pause",
+    examples=(
+        'holdfast runs pause checkout/order-7 --reason "wrong address"',
+        "holdfast runs pause --workflow checkout --state waiting",
+    ),
+)
+@run_options
+@_reason
+@click.pass_context
+def pause(
     context: click.Context,
-    settings: Settings,
+    /,
     references: tuple[str, ...],
-    act: Callable[[Link, UUID], Awaitable[bool]],
-    done: str,
+    everything: bool,
+    dry_run: bool,
+    reason: str | None,
+    **filters: object,
 ) -> None:
-    """Find every run before the first is touched, so that a wrong one leaves all as they were."""
-    from holdfast.cli.connecting import with_link
-    from holdfast.cli.console import write_json
-    from holdfast.cli.finding import find_run
+    """Let runs do nothing more until they are resumed.
 
-    async def work(link: Link) -> dict[UUID, bool]:
-        runs = [await find_run(link.client, each) for each in references]
-        return {run.run_id: await act(link, run.run_id) for run in runs}
+    Running steps end and are recorded. Name the runs, or give filters; those that are started
+    later are not paused: see `holdfast workflows pause` and `holdfast queues pause`. Exit code 1
+    where one that is named was paused before, or has ended.
+    """
 
-    outcomes = with_link(settings, work)
-    if settings.json:
-        write_json([{"run_id": each, "changed": changed} for each, changed in outcomes.items()])
-    else:
-        for run_id, changed in outcomes.items():
-            click.echo(f"{run_id}: {done if changed else 'it had ended before'}")
-    context.exit(exits.OK if all(outcomes.values()) else exits.FAILED)
+    async def one(client: Client, run_id: UUID) -> Change:
+        changed = await client.pause(run_id, reason)
+        return Change(changed, "paused" if changed else "it was paused before")
+
+    def every(client: Client) -> ChangeAll:
+        return partial(client.pause_all, reason=reason)
+
+    act(context, Act("paused", one, every), references, everything, dry_run, filters)
+
+
+@command(
+    "resume",
+    examples=(
+        "holdfast runs resume checkout/order-7",
+        "holdfast runs resume --workflow checkout",
+    ),
+)
+@run_options
+@click.pass_context
+def resume(
+    context: click.Context,
+    /,
+    references: tuple[str, ...],
+    everything: bool,
+    dry_run: bool,
+    **filters: object,
+) -> None:
+    """Let paused runs go on.
+
+    Name them, or give filters. Exit code 1 where one that is named was not paused.
+    """
+
+    async def one(client: Client, run_id: UUID) -> Change:
+        changed = await client.resume(run_id)
+        return Change(changed, "resumed" if changed else "it was not paused")
+
+    def every(client: Client) -> ChangeAll:
+        return client.resume_all
+
+    act(context, Act("resumed", one, every), references, everything, dry_run, filters)
+
+
+@command(
+    "retry",
+    examples=(
+        "holdfast runs retry checkout/order-7",
+        "holdfast runs retry --workflow checkout --since 24h --dry-run",
+    ),
+)
+@run_options
+@click.pass_context
+def retry(
+    context: click.Context,
+    /,
+    references: tuple[str, ...],
+    everything: bool,
+    dry_run: bool,
+    **filters: object,
+) -> None:
+    """Start runs that go on where others failed.
+
+    What had come about is kept. Name the runs, or give filters: then those that failed or timed
+    out are meant. A run is retried once; the retry is the one to retry if it fails too. Exit
+    code 1 where one that is named was retried before, or cannot be.
+    """
+
+    async def one(client: Client, run_id: UUID) -> Change:
+        retried = await client.retry(run_id)
+        text = f"retried as {retried.run_id}"
+        if not retried.created:
+            text = f"it was retried before, as {retried.run_id}, which is {retried.found}"
+        return Change(retried.created, text, retried.run_id)
+
+    def every(client: Client) -> ChangeAll:
+        return client.retry_all
+
+    act(context, Act("retried", one, every), references, everything, dry_run, filters)

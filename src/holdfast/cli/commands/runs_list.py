@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.filtering import filter_options, read_filters
 from holdfast.cli.framework import command
-from holdfast.cli.inputs import past_moment, read_json
 from holdfast.cli.settings import settings_of
 
 if TYPE_CHECKING:
     from holdfast.cli.connecting import Link
-    from holdfast.client.filters import RunFilters
     from holdfast.types import RunPage
 
 
@@ -25,33 +23,11 @@ if TYPE_CHECKING:
         "holdfast runs list --limit 1000 --json | jq -r '.runs[].run_id'",
     ),
 )
-@click.option(
-    "--state",
-    "states",
-    multiple=True,
-    help="queued, running, waiting, stuck, completed, failed, cancelled, timed_out or terminated.",
-)
-@click.option("--workflow", "names", multiple=True, help="Runs of this workflow.")
-@click.option("--queue", "queues", multiple=True, help="Runs of this queue.")
-@click.option("--tag", "tags", multiple=True, help="Runs with this tag; repeated: with all.")
-@click.option("--key", help="The run that was started with this key.")
-@click.option(
-    "--since", metavar="MOMENT", type=past_moment, help="Created then or later: 2030-01-31, 2h."
-)
-@click.option("--until", metavar="MOMENT", type=past_moment, help="Created before.")
-@click.option("--input", "contains", help="Runs whose input contains this JSON.")
+@filter_options
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
 @click.option("--cursor", help="Go on behind a page, with the cursor that it gave.")
 @click.pass_context
-def list_runs(
-    context: click.Context,
-    /,
-    names: tuple[str, ...],
-    contains: str | None,
-    since: datetime | None,
-    until: datetime | None,
-    **filters: Any,
-) -> None:
+def list_runs(context: click.Context, /, limit: int, cursor: str | None, **options: object) -> None:
     """List runs, newest first.
 
     --state, --workflow and --queue may be repeated: any of them.
@@ -60,12 +36,11 @@ def list_runs(
     from holdfast.cli.console import console, write_json
     from holdfast.cli.render_runs import run_object, runs_table
 
-    filters |= {"names": names, "since": since, "until": until}
-    if contains is not None:
-        filters["input_contains"] = _decode(contains)
+    filters = read_filters(options)
+    filters["limit"], filters["cursor"] = limit, cursor
 
     async def work(link: Link) -> tuple[RunPage, int]:
-        page = await link.client.list(**cast("RunFilters", filters))
+        page = await link.client.list(**filters)
         return page, await link.store.now()
 
     settings = settings_of(context)
@@ -79,9 +54,3 @@ def list_runs(
     console().print(runs_table(page.runs, now))
     if page.cursor is not None:
         click.echo(f"more with --cursor {page.cursor}", err=True)
-
-
-def _decode(text: str) -> object:
-    from holdfast.cli.console import decoded
-
-    return decoded(read_json(text, "input to look for"))

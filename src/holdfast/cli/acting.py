@@ -1,0 +1,151 @@
+"""Commands that change runs: those that are named, or all of a filter."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeVar
+from uuid import UUID
+
+import click
+
+from holdfast.cli import exits
+from holdfast.cli.filtering import filter_options, read_filters
+from holdfast.cli.settings import Settings, settings_of
+from holdfast.cli.wording import several
+from holdfast.errors import ForkRefused, RunEnded
+
+if TYPE_CHECKING:
+    from holdfast.cli.connecting import Link
+    from holdfast.client import Client
+    from holdfast.client.bulk import BulkOutcome
+    from holdfast.client.filters import RunFilters
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What became of one run: whether it was changed, and how to say it."""
+
+    changed: bool
+    text: str
+    new_run_id: UUID | None = None
+
+
+class ChangeAll(Protocol):
+    """A client's method that changes all runs of a filter."""
+
+    def __call__(
+        self,
+        where: RunFilters,
+        *,
+        dry_run: bool = False,
+        progress: Callable[[BulkOutcome], None] | None = None,
+    ) -> Awaitable[BulkOutcome]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """A change of runs: `verb` is what it does to them, `one` and `every` do it."""
+
+    verb: str
+    one: Callable[[Client, UUID], Awaitable[Change]]
+    every: Callable[[Client], ChangeAll]
+
+
+def run_options(fn: F) -> F:
+    """Add what says on which runs a command acts."""
+    options = (
+        click.argument("references", metavar="[RUN]...", nargs=-1),
+        filter_options,
+        click.option("--all", "everything", is_flag=True, help="All runs, without a filter."),
+        click.option("--dry-run", is_flag=True, help="Say how many runs it would be, and stop."),
+    )
+    for option in reversed(options):
+        fn = option(fn)
+    return fn
+
+
+def act(
+    context: click.Context,
+    what: Act,
+    references: tuple[str, ...],
+    everything: bool,
+    dry_run: bool,
+    options: dict[str, object],
+) -> None:
+    """Change the runs that are meant, say what became of them, and exit."""
+    where = read_filters(options)
+    if bool(references) + bool(where) + everything != 1:
+        raise click.UsageError(
+            "name the runs (RUN...), or give filters such as --workflow, or --all: one of these"
+        )
+    settings = settings_of(context)
+    if references:
+        context.exit(_act_on_each(settings, what, references, dry_run))
+    context.exit(_act_on_all(settings, what, where, dry_run))
+
+
+def _act_on_each(settings: Settings, what: Act, references: tuple[str, ...], dry_run: bool) -> int:
+    """Find every run before the first is touched, so that a wrong one leaves all as they were."""
+    from holdfast.cli.connecting import with_link
+    from holdfast.cli.console import write_json
+    from holdfast.cli.finding import find_run
+
+    async def work(link: Link) -> dict[UUID, Change]:
+        runs = [await find_run(link.client, each) for each in references]
+        if dry_run:
+            return {run.run_id: Change(False, f"is {run.state}: nothing done") for run in runs}
+        return {run.run_id: await _attempt(what, link.client, run.run_id) for run in runs}
+
+    changes = with_link(settings, work)
+    if settings.json:
+        write_json([_object(run_id, change) for run_id, change in changes.items()])
+    else:
+        for run_id, change in changes.items():
+            click.echo(f"{run_id}: {change.text}")
+    done = dry_run or all(change.changed for change in changes.values())
+    return exits.OK if done else exits.FAILED
+
+
+async def _attempt(what: Act, client: Client, run_id: UUID) -> Change:
+    try:
+        return await what.one(client, run_id)
+    except (RunEnded, ForkRefused) as error:
+        return Change(False, str(error))
+
+
+def _object(run_id: UUID, change: Change) -> dict[str, object]:
+    made = {} if change.new_run_id is None else {"new_run_id": change.new_run_id}
+    return {"run_id": run_id, "changed": change.changed, **made}
+
+
+def _act_on_all(settings: Settings, what: Act, where: RunFilters, dry_run: bool) -> int:
+    from holdfast.cli.connecting import with_link
+    from holdfast.cli.console import write_json
+    from holdfast.cli.counting import Counter
+
+    counter = Counter()
+
+    async def work(link: Link) -> BulkOutcome:
+        try:
+            return await what.every(link.client)(where, dry_run=dry_run, progress=counter)
+        except asyncio.CancelledError:
+            counter.end()
+            done = counter.outcome.changed
+            click.echo(f"{several(done, 'run')} {what.verb}; the same command goes on", err=True)
+            raise
+
+    outcome = with_link(settings, work)
+    counter.end()
+    if settings.json:
+        counts = {name: getattr(outcome, name) for name in outcome.__struct_fields__}
+        write_json({**counts, "dry_run": dry_run})
+    elif dry_run:
+        click.echo(f"{several(outcome.matched, 'run')} would be {what.verb}; nothing was changed")
+    else:
+        rest = f"; {outcome.unchanged:,} left as they were" if outcome.unchanged else ""
+        click.echo(f"{several(outcome.changed, 'run')} {what.verb}{rest}")
+    return exits.OK
