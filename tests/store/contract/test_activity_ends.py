@@ -102,7 +102,11 @@ async def test_the_deadline_of_all_attempts_ends_an_activity_in_the_queue(
 ) -> None:
     """S7. Schedule-to-close: no worker came. The next deadline is told."""
     run_id = await ordered(
-        store, ann, activity(schedule_to_close=10.0), activity("later", schedule_to_close=25.0)
+        store,
+        ann,
+        activity(schedule_to_close=10.0),
+        activity("later", schedule_to_close=25.0),
+        activity("whenever"),
     )
     now = await store.now()
     assert await store.time_out_activities() == (0, now + 10 * SECOND, [])
@@ -112,7 +116,7 @@ async def test_the_deadline_of_all_attempts_ends_an_activity_in_the_queue(
     last = (await log(store, run_id))[-1]
     assert (last.type, last.key) == ("ActivityFailed", "resize")
     told = details(last)
-    assert told.pop("error")["kind"] == "builtins.TimeoutError"
+    assert told.pop("error")["kind"] == "holdfast.errors.ActivityTimedOut"
     assert told == {
         "activity_name": "resize",
         "attempt": 0,
@@ -120,7 +124,10 @@ async def test_the_deadline_of_all_attempts_ends_an_activity_in_the_queue(
         "started_at": None,
         "worker": None,
     }
-    assert [task.key for task in (await ann.claim(handlers=RESIZE)).tasks] == ["later"]
+    tasks = (await ann.claim(handlers=RESIZE)).tasks
+    assert {task.key for task in tasks} == {"later", "whenever"}
+    await clock.advance(15)
+    assert (await store.time_out_activities())[:2] == (1, None)
     assert await ann.claims() == [run_id]
 
 

@@ -113,12 +113,15 @@ async def test_a_child_that_eats_its_workers_is_told_to_its_parent(
     store: Store, clock: Clock, ann: ManualWorker, bob: ManualWorker
 ) -> None:
     """Trap 10. The claim itself fails the child and wakes the parent."""
-    parent_id, _ = await started_child(store, ann)
+    parent_id, child_id = await started_child(store, ann)
     await lose(clock, bob)
     await clock.advance(1)
     claim = await bob.claim(max_attempts=1)
     assert claim.tasks == []
-    assert claim.notices == [Notice("work", "default")]
+    assert set(claim.notices) == {
+        Notice("work", "default"),
+        Notice("worker/bob", str(child_id)),  # it may be slow, and not gone
+    }
     told = details((await log(store, parent_id))[-1])
     assert (told["status"], told["error"]["kind"]) == ("failed", "holdfast.PoisonedRun")
     assert await ann.claims() == [parent_id]
@@ -262,14 +265,18 @@ async def test_ends_go_down_the_whole_tree(
         awaiting=(ANY_END,),
     )
     task = await bob.take()
+    resize = await bob.take(handlers=["resize@0"])
     answer = await store.terminate_runs([parent_id], reason="enough")
-    assert Notice("worker/bob", str(grandchild)) in answer.notices
+    assert set(answer.notices) == {
+        Notice("worker/bob", str(grandchild)),
+        Notice("worker/bob", f"{child_id} {resize.key}"),
+    }
     for run_id in (parent_id, child_id, grandchild):
         assert (await get(store, run_id)).status == "terminated"
     assert details((await log(store, parent_id))[-1]) == {"reason": "enough"}
     assert details((await log(store, grandchild))[-1]) == {"reason": "its parent ended"}
     assert (await bob.refusal(task)).reason == "lost"
-    assert (await ann.claim(handlers=["resize@0"])).tasks == []
+    assert (await bob.end(resize, result="1")).outcomes == ["lost"]
     assert await ann.claims(queues=["slow"]) == [abandoned]
 
 

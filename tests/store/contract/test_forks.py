@@ -273,7 +273,7 @@ async def test_a_retry_goes_on_from_the_failure(
         ("StepCompleted", "c"),
         ("StepCompleted", "d"),
     ]
-    assert details(events[-1]) == {"run_id": str(run_id), "idx": 4, "seed": str(run_id)}
+    assert details(events[-1]) == {"run_id": str(run_id), "idx": 10, "seed": str(run_id)}
     assert (await get(store, run_id)).status == "failed"
 
 
@@ -310,7 +310,7 @@ async def test_a_retry_of_a_run_whose_own_code_failed_runs_only_that_again(
         "StepCompleted",
         "WorkflowForked",
     ]
-    assert details((await log(store, new_id))[-1])["idx"] == 3
+    assert details((await log(store, new_id))[-1])["idx"] == 4
     assert (await get(store, new_id)).version == 2
 
 

@@ -96,7 +96,10 @@ async def test_a_run_that_eats_workers_fails(store: Store, clock: Clock, ann: Ma
     healthy = await start(store)
     claims = await ann.claim(max_attempts=3)
     assert [task.run_id for task in claims.tasks] == [healthy]
-    assert claims.notices == [Notice("client/1", str(poison))]
+    assert set(claims.notices) == {
+        Notice("client/1", str(poison)),
+        Notice("worker/ann", str(poison)),  # it may be slow, and not gone
+    }
 
     run = await get(store, poison)
     assert (run.status, run.wait) == ("failed", None)

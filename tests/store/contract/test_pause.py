@@ -205,6 +205,7 @@ async def test_nothing_is_claimed_of_what_is_paused(
     other = await start(store, name="refund", queue="slow")
     new = await start(store, version=2, start_at=await store.now() + 1)
     claims = {"queues": ["default", "slow"], "handlers": ["order@1", "order@2", "refund@1"]}
+    await ann.beat()
     assert await store.set_pause(scope, name, paused=True, reason="look") == (True, [])
     assert await store.set_pause(scope, name, paused=True) == (False, [])
     assert await store.list_pauses() == [Pause(scope, name, "look", await store.now())]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import Final
 from uuid import UUID
 
 import msgspec
@@ -21,6 +22,12 @@ from holdfast.types import (
     ErrorInfo,
     Event,
     Notice,
+)
+
+
+_OVERDUE: Final = ErrorInfo(
+    kind="holdfast.errors.ActivityTimedOut",
+    message="the activity did not end within its schedule-to-close time",
 )
 
 
@@ -227,7 +234,7 @@ def time_out_activities(
             notices.append(stop_notice(task.worker, task))
         told = details.write(
             activity_name=task.name,
-            error=_overdue(task),
+            error=_OVERDUE,
             attempt=task.attempts,
             timed_out=True,
             started_at=None,
@@ -236,13 +243,3 @@ def time_out_activities(
         notices += _settle(tables, task, Event("ActivityFailed", key, told, now))
     later = tables.activity_deadlines()
     return len(due), later[0][0] if later else None, distinct(notices)
-
-
-def _overdue(task: TaskRow) -> ErrorInfo:
-    limit = details.read(task.payload, _Scheduled).schedule_to_close or 0.0
-    length = int(limit) if limit == int(limit) else limit
-    return ErrorInfo(
-        kind="builtins.TimeoutError",
-        message=f"the activity was not done {length} s after it was scheduled",
-        bases=("builtins.OSError",),
-    )

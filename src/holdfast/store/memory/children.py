@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.errors import RunExists
 from holdfast.store.memory import details
-from holdfast.store.memory.ends import request_cancel
+from holdfast.store.memory.ends import request_cancels
 from holdfast.store.memory.guests import signal_runs
 from holdfast.store.memory.starts import insert_run
 from holdfast.store.memory.tables import Parent, ParentClose, RunRow, Tables
@@ -101,9 +101,7 @@ def cancel(tables: Tables, now: int, event: Event) -> list[Notice]:
     """Carry out ChildCancelRequested, on the run that a child has become."""
     order = details.read(event.details, _ChildCancelRequested)
     child_id = newest(tables, order.child_run_id)
-    if not tables.is_running(child_id):
-        return []
-    return request_cancel(tables, now, child_id, details.write(reason=order.reason))
+    return request_cancels(tables, now, {child_id: details.write(reason=order.reason)})[1]
 
 
 def signal(tables: Tables, now: int, event: Event) -> list[Notice]:

@@ -75,10 +75,7 @@ def claim_tasks(tables: Tables, now: int, claim: Claim) -> Claims:
         tried = [] if _holds_suspect(tables, now, claim) else suspects[:1]
         due = [task for task in due if task in tried or not _is_suspect(task)]
     taken = due[: claim.limit]
-    notices: list[Notice] = []
-    for task in sorted(taken, key=lambda task: (task.run_id, task.key)):
-        if task.worker is not None and _stands(tables, task):
-            notices += _lose_worker(tables, now, task, claim)
+    notices = _lose_workers(tables, now, taken, claim)
     # A run that failed for its lost workers has taken its other tasks and its children along.
     claimed = [_lease(tables, now, task, claim) for task in taken if _stands(tables, task)]
     next_due_at = now if len(taken) == claim.limit else _next_due_at(tables, claim)
@@ -110,33 +107,38 @@ def _holds_suspect(tables: Tables, now: int, claim: Claim) -> bool:
     )
 
 
-def _lose_worker(tables: Tables, now: int, task: TaskRow, claim: Claim) -> list[Notice]:
-    """Fence the holder whose lease ran out; attempts count on only if it made no progress.
+def _lose_workers(tables: Tables, now: int, tasks: Sequence[TaskRow], claim: Claim) -> list[Notice]:
+    """Fence the holders whose leases ran out, and fail the runs that eat their workers."""
+    lost = [task for task in tasks if task.worker is not None]
+    errors: dict[UUID, str] = {}
+    for task in sorted(lost, key=lambda task: (task.run_id, task.key)):
+        fence = details.write(task_key=task.key, lease_no=task.lease_no, worker=task.worker)
+        tables.append(task.run_id, Event("WorkerLost", None, fence, now))
+        if task.key == TURN and _is_poisoned(tables, task, claim.max_attempts):
+            errors[task.run_id] = _poison(task.attempts)
+    event = Event("WorkflowFailed", None, None, now)
+    return end_from_outside(tables, errors, "failed", event, errors=errors)[1]
+
+
+def _is_poisoned(tables: Tables, turn: TaskRow, max_attempts: int) -> bool:
+    """Say whether a run has lost too many workers; attempts start anew after progress.
 
     Progress is a worker's commit: what others appended does not keep a run alive that eats
     its workers. An activity's attempts always count on: its policy says how many there are.
     """
-    lost = details.write(task_key=task.key, lease_no=task.lease_no, worker=task.worker)
-    tables.append(task.run_id, Event("WorkerLost", None, lost, now))
-    if task.key != TURN:
-        return []
-    since_claim = tables.logs[task.run_id][task.claimed_idx :]
+    since_claim = tables.logs[turn.run_id][turn.claimed_idx :]
     if any(row.token is not None for row in since_claim):
-        task.attempts = 0
-    elif task.attempts >= claim.max_attempts:
-        return _fail_poisoned(tables, now, task)
-    return []
+        turn.attempts = 0
+        return False
+    return turn.attempts >= max_attempts
 
 
-def _fail_poisoned(tables: Tables, now: int, task: TaskRow) -> list[Notice]:
+def _poison(attempts: int) -> str:
     error = ErrorInfo(
         kind="holdfast.PoisonedRun",
-        message=f"the run lost {task.attempts} workers without making progress",
+        message=f"the run lost {attempts} workers without making progress",
     )
-    encoded = msgspec.json.encode(error).decode()
-    task.worker = None  # nobody is told to let go: that worker is lost
-    event = Event("WorkflowFailed", None, None, now)
-    return end_from_outside(tables, now, task.run_id, "failed", event, error=encoded)
+    return msgspec.json.encode(error).decode()
 
 
 def _lease(tables: Tables, now: int, task: TaskRow, claim: Claim) -> ClaimedTask:

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.errors import PayloadError
 from holdfast.store.memory import details
-from holdfast.store.memory.ends import settle_end
+from holdfast.store.memory.ends import close_children, tell_parents
 from holdfast.store.memory.orders import carry_out
 from holdfast.store.memory.payloads import check_turn
 from holdfast.store.memory.tables import NEVER, TURN, Tables, distinct
@@ -46,9 +46,9 @@ def commit(
     for turn in written:
         for event in turn.events:
             notices += carry_out(tables, now, turn.run_id, event)
-    for turn in written:
-        if isinstance(turn.then, Finish):
-            notices += settle_end(tables, now, turn.run_id)
+    ended = [turn.run_id for turn in written if isinstance(turn.then, Finish)]
+    notices += tell_parents(tables, now, ended)
+    notices += close_children(tables, now, ended)
     return Committed(now, refused, distinct(notices))
 
 

@@ -6,46 +6,43 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from holdfast.store.memory import details
-from holdfast.store.memory.guests import change_runs
-from holdfast.store.memory.tables import Tables, TaskRow
+from holdfast.store.memory.guests import outcomes
+from holdfast.store.memory.tables import TURN, Tables, distinct
 from holdfast.store.port import WORK_TOPIC, worker_topic
-from holdfast.types import Delivered, Event, Notice, Pause, Scope
+from holdfast.types import Delivered, Event, Notice, Pause, Scope, WorkerInfo
 
 
 def pause_runs(tables: Tables, now: int, run_ids: Sequence[UUID], reason: str | None) -> Delivered:
     """Let nothing more of runs be claimed, and tell who holds one."""
-    told = details.write(reason=reason)
-
-    def pause(run_id: UUID) -> list[Notice]:
-        tables.append(run_id, Event("WorkflowPaused", None, told, now))
-        for task in _tasks(tables, run_id):
-            task.paused = True
-        holder = tables.turn(run_id).worker
-        return [] if holder is None else [Notice(worker_topic(holder), str(run_id))]
-
-    return change_runs(tables, run_ids, lambda run_id: tables.turn(run_id).paused, pause)
+    event = Event("WorkflowPaused", None, details.write(reason=reason), now)
+    changed = _set_paused(tables, run_ids, True, event)
+    holders = [(run_id, tables.turn(run_id).worker) for run_id in changed]
+    told = [Notice(worker_topic(worker), str(run_id)) for run_id, worker in holders if worker]
+    return Delivered(outcomes(tables, run_ids, changed), distinct(told))
 
 
 def resume_runs(tables: Tables, now: int, run_ids: Sequence[UUID]) -> Delivered:
     """Let runs go on; one that was not to start yet still does not."""
-
-    def resume(run_id: UUID) -> list[Notice]:
-        tables.append(run_id, Event("WorkflowResumed", None, None, now))
-        notices: list[Notice] = []
-        for task in _tasks(tables, run_id):
-            task.paused = False
-            if task.kind == "activity":
+    changed = _set_paused(tables, run_ids, False, Event("WorkflowResumed", None, None, now))
+    notices: list[Notice] = []
+    for run_id in changed:
+        for _, task in tables.tasks_of_run(run_id):
+            if task.key == TURN and task.lease_no > 0:
+                notices += tables.wake(task, now)
+            elif task.kind != "approval":
                 notices.append(Notice(WORK_TOPIC, task.queue))
-        turn = tables.turn(run_id)
-        if turn.lease_no > 0:
-            return notices + tables.wake(turn, now)
-        return [*notices, Notice(WORK_TOPIC, turn.queue)]
-
-    return change_runs(tables, run_ids, lambda run_id: not tables.turn(run_id).paused, resume)
+    return Delivered(outcomes(tables, run_ids, changed), distinct(notices))
 
 
-def _tasks(tables: Tables, run_id: UUID) -> list[TaskRow]:
-    return [task for task in tables.tasks.values() if task.run_id == run_id]
+def _set_paused(tables: Tables, run_ids: Sequence[UUID], paused: bool, event: Event) -> list[UUID]:
+    """Pause what is not paused, or resume what is; return which runs these were."""
+    going_on = sorted(filter(tables.is_running, set(run_ids)))
+    changed = [run_id for run_id in going_on if tables.turn(run_id).paused != paused]
+    for run_id in changed:
+        tables.append(run_id, event)
+        for _, task in tables.tasks_of_run(run_id):
+            task.paused = paused
+    return changed
 
 
 def set_pause(
@@ -60,9 +57,13 @@ def set_pause(
     del tables.pauses[scope, name]
     if scope == "queue":
         return True, [Notice(WORK_TOPIC, name)]
-    turns = (task for task in tables.tasks.values() if task.kind == "workflow")
-    queues = sorted({task.queue for task in turns if task.name == name})
+    serving = (worker for worker in tables.workers.values() if _serves(worker, name))
+    queues = sorted({queue for worker in serving for queue in worker.queues})
     return True, [Notice(WORK_TOPIC, queue) for queue in queues]
+
+
+def _serves(worker: WorkerInfo, name: str) -> bool:
+    return any(handler.rpartition("@")[0] == name for handler in worker.handlers)
 
 
 def list_pauses(tables: Tables) -> list[Pause]:

@@ -1,15 +1,16 @@
-"""The ends of runs, and what follows from them: children stop, the parent is told.
+"""The ends of runs, and what follows from them: the parent is told, children stop.
 
-A run ends by its own commit or from outside. Either way the close policies of its open children
-apply first, and then its parent hears of it.
+A run ends by its own commit or from outside, and many may end at once. All their logs have their
+last event before the first parent is told; the close policies of their children come last.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from uuid import UUID
 
 from holdfast.store.memory import details
-from holdfast.store.memory.tables import RunRow, Tables
+from holdfast.store.memory.tables import TURN, RunRow, Tables
 from holdfast.store.port import worker_topic
 from holdfast.types import EndStatus, Event, Notice
 
@@ -18,32 +19,49 @@ _REASON = details.write(reason="its parent ended")
 
 def end_from_outside(
     tables: Tables,
-    now: int,
-    run_id: UUID,
+    run_ids: Iterable[UUID],
     status: EndStatus,
     event: Event,
     *,
-    error: str | None = None,
-) -> list[Notice]:
-    """End a run without its code: its waiters are told, and who holds it, so that it lets go."""
-    holder = tables.turn(run_id).worker
-    tables.append(run_id, event)
-    notices = tables.end(run_id, status, now, error=error)
-    if holder is not None:
-        notices.append(Notice(worker_topic(holder), str(run_id)))
-    return notices + settle_end(tables, now, run_id)
+    errors: Mapping[UUID, str] | None = None,
+) -> tuple[list[UUID], list[Notice]]:
+    """End those of the runs that go on, without their code; return which these were.
+
+    Their waiters and parents are told, and who holds something of them, so that it lets go.
+    """
+    ended = sorted(filter(tables.is_running, set(run_ids)))
+    if not ended:
+        return [], []
+    notices = _holders(tables, ended)
+    for run_id in ended:
+        tables.append(run_id, event)
+    for run_id in ended:
+        notices += tables.end(run_id, status, event.at, error=(errors or {}).get(run_id))
+    notices += tell_parents(tables, event.at, ended)
+    return ended, notices + close_children(tables, event.at, ended)
 
 
-def settle_end(tables: Tables, now: int, run_id: UUID) -> list[Notice]:
-    """Do what follows from the end of a run that has just ended."""
-    notices = _close_children(tables, now, run_id)
-    row = tables.runs[run_id]
-    if row.parent is None or row.status == "continued":
-        return notices
-    if not tables.is_running(row.parent.run_id):
-        return notices
-    event = _end_of_child(run_id, row, row.parent.key, now)
-    return notices + tables.tell(row.parent.run_id, event)
+def _holders(tables: Tables, run_ids: Iterable[UUID]) -> list[Notice]:
+    """Return what tells workers to let go of turns and of activities."""
+    return [
+        Notice(worker_topic(task.worker), str(run_id) if key == TURN else f"{run_id} {key}")
+        for run_id in run_ids
+        for (_, key), task in tables.tasks_of_run(run_id)
+        if task.worker is not None
+    ]
+
+
+def tell_parents(tables: Tables, now: int, run_ids: Iterable[UUID]) -> list[Notice]:
+    """Tell the parents of runs that have ended; one that has ended itself hears nothing."""
+    notices: list[Notice] = []
+    for run_id in run_ids:
+        row = tables.runs[run_id]
+        if row.parent is None or row.status == "continued":
+            continue
+        if tables.is_running(row.parent.run_id):
+            event = _end_of_child(run_id, row, row.parent.key, now)
+            notices += tables.tell(row.parent.run_id, event)
+    return notices
 
 
 def _end_of_child(run_id: UUID, row: RunRow, key: str, now: int) -> Event:
@@ -56,35 +74,36 @@ def _end_of_child(run_id: UUID, row: RunRow, key: str, now: int) -> Event:
     return Event("ChildFailed", key, told, now)
 
 
-def _close_children(tables: Tables, now: int, run_id: UUID) -> list[Notice]:
-    """Apply the close policies of a run's open children, and so on down the tree."""
-    notices: list[Notice] = []
-    for child_id in tables.open_children(run_id):
-        parent = tables.runs[child_id].parent
-        if parent is None or not tables.is_running(child_id):
-            continue
-        if parent.close == "terminate":
-            event = Event("WorkflowTerminated", None, _REASON, now)
-            notices += end_from_outside(tables, now, child_id, "terminated", event)
-        elif parent.close == "cancel":
-            notices += request_cancel(tables, now, child_id, _REASON)
-    return notices
+def close_children(tables: Tables, now: int, run_ids: Iterable[UUID]) -> list[Notice]:
+    """Apply the close policies of the open children of runs that have ended, down the tree."""
+    children = [child for run_id in run_ids for child in tables.open_children(run_id)]
+    policies = {child: tables.close_policy(child) for child in children}
+    terminated = [child for child in children if policies[child] == "terminate"]
+    cancelled = {child: _REASON for child in children if policies[child] == "cancel"}
+    event = Event("WorkflowTerminated", None, _REASON, now)
+    _, notices = end_from_outside(tables, terminated, "terminated", event)
+    return notices + request_cancels(tables, now, cancelled)[1]
 
 
-def request_cancel(tables: Tables, now: int, run_id: UUID, reason: str) -> list[Notice]:
-    """Ask a running run to stop, once; one that no worker ever had ends at once.
+def request_cancels(
+    tables: Tables, now: int, reasons: Mapping[UUID, str]
+) -> tuple[list[UUID], list[Notice]]:
+    """Ask the runs to stop that go on and were not asked before; return which these were.
 
-    `reason` is the details of the request.
+    `reasons` are the details of the requests. One that no worker ever had has nothing to clean
+    up and ends at once.
     """
-    if is_cancelling(tables, run_id):
-        return []
-    tables.append(run_id, Event("WorkflowCancelRequested", None, reason, now))
-    if tables.turn(run_id).lease_no == 0:
-        event = Event("WorkflowCanceled", None, None, now)
-        return end_from_outside(tables, now, run_id, "cancelled", event)
-    return tables.wake(tables.turn(run_id), now)
+    asked = [run_id for run_id in sorted(reasons) if _can_be_asked(tables, run_id)]
+    for run_id in asked:
+        tables.append(run_id, Event("WorkflowCancelRequested", None, reasons[run_id], now))
+    untouched = [run_id for run_id in asked if tables.turn(run_id).lease_no == 0]
+    event = Event("WorkflowCanceled", None, None, now)
+    _, notices = end_from_outside(tables, untouched, "cancelled", event)
+    for run_id in filter(tables.is_running, asked):
+        notices += tables.wake(tables.turn(run_id), now)
+    return asked, notices
 
 
-def is_cancelling(tables: Tables, run_id: UUID) -> bool:
-    """Say whether a run was asked to stop before."""
-    return any(row.event.type == "WorkflowCancelRequested" for row in tables.logs[run_id])
+def _can_be_asked(tables: Tables, run_id: UUID) -> bool:
+    asked = (row.event.type == "WorkflowCancelRequested" for row in tables.logs.get(run_id, []))
+    return tables.is_running(run_id) and not any(asked)

@@ -75,8 +75,9 @@ def fork_run(tables: Tables, now: int, fork: Fork) -> tuple[Forking, list[Notice
         return "running", []
     if fork.until is not None and not 1 <= fork.until <= len(log):
         return "bad_index", []
-    cut, events = _cut(log, fork)
-    events = _answered(events)
+    until = len(log) if fork.until is None else fork.until
+    events = [row.event for row in log[:until]]
+    events = _answered(_without_failure(events) if fork.retry else _lasting(events))
     keys = {event.key for event in events if event.type in _REPLACEABLE}
     if not fork.results.keys() <= keys:
         return "unknown_key", []
@@ -90,41 +91,31 @@ def fork_run(tables: Tables, now: int, fork: Fork) -> tuple[Forking, list[Notice
     running = origin.status == "running"
     turn.started_at = tables.turn(fork.run_id).started_at if running else origin.started_at
     tables.logs[fork.new_run_id] = [EventRow(_replaced(event, fork.results)) for event in events]
-    tables.append(fork.new_run_id, _forked(fork, cut, events, now))
+    tables.append(fork.new_run_id, _forked(fork, until, events, now))
     return "forked", [Notice(WORK_TOPIC, new.queue)]
-
-
-def _cut(log: Sequence[EventRow], fork: Fork) -> tuple[int, list[Event]]:
-    """Return how far the log is followed, and what of it may be copied."""
-    events = [row.event for row in log]
-    if fork.retry:
-        return _cut_failure(events)
-    until = len(events) if fork.until is None else fork.until
-    return until, _lasting(events[:until])
 
 
 def _lasting(events: Sequence[Event]) -> list[Event]:
     return [event for event in events if event.type not in _NEVER_COPIED]
 
 
-def _cut_failure(events: Sequence[Event]) -> tuple[int, list[Event]]:
+def _without_failure(events: Sequence[Event]) -> list[Event]:
     """Cut at the failure that ended the run; results that came after it are kept.
 
     A step that had not ended then starts with its first attempt.
     """
     failed = events[-1].type == "WorkflowFailed"
     failures = [idx for idx, event in enumerate(events) if event.type in _FAILURES]
-    if not failed or not failures:
-        return len(events) - 1, _lasting(events)
-    cut = failures[-1]
-    kept = [*events[:cut], *(event for event in events[cut + 1 :] if event.type in _RESULTS)]
-    ended = {event.key for event in kept if event.type in ("StepCompleted", "StepFailed")}
-    lasting = [
+    if failed and failures:
+        cut = failures[-1]
+        later = (event for event in events[cut + 1 :] if event.type in _RESULTS)
+        events = [*events[:cut], *later]
+    ended = {event.key for event in events if event.type in ("StepCompleted", "StepFailed")}
+    return [
         event
-        for event in _lasting(kept)
+        for event in _lasting(events)
         if event.type != "StepRetryScheduled" or event.key in ended
     ]
-    return cut, lasting
 
 
 def _answered(events: Sequence[Event]) -> list[Event]:
@@ -152,11 +143,11 @@ def _replaced(event: Event, results: Mapping[str, str]) -> Event:
     return Event(event.type, event.key, details.write(**fields), event.at)
 
 
-def _forked(fork: Fork, cut: int, events: Sequence[Event], now: int) -> Event:
+def _forked(fork: Fork, until: int, events: Sequence[Event], now: int) -> Event:
     """Return the last event of the copy. Ids and chance go on from the first origin's seed."""
     seed = str(fork.run_id)
     for event in events:
         if event.type == "WorkflowForked":
             seed = details.read(event.details, _Forked).seed
-    told = details.write(run_id=str(fork.run_id), idx=cut, seed=seed)
+    told = details.write(run_id=str(fork.run_id), idx=until, seed=seed)
     return Event("WorkflowForked", None, told, now)

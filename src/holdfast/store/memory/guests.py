@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from uuid import UUID
 
 from holdfast.store.memory import details
-from holdfast.store.memory.ends import end_from_outside, is_cancelling, request_cancel
+from holdfast.store.memory.ends import end_from_outside, request_cancels
 from holdfast.store.memory.payloads import check_signal
 from holdfast.store.memory.tables import Tables, distinct
 from holdfast.types import Delivered, Delivery, Event, NewSignal, Notice, update_topic
@@ -49,37 +49,29 @@ def _deliver(tables: Tables, now: int, signal: NewSignal) -> list[Notice]:
     return tables.wake_for(signal.run_id, topic, now)
 
 
-def change_runs(
-    tables: Tables,
-    run_ids: Sequence[UUID],
-    is_done: Callable[[UUID], bool],
-    change: Callable[[UUID], list[Notice]],
-) -> Delivered:
-    """Change the runs that go on, by id, each once; outcomes keep the order given."""
-    outcomes: dict[int, Delivery] = {}
-    notices: list[Notice] = []
-    for place, run_id in sorted(enumerate(run_ids), key=lambda asked: (asked[1], asked[0])):
-        if run_id not in tables.runs:
-            outcomes[place] = "missing"
-        elif not tables.is_running(run_id):
-            outcomes[place] = "ended"
-        elif is_done(run_id):
-            outcomes[place] = "duplicate"
+def outcomes(tables: Tables, run_ids: Sequence[UUID], changed: Iterable[UUID]) -> list[Delivery]:
+    """Say what became of runs that were to be changed, in the order given.
+
+    Those that go on and did not change had been changed before, or stand there twice.
+    """
+    new = set(changed)
+    answers: list[Delivery] = []
+    for run_id in run_ids:
+        if run_id in new:
+            answers.append("delivered")
+            new.remove(run_id)
+        elif run_id not in tables.runs:
+            answers.append("missing")
         else:
-            outcomes[place] = "delivered"
-            notices += change(run_id)
-    return Delivered([outcomes[place] for place in range(len(run_ids))], distinct(notices))
+            answers.append("duplicate" if tables.is_running(run_id) else "ended")
+    return answers
 
 
 def cancel_runs(tables: Tables, now: int, run_ids: Sequence[UUID], reason: str | None) -> Delivered:
     """Ask runs to stop; one that no worker ever had has nothing to clean up and ends at once."""
-    told = details.write(reason=reason)
-    return change_runs(
-        tables,
-        run_ids,
-        lambda run_id: is_cancelling(tables, run_id),
-        lambda run_id: request_cancel(tables, now, run_id, told),
-    )
+    reasons = dict.fromkeys(run_ids, details.write(reason=reason))
+    asked, notices = request_cancels(tables, now, reasons)
+    return Delivered(outcomes(tables, run_ids, asked), distinct(notices))
 
 
 def terminate_runs(
@@ -87,22 +79,14 @@ def terminate_runs(
 ) -> Delivered:
     """End runs without their code."""
     event = Event("WorkflowTerminated", None, details.write(reason=reason), now)
-    return change_runs(
-        tables,
-        run_ids,
-        lambda _: False,
-        lambda run_id: end_from_outside(tables, now, run_id, "terminated", event),
-    )
+    ended, notices = end_from_outside(tables, run_ids, "terminated", event)
+    return Delivered(outcomes(tables, run_ids, ended), distinct(notices))
 
 
 def time_out_runs(tables: Tables, now: int, limit: int) -> tuple[int, int | None, list[Notice]]:
     """End runs at their deadline, the longest overdue first."""
     due = [run_id for deadline_at, run_id in tables.deadlines() if deadline_at <= now][:limit]
     event = Event("WorkflowTimedOut", None, None, now)
-    ended, notices = 0, list[Notice]()
-    for run_id in sorted(due):
-        if tables.is_running(run_id):  # its parent's end may just have ended it
-            ended += 1
-            notices += end_from_outside(tables, now, run_id, "timed_out", event)
+    ended, notices = end_from_outside(tables, due, "timed_out", event)
     later = tables.deadlines()
-    return ended, later[0][0] if later else None, distinct(notices)
+    return len(ended), later[0][0] if later else None, distinct(notices)

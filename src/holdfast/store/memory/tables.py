@@ -157,10 +157,22 @@ class Tables:
         """Return the runs that this one has started and that have not ended, by id."""
         return sorted(filter(self.is_running, self.children[run_id]))
 
+    def close_policy(self, child_id: UUID) -> ParentClose:
+        """Return what becomes of a child when its parent ends."""
+        parent = self.runs[child_id].parent
+        return "abandon" if parent is None else parent.close
+
     def is_paused(self, task: TaskRow) -> bool:
         """Say whether nothing of the task is claimed because somebody paused it or its like."""
         workflow = task.kind == "workflow" and ("workflow", task.name) in self.pauses
         return task.paused or workflow or ("queue", task.queue) in self.pauses
+
+    def tasks_of_run(self, run_id: UUID) -> list[tuple[tuple[UUID, str], TaskRow]]:
+        """Return the tasks of a run, by key."""
+        return sorted(
+            ((place, task) for place, task in self.tasks.items() if place[0] == run_id),
+            key=lambda item: item[0],
+        )
 
     def tasks_of(self, worker_id: str) -> Iterator[TaskRow]:
         """Yield what a worker has leased."""
