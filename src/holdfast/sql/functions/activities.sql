@@ -10,7 +10,8 @@
 create or replace function holdfast._after(p_at timestamptz, p_seconds float8)
 returns timestamptz
 language sql immutable parallel safe as $$
-    select p_at + least(p_seconds, 1e10::float8) * interval '1 second'
+    select case when p_seconds is not null
+        then p_at + least(p_seconds, 1e10::float8) * interval '1 second' end
 $$;
 
 -- Write the tasks of activities whose ActivityScheduled is in the log. Returns (topic, payload)
@@ -176,7 +177,7 @@ begin
         cross join lateral (
             select t.ctid as tid, t.queue, t.handler, t.cancelled, t.deadline_at, t.payload,
                 greatest(t.attempts, 1) as attempt, t.worker, t.lease_no as held_no,
-                t.claimed_idx, t.started_at as first_at
+                t.claimed_idx
             from holdfast.tasks t
             where t.run_id = u.run_id and t.key = u.key and t.kind = 'activity' for update
         ) as t
@@ -219,8 +220,7 @@ begin
         array_agg(distinct array['work', j.queue]) filter (where j.outcome = 'retried')
     from judged j
     cross join lateral holdfast._attempt_event(j.outcome, j.handler, j.attempt,
-        j.worker, coalesce(j.started_at, holdfast._micros(j.first_at)),
-        j.result, j.error, coalesce(j.timed_out, false), j.due_at) as e
+        j.worker, j.started_at, j.result, j.error, coalesce(j.timed_out, false), j.due_at) as e
     group by j.run_id
     order by j.run_id;
 end $$;
@@ -288,8 +288,8 @@ set enable_seqscan = off
 as $$
 declare
     v_now timestamptz := holdfast.now();
-    v_error json := json_build_object('kind', 'holdfast.errors.ActivityTimedOut', 'message',
-        'the activity did not end within its schedule-to-close time');
+    v_error json := '{"kind":"holdfast.errors.ActivityTimedOut","message":'
+        '"the activity did not end within its schedule-to-close time"}';
     v_run record;
 begin
     ended := 0;
@@ -322,7 +322,7 @@ begin
             bool_or(not h.cancelled) as is_awaited, count(*)::int as count
         from held h
         cross join lateral holdfast._attempt_event('recorded', h.handler, h.attempts, h.worker,
-            holdfast._micros(h.started_at), null, v_error, true, null) as e
+            null, null, v_error, true, null) as e
         group by h.run_id
         order by h.run_id
     loop
