@@ -63,12 +63,13 @@ $$;
 
 -- Derive what a person sees of a run from its status and the row of its next turn.
 create or replace function holdfast._state(
-    p_status text, p_worker text, p_stuck text, p_visible_at timestamptz
+    p_status text, p_worker text, p_paused boolean, p_stuck text, p_visible_at timestamptz
 ) returns text
 language sql stable as $$
     select case
         when p_status <> 'running' then p_status
         when p_worker is not null then 'running'
+        when p_paused then 'paused'
         when p_stuck is not null then 'stuck'
         when p_visible_at <= holdfast.now() then 'queued'
         else 'waiting' end

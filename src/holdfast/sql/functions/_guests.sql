@@ -1,4 +1,21 @@
--- Appends to a run's log by others than its worker.
+-- What all share that change runs from outside their workers: lock, append, wake.
+
+-- Lock the turn rows of runs, by run_id. Called by commit and by all that
+-- change runs from outside.
+create or replace function holdfast._lock_turns(p_run_ids uuid[]) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    perform from (
+        select u.run_id from unnest(p_run_ids) as u (run_id) order by u.run_id
+    ) as u
+    cross join lateral (
+        select from holdfast.tasks t where t.run_id = u.run_id and t.key = '' for update
+    ) as t;
+end $$;
 
 -- Append one event behind a log's last one, trying again as long as others are faster. Returns
 -- its idx, or null where the run does not exist or has ended, and for a signal id that the log
@@ -65,14 +82,52 @@ begin
     return v_idx;
 end $$;
 
--- Wake a run that awaits the end of an activity or a child, or a decision, or tell its holder that
--- there is one. Returns a (topic, payload) notice, or null.
--- Locks: expects the turn row locked. Called by all that append such ends.
-create or replace function holdfast._wake_ends(p_now timestamptz, p_run_id uuid) returns text[]
+-- Append one event to each of many runs, which stand there once each. Returns those that have it
+-- now, in no order; the others do not exist or have ended.
+-- Locks: expects the turn rows locked, so that nobody else appends to the runs that no worker
+-- holds: these go at once, and then the others run by run. Called by all that end or cancel runs.
+create or replace function holdfast._append_each(
+    p_now timestamptz, p_run_ids uuid[], p_event_type text, p_details json[]
+) returns uuid[]
 language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
 as $$
+declare
+    v_run_ids uuid[];
+    v_run record;
 begin
-    return holdfast._wake(p_now, p_run_id, ':end');
+    with written as (
+        insert into holdfast.events (run_id, idx, event_type, details, at)
+        select u.run_id, e.idx + 1, p_event_type, u.details, p_now
+        from unnest(p_run_ids, p_details) as u (run_id, details)
+        cross join lateral (
+            select from holdfast.tasks t
+            where t.run_id = u.run_id and t.key = '' and t.worker is null limit 1
+        ) as t
+        cross join lateral (
+            select e.idx, e.event_type from holdfast.events e
+            where e.run_id = u.run_id order by e.idx desc limit 1
+        ) as e
+        where not holdfast._is_terminal(e.event_type)
+        order by u.run_id
+        on conflict do nothing
+        returning run_id
+    )
+    select coalesce(array_agg(w.run_id), '{}') into v_run_ids from written w;
+
+    for v_run in
+        select u.run_id, u.details
+        from unnest(p_run_ids, p_details) as u (run_id, details)
+        where u.run_id <> all (v_run_ids) and cardinality(v_run_ids) < cardinality(p_run_ids)
+        order by u.run_id
+    loop
+        if holdfast._append(p_now, v_run.run_id, p_event_type, v_run.details) is not null then
+            v_run_ids := v_run_ids || v_run.run_id;
+        end if;
+    end loop;
+    return v_run_ids;
 end $$;
 
 -- Say whether a run's log has a signal of this id. Locks nothing. Called by _append and
@@ -89,52 +144,86 @@ begin
         where s.run_id = p_run_id and s.key = p_key and s.event_type = 'SignalReceived');
 end $$;
 
--- Fence the holders of leases that ran out: WorkerLost with the lease's number. Attempts start
--- anew where the run made progress under that lease (signals are none); over the limit its run
--- fails, and its tasks are gone. An activity's attempts go on counting, and fail nothing. Returns
--- (topic, payload) notices.
--- Locks: expects the task rows locked; events, run by run. Called by claim_tasks.
-create or replace function holdfast._lose_workers(
-    p_now timestamptz, p_run_ids uuid[], p_keys text[], p_max_attempts int
-) returns text[]
+-- Wake a run that awaits this and say that its queue has work, or tell the worker that holds it.
+-- Returns a (topic, payload) notice, or null.
+-- Locks: expects the turn row locked. Called by signal_runs and _wake_ends.
+create or replace function holdfast._wake(p_now timestamptz, p_run_id uuid, p_topic text)
+returns text[]
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
 declare
-    v_task record;
-    v_poisoned uuid[] := '{}';
-    v_errors json[] := '{}';
+    v_turn record;
 begin
-    for v_task in
-        select t.* from unnest(p_run_ids, p_keys) as u (run_id, key)
+    select t.worker, t.queue, t.awaiting into v_turn
+    from holdfast.tasks t
+    where t.run_id = p_run_id and t.key = '';
+    if v_turn.worker is not null then
+        return array[array['worker/' || v_turn.worker, p_run_id::text]];
+    end if;
+    if p_topic = any (v_turn.awaiting) then
+        update holdfast.tasks t set visible_at = least(t.visible_at, p_now)
+        where t.run_id = p_run_id and t.key = '';
+        return array[array['work', v_turn.queue]];
+    end if;
+    return null;
+end $$;
+
+-- Wake a run that awaits the end of an activity or a child, or a decision, or tell its holder that
+-- there is one. Returns a (topic, payload) notice, or null.
+-- Locks: expects the turn row locked. Called by all that append such ends.
+create or replace function holdfast._wake_ends(p_now timestamptz, p_run_id uuid) returns text[]
+language plpgsql
+as $$
+begin
+    return holdfast._wake(p_now, p_run_id, ':end');
+end $$;
+
+-- Wake runs, whatever they await, or tell the workers that hold them. Returns (topic, payload)
+-- notices. Locks: expects the turn rows locked. Called by _cancel and resume_runs.
+create or replace function holdfast._wake_each(p_now timestamptz, p_run_ids uuid[])
+returns text[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_queues text[];
+begin
+    with woken as (
+        update holdfast.tasks t set visible_at = least(t.visible_at, p_now)
+        from unnest(p_run_ids) as u (run_id)
         cross join lateral (
-            select * from holdfast.tasks t
-            where t.run_id = u.run_id and t.key = u.key limit 1
-        ) as t
-        where t.worker is not null
-        order by t.run_id, t.key
-    loop
-        perform holdfast._append(p_now, v_task.run_id, 'WorkerLost', json_build_object(
-            'task_key', v_task.key, 'lease_no', v_task.lease_no, 'worker', v_task.worker));
-        -- The attempts of an activity are its policy's: whoever has it next decides.
-        continue when v_task.key <> '';
-        -- Asked behind WorkerLost: a late checkpoint may have come before it.
-        if exists (
-            select from holdfast.events e
-            where e.run_id = v_task.run_id and e.idx >= v_task.claimed_idx
-                and e.commit_token is not null
-        ) then
-            update holdfast.tasks t set attempts = 0
-            where t.run_id = v_task.run_id and t.key = v_task.key;
-        elsif v_task.attempts >= p_max_attempts then
-            perform holdfast._append(p_now, v_task.run_id, 'WorkflowFailed');
-            v_poisoned := v_poisoned || v_task.run_id;
-            v_errors := v_errors || json_build_object('kind', 'holdfast.PoisonedRun', 'message',
-                format('the run lost %s workers without making progress', v_task.attempts));
-        end if;
-    end loop;
-    return holdfast._end_runs(p_now, v_poisoned,
-        array_fill('failed'::text, array[cardinality(v_poisoned)]), null, v_errors);
+            select t.ctid from holdfast.tasks t where t.run_id = u.run_id and t.key = '' limit 1
+        ) as f
+        where t.ctid = f.ctid and t.worker is null
+        returning t.queue
+    )
+    select array_agg(distinct array['work', w.queue]) into v_queues from woken w;
+    return v_queues || holdfast._holders(p_run_ids);
+end $$;
+
+-- Write what the workers that hold something of runs are told: of a turn the run's id, of an
+-- activity RUN KEY. Returns (topic, payload) notices. Locks nothing. Called by _wake_each and
+-- _end_each.
+create or replace function holdfast._holders(p_run_ids uuid[], p_activities boolean default false)
+returns text[]
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    return array_agg(
+        array['worker/' || t.worker, concat_ws(' ', t.run_id, nullif(t.key, ''))]
+        order by t.run_id, t.key)
+    from unnest(p_run_ids) as u (run_id)
+    cross join lateral (
+        select t.run_id, t.key, t.worker from holdfast.tasks t
+        where t.run_id = u.run_id and (t.key = '' or p_activities) offset 0
+    ) as t
+    where t.worker is not null;
 end $$;

@@ -2,8 +2,10 @@
 --
 -- The first six arrays describe each run's first event, at the index its worker expects to be
 -- the log's end; whoever inserts it owns the append. p_rest_… are the events that follow, then
--- come the runs that suspend and the runs that end. p_token is drawn once for a call and its
--- repetitions: a part that carries it already was written by an earlier try, and is done.
+-- come the runs that suspend and the runs that end. p_ordering are the runs whose events order
+-- something, p_touched all others that these orders and ends may write to, p_parents those of the
+-- runs that end which have had children. p_token is drawn once for a call and its repetitions: a
+-- part that carries it already was written by an earlier try, and is done.
 --
 -- `refused` is null, or a JSON array of [run_id, reason, [[event_type, key, details, at], …]]
 -- with the events from the expected index on: reason 'lost' where the lease is another's or the
@@ -12,7 +14,8 @@
 -- Refuses a run twice in one call (22023). Gives up on a lock after 50 ms (55P03), so that one
 -- busy run does not hold up its batch; the caller then splits it.
 -- Locks: a pure checkpoint none but the events it inserts, by run_id; otherwise first the turn
--- rows of the runs that suspend or end, by run_id. Called by workers.
+-- rows of the runs that suspend, end or order something, and of what they touch, by run_id. Own
+-- events are written before those for others, and suspends before wake-ups. Called by workers.
 create or replace function holdfast.commit(
     p_worker text, p_token uuid,
     p_runs uuid[], p_leases int[], p_expected int[],
@@ -21,6 +24,7 @@ create or replace function holdfast.commit(
     p_rest_types text[], p_rest_keys text[], p_rest_details json[], p_rest_ats bigint[],
     p_suspended uuid[], p_visible_ats bigint[], p_awaiting json[],
     p_ended uuid[], p_statuses text[], p_outputs json[], p_errors json[],
+    p_ordering uuid[], p_touched uuid[], p_parents uuid[],
     out now bigint, out refused json, out notices text[]
 )
 language plpgsql
@@ -35,8 +39,11 @@ declare
     v_won uuid[];
 begin
     now := holdfast._micros(v_now);
-    if cardinality(p_suspended) + cardinality(p_ended) > 0 then
-        perform holdfast._lock_turns(p_suspended || p_ended);
+    if cardinality(p_touched) + cardinality(p_parents) > 0 then
+        perform holdfast._lock_family(p_suspended || p_ended || p_ordering || p_touched
+            || array(select n.newest from holdfast.newest_runs(p_touched) as n), p_parents);
+    elsif cardinality(p_suspended) + cardinality(p_ended) + cardinality(p_ordering) > 0 then
+        perform holdfast._lock_turns(p_suspended || p_ended || p_ordering);
     end if;
 
     with won as (
@@ -73,21 +80,46 @@ begin
         order by e.run_id, e.idx;
     end if;
     if cardinality(p_suspended) > 0 then
-        update holdfast.tasks t
-        set worker = null, sticky_worker = p_worker, attempts = 0, stuck = null,
-            visible_at = coalesce(holdfast._moment(s.visible_at), 'infinity'),
-            awaiting = case when s.awaiting is not null
-                then array(select json_array_elements_text(s.awaiting)) end
-        from unnest(p_suspended, p_visible_ats, p_awaiting) as s (run_id, visible_at, awaiting)
-        cross join lateral (
-            select t.ctid from holdfast.tasks t
-            where t.run_id = s.run_id and t.key = '' limit 1
-        ) as f
-        where t.ctid = f.ctid and s.run_id <> all (v_skipped);
+        perform holdfast._suspend_runs(
+            p_worker, p_suspended, p_visible_ats, p_awaiting, v_skipped);
     end if;
     if cardinality(p_ended) > 0 then
         notices := holdfast._end_runs(v_now, p_ended, p_statuses, p_outputs, p_errors, v_skipped);
     end if;
+    if cardinality(p_ordering) > 0 then
+        notices := notices || holdfast._carry_out(v_now,
+            array(select unnest(p_ordering) except select unnest(v_skipped)), p_ended,
+            p_runs || p_rest_runs, p_types || p_rest_types, p_keys || p_rest_keys,
+            p_details || p_rest_details);
+    end if;
+    if cardinality(p_parents) > 0 then
+        notices := notices || holdfast._close_children(
+            v_now, array(select unnest(p_parents) except select unnest(v_skipped)));
+    end if;
+end $$;
+
+-- Give the leases of suspended runs back, until a moment or until something that they await. Runs
+-- in p_skipped are left alone. Locks: expects the turn rows locked. Called by commit.
+create or replace function holdfast._suspend_runs(
+    p_worker text, p_run_ids uuid[], p_visible_ats bigint[], p_awaiting json[], p_skipped uuid[]
+) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    update holdfast.tasks t
+    set worker = null, sticky_worker = p_worker, attempts = 0, stuck = null,
+        visible_at = coalesce(holdfast._moment(s.visible_at), 'infinity'),
+        awaiting = case when s.awaiting is not null
+            then array(select json_array_elements_text(s.awaiting)) end
+    from unnest(p_run_ids, p_visible_ats, p_awaiting) as s (run_id, visible_at, awaiting)
+    cross join lateral (
+        select t.ctid from holdfast.tasks t
+        where t.run_id = s.run_id and t.key = '' limit 1
+    ) as f
+    where t.ctid = f.ctid and s.run_id <> all (p_skipped);
 end $$;
 
 -- Say which runs of a commit were not written now (`skipped`), and which of them not by an
@@ -126,63 +158,4 @@ begin
         where e.run_id = u.run_id and e.idx = u.expected limit 1
     ) as e on true
     where u.run_id = any (skipped) and e.commit_token is distinct from p_token;
-end $$;
-
--- End runs whose log has its last event: write the end, remove all their tasks and waiters.
--- The arrays are parallel; runs in p_skipped are left alone. Returns (topic, payload) notices; a
--- payload is the run id and, where it fits a notification, the output.
--- Locks: expects the runs' task rows locked; runs by run_id; waiters. Called by all that end runs.
-create or replace function holdfast._end_runs(
-    p_now timestamptz, p_run_ids uuid[], p_statuses text[],
-    p_outputs json[] default null, p_errors json[] default null, p_skipped uuid[] default '{}'
-) returns text[]
-language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-as $$
-declare
-    v_notices text[];
-begin
-    with ended as materialized (
-        select u.run_id, u.status, u.output, u.error, t.started_at
-        from unnest(p_run_ids, p_statuses, p_outputs, p_errors) as u (run_id, status, output, error)
-        cross join lateral (
-            select t.started_at from holdfast.tasks t
-            where t.run_id = u.run_id and t.key = '' limit 1
-        ) as t
-        where u.run_id <> all (p_skipped)
-        order by u.run_id
-    ), done as (
-        delete from holdfast.tasks t
-        using ended e
-        cross join lateral (
-            select t.ctid from holdfast.tasks t where t.run_id = e.run_id offset 0
-        ) as f
-        where t.ctid = f.ctid
-    )
-    update holdfast.runs r
-    set status = e.status, output = e.output, error = e.error,
-        started_at = e.started_at, completed_at = p_now, delete_after = p_now + r.retention
-    from ended e
-    cross join lateral (
-        select r.ctid from holdfast.runs r where r.run_id = e.run_id limit 1
-    ) as f
-    where r.ctid = f.ctid;
-
-    -- A statement later: who registered while the update waited for its lock is seen.
-    with told as (
-        delete from holdfast.waiters w
-        using unnest(p_run_ids, p_statuses, p_outputs) as u (run_id, status, output)
-        cross join lateral (
-            select w.ctid from holdfast.waiters w where w.run_id = u.run_id offset 0
-        ) as f
-        where w.ctid = f.ctid and u.run_id <> all (p_skipped)
-        returning w.topic, w.run_id, case
-            when u.status = 'completed' and octet_length(u.output::text) <= 7000
-            then w.run_id || ' ' || u.output else w.run_id::text end as payload
-    )
-    select array_agg(array[t.topic, t.payload] order by t.topic, t.run_id)
-    into v_notices from told t;
-    return v_notices;
 end $$;

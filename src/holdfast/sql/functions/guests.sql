@@ -1,54 +1,11 @@
 -- Change runs from outside: signal, cancel, terminate, time out. Each locks the turn rows of its
 -- runs first, by run_id: that keeps other guests away, and suspends and ends; only checkpoints
 -- race, and the appends are tried again. A free task is woken, a leased one never touched: its
--- holder is told.
+-- holder is told. What ends runs locks the rows of their parents and children as well; all events
+-- of a call are in the logs before the first parent is told.
 --
 -- Outcomes keep the order given: 'delivered', 'duplicate', 'ended', 'missing'. Notices are
 -- (topic, payload).
-
--- Lock the turn rows of runs, by run_id. Called by commit and by all that change runs from outside.
-create or replace function holdfast._lock_turns(p_run_ids uuid[]) returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-as $$
-begin
-    perform from (
-        select u.run_id from unnest(p_run_ids) as u (run_id) order by u.run_id
-    ) as u
-    cross join lateral (
-        select from holdfast.tasks t where t.run_id = u.run_id and t.key = '' for update
-    ) as t;
-end $$;
-
--- Make a run due now and say that its queue has work, or tell the worker that holds it. With a
--- signal's name only a run that awaits it is woken. Returns a (topic, payload) notice, or null.
--- Locks: expects the turn row locked. Called by signal_runs and cancel_runs.
-create or replace function holdfast._wake(
-    p_now timestamptz, p_run_id uuid, p_signal text default null
-) returns text[]
-language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-as $$
-declare
-    v_turn record;
-begin
-    select t.worker, t.queue, t.awaiting into v_turn
-    from holdfast.tasks t
-    where t.run_id = p_run_id and t.key = '';
-    if v_turn.worker is not null then
-        return array[array['worker/' || v_turn.worker, p_run_id::text]];
-    end if;
-    if p_signal is null or p_signal = any (v_turn.awaiting) then
-        update holdfast.tasks t set visible_at = least(t.visible_at, p_now)
-        where t.run_id = p_run_id and t.key = '';
-        return array[array['work', v_turn.queue]];
-    end if;
-    return null;
-end $$;
 
 -- Say why nothing more can be appended to a run's log. Locks nothing. Called by all that change
 -- runs from outside.
@@ -61,11 +18,39 @@ begin
         then 'ended' else 'missing' end;
 end $$;
 
+-- Say what became of runs that were to be changed: the first mention of one in p_changed was
+-- 'delivered'; another that goes on was so before and is a 'duplicate'. Locks nothing. Called by
+-- all that change runs from outside and take many of them at once.
+create or replace function holdfast._outcomes(p_run_ids uuid[], p_changed uuid[])
+returns text[]
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    return array(
+        select case
+            when c.run_id is not null and u.mention = 1 then 'delivered'
+            when exists (select from holdfast.tasks t where t.run_id = u.run_id and t.key = '')
+                then 'duplicate'
+            else holdfast._absence(u.run_id) end
+        from (
+            select u.*, row_number() over (partition by u.run_id order by u.place) as mention
+            from unnest(p_run_ids) with ordinality as u (run_id, place)
+        ) as u
+        left join unnest(p_changed) as c (run_id) on c.run_id = u.run_id
+        order by u.place);
+end $$;
+
 -- Append SignalReceived to each run's log, and wake the run where it awaits that signal. A
--- signal id that the run's log has already is a duplicate, also after the run's end.
--- Refuses malformed JSON (22P02). Locks: turn rows, then events, by run_id. Called by clients.
+-- signal id that the run's log has already is a duplicate, also after the run's end. An update is
+-- a signal that is answered: p_reply_tos are the topics that hear of the answers.
+-- Refuses malformed JSON (22P02). Locks: turn rows, then events, by run_id. Called by clients, and
+-- by _send_signals.
 create or replace function holdfast.signal_runs(
     p_run_ids uuid[], p_names text[], p_payloads json[], p_signal_ids text[],
+    p_updates boolean[] default null, p_reply_tos text[] default null,
     out outcomes text[], out notices text[]
 )
 language plpgsql
@@ -79,27 +64,39 @@ begin
     perform holdfast._lock_turns(p_run_ids);
     outcomes := array_fill(null::text, array[cardinality(p_run_ids)]);
     for v_signal in
-        select u.* from unnest(p_run_ids, p_names, p_payloads, p_signal_ids) with ordinality
-            as u (run_id, name, payload, signal_id, place)
+        select u.* from unnest(
+            p_run_ids, p_names, p_payloads, p_signal_ids, p_updates, p_reply_tos) with ordinality
+            as u (run_id, name, payload, signal_id, is_update, reply_to, place)
         order by u.run_id, u.place
     loop
         v_idx := holdfast._append(v_now, v_signal.run_id, 'SignalReceived',
-            ('{"signal_name":' || to_json(v_signal.name)
-                || ',"input":' || v_signal.payload || '}')::json,
+            holdfast._signal(
+                v_signal.name, v_signal.payload, v_signal.is_update, v_signal.reply_to),
             v_signal.signal_id);
         outcomes[v_signal.place] := case
             when v_idx is not null then 'delivered'
             when holdfast._has_signal(v_signal.run_id, v_signal.signal_id) then 'duplicate'
             else holdfast._absence(v_signal.run_id) end;
         if v_idx is not null then
-            notices := notices || holdfast._wake(v_now, v_signal.run_id, v_signal.name);
+            notices := notices || holdfast._wake(v_now, v_signal.run_id,
+                case when v_signal.is_update then 'update:' else '' end || v_signal.name);
         end if;
     end loop;
 end $$;
 
+-- Write what a log says of a signal. Called by signal_runs and _continue_runs.
+create or replace function holdfast._signal(
+    p_name text, p_payload json, p_is_update boolean, p_reply_to text
+) returns json
+language sql stable as $$
+    select ('{"signal_name":' || to_json(p_name) || ',"input":' || p_payload || case
+        when p_is_update then ',"update":true,"reply_to":'
+            || coalesce(to_json(p_reply_to)::text, 'null') else '' end || '}')::json
+$$;
+
 -- Ask runs to stop: WorkflowCancelRequested, once; the run wakes and its code cleans up. One
 -- that no worker ever had has nothing to clean up and ends at once. A second request is a
--- duplicate. Locks: turn rows, then events and runs, by run_id. Called by clients.
+-- duplicate. Locks: turn rows as _lock_family, then events and runs, by run_id. Called by clients.
 create or replace function holdfast.cancel_runs(
     p_run_ids uuid[], p_reason text default null, out outcomes text[], out notices text[]
 )
@@ -107,57 +104,58 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-    v_now timestamptz := holdfast.now();
-    v_run record;
+    v_asked uuid[];
 begin
-    perform holdfast._lock_turns(p_run_ids);
-    outcomes := array_fill(null::text, array[cardinality(p_run_ids)]);
-    for v_run in
-        select u.run_id, u.place
-        from unnest(p_run_ids) with ordinality as u (run_id, place)
+    perform holdfast._lock_turns(p_run_ids || holdfast._parents(p_run_ids));
+    select c.asked, c.notices into v_asked, notices
+    from holdfast._cancel(holdfast.now(), p_run_ids, array_fill(
+        holdfast._reason(p_reason), array[cardinality(p_run_ids)])) as c;
+    outcomes := holdfast._outcomes(p_run_ids, v_asked);
+end $$;
+
+-- Ask runs to stop that were not asked before; p_details are those of the requests. `asked` are
+-- these runs, each once, in no order.
+-- Locks: expects the turn rows of the runs and of their parents locked; events and runs. Called by
+-- cancel_runs, _cancel_children and _close_children.
+create or replace function holdfast._cancel(
+    p_now timestamptz, p_run_ids uuid[], p_details json[], out asked uuid[], out notices text[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_details json[];
+    v_untouched uuid[];
+begin
+    select array_agg(u.run_id), array_agg(u.details),
+        array_agg(u.run_id) filter (where u.lease_no = 0)
+    into asked, v_details, v_untouched
+    from (
+        select distinct on (u.run_id) u.run_id, u.details, t.lease_no
+        from unnest(p_run_ids, p_details) with ordinality as u (run_id, details, place)
+        cross join lateral (
+            select t.lease_no from holdfast.tasks t
+            where t.run_id = u.run_id and t.key = '' limit 1
+        ) as t
+        where not exists (
+            select from holdfast.events e
+            where e.run_id = u.run_id and e.event_type = 'WorkflowCancelRequested' offset 0)
         order by u.run_id, u.place
-    loop
-        if holdfast._is_cancelling(v_run.run_id) then
-            outcomes[v_run.place] := 'duplicate';
-        elsif holdfast._append(v_now, v_run.run_id, 'WorkflowCancelRequested',
-                holdfast._reason(p_reason)) is null then
-            outcomes[v_run.place] := holdfast._absence(v_run.run_id);
-        else
-            outcomes[v_run.place] := 'delivered';
-            notices := notices || case when holdfast._is_untouched(v_run.run_id)
-                then holdfast._end_run(
-                    v_now, v_run.run_id, 'cancelled', 'WorkflowCanceled', null)
-                else holdfast._wake(v_now, v_run.run_id) end;
-        end if;
-    end loop;
+    ) as u;
+    if asked is null then
+        return;
+    end if;
+    asked := holdfast._append_each(p_now, asked, 'WorkflowCancelRequested', v_details);
+    if v_untouched is not null then
+        select e.notices into notices
+        from holdfast._end_each(p_now, v_untouched, 'cancelled', 'WorkflowCanceled') as e;
+    end if;
+    notices := notices || holdfast._wake_each(p_now, asked);
 end $$;
 
--- Say whether a run that goes on was asked to stop. Locks nothing. Called by cancel_runs.
-create or replace function holdfast._is_cancelling(p_run_id uuid) returns boolean
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-as $$
-begin
-    return exists (
-        select from holdfast.events e
-        where e.run_id = p_run_id and e.event_type = 'WorkflowCancelRequested'
-    ) and exists (select from holdfast.tasks t where t.run_id = p_run_id and t.key = '');
-end $$;
-
--- Say whether no worker ever had a run. Locks nothing. Called by cancel_runs.
-create or replace function holdfast._is_untouched(p_run_id uuid) returns boolean
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-as $$
-begin
-    return t.lease_no = 0 from holdfast.tasks t where t.run_id = p_run_id and t.key = '';
-end $$;
-
--- Write why somebody ends a run. Called by cancel_runs and terminate_runs.
+-- Write why somebody ends, stops or pauses a run.
 create or replace function holdfast._reason(p_reason text) returns json
 language sql immutable
 set search_path = pg_catalog, pg_temp
@@ -165,36 +163,8 @@ as $$
     select ('{"reason":' || coalesce(to_json(p_reason)::text, 'null') || '}')::json
 $$;
 
--- End a run without its code. Its waiters are told, and who holds it, so that it lets go; null
--- where it has ended already. Locks: expects the turn row locked; the event, then as _end_runs.
--- Called by cancel_runs, terminate_runs and time_out_runs.
-create or replace function holdfast._end_run(
-    p_now timestamptz, p_run_id uuid, p_status text, p_event_type text, p_details json
-) returns text[]
-language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-as $$
-declare
-    v_holder text;
-    v_notices text[];
-begin
-    if holdfast._append(p_now, p_run_id, p_event_type, p_details) is null then
-        return null;
-    end if;
-    select t.worker into v_holder
-    from holdfast.tasks t where t.run_id = p_run_id and t.key = '';
-    v_notices := coalesce(
-        holdfast._end_runs(p_now, array[p_run_id], array[p_status]), '{}');
-    if v_holder is not null then
-        v_notices := v_notices || array[array['worker/' || v_holder, p_run_id::text]];
-    end if;
-    return v_notices;
-end $$;
-
--- End runs at once, without their code: WorkflowTerminated. Locks: turn rows, then events and
--- runs, by run_id. Called by clients.
+-- End runs at once, without their code: WorkflowTerminated. Locks: turn rows as _lock_family, then
+-- events and runs, by run_id. Called by clients.
 create or replace function holdfast.terminate_runs(
     p_run_ids uuid[], p_reason text default null, out outcomes text[], out notices text[]
 )
@@ -202,29 +172,20 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-    v_now timestamptz := holdfast.now();
-    v_notices text[];
-    v_run record;
+    v_run_ids uuid[] := array(select distinct unnest(p_run_ids));
+    v_ended uuid[];
 begin
-    perform holdfast._lock_turns(p_run_ids);
-    outcomes := array_fill(null::text, array[cardinality(p_run_ids)]);
-    for v_run in
-        select u.run_id, u.place
-        from unnest(p_run_ids) with ordinality as u (run_id, place)
-        order by u.run_id, u.place
-    loop
-        v_notices := holdfast._end_run(v_now, v_run.run_id, 'terminated', 'WorkflowTerminated',
-            holdfast._reason(p_reason));
-        notices := notices || v_notices;
-        outcomes[v_run.place] := case
-            when v_notices is null then holdfast._absence(v_run.run_id) else 'delivered' end;
-    end loop;
+    perform holdfast._lock_family(v_run_ids || holdfast._parents(v_run_ids), v_run_ids);
+    select e.ended, e.notices into v_ended, notices
+    from holdfast._end_each(holdfast.now(), v_run_ids, 'terminated', 'WorkflowTerminated',
+        array_fill(holdfast._reason(p_reason), array[cardinality(v_run_ids)])) as e;
+    outcomes := holdfast._outcomes(p_run_ids, v_ended);
 end $$;
 
 -- End runs past their deadline, the longest overdue first: WorkflowTimedOut. `next_due_at` is
 -- the next deadline, null for none. A run whose turn row is locked is left for the next call.
--- Locks: turn rows, skipping locked ones, then events and runs, by run_id. Called by maintenance,
--- in any number of processes at once.
+-- Locks: turn rows, skipping locked ones, those of their families as _lock_family, then events and
+-- runs, by run_id. Called by maintenance, in any number of processes at once.
 create or replace function holdfast.time_out_runs(
     p_limit int, out ended int, out next_due_at bigint, out notices text[]
 )
@@ -235,8 +196,6 @@ set enable_seqscan = off
 as $$
 declare
     v_now timestamptz := holdfast.now();
-    v_notices text[];
-    v_run_id uuid;
     v_run_ids uuid[];
 begin
     ended := 0;
@@ -254,12 +213,11 @@ begin
         select t.run_id from holdfast.tasks t
         where t.run_id = r.run_id and t.key = '' for update skip locked
     ) as t;
-    foreach v_run_id in array coalesce(v_run_ids, '{}')
-    loop
-        v_notices := holdfast._end_run(v_now, v_run_id, 'timed_out', 'WorkflowTimedOut', null);
-        ended := ended + (v_notices is not null)::int;
-        notices := notices || v_notices;
-    end loop;
+    if v_run_ids is not null then
+        perform holdfast._lock_family(holdfast._parents(v_run_ids), v_run_ids);
+        select cardinality(e.ended), e.notices into ended, notices
+        from holdfast._end_each(v_now, v_run_ids, 'timed_out', 'WorkflowTimedOut') as e;
+    end if;
     select holdfast._micros(min(r.deadline_at)) into next_due_at
     from holdfast.runs r
     where r.deadline_at is not null and r.status = 'running';

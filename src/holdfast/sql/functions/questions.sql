@@ -8,7 +8,7 @@ returns table (
     state text, input json, output json, error json, tags text[], headers json,
     retention_seconds float8, created_at bigint, started_at bigint, completed_at bigint,
     deadline_at bigint, visible_at bigint, awaiting text[], worker text, attempts int,
-    lease_no int, stuck text
+    lease_no int, stuck text, paused boolean, parent_run_id uuid, parent_key text
 )
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -19,12 +19,13 @@ as $$
 begin
     return query
     select r.run_id, r.name, r.version, r.key, r.queue, r.priority::int, r.status,
-        holdfast._state(r.status, t.worker, t.stuck, t.visible_at),
+        holdfast._state(r.status, t.worker, t.paused, t.stuck, t.visible_at),
         r.input, r.output, r.error, r.tags, r.headers,
         extract(epoch from r.retention)::float8, holdfast._micros(r.created_at),
         holdfast._micros(coalesce(r.started_at, t.started_at)),
         holdfast._micros(r.completed_at), holdfast._micros(r.deadline_at),
-        holdfast._micros(t.visible_at), t.awaiting, t.worker, t.attempts, t.lease_no, t.stuck
+        holdfast._micros(t.visible_at), t.awaiting, t.worker, t.attempts, t.lease_no,
+        t.stuck, t.paused, r.parent_run_id, r.parent_key
     from unnest(p_run_ids) with ordinality as u (run_id, place)
     cross join lateral (
         select * from holdfast.runs r where r.run_id = u.run_id limit 1
@@ -40,7 +41,7 @@ end $$;
 -- and one by status otherwise; what else is asked for is filtered on the way. Called by list_runs.
 create or replace function holdfast._list_ids(
     p_states text[], p_names text[], p_queues text[], p_tags text[], p_key text,
-    p_since timestamptz, p_until timestamptz, p_input_contains jsonb,
+    p_since timestamptz, p_until timestamptz, p_parent_run_id uuid, p_input_contains jsonb,
     p_before_at timestamptz, p_before_id uuid, p_limit int
 ) returns setof uuid
 language plpgsql stable
@@ -49,7 +50,7 @@ set plan_cache_mode = force_custom_plan
 as $$
 declare
     v_statuses text[] := array(
-        select distinct case when s.state in ('queued', 'waiting', 'stuck') then 'running'
+        select distinct case when s.state in ('queued', 'waiting', 'stuck', 'paused') then 'running'
             else s.state end
         from unnest(coalesce(p_states, array['running', 'completed', 'failed', 'cancelled',
             'timed_out', 'terminated', 'continued'])) as s (state));
@@ -64,12 +65,13 @@ begin
         where r.status = s.status
             and (p_names is null or r.name = n.name)
             and (p_states is null
-                or holdfast._state(r.status, t.worker, t.stuck, t.visible_at) = any (p_states))
+                or holdfast._state(r.status, t.worker, t.paused, t.stuck, t.visible_at) = any (p_states))
             and (p_queues is null or r.queue = any (p_queues))
             and (p_tags is null or r.tags @> p_tags)
             and (p_key is null or r.key = p_key)
             and (p_since is null or r.created_at >= p_since)
             and (p_until is null or r.created_at < p_until)
+            and (p_parent_run_id is null or r.parent_run_id = p_parent_run_id)
             and (p_before_at is null or (r.created_at, r.run_id) < (p_before_at, p_before_id))
             and (p_input_contains is null or r.input::jsonb @> p_input_contains)
         order by r.created_at desc, r.run_id desc
@@ -82,22 +84,22 @@ end $$;
 -- List runs as get_runs shows them; the filters are those of _list_ids. Called by clients.
 create or replace function holdfast.list_runs(
     p_states text[], p_names text[], p_queues text[], p_tags text[], p_key text,
-    p_since bigint, p_until bigint, p_input_contains jsonb,
+    p_since bigint, p_until bigint, p_parent_run_id uuid, p_input_contains jsonb,
     p_before_at bigint, p_before_id uuid, p_limit int
 ) returns table (
     run_id uuid, name text, version int, key text, queue text, priority int, status text,
     state text, input json, output json, error json, tags text[], headers json,
     retention_seconds float8, created_at bigint, started_at bigint, completed_at bigint,
     deadline_at bigint, visible_at bigint, awaiting text[], worker text, attempts int,
-    lease_no int, stuck text
+    lease_no int, stuck text, paused boolean, parent_run_id uuid, parent_key text
 )
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
     select * from holdfast.get_runs(array(
         select * from holdfast._list_ids(p_states, p_names, p_queues, p_tags, p_key,
-            holdfast._moment(p_since), holdfast._moment(p_until), p_input_contains,
-            holdfast._moment(p_before_at), p_before_id, p_limit)))
+            holdfast._moment(p_since), holdfast._moment(p_until), p_parent_run_id,
+            p_input_contains, holdfast._moment(p_before_at), p_before_id, p_limit)))
 $$;
 
 -- Find the run that was started with a key; null where there is none. Called by clients.
@@ -109,6 +111,56 @@ set enable_seqscan = off
 as $$
 begin
     return r.run_id from holdfast.runs r where r.run_id = holdfast.keyed_run_id(p_name, p_key);
+end $$;
+
+-- Follow runs that continued as new to the last ones of their chains. Called by clients, and by
+-- what sends signals and cancels for runs.
+create or replace function holdfast.newest_runs(p_run_ids uuid[])
+returns table (run_id uuid, newest uuid)
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+begin
+    return query
+    with recursive chain as (
+        select r.run_id as first, r.run_id, 0 as place,
+            case r.status when 'continued' then (r.output ->> 'run_id')::uuid end as next
+        from (select distinct u.run_id from unnest(p_run_ids) as u (run_id)) as u
+        cross join lateral (
+            select * from holdfast.runs r where r.run_id = u.run_id limit 1
+        ) as r
+        union all
+        select c.first, r.run_id, c.place + 1,
+            case r.status when 'continued' then (r.output ->> 'run_id')::uuid end
+        from chain c
+        cross join lateral (
+            select * from holdfast.runs r where r.run_id = c.next limit 1
+        ) as r
+    )
+    select distinct on (c.first) c.first, c.run_id
+    from chain c
+    order by c.first, c.place desc;
+end $$;
+
+-- Find how a run answered an update: its UpdateCompleted or UpdateRejected. Called by clients.
+create or replace function holdfast.find_reply(p_run_id uuid, p_update_id text)
+returns table (event_type text, key text, details json, at bigint)
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+begin
+    return query
+    select e.event_type, e.key, e.details, holdfast._micros(e.at)
+    from holdfast.events e
+    where e.run_id = p_run_id and e.key = p_update_id
+        and e.event_type in ('UpdateCompleted', 'UpdateRejected')
+    limit 1;
 end $$;
 
 -- Say what happened in all runs since a moment, oldest first. Called by clients.
@@ -162,7 +214,7 @@ returns table (
     state text, input json, output json, error json, tags text[], headers json,
     retention_seconds float8, created_at bigint, started_at bigint, completed_at bigint,
     deadline_at bigint, visible_at bigint, awaiting text[], worker text, attempts int,
-    lease_no int, stuck text
+    lease_no int, stuck text, paused boolean, parent_run_id uuid, parent_key text
 )
 language plpgsql
 set search_path = pg_catalog, pg_temp

@@ -45,43 +45,14 @@ begin
         return;
     end if;
 
-    with asked as materialized (
-        select u.ord, u.run_id, u.name, u.version, u.key,
-            coalesce(u.queue, 'default') as queue, coalesce(u.priority, 2)::smallint as priority,
-            coalesce(u.input, 'null') as input, u.tags, u.headers, u.timeout, u.retention,
-            coalesce(holdfast._moment(u.start_at),
-                v_now + coalesce(u.delay, 0) * interval '1 second') as visible_at
-        from (
-            select a.ord, a.run_id, a.name, coalesce(a.version, 1) as version, a.key, a.queue,
-                a.priority, a.input, a.tags, a.headers, a.timeout, a.retention, a.start_at, a.delay
-            from unnest(p_run_ids, p_names, p_inputs, p_versions, p_keys, p_queues, p_priorities,
-                p_start_ats, p_delays, p_timeouts, p_retentions, p_tags, p_headers)
-                with ordinality as a (run_id, name, input, version, key, queue, priority,
-                    start_at, delay, timeout, retention, tags, headers, ord)
-        ) as u
-        order by u.run_id, u.ord
-    ), started as (
-        insert into holdfast.runs (run_id, name, version, key, queue, priority, input, tags,
-            headers, retention, deadline_at, created_at)
-        select a.run_id, a.name, a.version, a.key, a.queue, a.priority, a.input,
-            case when a.tags is null then '{}'
-                else array(select json_array_elements_text(a.tags)) end,
-            a.headers, a.retention * interval '1 second',
-            greatest(v_now, a.visible_at) + a.timeout * interval '1 second', v_now
-        from asked a
-        on conflict do nothing
-        returning run_id
-    ), logged as (
-        insert into holdfast.events (run_id, idx, event_type, at)
-        select s.run_id, 0, 'WorkflowStarted', v_now from started s
-    ), queued as (
-        insert into holdfast.tasks (run_id, queue, handler, priority, visible_at)
-        select a.run_id, a.queue, a.name || '@' || a.version, a.priority, a.visible_at
-        from asked a join started s on s.run_id = a.run_id
-        on conflict do nothing  -- an id that was given twice
-    )
-    select array_agg(s.run_id) into v_created from started s;
-
+    v_created := holdfast._start_runs(v_now, p_run_ids, p_names, p_inputs, p_versions, p_keys,
+        p_queues, p_priorities, array(
+            select coalesce(holdfast._moment(u.start_at),
+                v_now + coalesce(u.delay, 0) * interval '1 second')
+            from unnest(p_run_ids, p_start_ats, p_delays) with ordinality
+                as u (run_id, start_at, delay, place)
+            order by u.place),
+        p_timeouts, p_retentions, p_tags, p_headers);
     if p_waiters is not null then
         perform holdfast._register_waiters(p_run_ids, p_waiters);
     end if;
@@ -91,7 +62,7 @@ begin
     end if;
     return query
     select u.run_id,
-        u.run_id = any (coalesce(v_created, '{}'))
+        u.run_id = any (v_created)
             and row_number() over (partition by u.run_id order by u.ord) = 1,
         r.status
     from unnest(p_run_ids) with ordinality as u (run_id, ord)
@@ -99,6 +70,62 @@ begin
         select r.status from holdfast.runs r where r.run_id = u.run_id limit 1
     ) as r
     order by u.ord;
+end $$;
+
+-- Start many runs, top ones or children: the arrays are those of start_runs, with moments, and of
+-- parents. Returns the ids that were new, in no order.
+-- Locks: the ids, in order. Called by start_runs and _start_children.
+create or replace function holdfast._start_runs(
+    p_now timestamptz, p_run_ids uuid[], p_names text[], p_inputs json[], p_versions int[],
+    p_keys text[], p_queues text[], p_priorities int[], p_visible_ats timestamptz[],
+    p_timeouts float8[], p_retentions float8[], p_tags json[], p_headers json[],
+    p_parents uuid[] default null, p_parent_keys text[] default null,
+    p_parent_closes text[] default null
+) returns uuid[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_nestloop = off
+as $$
+declare
+    v_created uuid[];
+begin
+    with asked as materialized (
+        select u.run_id, u.name, coalesce(u.version, 1) as version, u.key,
+            coalesce(u.queue, 'default') as queue, coalesce(u.priority, 2)::smallint as priority,
+            coalesce(u.input, 'null') as input, u.tags, u.headers, u.timeout, u.retention,
+            u.visible_at, u.parent_run_id, u.parent_key, u.parent_close
+        from unnest(p_run_ids, p_names, p_inputs, p_versions, p_keys, p_queues, p_priorities,
+            p_visible_ats, p_timeouts, p_retentions, p_tags, p_headers,
+            p_parents, p_parent_keys, p_parent_closes)
+            with ordinality as u (run_id, name, input, version, key, queue, priority, visible_at,
+                timeout, retention, tags, headers, parent_run_id, parent_key, parent_close, place)
+        order by u.run_id, u.place
+    ), started as (
+        insert into holdfast.runs (run_id, name, version, key, queue, priority, input, tags,
+            headers, retention, deadline_at, created_at, parent_run_id, parent_key, parent_close)
+        select a.run_id, a.name, a.version, a.key, a.queue, a.priority, a.input,
+            case when a.tags is null then '{}'
+                else array(select json_array_elements_text(a.tags)) end,
+            a.headers, a.retention * interval '1 second',
+            greatest(p_now, a.visible_at) + a.timeout * interval '1 second', p_now,
+            a.parent_run_id, a.parent_key, a.parent_close
+        from asked a
+        on conflict do nothing
+        returning run_id
+    ), logged as (
+        insert into holdfast.events (run_id, idx, event_type, at)
+        select s.run_id, 0, 'WorkflowStarted', p_now from started s
+    ), queued as (
+        insert into holdfast.tasks (run_id, queue, handler, priority, visible_at, parent_run_id)
+        select a.run_id, a.queue, a.name || '@' || a.version, a.priority, a.visible_at,
+            a.parent_run_id
+        from asked a join started s on s.run_id = a.run_id
+        on conflict do nothing  -- an id that was given twice
+    )
+    select coalesce(array_agg(s.run_id), '{}') into v_created from started s;
+    return v_created;
 end $$;
 
 -- Start one run, with half the work that an array of one would be; false where its id exists.

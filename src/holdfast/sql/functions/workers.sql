@@ -35,8 +35,8 @@ as $$
     order by l.queue, l.handler limit 1
 $$;
 
--- Count the tasks that no worker signed on may claim, by queue and handler, to 1,000 each. Jumps
--- from lane to lane through the index, so that the tasks of served lanes cost nothing. Called by
+-- Count the tasks that no worker signed on may claim, by queue and handler, to 1,000 each; open
+-- approvals, which have no handler, wait for a person. Jumps from lane to lane through the index, so that the tasks of served lanes cost nothing. Called by
 -- clients.
 create or replace function holdfast.unserved()
 returns table (queue text, handler text, tasks int)
@@ -63,7 +63,7 @@ as $$
             limit 1000
         ) as counted
     ) as c
-    where not exists (
+    where l.handler <> '' and not exists (
         select from holdfast.workers w
         where l.queue = any (w.queues) and l.handler = any (w.handlers))
     order by l.queue, l.handler

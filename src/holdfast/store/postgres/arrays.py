@@ -78,7 +78,7 @@ def _cast(mark: str, type_: str) -> str:
 def commit_arguments(
     worker_id: str, token: UUID, turns: Sequence[TurnCommit]
 ) -> tuple[object, ...]:
-    """Return the arguments of `commit`: first events, further events, suspends, ends."""
+    """Return the arguments of `commit`: first events, further ones, suspends, ends, reaches."""
     firsts = [turn.events[0] for turn in turns]
     rest = [
         (turn.run_id, idx, event)
@@ -119,6 +119,9 @@ def commit_arguments(
         [finish.status for _, finish in ended],
         [finish.output for _, finish in ended],
         [finish.error for _, finish in ended],
+        [turn.run_id for turn in turns if turn.orders],
+        list({run_id for turn in turns for run_id in turn.touches}),
+        [turn.run_id for turn in turns if turn.has_children and isinstance(turn.then, Finish)],
     )
 
 

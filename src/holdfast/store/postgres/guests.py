@@ -21,6 +21,8 @@ async def signal_runs(database: Database, signals: Sequence[NewSignal]) -> Deliv
         [signal.name for signal in signals],
         [signal.payload for signal in signals],
         [signal.signal_id for signal in signals],
+        [signal.update for signal in signals],
+        [signal.reply_to for signal in signals],
     )
     return delivered(row)
 

@@ -56,6 +56,7 @@ async def list_runs(database: Database, where: RunFilter) -> RunPage:
         where.key,
         where.since,
         where.until,
+        where.parent_run_id,
         where.input_contains,
         created_at,
         run_id,
@@ -72,6 +73,18 @@ async def find_run(database: Database, name: str, key: str) -> UUID | None:
     found = await database.row("find_run", name, key)
     run_id: UUID | None = found[0]
     return run_id
+
+
+async def find_reply(database: Database, run_id: UUID, update_id: str) -> Event | None:
+    """Return how a run answered an update, None before that."""
+    found = await database.rows("find_reply", run_id, update_id)
+    return rows.event(found[0]) if found else None
+
+
+async def newest_runs(database: Database, run_ids: Sequence[UUID]) -> dict[UUID, UUID]:
+    """Follow runs that continued as new to the last ones of their chains."""
+    found = await database.rows("newest_runs", run_ids)
+    return {row["run_id"]: row["newest"] for row in found}
 
 
 async def recent_events(database: Database, since: int, limit: int) -> list[LoggedEvent]:
@@ -140,6 +153,8 @@ def _run(row: asyncpg.Record) -> Run:
         completed_at=row["completed_at"],
         deadline_at=row["deadline_at"],
         wait=_wait(row) if row["status"] == "running" else None,
+        parent_run_id=row["parent_run_id"],
+        parent_key=row["parent_key"],
     )
 
 
@@ -151,4 +166,5 @@ def _wait(row: asyncpg.Record) -> Wait:
         attempts=row["attempts"],
         lease_no=row["lease_no"],
         stuck=row["stuck"],
+        paused=row["paused"],
     )

@@ -1,0 +1,309 @@
+-- How runs end, and what follows for their parents and children.
+
+-- End runs whose log has its last event: write the end, remove all their tasks and waiters.
+-- The arrays are parallel; runs in p_skipped are left alone. Who waits is told, and so are the
+-- parents of children. Returns (topic, payload) notices; the payload of an end is the run id and,
+-- where it fits a notification, the output.
+-- Locks: expects the turn rows of the runs and of their parents locked; runs by run_id; waiters;
+-- events of the parents. Called by commit and _end_each.
+create or replace function holdfast._end_runs(
+    p_now timestamptz, p_run_ids uuid[], p_statuses text[],
+    p_outputs json[] default null, p_errors json[] default null, p_skipped uuid[] default '{}'
+) returns text[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_notices text[];
+    v_children uuid[];
+begin
+    with ended as materialized (
+        select u.run_id, u.status, u.output, u.error, t.started_at
+        from unnest(p_run_ids, p_statuses, p_outputs, p_errors) as u (run_id, status, output, error)
+        cross join lateral (
+            select t.started_at from holdfast.tasks t
+            where t.run_id = u.run_id and t.key = '' limit 1
+        ) as t
+        where u.run_id <> all (p_skipped)
+        order by u.run_id
+    ), done as (
+        delete from holdfast.tasks t
+        using ended e
+        cross join lateral (
+            select t.ctid from holdfast.tasks t where t.run_id = e.run_id offset 0
+        ) as f
+        where t.ctid = f.ctid
+    ), closed as (
+        update holdfast.runs r
+        set status = e.status, output = e.output, error = e.error,
+            started_at = e.started_at, completed_at = p_now, delete_after = p_now + r.retention
+        from ended e
+        cross join lateral (
+            select r.ctid from holdfast.runs r where r.run_id = e.run_id limit 1
+        ) as f
+        where r.ctid = f.ctid
+        returning r.run_id, r.parent_run_id
+    )
+    select array_agg(c.run_id) filter (where c.parent_run_id is not null) into v_children
+    from closed c;
+
+    -- A statement later: who registered while the update waited for its lock is seen.
+    with told as (
+        delete from holdfast.waiters w
+        using unnest(p_run_ids, p_statuses, p_outputs) as u (run_id, status, output)
+        cross join lateral (
+            select w.ctid from holdfast.waiters w where w.run_id = u.run_id offset 0
+        ) as f
+        where w.ctid = f.ctid and u.run_id <> all (p_skipped)
+        returning w.topic, w.run_id, case
+            when u.status = 'completed' and octet_length(u.output::text) <= 7000
+            then w.run_id || ' ' || u.output else w.run_id::text end as payload
+    )
+    select array_agg(array[t.topic, t.payload] order by t.topic, t.run_id)
+    into v_notices from told t;
+    if v_children is not null then
+        v_notices := v_notices || holdfast._tell_parents(p_now, v_children);
+    end if;
+    return v_notices;
+end $$;
+
+-- Append the ends of children to the logs of their parents, as one block each, and wake those that
+-- await one. A child that continued as new has not ended; a parent that has ended hears nothing.
+-- Returns (topic, payload) notices.
+-- Locks: expects the parents' turn rows locked; events, run by run. Called by _end_runs.
+create or replace function holdfast._tell_parents(p_now timestamptz, p_run_ids uuid[])
+returns text[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_notices text[];
+    v_parent record;
+begin
+    for v_parent in
+        select r.parent_run_id as run_id, array_agg(r.parent_key order by r.run_id) as keys,
+            array_agg(case r.status when 'completed' then 'ChildCompleted' else 'ChildFailed' end
+                order by r.run_id) as types,
+            array_agg(holdfast._end_of_child(r.run_id, r.status, r.output, r.error)
+                order by r.run_id) as details
+        from unnest(p_run_ids) as u (run_id)
+        cross join lateral (
+            select * from holdfast.runs r where r.run_id = u.run_id limit 1
+        ) as r
+        where r.status <> 'continued'
+        group by r.parent_run_id
+        order by r.parent_run_id
+    loop
+        if holdfast._append_block(
+            p_now, v_parent.run_id, v_parent.types, v_parent.keys, v_parent.details) is not null
+        then
+            v_notices := v_notices || holdfast._wake_ends(p_now, v_parent.run_id);
+        end if;
+    end loop;
+    return v_notices;
+end $$;
+
+-- Write what a parent is told of a child's end. Called by _tell_parents.
+create or replace function holdfast._end_of_child(
+    p_run_id uuid, p_status text, p_output json, p_error json
+) returns json
+language sql immutable as $$
+    select ('{"child_run_id":"' || p_run_id || case p_status
+        when 'completed' then '","output":' || coalesce(p_output::text, 'null')
+        else '","status":"' || p_status || '","error":' || coalesce(p_error::text, 'null') end
+        || '}')::json
+$$;
+
+-- End runs without their code, each with this event; what each was given is parallel to the runs,
+-- which stand there once each. Their waiters and parents are told, who holds something of them, so
+-- that it lets go, and the close policies of their children apply. `ended` are those that had not
+-- ended before, in no order.
+-- Locks: expects the turn rows locked as by _lock_family; events and runs. Called by all that end
+-- runs from outside.
+create or replace function holdfast._end_each(
+    p_now timestamptz, p_run_ids uuid[], p_status text, p_event_type text,
+    p_details json[] default null, p_errors json[] default null,
+    out ended uuid[], out notices text[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_holders text[] := holdfast._holders(p_run_ids, true);
+begin
+    ended := holdfast._append_each(p_now, p_run_ids, p_event_type, p_details);
+    if cardinality(ended) > 0 then
+        notices := holdfast._end_runs(p_now, p_run_ids,
+                array_fill(p_status, array[cardinality(p_run_ids)]), null, p_errors,
+                array(select unnest(p_run_ids) except select unnest(ended)))
+            || v_holders || holdfast._close_children(p_now, ended);
+    end if;
+end $$;
+
+-- Apply the close policies of the open children of runs that have ended: 'terminate' ends them,
+-- and so on down the tree, 'cancel' asks them to stop, 'abandon' leaves them alone. Returns
+-- (topic, payload) notices.
+-- Locks: expects the turn rows locked as by _lock_family; events and runs. Called by commit and
+-- _end_each.
+create or replace function holdfast._close_children(p_now timestamptz, p_run_ids uuid[])
+returns text[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_why json := holdfast._reason('its parent ended');
+    v_notices text[];
+    v_terminated uuid[];
+    v_cancelled uuid[];
+begin
+    select array_agg(c.run_id) filter (where c.parent_close = 'terminate'),
+        array_agg(c.run_id) filter (where c.parent_close = 'cancel')
+    into v_terminated, v_cancelled
+    from unnest(p_run_ids) as u (run_id)
+    cross join lateral (
+        select r.run_id, r.parent_close from holdfast.runs r
+        where r.parent_run_id = u.run_id and r.status = 'running' offset 0
+    ) as c;
+    if v_terminated is not null then
+        select e.notices into v_notices
+        from holdfast._end_each(p_now, v_terminated, 'terminated', 'WorkflowTerminated',
+            array_fill(v_why, array[cardinality(v_terminated)])) as e;
+    end if;
+    if v_cancelled is not null then
+        select v_notices || c.notices into v_notices
+        from holdfast._cancel(
+            p_now, v_cancelled, array_fill(v_why, array[cardinality(v_cancelled)])) as c;
+    end if;
+    return v_notices;
+end $$;
+
+-- List the open runs that the ends of runs concern: children that are to end or to stop, and
+-- those of children that are to end. Locks nothing. Called by _lock_family.
+create or replace function holdfast._heirs(p_run_ids uuid[]) returns uuid[]
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    return array(
+        with recursive heirs as (
+            select u.run_id, 'terminate' as parent_close, false as is_heir
+            from unnest(p_run_ids) as u (run_id)
+            union all
+            select c.run_id, c.parent_close, true
+            from heirs h
+            cross join lateral (
+                select r.run_id, r.parent_close from holdfast.runs r
+                where r.parent_run_id = h.run_id and r.status = 'running'
+                    and r.parent_close <> 'abandon' offset 0
+            ) as c
+            where h.parent_close = 'terminate'
+        )
+        select h.run_id from heirs h where h.is_heir);
+end $$;
+
+-- List the runs that are told of the ends of runs that go on. Locks nothing. Called by all that
+-- end runs from outside.
+create or replace function holdfast._parents(p_run_ids uuid[]) returns uuid[]
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    return array(
+        select distinct t.parent_run_id
+        from unnest(p_run_ids) as u (run_id)
+        cross join lateral (
+            select t.parent_run_id from holdfast.tasks t
+            where t.run_id = u.run_id and t.key = '' limit 1
+        ) as t
+        where t.parent_run_id is not null);
+end $$;
+
+-- Lock the turn rows of runs, and of all that the ends of some of them concern, by run_id. What a
+-- child started meanwhile is locked behind that: where it deadlocks, the caller tries again.
+-- Called by commit and by all that end runs from outside.
+create or replace function holdfast._lock_family(p_run_ids uuid[], p_ending uuid[]) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_run_ids uuid[] := p_run_ids || holdfast._heirs(p_ending);
+    v_all uuid[] := v_run_ids;
+begin
+    loop
+        perform holdfast._lock_turns(v_run_ids);
+        v_run_ids := array(
+            select unnest(holdfast._heirs(p_ending)) except select unnest(v_all));
+        exit when cardinality(v_run_ids) = 0;
+        v_all := v_all || v_run_ids;
+    end loop;
+end $$;
+
+-- Fence the holders of leases that ran out: WorkerLost with the lease's number. Attempts start
+-- anew where the run made progress under that lease (signals are none); over the limit its run
+-- fails, and its tasks are gone. An activity's attempts go on counting, and fail nothing. Returns
+-- (topic, payload) notices.
+-- Locks: expects the task rows locked; events, run by run; for runs that fail as _lock_family.
+-- Called by claim_tasks.
+create or replace function holdfast._lose_workers(
+    p_now timestamptz, p_run_ids uuid[], p_keys text[], p_max_attempts int
+) returns text[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_task record;
+    v_poisoned uuid[] := '{}';
+    v_errors json[] := '{}';
+    v_notices text[];
+begin
+    for v_task in
+        select t.* from unnest(p_run_ids, p_keys) as u (run_id, key)
+        cross join lateral (
+            select * from holdfast.tasks t
+            where t.run_id = u.run_id and t.key = u.key limit 1
+        ) as t
+        where t.worker is not null
+        order by t.run_id, t.key
+    loop
+        perform holdfast._append(p_now, v_task.run_id, 'WorkerLost', json_build_object(
+            'task_key', v_task.key, 'lease_no', v_task.lease_no, 'worker', v_task.worker));
+        -- The attempts of an activity are its policy's: whoever has it next decides.
+        continue when v_task.key <> '';
+        -- Asked behind WorkerLost: a late checkpoint may have come before it.
+        if exists (
+            select from holdfast.events e
+            where e.run_id = v_task.run_id and e.idx >= v_task.claimed_idx
+                and e.commit_token is not null
+        ) then
+            update holdfast.tasks t set attempts = 0
+            where t.run_id = v_task.run_id and t.key = v_task.key;
+        elsif v_task.attempts >= p_max_attempts then
+            v_poisoned := v_poisoned || v_task.run_id;
+            v_errors := v_errors || json_build_object('kind', 'holdfast.PoisonedRun', 'message',
+                format('the run lost %s workers without making progress', v_task.attempts));
+        end if;
+    end loop;
+    if cardinality(v_poisoned) > 0 then
+        perform holdfast._lock_family(holdfast._parents(v_poisoned), v_poisoned);
+        select e.notices into v_notices
+        from holdfast._end_each(
+            p_now, v_poisoned, 'failed', 'WorkflowFailed', null, v_errors) as e;
+    end if;
+    return v_notices;
+end $$;

@@ -1,0 +1,111 @@
+-- Approvals: asked for by a run, decided by a person. Open ones are task rows that nobody claims,
+-- so that they are listed while the run's turn is leased; decided ones are events.
+
+-- List the approvals of ApprovalRequested. Locks: nothing that others wait for. Called by
+-- _carry_out, with the turn rows locked. Returns no notices.
+create or replace function holdfast._request_approvals(
+    p_now timestamptz, p_run_ids uuid[], p_keys text[], p_details json[]
+) returns text[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    insert into holdfast.tasks (
+        run_id, key, kind, queue, handler, priority, visible_at, payload, started_at)
+    select u.run_id, u.key, 'approval', t.queue, '', t.priority, 'infinity', u.details, p_now
+    from unnest(p_run_ids, p_keys, p_details) as u (run_id, key, details)
+    cross join lateral (
+        select t.queue, t.priority from holdfast.tasks t
+        where t.run_id = u.run_id and t.key = '' limit 1
+    ) as t;
+    return null;
+end $$;
+
+-- Take the approvals of ApprovalWithdrawn from the list. Locks: expects the turn rows locked; task
+-- rows. Called by _carry_out. Returns no notices.
+create or replace function holdfast._withdraw_approvals(p_run_ids uuid[], p_keys text[])
+returns text[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    delete from holdfast.tasks t
+    using unnest(p_run_ids, p_keys) as u (run_id, key)
+    cross join lateral (
+        select t.ctid from holdfast.tasks t
+        where t.run_id = u.run_id and t.key = u.key and t.kind = 'approval' limit 1
+    ) as f
+    where t.ctid = f.ctid;
+    return null;
+end $$;
+
+-- Decide an approval: ApprovalResolved, once; the run wakes where it awaits a decision. Outcomes
+-- are 'decided', 'duplicate' for a decision id that was taken before, 'conflict' where another
+-- was, 'closed' where the run withdrew the approval or has ended, 'missing'. The event is the one
+-- that stands, null where there is none.
+-- Refuses malformed JSON (22P02). Locks: the turn row, the approval's, events. Called by clients.
+create or replace function holdfast.decide_approval(
+    p_run_id uuid, p_key text, p_decision_id text, p_approved boolean,
+    p_by text default null, p_feedback text default null, p_values json default null,
+    out outcome text, out event_type text, out key text, out details json, out at bigint,
+    out notices text[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_now timestamptz := holdfast.now();
+begin
+    perform holdfast._lock_turns(array[p_run_id]);
+    delete from holdfast.tasks t
+    where t.run_id = p_run_id and t.key = p_key and t.kind = 'approval';
+    if found then
+        outcome := 'decided';
+        perform holdfast._append(v_now, p_run_id, 'ApprovalResolved', ('{"approved":' || p_approved
+            || ',"by":' || coalesce(to_json(p_by)::text, 'null')
+            || ',"feedback":' || coalesce(to_json(p_feedback)::text, 'null')
+            || ',"decision_id":' || to_json(p_decision_id)
+            || ',"values":' || coalesce(p_values::text, 'null') || '}')::json, p_key);
+        notices := holdfast._wake_ends(v_now, p_run_id);
+    end if;
+    select e.event_type, e.key, e.details, holdfast._micros(e.at)
+    into event_type, key, details, at
+    from holdfast.events e
+    where e.run_id = p_run_id and e.event_type = 'ApprovalResolved' and e.key = p_key;
+    outcome := coalesce(outcome, case
+        when details ->> 'decision_id' = p_decision_id then 'duplicate'
+        when details is not null then 'conflict'
+        when exists (
+            select from holdfast.events e
+            where e.run_id = p_run_id and e.event_type = 'ApprovalRequested' and e.key = p_key
+        ) then 'closed'
+        else 'missing' end);
+end $$;
+
+-- List the open approvals of a run, or of all, the oldest first. Called by clients.
+create or replace function holdfast.list_approvals(p_run_id uuid default null, p_limit int default 100)
+returns table (
+    run_id uuid, key text, workflow text, queue text, requested_at bigint, payload json
+)
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_custom_plan
+as $$
+#variable_conflict use_column
+begin
+    return query
+    select t.run_id, t.key, r.name, t.queue, holdfast._micros(t.started_at), t.payload
+    from (
+        select * from holdfast.tasks t
+        where t.kind = 'approval' and (p_run_id is null or t.run_id = p_run_id)
+        order by t.started_at, t.run_id, t.key limit p_limit
+    ) as t
+    join holdfast.runs r on r.run_id = t.run_id
+    order by t.started_at, t.run_id, t.key;
+end $$;

@@ -1,0 +1,172 @@
+-- Children: runs that runs start, and runs that continue as new.
+
+-- Start the children of ChildStarted. An id that is another's is refused: ChildFailed in the log
+-- of the run that asked; one that this run has started before is its child already, and told it
+-- under the key of the first call. Returns (topic, payload) notices.
+-- Locks: ids of runs, in order; expects the turn rows of the parents locked; their events, run by
+-- run. Called by _carry_out.
+create or replace function holdfast._start_children(
+    p_now timestamptz, p_run_ids uuid[], p_keys text[], p_details json[]
+) returns text[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_new record;
+    v_created uuid[];
+    v_notices text[];
+begin
+    select array_agg(c.child_run_id) as run_ids, array_agg(c.workflow_name) as names,
+        array_agg(c.input) as inputs, array_agg(c.version) as versions,
+        array_agg(c.child_key) as keys, array_agg(c.queue) as queues,
+        array_agg(c.priority) as priorities, array_agg(p_now) as visible_ats,
+        array_agg(c.timeout) as timeouts, array_agg(c.retention) as retentions,
+        array_agg(c.tags) as tags, array_agg(c.run_id) as parents,
+        array_agg(c.key) as parent_keys, array_agg(c.parent_close) as closes
+    into v_new
+    from (
+        select distinct on (c.child_run_id) u.run_id, u.key, u.details -> 'input' as input,
+            c.child_run_id, c.workflow_name, c.version, c.key as child_key, c.queue, c.priority,
+            c.parent_close, c.timeout, c.retention, c.tags
+        from unnest(p_run_ids, p_keys, p_details) with ordinality as u (run_id, key, details, place)
+        cross join lateral json_to_record(u.details) as c (
+            child_run_id uuid, workflow_name text, version int, key text, queue text,
+            priority int, parent_close text, timeout float8, retention float8, tags json)
+        order by c.child_run_id, u.place
+    ) as c;
+    v_created := holdfast._start_runs(p_now, v_new.run_ids, v_new.names, v_new.inputs,
+        v_new.versions, v_new.keys, v_new.queues, v_new.priorities, v_new.visible_ats,
+        v_new.timeouts, v_new.retentions, v_new.tags, null,
+        v_new.parents, v_new.parent_keys, v_new.closes);
+    if cardinality(v_created) > 0 then
+        select array_agg(distinct array['work', c.queue]) into v_notices
+        from unnest(v_new.run_ids, v_new.queues) as c (run_id, queue)
+        where cardinality(v_created) = cardinality(v_new.run_ids) or c.run_id = any (v_created);
+    end if;
+    if cardinality(v_created) < cardinality(p_run_ids) then
+        v_notices := v_notices || holdfast._refuse_children(p_now, p_run_ids, p_keys, p_details);
+    end if;
+    return v_notices;
+end $$;
+
+-- Tell runs which of their children are no children of theirs. Returns (topic, payload) notices.
+-- Locks: expects the turn rows locked; events, run by run. Called by _start_children.
+create or replace function holdfast._refuse_children(
+    p_now timestamptz, p_run_ids uuid[], p_keys text[], p_details json[]
+) returns text[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_notices text[];
+    v_refused record;
+begin
+    for v_refused in
+        select u.run_id, u.key, r.run_id as child_id
+        from unnest(p_run_ids, p_keys, p_details) with ordinality as u (run_id, key, details, place)
+        cross join lateral (
+            select r.run_id, r.parent_run_id from holdfast.runs r
+            where r.run_id = (u.details ->> 'child_run_id')::uuid limit 1
+        ) as r
+        where r.parent_run_id is distinct from u.run_id
+        order by u.run_id, u.place
+    loop
+        if holdfast._append(p_now, v_refused.run_id, 'ChildFailed', ('{"child_run_id":"'
+            || v_refused.child_id || '","status":"refused","error":{"kind":'
+            || '"holdfast.errors.RunExists","message":"run ' || v_refused.child_id
+            || ' exists, and is no child of this run: use another key"}}')::json,
+            v_refused.key) is not null
+        then
+            v_notices := v_notices || holdfast._wake_ends(p_now, v_refused.run_id);
+        end if;
+    end loop;
+    return v_notices;
+end $$;
+
+-- Ask the children of ChildCancelRequested to stop, or the runs as which they continued. Returns
+-- (topic, payload) notices. Locks: as _cancel. Called by _carry_out.
+create or replace function holdfast._cancel_children(p_now timestamptz, p_details json[])
+returns text[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_run_ids uuid[];
+    v_details json[];
+begin
+    select array_agg(n.newest order by u.place),
+        array_agg(holdfast._reason(u.reason) order by u.place)
+    into v_run_ids, v_details
+    from (
+        select (u.details ->> 'child_run_id')::uuid as run_id, u.details ->> 'reason' as reason,
+            u.place
+        from unnest(p_details) with ordinality as u (details, place)
+    ) as u
+    join holdfast.newest_runs(array(
+        select (d.details ->> 'child_run_id')::uuid from unnest(p_details) as d (details)
+    )) as n on n.run_id = u.run_id;
+    return c.notices from holdfast._cancel(p_now, v_run_ids, v_details) as c;
+end $$;
+
+-- Start the runs as which others continue: with their properties but the key, as much time as they
+-- had, and the signals that they have not read. Returns (topic, payload) notices.
+-- Locks: ids of runs. Called by _carry_out.
+create or replace function holdfast._continue_runs(
+    p_now timestamptz, p_run_ids uuid[], p_details json[]
+) returns text[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_notices text[];
+begin
+    with asked as materialized (
+        select r.*, (u.details ->> 'run_id')::uuid as new_run_id,
+            (u.details ->> 'version')::int as new_version,
+            coalesce(u.details -> 'input', 'null') as new_input,
+            coalesce(u.details -> 'signals', '[]') as signals
+        from unnest(p_run_ids, p_details) as u (run_id, details)
+        cross join lateral (
+            select * from holdfast.runs r where r.run_id = u.run_id limit 1
+        ) as r
+    ), started as (
+        insert into holdfast.runs (run_id, name, version, queue, priority, input, tags, headers,
+            retention, deadline_at, parent_run_id, parent_key, parent_close, created_at)
+        select a.new_run_id, a.name, a.new_version, a.queue, a.priority, a.new_input, a.tags,
+            a.headers, a.retention, p_now + (a.deadline_at - a.created_at),
+            a.parent_run_id, a.parent_key, a.parent_close, p_now
+        from asked a
+        order by a.new_run_id
+        on conflict do nothing
+        returning run_id
+    ), logged as (
+        insert into holdfast.events (run_id, idx, event_type, key, details, at)
+        select s.run_id, e.idx, e.event_type, e.key, e.details, p_now
+        from started s
+        join asked a on a.new_run_id = s.run_id
+        cross join lateral (
+            select 0 as idx, 'WorkflowStarted' as event_type, null as key, null::json as details
+            union all
+            select c.idx, 'SignalReceived', c.signal ->> 'key', holdfast._signal(
+                c.signal ->> 'signal_name', coalesce(c.signal -> 'input', 'null'),
+                (c.signal ->> 'update')::boolean, c.signal ->> 'reply_to')
+            from json_array_elements(a.signals) with ordinality as c (signal, idx)
+        ) as e
+    ), queued as (
+        insert into holdfast.tasks (run_id, queue, handler, priority, visible_at, parent_run_id)
+        select s.run_id, a.queue, a.name || '@' || a.new_version, a.priority, p_now, a.parent_run_id
+        from started s
+        join asked a on a.new_run_id = s.run_id
+        returning queue
+    )
+    select array_agg(distinct array['work', q.queue]) into v_notices from queued q;
+    return v_notices;
+end $$;

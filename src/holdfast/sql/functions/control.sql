@@ -1,0 +1,109 @@
+-- Pauses: of runs, and of whole queues and workflows.
+
+-- Let nothing of runs be claimed until they are resumed: WorkflowPaused. Holders are told, end
+-- what they have begun, and give the leases back. A run that is paused is a duplicate.
+-- Locks: turn rows, then events, by run_id. Called by clients.
+create or replace function holdfast.pause_runs(
+    p_run_ids uuid[], p_reason text default null, out outcomes text[], out notices text[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_run_ids uuid[] := holdfast._set_paused(
+        p_run_ids, true, 'WorkflowPaused', holdfast._reason(p_reason));
+begin
+    notices := holdfast._holders(v_run_ids);
+    outcomes := holdfast._outcomes(p_run_ids, v_run_ids);
+end $$;
+
+-- Let paused runs go on: WorkflowResumed, and they wake. A run that is not paused is a duplicate.
+-- Locks: turn rows, then events, by run_id. Called by clients.
+create or replace function holdfast.resume_runs(
+    p_run_ids uuid[], out outcomes text[], out notices text[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_run_ids uuid[] := holdfast._set_paused(p_run_ids, false, 'WorkflowResumed', null);
+begin
+    notices := holdfast._wake_each(holdfast.now(), v_run_ids);
+    outcomes := holdfast._outcomes(p_run_ids, v_run_ids);
+end $$;
+
+-- Pause runs that are not paused, or resume those that are, with this event. Returns them.
+-- Locks: turn rows, then events, by run_id. Called by pause_runs and resume_runs.
+create or replace function holdfast._set_paused(
+    p_run_ids uuid[], p_paused boolean, p_event_type text, p_details json
+) returns uuid[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_run_ids uuid[];
+begin
+    perform holdfast._lock_turns(p_run_ids);
+    with changed as (
+        update holdfast.tasks t set paused = p_paused
+        from unnest(p_run_ids) as u (run_id)
+        cross join lateral (
+            select t.ctid from holdfast.tasks t where t.run_id = u.run_id and t.key = '' limit 1
+        ) as f
+        where t.ctid = f.ctid and t.paused <> p_paused
+        returning t.run_id
+    )
+    select coalesce(array_agg(c.run_id), '{}') into v_run_ids from changed c;
+    return holdfast._append_each(holdfast.now(), v_run_ids, p_event_type,
+        array_fill(p_details, array[cardinality(v_run_ids)]));
+end $$;
+
+-- Let nothing of a queue or a workflow be claimed, or again: p_scope is 'queue' or 'workflow'.
+-- `changed` says whether that is new, `queues` what to tell workers of: where there may be work
+-- again. Refuses other scopes (23514). Locks: the pause. Called by clients.
+create or replace function holdfast.set_pause(
+    p_scope text, p_name text, p_paused boolean, p_reason text default null,
+    out changed boolean, out queues text[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    if p_paused then
+        insert into holdfast.pauses (scope, name, reason, paused_at)
+        values (p_scope, p_name, p_reason, holdfast.now())
+        on conflict do nothing;
+        changed := found;
+        return;
+    end if;
+    delete from holdfast.pauses p where p.scope = p_scope and p.name = p_name;
+    changed := found;
+    if changed and p_scope = 'queue' then
+        queues := array[p_name];
+    elsif changed then
+        select array_agg(distinct q.queue) into queues
+        from holdfast.workers w
+        cross join lateral unnest(w.queues) as q (queue)
+        where exists (
+            select from unnest(w.handlers) as h (handler)
+            where regexp_replace(h.handler, '@[0-9]+$', '') = p_name);
+    end if;
+end $$;
+
+-- List the queues and workflows that are paused. Called by clients.
+create or replace function holdfast.list_pauses()
+returns table (scope text, name text, reason text, paused_at bigint)
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+    select p.scope, p.name, p.reason, holdfast._micros(p.paused_at)
+    from holdfast.pauses p order by p.scope, p.name
+$$;

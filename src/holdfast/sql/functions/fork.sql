@@ -1,0 +1,174 @@
+-- Fork: a new run with a copy of another's log.
+
+-- Start a run with a copy of the first p_until events of another's log, or of all, without its end,
+-- without what its workers and operators did to it, and without what it had asked for and not got
+-- by then: that is asked for anew. p_retry takes a run that did not complete and leaves out the
+-- failure that ended it; results that came later are kept. p_input replaces the input, p_results
+-- (an object by key) those of steps and activities. The log ends with WorkflowForked.
+--
+-- Outcomes: 'forked', 'exists' where the new id is taken, 'missing', 'running' for the retry of a
+-- run that has not failed, 'bad_index', 'unknown_key'.
+-- Locks: the new id; nothing of the origin, whose log only grows. Called by clients.
+create or replace function holdfast.fork_run(
+    p_run_id uuid, p_new_run_id uuid, p_until int default null, p_retry boolean default false,
+    p_input json default null, p_results json default null, p_version int default null,
+    out outcome text, out notices text[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_origin holdfast.runs;
+    v_until int;
+    v_cut int;
+begin
+    select * into v_origin from holdfast.runs r where r.run_id = p_run_id;
+    select e.idx + 1 into v_until
+    from holdfast.events e where e.run_id = p_run_id order by e.idx desc limit 1;
+    outcome := case
+        when exists (select from holdfast.runs r where r.run_id = p_new_run_id) then 'exists'
+        when v_origin.run_id is null then 'missing'
+        when p_retry and v_origin.status in ('running', 'completed', 'continued') then 'running'
+        when p_until not between 1 and v_until then 'bad_index' end;
+    if outcome is not null then
+        return;
+    end if;
+    v_until := coalesce(p_until, v_until);
+    if p_retry and v_origin.status = 'failed' then
+        select max(e.idx) into v_cut
+        from holdfast.events e
+        where e.run_id = p_run_id
+            and e.event_type in ('StepFailed', 'ActivityFailed', 'ChildFailed');
+    end if;
+    if p_results is not null and exists (
+        select from json_object_keys(p_results) as k (key)
+        where k.key not in (
+            select f.key from holdfast._forked_events(p_run_id, v_until, v_cut, p_retry) as f
+            where f.event_type in ('StepCompleted', 'ActivityCompleted'))
+    ) then
+        outcome := 'unknown_key';
+        return;
+    end if;
+
+    outcome := holdfast._start_fork(v_origin, p_new_run_id, p_input, p_version);
+    if outcome = 'forked' then
+        perform holdfast._copy_log(
+            p_run_id, p_new_run_id, v_until, v_cut, p_retry, p_results);
+        notices := array[array['work', v_origin.queue]];
+    end if;
+end $$;
+
+-- Write the row of a fork, and of its turn, which counts the time from its origin's first claim.
+-- Says 'forked', or 'exists'. Locks: the id. Called by fork_run.
+create or replace function holdfast._start_fork(
+    p_origin holdfast.runs, p_run_id uuid, p_input json, p_version int
+) returns text
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_now timestamptz := holdfast.now();
+begin
+    insert into holdfast.runs (run_id, name, version, queue, priority, input, tags, headers,
+        retention, deadline_at, created_at)
+    values (p_run_id, p_origin.name, coalesce(p_version, p_origin.version), p_origin.queue,
+        p_origin.priority, coalesce(p_input, p_origin.input), p_origin.tags, p_origin.headers,
+        p_origin.retention, v_now + (p_origin.deadline_at - p_origin.created_at), v_now)
+    on conflict do nothing;
+    if not found then
+        return 'exists';
+    end if;
+    insert into holdfast.tasks (run_id, queue, handler, priority, visible_at, started_at)
+    values (p_run_id, p_origin.queue,
+        p_origin.name || '@' || coalesce(p_version, p_origin.version), p_origin.priority, v_now,
+        coalesce(p_origin.started_at, (
+            select t.started_at from holdfast.tasks t
+            where t.run_id = p_origin.run_id and t.key = '')));
+    return 'forked';
+end $$;
+
+-- Write the log of a fork. The seed of what the code draws stays that of the first origin. Locks
+-- nothing that others wait for. Called by fork_run.
+create or replace function holdfast._copy_log(
+    p_run_id uuid, p_new_run_id uuid, p_until int, p_cut int, p_retry boolean, p_results json
+) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_length int;
+    v_seed text;
+begin
+    insert into holdfast.events (run_id, idx, event_type, key, details, at)
+    select p_new_run_id, f.idx, f.event_type, f.key,
+        case when p_results is not null
+                and f.event_type in ('StepCompleted', 'ActivityCompleted')
+            then holdfast._with_result(f.details, p_results -> f.key) else f.details end, f.at
+    from holdfast._forked_events(p_run_id, p_until, p_cut, p_retry) as f;
+    get diagnostics v_length = row_count;
+    select e.details ->> 'seed' into v_seed
+    from holdfast.events e where e.run_id = p_run_id and e.event_type = 'WorkflowForked' limit 1;
+    insert into holdfast.events (run_id, idx, event_type, details, at)
+    values (p_new_run_id, v_length, 'WorkflowForked', ('{"run_id":"' || p_run_id || '","idx":'
+        || p_until || ',"seed":' || to_json(coalesce(v_seed, p_run_id::text)) || '}')::json,
+        holdfast.now());
+end $$;
+
+-- Put another result into the details of a completed step or activity; null leaves them as they
+-- are. Called by _copy_log.
+create or replace function holdfast._with_result(p_details json, p_result json) returns json
+language sql immutable as $$
+    select case when p_result is null then p_details else (
+        select ('{' || string_agg(to_json(d.name) || ':'
+            || case d.name when 'result' then p_result else d.value end, ',' order by d.place)
+            || '}')::json
+        from json_each(p_details) with ordinality as d (name, value, place)) end
+$$;
+
+-- List the events of a log that a fork gets, numbered anew. Behind p_cut, the failure that a retry
+-- leaves out, only results count. Every order has its end here, and every end its order. Called by
+-- fork_run and _copy_log.
+create or replace function holdfast._forked_events(
+    p_run_id uuid, p_until int, p_cut int, p_retry boolean
+) returns table (idx int, event_type text, key text, details json, at timestamptz)
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+begin
+    return query
+    select (row_number() over (order by k.idx))::int - 1, k.event_type, k.key, k.details, k.at
+    from (
+        select e.*,
+            bool_or(e.event_type in ('StepCompleted', 'StepFailed', 'ActivityCompleted',
+                'ActivityFailed', 'ChildCompleted', 'ChildFailed', 'ApprovalResolved'))
+                over (partition by e.key) as has_end,
+            bool_or(e.event_type in ('ActivityScheduled', 'ChildStarted', 'ApprovalRequested'))
+                over (partition by e.key) as has_order
+        from holdfast.events e
+        where e.run_id = p_run_id and e.idx < p_until
+            and not holdfast._is_terminal(e.event_type)
+            and e.event_type not in ('WorkflowCancelRequested', 'WorkerLost', 'WorkflowPaused',
+                'WorkflowResumed', 'WorkflowTaskYielded')
+            and (p_cut is null or e.idx < p_cut or e.idx > p_cut and e.event_type in (
+                'StepCompleted', 'ActivityCompleted', 'ChildCompleted', 'ApprovalResolved',
+                'SignalReceived'))
+    ) as k
+    where case
+        when k.event_type in ('ActivityScheduled', 'ActivityCancelRequested',
+            'ActivityRetryScheduled', 'ChildStarted', 'ChildCancelRequested', 'ApprovalRequested',
+            'ApprovalWithdrawn') then k.has_end
+        when k.event_type in ('ActivityCompleted', 'ActivityFailed', 'ChildCompleted',
+            'ChildFailed', 'ApprovalResolved') then k.has_order
+        when k.event_type = 'StepRetryScheduled' then k.has_end or not p_retry
+        else true end
+    order by k.idx;
+end $$;
