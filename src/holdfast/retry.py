@@ -1,4 +1,4 @@
-"""When a failed step is tried again."""
+"""When a failed step or activity is tried again."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Growth: TypeAlias = Literal["exp", "fixed", "linear"]
 
 @dataclass(frozen=True, kw_only=True)
 class Retry:
-    """How often, and after what pauses, a failed step is tried again.
+    """How often, and after what pauses, a failed step or activity is tried again.
 
     `attempts` counts all tries, the first included; None never gives up. The pause after the
     n-th failed try is `base` (fixed), `n * base` (linear) or `base * factor ** (n - 1)` (exp),
     at most `max`, and then up to `jitter` times itself shorter or longer. `should_retry`
-    is asked with the exception; where it says no, the step has failed.
+    is asked with the exception; where it says no, the step or activity has failed.
 
     ```python
     Retry(attempts=5, base="500ms", should_retry=lambda error: not isinstance(error, KeyError))
@@ -51,10 +51,12 @@ class Retry:
         if not 0 <= self.jitter <= 1:
             raise ConfigurationError(f"jitter must be between 0 and 1, not {self.jitter}")
 
-    def allows(self, attempt: int, error: BaseException) -> bool:
-        """Say whether to try again after `attempt` tries have failed, the last with `error`."""
-        if self.attempts is not None and attempt >= self.attempts:
-            return False
+    def lasts(self, attempt: int) -> bool:
+        """Say whether there is another try after `attempt` tries."""
+        return self.attempts is None or attempt < self.attempts
+
+    def accepts(self, error: BaseException) -> bool:
+        """Say whether `error` is one after which to try again."""
         return self.should_retry is None or self.should_retry(error)
 
     def delay_seconds(self, attempt: int, random: Callable[[], float]) -> float:

@@ -111,7 +111,7 @@ class Environment:
         self._clock = _StoreClock(self.store)
         # However far time jumps, the only worker is not dead.
         options = msgspec.structs.replace(
-            options or WorkerOptions(), lease=_FOR_EVER, silent=_FOR_EVER
+            options or WorkerOptions(), lease_seconds=_FOR_EVER, silent_seconds=_FOR_EVER
         )
         self.worker = Worker(app, self.store, options, clock=self._clock)
         self.client = Client(store=self.store, app=app)

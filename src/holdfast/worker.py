@@ -1,9 +1,11 @@
 """The worker: claims runs, drives them, and keeps their leases. Wiring only.
 
 ```
-claimer ──tasks──▶ dispatcher ──▶ drivers ──parts──▶ committer ──▶ store
-   ▲                   │  ▲            │                   │
-   └──── room, due ────┘  └── reader ──┘      notifier ◀───┘
+                      ┌▶ dispatcher ──▶ drivers ──parts──▶ committer ─┐
+claimer ─▶ workload ──┤        └──── reader ────┘                      ├─▶ store
+   ▲           │      └▶ activity executor ──────ends──▶ reporter ─────┘
+   └─ room, due┘                                         notifier ◀── notices
+resources: opened before all, closed after the drain
 heartbeat (own thread): leases out, news in        maintenance: deadlines, dead workers
 ```
 """
@@ -11,6 +13,7 @@ heartbeat (own thread): leases out, news in        maintenance: deadlines, dead 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import socket
@@ -25,52 +28,67 @@ from holdfast.definitions.app import App
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError, DatabaseError
 from holdfast.ids import uuid7
+from holdfast.runtime.activity_executor import ActivityExecutor
 from holdfast.runtime.cache import TurnCache
 from holdfast.runtime.clock import Clock, EngineClock
 from holdfast.runtime.committer import Committer
 from holdfast.runtime.dispatcher import Dispatcher
-from holdfast.runtime.execution import StepRunner
+from holdfast.runtime.execution import Launcher
 from holdfast.runtime.reader import LogReader
+from holdfast.runtime.reporter import Reporter
+from holdfast.runtime.steps import StepRunner
+from holdfast.runtime.workload import Workload
 from holdfast.services.claimer import Claimer
 from holdfast.services.heartbeat import HeartbeatService
 from holdfast.services.maintenance import Maintenance
+from holdfast.services.resources import Resources
 from holdfast.store.notifier import Notifier
 from holdfast.store.port import WORK_TOPIC, Store, worker_topic
-from holdfast.types import Release, WorkerInfo
+from holdfast.types import Lease, Release, WorkerInfo
 
-STEP_THREADS = "holdfast-step"  # the beginning of the names of threads that run steps
+STEP_THREADS = "holdfast-step"  # begins the names of threads that run steps and activities
 
 logger = logging.getLogger("holdfast.worker")
 
+_POSITIVE = (
+    "concurrency",
+    "threads",
+    "lease_seconds",
+    "heartbeat_seconds",
+    "poll_seconds",
+    "maintenance_seconds",
+)
+_SETTLE_SECONDS = 2.0  # for the answers to what is in flight after the drain
 _CLOCK_SAMPLES = 3  # the first also prepares the question; the clock keeps the sharpest
 
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a worker works. Durations are seconds.
+    """How a worker works.
 
-    `queues` empty: the queues of the app's workflows. `concurrency` bounds the runs held at
-    once, `threads` the sync steps that run at once, `cache` the suspended runs kept in memory.
+    `queues` empty: the queues of the app's workflows and activities. `concurrency` bounds the
+    runs and activities held at once, `threads` the sync steps and activities that run at once,
+    `cache` the suspended runs kept in memory.
     """
 
     queues: tuple[str, ...] = ()
     concurrency: int = 200
     threads: int = 32
     cache: int = 1000
-    grace: float = 30.0
-    lease: float = 30.0
-    heartbeat: float = 2.0
-    silent: float = 8.0
-    poll: float = 2.0
-    maintenance: float = 4.0
+    grace_seconds: float = 30.0
+    lease_seconds: float = 30.0
+    heartbeat_seconds: float = 2.0
+    silent_seconds: float = 8.0
+    poll_seconds: float = 2.0
+    maintenance_seconds: float = 4.0
 
     def __post_init__(self) -> None:
-        for name in ("concurrency", "threads", "lease", "heartbeat", "poll", "maintenance"):
+        for name in _POSITIVE:
             if getattr(self, name) <= 0:
                 raise ConfigurationError(f"a worker's {name} must be more than 0")
-        if self.lease < 3 * self.heartbeat:
+        if self.lease_seconds < 3 * self.heartbeat_seconds:
             raise ConfigurationError(
-                f"a lease of {self.lease:g} s is too short for a heartbeat every "
-                f"{self.heartbeat:g} s: it should last for three"
+                f"a lease of {self.lease_seconds:g} s is too short for a heartbeat every "
+                f"{self.heartbeat_seconds:g} s: it should last for three"
             )
 
 
@@ -102,86 +120,117 @@ class Worker:
         self._threads = ThreadPoolExecutor(options.threads, thread_name_prefix=STEP_THREADS)
         self._notifier = Notifier(store.notify)
         self._committer = Committer(store, self.worker_id, clock, self._notifier.submit)
+        self._reporter = Reporter(store, self.worker_id, clock, self._notifier.submit)
         self._reader = LogReader(store)
-        self._dispatcher = Dispatcher(
-            app,
-            clock,
-            self._committer,
-            StepRunner(self._threads, clock),
-            self._reader,
-            TurnCache(options.cache),
-            concurrency=options.concurrency,
-            release=self._release,
-            capacity_changed=lambda: self._claimer.room(),
-            due=lambda at: self._claimer.due_at(at),
-        )
+        self._resources = Resources(app.registry.lifespans)
+        self._workload = self._take_work(app)
         self._claimer = Claimer(
             store,
             self.worker_id,
             info.queues,
             info.handlers,
-            self._dispatcher,
+            self._workload,
             clock,
             self._notifier.submit,
             lambda at: self._maintenance.due_at(at),
             concurrency=options.concurrency,
-            lease_seconds=options.lease,
-            poll_seconds=options.poll,
+            lease_seconds=options.lease_seconds,
+            poll_seconds=options.poll_seconds,
         )
         self._maintenance = Maintenance(
             store,
             clock,
             self._notifier.submit,
-            interval_seconds=options.maintenance,
-            silent_seconds=options.silent,
+            interval_seconds=options.maintenance_seconds,
+            silent_seconds=options.silent_seconds,
         )
         self._heartbeat = heartbeat_store and HeartbeatService(
             heartbeat_store,
             self.info,
-            self._dispatcher,
+            self._workload,
             self._entered,
-            interval_seconds=options.heartbeat,
-            lease_seconds=options.lease,
+            interval_seconds=options.heartbeat_seconds,
+            lease_seconds=options.lease_seconds,
         )
         self._listening: list[Callable[[], Awaitable[None]]] = []
         self._releases: set[asyncio.Task[None]] = set()
 
+    def _take_work(self, app: App) -> Workload:
+        """Wire those who hold what is claimed: runs with their steps, and activities."""
+        launcher = Launcher(self._threads, self._resources.values)
+        self._dispatcher = Dispatcher(
+            app,
+            self._clock,
+            self._committer,
+            StepRunner(launcher, self._clock, app.registry.layers.steps),
+            self._reader,
+            TurnCache(self.options.cache),
+            release=self._release,
+            capacity_changed=lambda: self._claimer.room(),
+            due=lambda at: self._claimer.due_at(at),
+        )
+        activities = ActivityExecutor(
+            app.activities,
+            app.registry.layers.activities,
+            self._clock,
+            launcher,
+            self._reporter,
+            release=self._release,
+            capacity_changed=lambda: self._claimer.room(),
+        )
+        return Workload(self._dispatcher, activities, self.options.concurrency)
+
     async def start(self) -> None:
-        """Open the store, sign on, and begin to claim. Idempotent."""
+        """Open the store and the app's lifespans, sign on, and begin to claim. Idempotent.
+
+        Raises ConfigurationError for a lifespan that cannot be opened.
+        """
         if self._listening:
             return
         await self._store.open()
-        for _ in range(_CLOCK_SAMPLES):
-            sent = self._clock.local()
-            now = await self._store.now()
-            self._clock.observe(sent, self._clock.local(), now)
-        await self._store.heartbeat(self.info, [], lease_seconds=self.options.lease)
-        self._listening = [
-            await self._store.listen(WORK_TOPIC, self._work_arrived),
-            await self._store.listen(worker_topic(self.worker_id), self._news_arrived),
-        ]
+        await self._resources.start()
+        try:
+            await self._sign_on()
+        except BaseException:
+            await self._resources.stop()
+            raise
         if self._heartbeat is not None:
             await self._heartbeat.start()
         await self._maintenance.start()
         await self._claimer.start()
 
-    async def stop(self, grace: Duration | None = None) -> None:
-        """Drain: no new claims, running steps get the grace period, the rest is released.
+    async def _sign_on(self) -> None:
+        """Read the clock, become known, and listen."""
+        for _ in range(_CLOCK_SAMPLES):
+            sent = self._clock.local()
+            now = await self._store.now()
+            self._clock.observe(sent, self._clock.local(), now)
+        await self._store.heartbeat(self.info, [], lease_seconds=self.options.lease_seconds)
+        self._listening = [
+            await self._store.listen(WORK_TOPIC, self._work_arrived),
+            await self._store.listen(worker_topic(self.worker_id), self._news_arrived),
+        ]
 
-        Idempotent. `hurry` ends the grace period of a drain under way.
+    async def stop(self, grace: Duration | None = None) -> None:
+        """Drain: no new claims, what runs gets the grace period, the rest is released.
+
+        Then the lifespans are closed. Idempotent. `hurry` ends the grace period of a drain
+        under way.
         """
-        grace_seconds = self.options.grace if grace is None else seconds(grace)
+        grace_seconds = self.options.grace_seconds if grace is None else seconds(grace)
         if not self._listening:
             return
         listening, self._listening = self._listening, []
         await self._claimer.stop()
-        releases = await self._dispatcher.drain(grace_seconds)
+        releases = await self._workload.drain(grace_seconds, self._save)
         await self._maintenance.stop()
         await self._reader.stop()
         await self._gently(self._settle(releases))
         if self._heartbeat is not None:
             await self._heartbeat.stop()
         await self._committer.stop()
+        await self._reporter.stop()
+        await self._resources.stop()
         for unlisten in listening:
             await self._gently(unlisten())
         await self._gently(self._store.remove_worker(self.worker_id))
@@ -190,19 +239,19 @@ class Worker:
 
     @property
     def held(self) -> int:
-        """How many runs this worker holds now."""
-        return self._dispatcher.held
+        """How many runs and activities this worker holds now."""
+        return self._workload.held
 
     @property
     def executing(self) -> bool:
-        """Say whether a step runs now."""
-        return self._dispatcher.executing
+        """Say whether a step or an activity runs now."""
+        return self._workload.executing
 
     @property
     def busy(self) -> bool:
         """Say whether anything is under way that goes on without the passing of time."""
         return (
-            self._dispatcher.busy
+            self._workload.busy
             or not self._committer.idle
             or not self._claimer.idle
             or bool(self._releases)
@@ -214,18 +263,20 @@ class Worker:
 
     def hurry(self) -> None:
         """End the grace period of a drain under way."""
-        self._dispatcher.hurry()
+        self._workload.hurry()
 
     def _work_arrived(self, queue: str) -> None:
         if not queue or queue in self.info.queues:
             self._claimer.wake()
 
-    def _news_arrived(self, run_id: str) -> None:
-        if run_id:
-            self._dispatcher.news(UUID(run_id))
+    def _news_arrived(self, payload: str) -> None:
+        run_id, _, key = payload.partition(" ")
+        if key:
+            self._workload.call_off(UUID(run_id), key)
+        elif run_id:
+            self._workload.news(UUID(run_id))
         else:  # wake-ups may have been missed while the connection was away
-            for lease in self._dispatcher.leases():
-                self._dispatcher.news(lease.run_id)
+            self._workload.missed()
 
     def _entered(self) -> str | None:
         driver = self._dispatcher.entered
@@ -237,15 +288,20 @@ class Worker:
         task.add_done_callback(self._releases.discard)
 
     async def _settle(self, releases: list[Release]) -> None:
-        """Let commits in flight be answered, then release what is left."""
-        for _ in range(200):
-            if self._committer.idle:
-                break
-            await asyncio.sleep(0.01)
+        """Let commits and reports in flight be answered, then release what is left."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_SETTLE_SECONDS):
+                await asyncio.gather(self._committer.settle(), self._reporter.settle())
         if releases:
             await self._release_all(releases)
         if self._releases:
             await asyncio.wait(self._releases)
+
+    async def _save(self, leases: list[Lease]) -> None:
+        """Record what activities said last, for those who go on with them."""
+        seconds = self.options.lease_seconds
+        with contextlib.suppress(DatabaseError):
+            await self._store.heartbeat(self.info, leases, lease_seconds=seconds)
 
     async def _release_all(self, releases: list[Release]) -> None:
         self._notifier.submit(await self._store.release_tasks(self.worker_id, releases))
@@ -262,16 +318,16 @@ class Worker:
 def _introduce(app: App, options: WorkerOptions) -> WorkerInfo:
     """Say who this worker is, under an id that no other has.
 
-    Raises ConfigurationError for an app without workflows.
+    Raises ConfigurationError for an app that has nothing to run.
     """
     if not app.handlers():
-        raise ConfigurationError(f"the app {app.name!r} has no workflow to run")
+        raise ConfigurationError(f"the app {app.name!r} has no workflow to run, and no activity")
     hostname, pid = socket.gethostname(), os.getpid()
     return WorkerInfo(
         worker_id=f"{hostname[:40]}-{pid}-{uuid7().hex[-8:]}",
         hostname=hostname,
         pid=pid,
-        queues=options.queues or tuple(sorted({w.queue for w in app.workflows.values()})),
+        queues=options.queues or app.queues(),
         handlers=app.handlers(),
         concurrency=options.concurrency,
         holdfast_version=__version__,

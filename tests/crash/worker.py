@@ -56,11 +56,11 @@ async def main() -> None:
         WorkerOptions(
             queues=(options.queue,),
             concurrency=50,
-            lease=1.2,
-            heartbeat=0.3,
-            silent=1.0,
-            poll=0.2,
-            maintenance=0.3,
+            lease_seconds=1.2,
+            heartbeat_seconds=0.3,
+            silent_seconds=1.0,
+            poll_seconds=0.2,
+            maintenance_seconds=0.3,
         ),
         heartbeat_store=lambda: PostgresStore(options.url, connections=1),
     )

@@ -15,7 +15,7 @@ from holdfast.errors import InvalidName, PayloadError
 from holdfast.retry import Retry
 from holdfast.runtime import details
 from holdfast.runtime.calls import Call, RunInfo
-from holdfast.runtime.step_context import StepContext, bind_step, current_step
+from holdfast.runtime.step_context import StepContext, current_step
 from holdfast.runtime.turn import Turn
 from holdfast.types import Event
 from tests.runtime.bench import RUN_ID, SECOND, START, Bench
@@ -261,7 +261,7 @@ def test_the_code_of_a_step_can_ask_about_itself() -> None:
         current_step()
 
     async def step() -> None:
-        bind_step(context)
+        context.bind()
         here = current_step()
         assert (here.run_id, here.workflow, here.version) == (info.run_id, "flow", 2)
         assert (here.key, here.step, here.attempt) == ("branch/work", "work", 3)

@@ -14,7 +14,7 @@ from holdfast.runtime import details
 from holdfast.runtime.clock import Clock, EngineClock
 from holdfast.runtime.committer import Committer
 from holdfast.runtime.driver import RunDriver
-from holdfast.runtime.execution import Execution, StepRunner
+from holdfast.runtime.steps import StepExecution, StepRunner
 from holdfast.runtime.turn import Call, RunInfo, Turn
 from holdfast.types import Event, Finish, Refusal, TurnCommit
 from tests.runtime.bench import RUN_ID, START
@@ -36,7 +36,7 @@ class Scene:
         self.runner = cast("StepRunner", self)
         self.entered: RunDriver | None = None
         self.parts: list[tuple[TurnCommit, Callable[[Refusal | None], None]]] = []
-        self.executions: dict[str, tuple[Execution, Callable[[Execution], None]]] = {}
+        self.executions: dict[str, tuple[StepExecution, Callable[[StepExecution], None]]] = {}
         self.started: list[str] = []
         self.logs_wanted = 0
         self.log = [Event(details.WORKFLOW_STARTED, None, "null", START)]
@@ -44,11 +44,16 @@ class Scene:
     def submit(self, part: TurnCommit, answer: Callable[[Refusal | None], None]) -> None:
         self.parts.append((part, answer))
 
-    def start(self, call: Call, info: RunInfo, report: Callable[[Execution], None]) -> Execution:
-        execution = Execution(call, info, self.clock, report)
+    def start(
+        self, call: Call, info: RunInfo, report: Callable[[StepExecution], None]
+    ) -> StepExecution:
+        execution = StepExecution(call, info, self.clock, report)
         self.started.append(call.key)
         self.executions[call.key] = execution, report
         return execution
+
+    def rested(self, driver: RunDriver) -> None:
+        raise AssertionError("nothing drains here")
 
     def suspended(self, driver: RunDriver) -> None:
         driver.close(keep_turn=True)

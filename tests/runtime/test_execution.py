@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from holdfast.definitions.steps import Step
 from holdfast.runtime.calls import Call, RunInfo
 from holdfast.runtime.clock import EngineClock
-from holdfast.runtime.execution import Execution, StepRunner
+from holdfast.runtime.execution import Launcher
+from holdfast.runtime.steps import StepExecution, StepRunner
 from tests.runtime.bench import RUN_ID, START
 
 INFO = RunInfo(RUN_ID, "flow", 1, 1, START)
@@ -24,14 +25,14 @@ async def test_a_step_cancelled_before_it_has_a_thread_never_starts() -> None:
         gate.wait()
 
     step = Step(enter)
-    reported: asyncio.Queue[Execution] = asyncio.Queue()
+    reported: asyncio.Queue[StepExecution] = asyncio.Queue()
 
-    def start(runner: StepRunner, name: str) -> Execution:
+    def start(runner: StepRunner, name: str) -> StepExecution:
         arguments = step.encode_arguments((name,), {})
         return runner.start(Call(name, step, arguments, str(RUN_ID)), INFO, reported.put_nowait)
 
     with ThreadPoolExecutor(1) as threads:
-        runner = StepRunner(threads, EngineClock())
+        runner = StepRunner(Launcher(threads, {}), EngineClock(), [])
         first = start(runner, "first")
         second = start(runner, "second")
         third = start(runner, "third")

@@ -279,7 +279,7 @@ async def test_leases_stay_alive_while_a_step_blocks_the_event_loop() -> None:
     async def stubborn(ctx: Context) -> None:
         await block()
 
-    options = WorkerOptions(lease=LEASE, heartbeat=0.01, silent=1e9)
+    options = WorkerOptions(lease_seconds=LEASE, heartbeat_seconds=0.01, silent_seconds=1e9)
     worker = Worker(blocking, store, options, heartbeat_store=lambda: store)
     async with Client(store=store, app=blocking) as client:
         await worker.start()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import time
-from typing import Final, NoReturn
+from typing import NoReturn
 from uuid import UUID
 
 import msgspec
@@ -35,6 +35,10 @@ class ActivityContext(AttemptContext):
         self.details: str | None = None  # what the last heartbeat said, as JSON text
         self._known: str | None = None  # of that, what the database knows
         self.beaten_at = time.monotonic()
+
+    def bind(self) -> None:
+        """Make this what `current_activity` returns, in the current context variables."""
+        _current.set(self)
 
     @property
     def run_id(self) -> UUID:
@@ -90,11 +94,6 @@ class ActivityContext(AttemptContext):
         raise CompletedLater
 
     @property
-    def silent_seconds(self) -> float:
-        """How long ago the last heartbeat is, or the beginning."""
-        return time.monotonic() - self.beaten_at
-
-    @property
     def news(self) -> str | None:
         """Details that the database does not know yet."""
         return self.details if self.details is not self._known else None
@@ -127,6 +126,3 @@ def current_activity() -> ActivityContext:
     if context is None:
         raise LookupError("no activity is running here")
     return context
-
-
-bind_activity: Final = _current.set  # in the current contextvars context

@@ -17,6 +17,10 @@ class AttemptContext:
         self.attempt: Final[int] = attempt
         self._cancelled: threading.Event | None = None
 
+    def bind(self) -> None:
+        """Make this what the code finds, in the context variables of the attempt."""
+        raise NotImplementedError
+
     @property
     def cancelled(self) -> bool:
         """Whether nobody waits for this attempt any more. Look at it in long synchronous code."""

@@ -1,8 +1,6 @@
 """Group commit at the client: the turns of all runs in the process share calls to the store.
 
-With nothing in flight a turn's part is sent at once; while calls are in flight the next ones
-gather, and leave together. A call whose answer was lost is repeated with its token, so that
-nothing is applied twice.
+A call whose answer was lost is repeated with its token, so that nothing is applied twice.
 """
 
 from __future__ import annotations
@@ -15,6 +13,7 @@ from uuid import UUID, uuid4
 from holdfast.errors import DatabaseUnavailable, TransientDatabaseError
 from holdfast.runtime.backoff import Backoff
 from holdfast.runtime.clock import Clock
+from holdfast.runtime.lanes import Lanes
 from holdfast.store.port import Store
 from holdfast.types import Committed, Notice, Refusal, TurnCommit
 
@@ -27,11 +26,7 @@ _Entry = tuple[TurnCommit, Answer]
 
 
 class Committer:
-    """Send turns' parts in batches over a few lanes.
-
-    Two lanes keep the database busy while answers are worked through; more lanes only make the
-    batches smaller.
-    """
+    """Send turns' parts in batches, and give each the answer to its own."""
 
     def __init__(
         self,
@@ -39,21 +34,15 @@ class Committer:
         worker_id: str,
         clock: Clock,
         notify: Callable[[list[Notice]], None],
-        *,
-        lanes: int = 2,
-        batch: int = 400,
     ) -> None:
         self._store, self._worker_id, self._clock, self._notify = store, worker_id, clock, notify
-        self._lanes, self._batch = lanes, batch
-        self._waiting: list[_Entry] = []
-        self._flights: set[asyncio.Task[None]] = set()
+        self._lanes = Lanes[_Entry](lambda entries: self._commit(entries, uuid4()))
         self._stragglers: set[asyncio.Task[None]] = set()
-        self._called = False
 
     @property
     def idle(self) -> bool:
         """Say whether nothing waits and nothing is in flight."""
-        return not self._waiting and not self._flights and not self._stragglers
+        return self._lanes.idle and not self._stragglers
 
     def submit(self, part: TurnCommit, answer: Answer) -> None:
         """Commit a turn's part; `answer` is called with None or with the refusal.
@@ -61,23 +50,21 @@ class Committer:
         The answer comes as a plain callback of the event loop, never from inside a task:
         workflow loops may only be entered from there.
         """
-        self._waiting.append((part, answer))
-        if not self._called and len(self._flights) < self._lanes:
-            self._called = True  # parts of the same moment still join
-            asyncio.get_running_loop().call_soon(self._launch)
+        self._lanes.add((part, answer))
 
-    def _launch(self) -> None:
-        self._called = False
-        while self._waiting and len(self._flights) < self._lanes:
-            entries, self._waiting = self._waiting[: self._batch], self._waiting[self._batch :]
-            flight = asyncio.get_running_loop().create_task(self._commit(entries, uuid4()))
-            self._flights.add(flight)
-            flight.add_done_callback(self._landed)
+    async def settle(self) -> None:
+        """Return once every part has its answer."""
+        while not self.idle:
+            await self._lanes.settle()
+            if self._stragglers:
+                await asyncio.wait(self._stragglers)
 
-    def _landed(self, flight: asyncio.Task[None]) -> None:
-        self._flights.discard(flight)
-        if self._waiting and not self._called:
-            self._launch()
+    async def stop(self) -> None:
+        """Call off what is in flight; what was not answered is found again by its token or log."""
+        await self._lanes.stop()
+        for straggler in self._stragglers:
+            straggler.cancel()
+        await asyncio.gather(*self._stragglers, return_exceptions=True)
 
     async def _commit(self, entries: list[_Entry], token: UUID) -> None:
         parts = [part for part, _ in entries]
@@ -128,11 +115,3 @@ class Committer:
         """Repeat what somebody's open transaction holds up, without taking up a lane."""
         await asyncio.sleep(_BUSY_SECONDS)
         await self._commit(entries, token)
-
-    async def stop(self) -> None:
-        """Call off what is in flight; what was not answered is found again by its token or log."""
-        tasks = self._flights | self._stragglers
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._waiting.clear()

@@ -8,6 +8,7 @@ event loop only.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from uuid import UUID
@@ -18,8 +19,8 @@ from holdfast.runtime.clock import Clock
 from holdfast.runtime.committer import Committer
 from holdfast.runtime.details import WORKFLOW_STARTED
 from holdfast.runtime.driver import RunDriver
-from holdfast.runtime.execution import StepRunner
 from holdfast.runtime.reader import LogReader
+from holdfast.runtime.steps import StepRunner
 from holdfast.runtime.turn import RunInfo, Turn
 from holdfast.types import ClaimedTask, Event, Lease, Release
 
@@ -40,7 +41,6 @@ class Dispatcher:
         reader: LogReader,
         cache: TurnCache,
         *,
-        concurrency: int,
         release: Callable[[Release], None],
         capacity_changed: Callable[[], None],
         due: Callable[[int], None],
@@ -49,11 +49,11 @@ class Dispatcher:
         self.draining = False
         self.entered: RunDriver | None = None
         self._app, self._reader, self._cache = app, reader, cache
-        self._concurrency = concurrency
         self._release, self._capacity_changed, self._due = release, capacity_changed, due
         self._drivers: dict[UUID, RunDriver] = {}
         self._claimed_again: dict[UUID, ClaimedTask] = {}
-        self._drain_until = 0.0
+        self._moved = asyncio.Event()  # a run was let go of, or the grace period is over
+        self._hurried = False
         self._opening: set[tuple[UUID, int]] = set()  # leases whose logs are still being read
         self._stuck: dict[UUID, int] = {}  # how often in a row, by run
 
@@ -63,11 +63,6 @@ class Dispatcher:
     def held(self) -> int:
         """How many runs this worker holds."""
         return len(self._drivers) + len(self._opening)
-
-    @property
-    def free(self) -> int:
-        """How many more runs this worker takes."""
-        return 0 if self.draining else self._concurrency - self.held
 
     @property
     def executing(self) -> bool:
@@ -80,7 +75,7 @@ class Dispatcher:
         return bool(self._opening) or any(not driver.quiet for driver in self._drivers.values())
 
     def accept(self, tasks: Sequence[ClaimedTask]) -> None:
-        """Begin with tasks just claimed; called from anywhere on the event loop."""
+        """Begin with turns just claimed; called from anywhere on the event loop."""
         loop = asyncio.get_running_loop()
         for task in tasks:
             self._opening.add((task.run_id, task.lease_no))
@@ -91,6 +86,7 @@ class Dispatcher:
         lease = (task.run_id, task.lease_no)
         was_wanted = lease in self._opening
         self._opening.discard(lease)
+        self._moved.set()
         return was_wanted
 
     def _open(self, task: ClaimedTask) -> None:
@@ -181,6 +177,7 @@ class Dispatcher:
         again = self._claimed_again.pop(driver.run_id, None)
         if again is not None:
             asyncio.get_running_loop().call_soon(self._open, again)
+        self._moved.set()
         self._capacity_changed()
 
     # Heartbeat and news
@@ -214,13 +211,14 @@ class Dispatcher:
         No new step starts. What has been recorded stays recorded; the rest is another worker's.
         """
         self.draining = True
-        loop = asyncio.get_running_loop()
-        self._drain_until = loop.time() + grace_seconds
-        while self.held and loop.time() < self._drain_until:
-            for driver in list(self._drivers.values()):
-                if driver.quiet:
-                    self._drain(driver)
-            await asyncio.sleep(0.01)
+        for driver in list(self._drivers.values()):
+            if driver.quiet:
+                self.rested(driver)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace_seconds):
+                while self.held and not self._hurried:
+                    self._moved.clear()
+                    await self._moved.wait()
         releases = [
             Release(run_id, "", driver.lease_no) for run_id, driver in self._drivers.items()
         ]
@@ -235,9 +233,11 @@ class Dispatcher:
 
     def hurry(self) -> None:
         """End the grace period now."""
-        self._drain_until = 0.0
+        self._hurried = True
+        self._moved.set()
 
-    def _drain(self, driver: RunDriver) -> None:
+    def rested(self, driver: RunDriver) -> None:
+        """Give a run back that has nothing under way, while the worker drains."""
         driver.close()
         self._release(Release(driver.run_id, "", driver.lease_no))
         self._leave(driver)

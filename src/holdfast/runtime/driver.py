@@ -14,7 +14,7 @@ from uuid import UUID
 
 from holdfast.runtime.clock import Cancellable, Clock
 from holdfast.runtime.committer import Committer
-from holdfast.runtime.execution import Execution, StepRunner
+from holdfast.runtime.steps import StepExecution, StepRunner
 from holdfast.runtime.turn import Call, Turn
 from holdfast.types import Event, Refusal
 
@@ -44,6 +44,9 @@ class Host(Protocol):
     def need_log(self, driver: RunDriver) -> None:
         """Read the run's whole log and give it to `rebuild`."""
 
+    def rested(self, driver: RunDriver) -> None:
+        """Take back a driver that has nothing under way, while the worker drains."""
+
 
 class RunDriver:
     """One leased run on this worker."""
@@ -65,7 +68,7 @@ class RunDriver:
 
     def __init__(self, host: Host, run_id: UUID, lease_no: int, turn: Turn) -> None:
         self._host, self.run_id, self.lease_no, self.turn = host, run_id, lease_no, turn
-        self.running: dict[str, Execution] = {}
+        self.running: dict[str, StepExecution] = {}
         self.in_flight = False
         self.closed = False
         self._held: list[Call] = []  # steps that wait for cancelled ones to end
@@ -98,7 +101,7 @@ class RunDriver:
         self._due = self._alarm = None
         self._enter(self.turn.wake)
 
-    def _reported(self, execution: Execution) -> None:
+    def _reported(self, execution: StepExecution) -> None:
         key, turn = execution.call.key, self.turn
         if self.closed or self.running.get(key) is not execution:
             return
@@ -109,7 +112,7 @@ class RunDriver:
             if result is not None:
                 turn.step_completed(key, result, started_at)
             elif error is not None:
-                retry_at, timed_out = execution.retry_at, execution.timed_out
+                retry_at, timed_out = execution.retry_at(), execution.timed_out
                 turn.step_failed(key, error, started_at, retry_at, timed_out)
         except Exception as fault:
             self._fault(fault)
@@ -162,6 +165,8 @@ class RunDriver:
             self._need_log()
         else:
             self._act()
+        if self._host.draining and self.quiet and not self.closed:
+            self._host.rested(self)
 
     def _need_log(self) -> None:
         """Ask once, whatever comes meanwhile: a second log would undo what followed the first."""

@@ -1,6 +1,6 @@
-"""Running one attempt of a step: decode its arguments, call it, encode what comes of it.
+"""Running one attempt of a step or an activity: decode its arguments, call it, encode its result.
 
-An async step runs as a task of the worker's event loop, a sync one in a thread of a bounded
+An async function runs as a task of the worker's event loop, a sync one in a thread of a bounded
 pool. What came of it is reported once, from a plain callback of the event loop.
 """
 
@@ -9,57 +9,83 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
-import random
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from functools import partial
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from holdfast.codec import describe
+from holdfast.definitions.lifespan import Lifespan, bind_lifespans
+from holdfast.definitions.middleware import CallNext, Layer, surround
+from holdfast.definitions.recorded import Recorded
 from holdfast.errors import PayloadError
-from holdfast.runtime.clock import Cancellable, Clock
-from holdfast.runtime.step_context import StepContext, bind_step
-from holdfast.runtime.turn import Call, RunInfo
+from holdfast.runtime.attempt_context import AttemptContext
+from holdfast.runtime.clock import Cancellable
 from holdfast.types import ErrorInfo
 
 logger = logging.getLogger("holdfast.run")
 
 AsyncFunction: TypeAlias = Callable[..., Awaitable[object]]
-Report: TypeAlias = "Callable[[Execution], None]"
 
 
-class StepExit(Exception):
-    """A step asked the interpreter to exit; that is a failure of the step, not of the worker."""
+class AttemptExit(Exception):
+    """An attempt asked the interpreter to exit; that is a failure of it, not of the worker."""
 
 
 class Execution:
-    """One attempt under way. After the report either `result` or `error` is set."""
+    """One attempt under way. After the report either `result` or `error` is set.
+
+    `retryable` says whether the error is one that another attempt may not have.
+    """
 
     __slots__ = (
-        "_clock",
         "_report",
-        "call",
+        "begun",
         "context",
         "error",
+        "function",
         "future",
+        "limit_seconds",
         "result",
-        "retry_at",
+        "retryable",
         "started_at",
         "timed_out",
         "timer",
     )
 
-    def __init__(self, call: Call, info: RunInfo, clock: Clock, report: Report) -> None:
-        self.call, self.context = call, StepContext(info, call)
-        self.started_at = clock.now()
+    def __init__(
+        self,
+        function: Recorded[..., object],
+        context: AttemptContext,
+        started_at: int,
+        limit_seconds: float | None,
+        report: Callable[[], None],
+    ) -> None:
+        self.function, self.context, self.started_at = function, context, started_at
+        self.limit_seconds = limit_seconds
         self.result: str | None = None
         self.error: ErrorInfo | None = None
-        self.retry_at: int | None = None
+        self.retryable = False
         self.timed_out = False
+        self.begun = False  # its thread has
         self.future: asyncio.Future[object] | None = None
         self.timer: Cancellable | None = None
-        self._clock = clock
-        self._report: Report | None = report
+        self._report: Callable[[], None] | None = report
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has reported, or is not to."""
+        return self._report is None
+
+    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Start the clock of a thread that begins now: the time in the queue does not count."""
+        self.begun = True
+        if self.limit_seconds is not None:
+            loop.call_soon_threadsafe(self._arm, loop, self.limit_seconds)
+
+    def _arm(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+        if self.future is not None and not self.future.done():
+            self.timer = loop.call_later(seconds, self.expire, over(seconds))
 
     def finished(self, future: asyncio.Future[object]) -> None:
         """Take what came of the attempt, and report it."""
@@ -68,31 +94,33 @@ class Execution:
                 future.exception()  # nobody waits for it; it is not an oversight
             return
         try:
-            self.result = self.call.step.encode_result(future.result())
+            self.result = self.function.encode_result(future.result())
         except asyncio.CancelledError:
-            self.fail(asyncio.CancelledError("the step cancelled itself"))
-        except BaseException as error:  # whatever the step raised: else its run would wait for ever
+            self.fail(asyncio.CancelledError(f"the {self.function.kind} cancelled itself"))
+        except BaseException as error:  # whatever it raised: else its run would wait for ever
             self.fail(error)
         else:
             self._settle()
 
-    def expire(self, seconds: float) -> None:
+    def expire(self, message: str) -> None:
         """End the wait for a thread: it cannot be stopped, but it is told and not listened to."""
         self.timed_out = True
         self.context.cancel()
-        self.fail(TimeoutError(f"the attempt ran longer than {seconds:g} s"))
+        self.fail(TimeoutError(message))
+        if isinstance(self.future, asyncio.Task):
+            self.future.cancel()  # the middleware around the thread
 
     def fail(self, error: BaseException) -> None:
-        """Report a failure, and whether the step is to be tried again."""
+        """Report a failure."""
         if self._report is not None:
             self.error = describe(error)
-            self.retry_at = self._next_try(error)
+            self.retryable = self._may_be_retried(error)
             self._settle()
 
     def cancel(self) -> asyncio.Future[object] | None:
-        """Ask the step to stop, and report nothing. Returns what to wait for, None for a thread.
+        """Ask it to stop, and report nothing. Returns what to wait for, None for a thread.
 
-        A step that still waits for a thread never starts.
+        What still waits for a thread never starts.
         """
         self._report = None
         self.context.cancel()
@@ -105,104 +133,100 @@ class Execution:
         return future if isinstance(future, asyncio.Task) else None
 
     def _settle(self) -> None:
-        report, self._report = self._report, None
         if self.timer is not None:
             self.timer.cancel()
+        report, self._report = self._report, None
         if report is not None:
-            report(self)
+            report()
 
-    def _next_try(self, error: BaseException) -> int | None:
+    def _may_be_retried(self, error: BaseException) -> bool:
         if isinstance(error, PayloadError):  # the same code gives the same value
-            return None
-        call = self.call
-        retry = call.step.retry
+            return False
         try:
-            if not retry.allows(self.context.attempt, error):
-                return None
+            return self.function.retry.accepts(error)
         except Exception:
-            logger.exception("should_retry of step %s failed; no retry", call.name)
-            return None
-        pause = retry.delay_seconds(self.context.attempt, random.random)
-        return self._clock.now() + int(pause * 1e6)
+            function = self.function
+            logger.exception("should_retry of %s %s failed; no retry", function.kind, function.name)
+            return False
 
 
-class StepRunner:
-    """Start attempts."""
+class Launcher:
+    """Start attempts. `lifespans` are what the worker has opened for them."""
 
-    def __init__(self, threads: Executor, clock: Clock) -> None:
-        self._threads, self._clock = threads, clock
+    def __init__(self, threads: Executor, lifespans: Mapping[Lifespan[Any], object]) -> None:
+        self._threads, self._lifespans = threads, lifespans
 
-    def start(self, call: Call, info: RunInfo, report: Report) -> Execution:
-        """Start an attempt. `report` is called with it when it has ended, never before return."""
-        execution = Execution(call, info, self._clock, report)
+    def launch(self, execution: Execution, arguments: str, layers: list[Layer]) -> None:
+        """Start an attempt; it reports when it has ended, never before this returns.
+
+        `arguments` are JSON text, `layers` the middleware around the attempt.
+        """
         loop = asyncio.get_running_loop()
-        step = call.step
+        function = execution.function
         try:
-            args, kwargs = step.decode_arguments(call.arguments)
+            args, kwargs = function.decode_arguments(arguments)
         except Exception as error:
             loop.call_soon(execution.fail, error)
-            return execution
+            return
         variables = contextvars.copy_context()
-        variables.run(bind_step, execution.context)
-        timeout = step.timeout_seconds
+        variables.run(execution.context.bind)
+        if self._lifespans:
+            variables.run(bind_lifespans, self._lifespans)
         future: asyncio.Future[object]
-        if step.is_async:
-            attempt = _guarded(cast("AsyncFunction", step.fn), args, kwargs)
-            if timeout is not None:
-                attempt = _limited(attempt, timeout, execution)
-            future = asyncio.Task(attempt, loop=loop, context=variables)
+        if function.is_async:
+            call: CallNext = partial(cast("AsyncFunction", function.fn), *args, **kwargs)
+            attempt = _limited if execution.limit_seconds is not None else _guarded
+            if layers:
+                call = surround(layers, execution.context, call)
+            future = asyncio.Task(attempt(execution, call), loop=loop, context=variables)
         else:
-            started = None if timeout is None else partial(_arm, loop, execution, timeout)
-            in_thread = partial(_in_thread, started, step.fn, args, kwargs)
-            future = loop.run_in_executor(self._threads, partial(variables.run, in_thread))
+            in_thread = partial(_in_thread, loop, execution, partial(function.fn, *args, **kwargs))
+            if layers:
+                call = surround(layers, execution.context, partial(self._await_thread, in_thread))
+                future = asyncio.Task(_guarded(execution, call), loop=loop, context=variables)
+            else:
+                future = loop.run_in_executor(self._threads, variables.run, in_thread)
         execution.future = future
         future.add_done_callback(execution.finished)
-        return execution
+
+    def _await_thread(self, in_thread: Callable[[], object]) -> Awaitable[object]:
+        variables = contextvars.copy_context()  # with what the middleware has set
+        loop = asyncio.get_running_loop()
+        return loop.run_in_executor(self._threads, variables.run, in_thread)
 
 
-async def _guarded(
-    fn: AsyncFunction, args: tuple[object, ...], kwargs: Mapping[str, object]
-) -> object:
+def over(seconds: float) -> str:
+    """Say that an attempt is past its limit."""
+    return f"the attempt ran longer than {seconds:g} s"
+
+
+async def _guarded(execution: Execution, call: CallNext) -> object:
     """Keep the interpreter's exits away from the worker's loop, which would end with them."""
     try:
-        return await fn(*args, **kwargs)
+        return await call()
     except (SystemExit, KeyboardInterrupt) as error:
-        raise StepExit(f"the step raised {error!r}") from error
+        raise AttemptExit(f"the {execution.function.kind} raised {error!r}") from error
 
 
-async def _limited(
-    coroutine: Coroutine[object, object, object], seconds: float, execution: Execution
-) -> object:
+async def _limited(execution: Execution, call: CallNext) -> object:
+    seconds = execution.limit_seconds
+    assert seconds is not None
     limit = asyncio.timeout(seconds)
     try:
         async with limit:
-            return await coroutine
+            return await _guarded(execution, call)
     except TimeoutError:
         if not limit.expired():
             raise
         execution.timed_out = True
-        raise TimeoutError(f"the attempt ran longer than {seconds:g} s") from None
-
-
-def _arm(loop: asyncio.AbstractEventLoop, execution: Execution, seconds: float) -> None:
-    """Start the clock of a thread that begins now: the time in the queue does not count."""
-
-    def arm() -> None:
-        if execution.future is not None and not execution.future.done():
-            execution.timer = loop.call_later(seconds, execution.expire, seconds)
-
-    loop.call_soon_threadsafe(arm)
+        raise TimeoutError(over(seconds)) from None
 
 
 def _in_thread(
-    started: Callable[[], None] | None,
-    fn: Callable[..., object],
-    args: tuple[object, ...],
-    kwargs: Mapping[str, object],
+    loop: asyncio.AbstractEventLoop, execution: Execution, call: Callable[[], object]
 ) -> object:
-    if started is not None:
-        started()
+    execution.begin(loop)
     try:
-        return fn(*args, **kwargs)
+        return call()
     except (SystemExit, KeyboardInterrupt, StopIteration) as error:
-        raise StepExit(f"the step raised {error!r}") from error
+        raise AttemptExit(f"the {execution.function.kind} raised {error!r}") from error

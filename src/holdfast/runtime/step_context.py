@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextvars
-from typing import Final
 from uuid import UUID
 
 from holdfast.runtime.attempt_context import AttemptContext
@@ -22,6 +21,10 @@ class StepContext(AttemptContext):
     def __init__(self, info: RunInfo, call: Call) -> None:
         super().__init__(call.attempt)
         self._info, self._call = info, call
+
+    def bind(self) -> None:
+        """Make this what `current_step` returns, in the current context variables."""
+        _current.set(self)
 
     @property
     def run_id(self) -> UUID:
@@ -74,6 +77,3 @@ def current_step() -> StepContext:
     if context is None:
         raise LookupError("no step of a run is running here")
     return context
-
-
-bind_step: Final = _current.set  # in the current contextvars context

@@ -1,8 +1,8 @@
 """The heartbeat, on a thread and a connection of its own.
 
 User code that blocks the worker's event loop must not look like a dead worker. The thread
-renews the leases in one call, brings back news of their runs, and warns of workflow code
-that does not let go of the loop.
+renews the leases in one call, says how far activities are, brings back news of their runs, and
+warns of workflow code that does not let go of the loop.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 from uuid import UUID
 
@@ -32,12 +32,20 @@ class Listener(Protocol):
         """Return the leases held now; called from the heartbeat's thread."""
         ...
 
-    def lose(self, run_id: UUID, lease_no: int) -> None:
+    def renewed(self, leases: Sequence[Lease]) -> None:
+        """Hear that the database knows these leases' details; called from this thread, too."""
+        ...
+
+    def lose(self, run_id: UUID, key: str, lease_no: int) -> None:
         """Hear that a lease is another's."""
         ...
 
     def news(self, run_id: UUID) -> None:
         """Hear that a run has unread events."""
+        ...
+
+    def call_off(self, run_id: UUID, key: str) -> None:
+        """Hear that nobody waits for an activity any more."""
         ...
 
 
@@ -107,7 +115,8 @@ class HeartbeatService:
         self._watch()
         leases = self._listener.leases()
         answer = await store.heartbeat(self._info, leases, lease_seconds=self._lease_seconds)
-        if answer.lost or answer.news:
+        self._listener.renewed(leases)
+        if answer.lost or answer.news or answer.cancelled:
             self._tell(answer, leases)
 
     def _tell(self, answer: Heartbeat, leases: list[Lease]) -> None:
@@ -115,9 +124,11 @@ class HeartbeatService:
         numbers = {(lease.run_id, lease.key): lease.lease_no for lease in leases}
         for run_id, key in answer.lost:
             number = numbers[(run_id, key)]
-            self._loop.call_soon_threadsafe(self._listener.lose, run_id, number)
+            self._loop.call_soon_threadsafe(self._listener.lose, run_id, key, number)
         for run_id in answer.news:
             self._loop.call_soon_threadsafe(self._listener.news, run_id)
+        for run_id, key in answer.cancelled:
+            self._loop.call_soon_threadsafe(self._listener.call_off, run_id, key)
 
     def _watch(self) -> None:
         """Warn when the same run's code holds the loop at several beats in a row."""

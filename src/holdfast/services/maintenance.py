@@ -1,4 +1,8 @@
-"""What any worker does for all: ending runs at their deadline, forgetting dead workers."""
+"""What any worker does for all.
+
+Ending runs and activities at their deadlines, forgetting dead workers, and saying what waits for
+a worker that nobody runs.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
+from typing import Protocol
 
 from holdfast.errors import DatabaseError
 from holdfast.runtime.clock import Clock
@@ -15,7 +20,14 @@ from holdfast.types import Notice
 logger = logging.getLogger("holdfast.maintenance")
 
 _BATCH = 100
+_UNSERVED_MICROS = 30_000_000  # between two looks for what no worker serves
 _LEAST_SECONDS = 0.1  # between two looks, also while an overdue run's row is held by somebody
+
+
+class TimeOut(Protocol):
+    """A method of the store that ends what is past its time."""
+
+    async def __call__(self, *, limit: int) -> tuple[int, int | None, list[Notice]]: ...
 
 
 class Maintenance:
@@ -34,10 +46,12 @@ class Maintenance:
         self._interval, self._silent = interval_seconds, silent_seconds
         self._task: asyncio.Task[None] | None = None
         self._next_due: int | None = None
+        self._look_at = 0  # for what no worker serves
+        self._warned: set[tuple[str, str]] = set()
         self._woken = asyncio.Event()
 
     def due_at(self, at: int) -> None:
-        """Say that a run's deadline is at a moment of engine time."""
+        """Say that a deadline is at a moment of engine time."""
         if self._next_due is None or at < self._next_due:
             self._next_due = at
             self._woken.set()
@@ -59,18 +73,44 @@ class Maintenance:
         dead, notices = await self._store.reap_workers(silent_seconds=self._silent)
         if dead:
             logger.warning(
-                "%d worker(s) fell silent, their runs go on elsewhere: %s",
+                "%d worker(s) fell silent, their work goes on elsewhere: %s",
                 len(dead),
                 ", ".join(dead),
             )
         self._notify(notices)
+        dues = [await self._drain(self._store.time_out_runs)]
+        dues.append(await self._drain(self._store.time_out_activities))
+        self._next_due = min((due for due in dues if due is not None), default=None)
+        await self._warn_of_unserved()
+        return self._interval * random.uniform(0.8, 1.2)
+
+    async def _drain(self, time_out: TimeOut) -> int | None:
+        """End all that is past its time; return when the next one is due."""
         while True:
-            ended, next_due, notices = await self._store.time_out_runs(limit=_BATCH)
+            ended, next_due, notices = await time_out(limit=_BATCH)
             self._notify(notices)
             if ended < _BATCH:
-                break
-        self._next_due = next_due
-        return self._interval * random.uniform(0.8, 1.2)
+                return next_due
+
+    async def _warn_of_unserved(self) -> None:
+        """Say once of each queue and handler that its tasks wait for a worker nobody runs."""
+        now = self._clock.now()
+        if now < self._look_at:
+            return
+        self._look_at = now + _UNSERVED_MICROS
+        waiting = {
+            (queue, handler): tasks for queue, handler, tasks in await self._store.unserved()
+        }
+        for (queue, handler), tasks in waiting.items():
+            if (queue, handler) not in self._warned:
+                logger.warning(
+                    "no worker runs %s of queue %s: %d task(s) wait. Start a worker that has it, "
+                    "or end what waits for it",
+                    handler,
+                    queue,
+                    tasks,
+                )
+        self._warned = set(waiting)
 
     async def _run(self) -> None:
         while True:

@@ -1,0 +1,89 @@
+"""What a worker opens for its steps and activities, and closes when they are done."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from holdfast.codec import describe
+from holdfast.definitions.lifespan import Lifespan, bind_lifespans
+from holdfast.errors import ConfigurationError
+
+logger = logging.getLogger("holdfast.worker")
+
+
+class Resources:
+    """Open lifespans in order and close them in reverse, all in one task.
+
+    A task of its own, because what is opened may belong to the task that opened it, as task
+    groups and cancel scopes do.
+    """
+
+    def __init__(self, lifespans: Sequence[Lifespan[Any]]) -> None:
+        self.values: dict[Lifespan[Any], object] = {}
+        self._lifespans = lifespans
+        self._closing = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Open them. Raises ConfigurationError where one fails; those before it are closed then.
+
+        Idempotent.
+        """
+        if self._task is None and self._lifespans:
+            opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._task = asyncio.create_task(self._hold(opened), name="holdfast lifespans")
+            try:
+                await opened
+            except BaseException:
+                self._task.cancel()
+                await self.stop()
+                raise
+
+    async def stop(self) -> None:
+        """Close them. Idempotent."""
+        task, self._task = self._task, None
+        if task is not None:
+            self._closing.set()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _hold(self, opened: asyncio.Future[None]) -> None:
+        bind_lifespans(self.values)  # those that follow may use those before them
+        entered: list[tuple[Lifespan[Any], AbstractAsyncContextManager[object]]] = []
+        try:
+            for lifespan in self._lifespans:
+                if not lifespan.overridden:
+                    entered.append((lifespan, await self._enter(lifespan)))
+            if not opened.done():
+                opened.set_result(None)
+            await self._closing.wait()
+        except ConfigurationError as error:
+            if not opened.done():
+                opened.set_exception(error)
+        finally:
+            opened.cancel()  # where it was not even an exception
+            for lifespan, manager in reversed(entered):
+                await self._leave(lifespan, manager)
+
+    async def _enter(self, lifespan: Lifespan[Any]) -> AbstractAsyncContextManager[object]:
+        try:
+            manager = lifespan.open()
+            self.values[lifespan] = await manager.__aenter__()
+        except Exception as error:
+            raise ConfigurationError(
+                f"the lifespan {lifespan.name} cannot be opened, so the worker does not start: "
+                f"{describe(error)}"
+            ) from error
+        return manager
+
+    async def _leave(
+        self, lifespan: Lifespan[Any], manager: AbstractAsyncContextManager[object]
+    ) -> None:
+        del self.values[lifespan]
+        try:
+            await manager.__aexit__(None, None, None)
+        except Exception:
+            logger.exception("the lifespan %s was not closed well", lifespan.name)
