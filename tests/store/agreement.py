@@ -11,11 +11,13 @@ from uuid import UUID
 
 import msgspec
 from clocks import PostgresClock, ThoroughStore
+from drawn import HANDLERS, QUEUES
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 
 from holdfast.store.memory import MemoryStore
+from holdfast.store.memory.tables import Tables
 from holdfast.store.port import Store
-from holdfast.types import ClaimedTask, Event, Notice, RunFilter, TurnCommit
+from holdfast.types import ClaimedTask, Event, Notice, RunFilter, TurnCommit, WorkerInfo
 
 TERMINAL = {
     "WorkflowCompleted",
@@ -23,6 +25,7 @@ TERMINAL = {
     "WorkflowCanceled",
     "WorkflowTimedOut",
     "WorkflowTerminated",
+    "WorkflowContinuedAsNew",
 }
 
 Held: TypeAlias = tuple[str, ClaimedTask]
@@ -45,6 +48,23 @@ class Agreement(RuleBasedStateMachine):
         self.calls: list[Call] = []
         self.lease_numbers: dict[UUID, int] = {}
         self.wait(self.clock.reset(self.began_at))
+
+    @property
+    def model_tables(self) -> Tables:
+        """Return what the model knows."""
+        return self.model._tables
+
+    def info(self, worker: str) -> WorkerInfo:
+        """Describe a worker."""
+        return WorkerInfo(
+            worker_id=worker,
+            hostname="host",
+            pid=1,
+            queues=QUEUES,
+            handlers=HANDLERS[:2],
+            concurrency=10,
+            holdfast_version="0",
+        )
 
     def wait(self, work: Awaitable[Any]) -> Any:
         """Run a coroutine to its end."""

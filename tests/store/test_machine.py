@@ -11,7 +11,7 @@ from uuid import UUID
 
 import hypothesis.strategies as st
 import pytest
-from agreement import Agreement, all_pages, decoded_values, postgres, sorted_unserved
+from agreement import all_pages, decoded_values, postgres, sorted_unserved
 from drawn import (
     HANDLERS,
     QUEUES,
@@ -34,8 +34,10 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from machine_orders import Orders
 
 from holdfast.types import (
+    ANY_END,
     Event,
     Finish,
     Lease,
@@ -45,13 +47,13 @@ from holdfast.types import (
     RunFilter,
     Suspend,
     TurnCommit,
-    WorkerInfo,
+    update_topic,
 )
 
 SECOND = 1_000_000
 
 
-class StoresAgree(Agreement):
+class StoresAgree(Orders):
     """Does everything on the model and on the other store, and compares."""
 
     @initialize(name=st.sampled_from(["order", "refund"]))
@@ -87,7 +89,7 @@ class StoresAgree(Agreement):
         """Start a run, twice in one call; sometimes one that exists."""
         name, version = handler.split("@")
         run = NewRun(
-            run_id=self.ids[0] if again else UUID(int=len(self.ids) + 1),
+            run_id=self.ids[0] if again else self.new_id(),
             name=name,
             version=int(version),
             queue=queue,
@@ -102,8 +104,6 @@ class StoresAgree(Agreement):
         )
         answers, _ = self.do(lambda store: store.start_runs([run, run]))
         assert [answer.created for answer in answers] == [not again, False]
-        if not again:
-            self.ids.append(run.run_id)
 
     @rule(
         numbers=picks,
@@ -190,7 +190,9 @@ class StoresAgree(Agreement):
         numbers=picks,
         events=middles,
         seconds=st.sampled_from([None, -5, 0, 0, 3, 60]),
-        awaiting=st.sampled_from([(), ("packed",), ("packed", "paid")]),
+        awaiting=st.sampled_from(
+            [(), ("packed",), ("packed", "paid"), (ANY_END, update_topic("packed"))]
+        ),
         off=offsets,
     )
     def suspend(
@@ -206,18 +208,18 @@ class StoresAgree(Agreement):
         self.commit(numbers, events, Suspend(visible_at, awaiting), off)
 
     @precondition(lambda self: self.held)
-    @rule(number=pick, end=ends, events=middles, off=offsets, wrong_lease=rarely)
+    @rule(numbers=picks, end=ends, events=middles, off=offsets, wrong_lease=rarely)
     def finish(
         self,
-        number: int,
+        numbers: list[int],
         end: tuple[Event, Finish],
         events: list[Event],
         off: int,
         wrong_lease: bool,
     ) -> None:
-        """Commit a turn that ends its run."""
+        """Commit turns that end their runs."""
         last, then = end
-        self.commit([number], [*events[1:], last], then, off, wrong_lease)
+        self.commit(numbers, [*events[1:], last], then, off, wrong_lease)
 
     def commit(
         self,
@@ -237,11 +239,18 @@ class StoresAgree(Agreement):
                 expected=max(len(logs[task.run_id]) + off, 1),
                 events=[Event(event.type, event.key, event.details, now) for event in events],
                 then=then,
+                touches=self.parents(task.run_id),
+                has_children=bool(self.model_tables.children[task.run_id]),
             )
             for _, task in held
         ]
         self.calls.append((held[0][0], UUID(int=len(self.calls)), turns))
         self.commit_again(0)
+
+    def parents(self, run_id: UUID) -> tuple[UUID, ...]:
+        """Return the run that is told of a run's end, if there is one."""
+        parent = self.model_tables.runs[run_id].parent
+        return () if parent is None else (parent.run_id,)
 
     @precondition(lambda self: self.calls)
     @rule(number=pick)
@@ -268,15 +277,7 @@ class StoresAgree(Agreement):
     def heartbeat(self, numbers: list[int]) -> None:
         """Renew leases, some of them another's."""
         held = self.leases(numbers)
-        info = WorkerInfo(
-            worker_id=held[0][0],
-            hostname="host",
-            pid=1,
-            queues=QUEUES,
-            handlers=HANDLERS[:2],
-            concurrency=10,
-            holdfast_version="0",
-        )
+        info = self.info(held[0][0])
         renewed = [Lease(t.run_id, t.key, t.lease_no, t.log_length) for _, t in held]
         self.do(lambda store: store.heartbeat(info, renewed, lease_seconds=4.0))
 

@@ -24,7 +24,6 @@ from holdfast.types import (
     Notice,
 )
 
-
 _OVERDUE: Final = ErrorInfo(
     kind="holdfast.errors.ActivityTimedOut",
     message="the activity did not end within its schedule-to-close time",
