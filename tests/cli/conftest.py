@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast.cli.root import holdfast
+from tests.cli.hand import Hand
 from tests.cli.processes import SAMPLE, running, until
 
 
@@ -47,6 +48,12 @@ class CommandLine:
 def cli(database_url: str) -> CommandLine:
     """The command line on a database without workers."""
     return CommandLine(database_url)
+
+
+@pytest.fixture
+def hand(cli: CommandLine) -> Hand:
+    """A worker on the database of `cli` that does what the test says."""
+    return Hand(cli.url)
 
 
 @pytest.fixture(scope="module")

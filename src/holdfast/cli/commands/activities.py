@@ -1,0 +1,93 @@
+"""`holdfast activities`: end them from outside."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.framework import Group, command
+from holdfast.cli.inputs import read_json
+from holdfast.cli.settings import settings_of
+
+if TYPE_CHECKING:
+    from holdfast.cli.connecting import Link
+
+_HERE = "holdfast.cli.commands.activities"
+
+
+@click.group(
+    "activities",
+    cls=Group,
+    sources={"complete": f"{_HERE}:complete", "fail": f"{_HERE}:fail"},
+    examples=(
+        """holdfast activities complete "$TOKEN" '{"scanned": true}'""",
+        """holdfast activities fail "$TOKEN" "the scanner is broken" """.strip(),
+    ),
+)
+def activities() -> None:
+    """End activities from outside, with the token that an attempt gave away."""
+
+
+@command(
+    "complete",
+    examples=(
+        """holdfast activities complete "$TOKEN" '{"scanned": true}'""",
+        """holdfast activities complete "$TOKEN" @result.json""",
+    ),
+)
+@click.argument("token")
+@click.argument("result", required=False)
+@click.pass_context
+def complete(context: click.Context, token: str, result: str | None) -> None:
+    """Complete an activity with RESULT.
+
+    RESULT is JSON, @FILE, or - for stdin. Exit code 4 where the attempt has ended, or another
+    has followed it.
+    """
+    from holdfast.cli.connecting import with_link
+    from holdfast.cli.console import decoded, write_json
+
+    settings = settings_of(context)
+    value = decoded(read_json(result, "result"))
+
+    async def work(link: Link) -> None:
+        await link.client.complete_activity(token, value)
+
+    with_link(settings, work)
+    if settings.json:
+        write_json({"token": token, "outcome": "recorded"})
+    else:
+        click.echo("completed")
+
+
+@command(
+    "fail",
+    examples=(
+        """holdfast activities fail "$TOKEN" "the scanner is broken" """.strip(),
+        """holdfast activities fail "$TOKEN" "no such page" --final""",
+    ),
+)
+@click.argument("token")
+@click.argument("message")
+@click.option("--final", is_flag=True, help="Do not try it again, whatever its policy says.")
+@click.pass_context
+def fail(context: click.Context, token: str, message: str, final: bool) -> None:
+    """Fail an attempt of an activity with MESSAGE.
+
+    It is tried again as its retry policy says. Exit code 4 where the attempt has ended, or
+    another has followed it.
+    """
+    from holdfast.cli.connecting import with_link
+    from holdfast.cli.console import write_json
+
+    settings = settings_of(context)
+
+    async def work(link: Link) -> bool:
+        return await link.client.fail_activity(token, message, retryable=not final)
+
+    again = with_link(settings, work)
+    if settings.json:
+        write_json({"token": token, "outcome": "retried" if again else "recorded"})
+    else:
+        click.echo("failed; it is tried again" if again else "failed for good")

@@ -1,0 +1,158 @@
+"""`holdfast approvals decide`."""
+
+from __future__ import annotations
+
+import getpass
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import click
+
+from holdfast.cli import exits
+from holdfast.cli.framework import command
+from holdfast.cli.inputs import filled
+from holdfast.cli.settings import settings_of
+
+if TYPE_CHECKING:
+    from holdfast.cli.connecting import Link
+    from holdfast.client.approvals import OpenApproval
+
+_MOST = 1_000
+
+
+@command(
+    "decide",
+    examples=(
+        "holdfast approvals decide refund/order-7                 asks on a terminal",
+        "holdfast approvals decide refund/order-7 --approve --set amount=12.5 --by ann",
+        "holdfast approvals decide 3f9a review --reject --feedback 'the sum is wrong'",
+    ),
+)
+@click.argument("reference", metavar="RUN")
+@click.argument("key", metavar="[KEY]", required=False)
+@click.option("--approve/--reject", "approved", default=None, help="The decision.")
+@click.option("--by", callback=filled, help="Who decides. Else the user of this machine.")
+@click.option("--feedback", help="Why; the run sees it.")
+@click.option(
+    "--set",
+    "settings_of_fields",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="A value of the approval's form; may be repeated.",
+)
+@click.option(
+    "--id", "decision_id", callback=filled, help="The same decision again changes nothing."
+)
+@click.pass_context
+def decide(
+    context: click.Context,
+    reference: str,
+    key: str | None,
+    approved: bool | None,
+    by: str | None,
+    feedback: str | None,
+    settings_of_fields: tuple[str, ...],
+    decision_id: str | None,
+) -> None:
+    """Decide what a run waits for. The first decision wins.
+
+    KEY may be left out where the run waits for one decision. On a terminal what is not given is
+    asked for: the decision, and the values of the form. Exit code 1 where it was decided before,
+    or nobody waits for it any more.
+    """
+    from holdfast.cli.connecting import with_link
+    from holdfast.cli.console import write_json
+
+    settings = settings_of(context)
+
+    async def find(link: Link) -> tuple[_Asked, int]:
+        return await _find(link, reference, key), await link.store.now()
+
+    # Nothing is connected while a person thinks.
+    asked, now = with_link(settings, find)
+    decision, values = _fill(asked.approval, now, approved, settings_of_fields)
+
+    async def work(link: Link) -> bool:
+        return await link.client.decide(
+            asked.run_id,
+            asked.key,
+            decision,
+            by=by or _user(),
+            feedback=feedback,
+            values=values,
+            decision_id=decision_id,
+        )
+
+    changed = with_link(settings, work)
+    if settings.json:
+        answer = {"run_id": asked.run_id, "key": asked.key, "approved": decision}
+        write_json({**answer, "changed": changed})
+    elif changed:
+        click.echo(f"{'approved' if decision else 'rejected'} {asked.key} of run {asked.run_id}")
+    else:
+        click.echo("this decision was taken before; nothing was changed")
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The approval that is meant; None where it is no longer open, or never was."""
+
+    run_id: UUID
+    key: str
+    approval: OpenApproval | None
+
+
+async def _find(link: Link, reference: str, key: str | None) -> _Asked:
+    """Find the approval that is meant. Raises Refusal where that is not clear."""
+    from holdfast.cli.finding import find_run
+
+    run_id = (await find_run(link.client, reference)).run_id
+    found = {each.key: each for each in await link.client.approvals(run_id, _MOST)}
+    if key is not None:
+        return _Asked(run_id, key, found.get(key))
+    if not found:
+        raise exits.Refusal(f"run {run_id} waits for no decision", exits.NOT_FOUND)
+    if len(found) > 1:
+        keys = ", ".join(found)
+        raise exits.Refusal(f"run {run_id} waits for several decisions: add {keys}", exits.USAGE)
+    (only,) = found.values()
+    return _Asked(run_id, only.key, only)
+
+
+def _fill(
+    approval: OpenApproval | None, now: int, approved: bool | None, texts: tuple[str, ...]
+) -> tuple[bool, dict[str, object]]:
+    """Return the decision and the values, asking on a terminal for what was not given."""
+    from holdfast.cli.forms import ask_for_values, read_values
+
+    values = read_values(() if approval is None else approval.fields, texts)
+    asks = approval is not None and _can_ask() and approved is not False
+    if approved is None:
+        if not asks:
+            raise click.UsageError("say --approve or --reject: there is no terminal to ask on")
+        _show(approval, now)
+        approved = click.confirm("approve?", err=True)
+    if asks and approved and approval is not None:
+        values = ask_for_values(approval.fields, values)
+    return approved, values
+
+
+def _show(approval: OpenApproval | None, now: int) -> None:
+    from holdfast.cli.console import console
+    from holdfast.cli.render_approvals import write_approval
+
+    if approval is not None:
+        write_approval(console(), approval, now)
+
+
+def _can_ask() -> bool:
+    return sys.stdin.isatty()
+
+
+def _user() -> str | None:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # no such user: a container with a bare number
+        return None

@@ -1,0 +1,111 @@
+"""An approval's form on the command line: values from options, or asked for on a terminal."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+
+import click
+import msgspec
+
+from holdfast.client.approvals import FormField, OpenApproval
+from holdfast.errors import InvalidInput
+
+_YES, _NO = ("yes", "y", "true", "1"), ("no", "n", "false", "0")
+
+
+def read_value(field: FormField, text: str) -> object:
+    """Read what somebody typed for a field. Raises InvalidInput, which names the field."""
+    match field.type:
+        case "text":
+            return field.check(text)
+        case "number":
+            return field.check(_number(text))
+        case "boolean":
+            lower = text.lower()
+            return field.check(True if lower in _YES else False if lower in _NO else text)
+        case "choice":
+            found = (each for each in field.choices if _shown(each) == text)
+            return field.check(next(found, text))
+
+
+def read_values(fields: Sequence[FormField], texts: Sequence[str]) -> dict[str, object]:
+    """Read `NAME=VALUE` for the fields of a form. Raises InvalidInput, which names the field."""
+    by_name = {field.name: field for field in fields}
+    values: dict[str, object] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise InvalidInput(f"{text!r} is no value of a field: write NAME=VALUE")
+        # One that the form does not have is refused with the others' names by the client.
+        values[name] = read_value(by_name[name], value) if name in by_name else value
+    return values
+
+
+def ask_for_values(fields: Sequence[FormField], given: dict[str, object]) -> dict[str, object]:
+    """Ask for what the form takes and was not given; what need not be may be left empty."""
+    return given | {
+        field.name: value
+        for field in fields
+        if field.name not in given and (value := _ask(field)) is not None
+    }
+
+
+def decide_command(approval: OpenApproval) -> str:
+    """Write the command that approves, with each field that must be given."""
+    parts = ["holdfast", "approvals", "decide", str(approval.run_id), approval.key, "--approve"]
+    for field in approval.fields:
+        if field.required and not field.has_default:
+            parts += ["--set", f"{field.name}={_example(field)}"]
+    return shlex.join(parts)
+
+
+def describe_field(field: FormField) -> str:
+    """Say what a field takes."""
+    takes: str = field.type
+    if field.type == "choice":
+        takes = " | ".join(_shown(each) for each in field.choices)
+    notes = [] if field.required else ["optional"]
+    notes += [f"else {_shown(field.default)}"] if field.has_default else []
+    label = f" {field.label}" if field.label else ""
+    return f"{field.name}: {takes}{label}" + (f" ({', '.join(notes)})" if notes else "")
+
+
+def _ask(field: FormField) -> object:
+    default = _shown(field.default) if field.has_default else None if field.required else ""
+    value: object = click.prompt(
+        describe_field(field), default=default, show_default=False, value_proc=_reader(field)
+    )
+    return value
+
+
+def _reader(field: FormField) -> Callable[[str], object]:
+    def read(text: str) -> object:
+        if text == "" and not field.required:
+            return None
+        try:
+            return read_value(field, text)
+        except InvalidInput as error:
+            raise click.UsageError(str(error)) from None
+
+    return read
+
+
+def _number(text: str) -> object:
+    try:
+        return int(text)
+    except ValueError:
+        try:
+            return float(text)
+        except ValueError:
+            return text
+
+
+def _shown(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _example(field: FormField) -> str:
+    if field.type == "choice" and field.choices:
+        return _shown(field.choices[0])
+    return {"number": "0", "boolean": "yes"}.get(field.type, "…")

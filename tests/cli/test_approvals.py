@@ -1,0 +1,137 @@
+"""`holdfast approvals`: list, decide; the form's values on the command line."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from holdfast.cli import exits
+from holdfast.cli.commands import approvals_decide
+from holdfast.cli.forms import ask_for_values, read_values
+from holdfast.cli.root import holdfast
+from holdfast.client.approvals import FormField
+from holdfast.errors import InvalidInput
+from holdfast.types import JSON
+from tests.cli.conftest import CommandLine
+from tests.cli.hand import Hand, approval
+
+AMOUNT: JSON = {"name": "amount", "type": "number", "required": True, "label": "How much?"}
+VIA: JSON = {"name": "via", "type": "choice", "required": True, "choices": ["mail", "van"]}
+NOTE: JSON = {"name": "note", "type": "text", "required": False}
+
+
+@pytest.fixture
+def run(cli: CommandLine, hand: Hand) -> str:
+    """A run that waits for two decisions."""
+    run = cli.start("double", "1")
+    hand.turn(run, approval("refund", "Refund order 7?", AMOUNT, VIA, NOTE), approval("b", "Ship?"))
+    return run
+
+
+def resolution(cli: CommandLine, run: str, key: str) -> Any:
+    log = cli.json("runs", "show", run)["log"]
+    (event,) = [e for e in log if (e["type"], e["key"]) == ("ApprovalResolved", key)]
+    return event["details"]
+
+
+def test_nothing_to_decide_is_said_to_be_so(cli: CommandLine) -> None:
+    assert "no approval waits" in cli("approvals").stderr
+    assert cli.json("approvals", "list") == []
+
+
+def test_the_list_has_the_command_that_decides(cli: CommandLine, run: str) -> None:
+    """T4."""
+    shown = cli("approvals").stdout
+    assert "Refund order 7?" in shown
+    assert "amount: number How much?" in shown
+    assert "via: mail | van" in shown
+    (command,) = [line for line in shown.splitlines() if f"{run} refund --approve" in line]
+    arguments = ["--database", cli.url, *shlex.split(command)[1:]]
+    assert CliRunner().invoke(holdfast, arguments).exit_code == exits.OK
+    assert resolution(cli, run, "refund")["values"] == {"amount": 0, "via": "mail"}
+    assert [each["key"] for each in cli.json("approvals", "list", run)] == ["b"]
+
+
+def test_a_decision_says_who_and_why(cli: CommandLine, run: str) -> None:
+    """T4."""
+    shown = cli("approvals", "decide", run, "b", "--reject", "--by", "ann", "--feedback", "no")
+    assert shown.stdout == f"rejected b of run {run}\n"
+    details = resolution(cli, run, "b")
+    assert (details["approved"], details["by"], details["feedback"]) == (False, "ann", "no")
+
+
+def test_the_first_decision_wins(cli: CommandLine, run: str) -> None:
+    """T4. The same decision id again is a no-op, another decision is told who was first."""
+    decide = ("approvals", "decide", run, "b", "--by", "ann")
+    assert cli.json(*decide, "--approve", "--id", "d-1")["changed"]
+    assert not cli.json(*decide, "--approve", "--id", "d-1")["changed"]
+    other = cli(*decide, "--reject", code=exits.FAILED)
+    assert "was approved by ann before" in other.stderr
+
+
+def test_the_only_open_approval_needs_no_key(cli: CommandLine, run: str) -> None:
+    several = cli("approvals", "decide", run, "--approve", code=exits.USAGE)
+    assert "add b, refund" in several.stderr or "add refund, b" in several.stderr
+    cli("approvals", "decide", run, "refund", "--reject")
+    cli("approvals", "decide", run, "--approve")
+    assert "waits for no decision" in cli("approvals", "decide", run, code=exits.NOT_FOUND).stderr
+
+
+def test_an_approval_that_was_never_asked_for_is_code_4(cli: CommandLine, run: str) -> None:
+    cli("approvals", "decide", run, "nothing", "--approve", code=exits.NOT_FOUND)
+
+
+def test_a_missing_value_names_its_field(cli: CommandLine, run: str) -> None:
+    result = cli("approvals", "decide", run, "refund", "--approve", code=exits.USAGE)
+    assert "field 'amount' is required" in result.stderr
+    wrong = ("--approve", "--set", "amount=lots")
+    result = cli("approvals", "decide", run, "refund", *wrong, code=exits.USAGE)
+    assert "field 'amount' takes a number" in result.stderr
+
+
+def test_without_a_terminal_the_decision_must_be_given(cli: CommandLine, run: str) -> None:
+    assert "--approve or --reject" in cli("approvals", "decide", run, "b", code=exits.USAGE).stderr
+
+
+def test_on_a_terminal_the_form_is_asked_for(
+    cli: CommandLine, run: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T4."""
+    monkeypatch.setattr(approvals_decide, "_can_ask", lambda: True)
+    answers = "y\nlots\n12.5\nvan\n\n"
+    shown = cli("approvals", "decide", run, "refund", stdin=answers)
+    assert "takes a number" in shown.output
+    assert resolution(cli, run, "refund")["values"] == {"amount": 12.5, "via": "van"}
+
+
+def test_a_default_is_taken_for_an_empty_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = [
+        FormField("rush", "boolean", required=True, default=True),
+        FormField("count", "number", default=3),
+    ]
+    monkeypatch.setattr("click.termui.visible_prompt_func", lambda _: "")
+    assert ask_for_values(fields, {}) == {"rush": True, "count": 3}
+
+
+def test_values_are_read_as_their_fields_say() -> None:
+    fields = [
+        FormField("text", "text"),
+        FormField("count", "number"),
+        FormField("rush", "boolean"),
+        FormField("level", "choice", choices=(1, 2, "high")),
+    ]
+    texts = ["text=7", "count=7", "rush=No", "level=2"]
+    assert read_values(fields, texts) == {"text": "7", "count": 7, "rush": False, "level": 2}
+    for wrong in ("rush=maybe", "level=3", "count=x", "count"):
+        with pytest.raises(InvalidInput):
+            read_values(fields, [wrong])
+
+
+def test_the_list_in_json_has_the_form(cli: CommandLine, run: str) -> None:
+    listed = json.loads(cli("approvals", "list", "--json").stdout)
+    (refund,) = [each for each in listed if each["key"] == "refund"]
+    assert [field["name"] for field in refund["fields"]] == ["amount", "via", "note"]

@@ -1,0 +1,150 @@
+"""Pausing, resuming, retrying and forking runs; filters; queues and workflows; activities."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from holdfast.cli import exits
+from tests.cli.conftest import CommandLine
+from tests.cli.hand import Hand, activity
+
+
+def states(cli: CommandLine, *filters: str) -> list[str]:
+    return sorted(run["state"] for run in cli.json("runs", "list", *filters)["runs"])
+
+
+def test_a_run_is_paused_and_resumed(cli: CommandLine) -> None:
+    run = cli.start("double", "1")
+    assert cli("runs", "pause", run, "--reason", "lunch").stdout == f"{run}: paused\n"
+    assert cli.state(run) == "paused"
+    assert "paused before" in cli("runs", "pause", run, code=exits.FAILED).stdout
+    assert cli.json("runs", "resume", run) == [{"run_id": run, "changed": True}]
+    assert "was not paused" in cli("runs", "resume", run, code=exits.FAILED).stdout
+    cli("runs", "terminate", run)
+    assert "has ended (terminated)" in cli("runs", "pause", run, code=exits.FAILED).stdout
+
+
+def test_all_runs_of_a_filter_are_changed(cli: CommandLine) -> None:
+    """S10."""
+    for number in range(3):
+        cli.start("double", str(number), "--tag", "trial")
+    kept = cli.start("double", "9")
+    dry = cli("runs", "cancel", "--tag", "trial", "--dry-run")
+    assert dry.stdout == "3 runs would be asked to end; nothing was changed\n"
+    assert states(cli) == ["queued"] * 4
+    assert cli("runs", "pause", "--tag", "trial").stdout == "3 runs paused\n"
+    again = cli("runs", "pause", "--workflow", "double")
+    assert again.stdout == "1 run paused; 3 left as they were\n"
+    assert cli.json("runs", "resume", "--all") == {
+        "matched": 4,
+        "changed": 4,
+        "unchanged": 0,
+        "dry_run": False,
+    }
+    assert cli("runs", "terminate", "--tag", "trial").stdout == "3 runs terminated\n"
+    assert cli.state(kept) == "queued"
+
+
+@pytest.mark.parametrize("arguments", [(), ("some-run", "--all"), ("--all", "--tag", "a")])
+def test_it_must_be_clear_which_runs_are_meant(
+    cli: CommandLine, arguments: tuple[str, ...]
+) -> None:
+    run = cli.start("double", "1", "--tag", "a")
+    assert "one of these" in cli("runs", "terminate", *arguments, code=exits.USAGE).stderr
+    assert cli.state(run) == "queued"
+
+
+def test_a_failed_run_is_retried_once(cli: CommandLine, hand: Hand) -> None:
+    run = cli.start("double", "1")
+    assert "only a run that failed" in cli("runs", "retry", run, code=exits.FAILED).stdout
+    hand.fail(run)
+    (answer,) = cli.json("runs", "retry", run)
+    assert cli.state(answer["new_run_id"]) == "queued"
+    again = cli("runs", "retry", run, code=exits.FAILED).stdout
+    assert f"retried before, as {answer['new_run_id']}, which is running" in again
+    assert cli("runs", "retry", "--all").stdout == "0 runs retried; 1 left as they were\n"
+
+
+def test_a_fork_goes_on_from_a_step_with_other_values(cli: CommandLine, hand: Hand) -> None:
+    run = cli.start("double", "1")
+    done = {"args": 1, "result": 1}
+    hand.turn(run, ("StepCompleted", "reserve", done), ("StepCompleted", "charge", done))
+    changes = ("--step", "charge", "--input", "5", "--result", 'reserve="shelf 2"')
+    fork = cli("runs", "fork", run, *changes).stdout.strip()
+    shown = cli.json("runs", "show", fork)
+    assert shown["input"] == 5
+    assert [event["key"] for event in shown["log"] if event["key"]] == ["reserve"]
+    assert json.loads(json.dumps(shown["log"][1]["details"]))["result"] == "shelf 2"
+    assert (
+        "there are reserve, charge"
+        in cli("runs", "fork", run, "--step", "x", code=exits.FAILED).stderr
+    )
+
+
+def test_queues_are_paused_and_listed(cli: CommandLine, hand: Hand) -> None:
+    hand.sign_on(["double@1", "resize@0"], ["default", "mail"])
+    assert cli("queues", "pause", "mail", "--reason", "no mail").stdout == "queue mail: paused\n"
+    cli("queues", "pause", "mail", code=exits.FAILED)
+    cli.start("double", "1", "--queue", "gpu")
+    shown = {each["name"]: each for each in cli.json("queues", "list")}
+    assert shown.keys() == {"default", "gpu", "mail"}
+    assert (shown["mail"]["paused"], shown["mail"]["reason"]) == (True, "no mail")
+    assert (shown["gpu"]["workers"], shown["gpu"]["unserved"]) == (0, 1)
+    assert "paused" in cli("queues", "list").stdout
+    assert cli.json("queues", "resume", "mail") == [{"queue": "mail", "changed": True}]
+
+
+def test_workflows_are_paused_and_listed_with_their_versions(cli: CommandLine, hand: Hand) -> None:
+    """T9."""
+    hand.sign_on(["double@1", "double@2", "resize@0"])
+    assert cli("workflows", "pause", "pack").stdout == "workflow pack: paused\n"
+    shown = {each["name"]: each for each in cli.json("workflows", "list")}
+    assert shown.keys() == {"double", "pack"}
+    assert (shown["double"]["versions"], shown["double"]["workers"]) == ([1, 2], 1)
+    assert "1, 2" in cli("workflows", "list").stdout
+    cli("workflows", "resume", "pack", "double", code=exits.FAILED)
+
+
+def test_an_activity_is_completed_with_its_token(cli: CommandLine, hand: Hand) -> None:
+    """S7. Completion from outside by token."""
+    run = cli.start("double", "1")
+    hand.turn(run, activity("scan"))
+    token = hand.lease_activity("scan")
+    assert cli("activities", "complete", token, '{"pages": 2}').stdout == "completed\n"
+    (event,) = [e for e in cli.json("runs", "show", run)["log"] if e["type"] == "ActivityCompleted"]
+    assert event["details"]["result"] == {"pages": 2}
+    assert (
+        "is no open attempt's" in cli("activities", "complete", token, code=exits.NOT_FOUND).stderr
+    )
+
+
+def test_an_activity_that_fails_is_tried_again_unless_it_is_final(
+    cli: CommandLine, hand: Hand
+) -> None:
+    """S7."""
+    run = cli.start("double", "1")
+    hand.turn(run, activity("scan"))
+    assert "tried again" in cli("activities", "fail", hand.lease_activity("scan"), "dirty").stdout
+    final = ("fail", hand.lease_activity("scan"), "broken", "--final")
+    assert cli("activities", *final).stdout == "failed for good\n"
+    types = [event["type"] for event in cli.json("runs", "show", run)["log"]]
+    assert types[-2:] == ["ActivityRetryScheduled", "ActivityFailed"]
+
+
+def test_an_update_of_a_run_that_ended_is_refused(cli: CommandLine) -> None:
+    run = cli.start("double", "1")
+    late = ("runs", "update", run, "add", "1", "--timeout", "10ms")
+    assert "had not answered update add" in cli(*late, code=exits.TIMED_OUT).stderr
+    cli("runs", "terminate", run)
+    assert "has ended" in cli("runs", "update", run, "add", code=exits.FAILED).stderr
+
+
+def test_signals_and_waits_follow_a_run_that_continued(cli: CommandLine, hand: Hand) -> None:
+    run = cli.start("double", "1")
+    newest = hand.continue_as_new(run)
+    cli("runs", "signal", run, "go")
+    assert [e["type"] for e in cli.json("runs", "show", newest)["log"]][-1] == "SignalReceived"
+    cli("runs", "terminate", run)
+    assert cli.json("runs", "wait", run, code=exits.FAILED)["run_id"] == newest
