@@ -1,8 +1,9 @@
 -- Pauses: of runs, and of whole queues and workflows.
 
--- Let nothing of runs be claimed until they are resumed: WorkflowPaused. Holders are told, end
--- what they have begun, and give the leases back. A run that is paused is a duplicate.
--- Locks: turn rows, then events, by run_id. Called by clients.
+-- Let nothing of runs be claimed, neither turns nor activities, until they are resumed:
+-- WorkflowPaused. Holders of turns are told, end what they have begun, and give the leases back. A
+-- run that is paused is a duplicate.
+-- Locks: turn rows, then other task rows, then events, by run_id. Called by clients.
 create or replace function holdfast.pause_runs(
     p_run_ids uuid[], p_reason text default null, out outcomes text[], out notices text[]
 )
@@ -19,8 +20,9 @@ begin
     outcomes := holdfast._outcomes(p_run_ids, v_run_ids);
 end $$;
 
--- Let paused runs go on: WorkflowResumed, and they wake. A run that is not paused is a duplicate.
--- Locks: turn rows, then events, by run_id. Called by clients.
+-- Let paused runs go on: WorkflowResumed, and they wake; one that was not to start yet still does
+-- not. A run that is not paused is a duplicate.
+-- Locks: turn rows, then other task rows, then events, by run_id. Called by clients.
 create or replace function holdfast.resume_runs(
     p_run_ids uuid[], out outcomes text[], out notices text[]
 )
@@ -31,13 +33,21 @@ set enable_seqscan = off
 as $$
 declare
     v_run_ids uuid[] := holdfast._set_paused(p_run_ids, false, 'WorkflowResumed', null);
+    v_begun uuid[];
 begin
-    notices := holdfast._wake_each(holdfast.now(), v_run_ids);
+    select array_agg(t.run_id) filter (where t.key = '' and t.lease_no > 0),
+        array_agg(distinct array['work', t.queue])
+            filter (where t.kind <> 'approval' and (t.key <> '' or t.lease_no = 0))
+    into v_begun, notices
+    from unnest(v_run_ids) as u (run_id)
+    cross join lateral (select * from holdfast.tasks t where t.run_id = u.run_id offset 0) as t;
+    notices := notices || holdfast._wake_each(holdfast.now(), v_begun);
     outcomes := holdfast._outcomes(p_run_ids, v_run_ids);
 end $$;
 
 -- Pause runs that are not paused, or resume those that are, with this event. Returns them.
--- Locks: turn rows, then events, by run_id. Called by pause_runs and resume_runs.
+-- Locks: turn rows, then other task rows, then events, by run_id. Called by pause_runs and
+-- resume_runs.
 create or replace function holdfast._set_paused(
     p_run_ids uuid[], p_paused boolean, p_event_type text, p_details json
 ) returns uuid[]
@@ -52,14 +62,15 @@ begin
     perform holdfast._lock_turns(p_run_ids);
     with changed as (
         update holdfast.tasks t set paused = p_paused
-        from unnest(p_run_ids) as u (run_id)
+        from (select distinct u.run_id from unnest(p_run_ids) as u (run_id) order by 1) as u
         cross join lateral (
-            select t.ctid from holdfast.tasks t where t.run_id = u.run_id and t.key = '' limit 1
+            select t.ctid from holdfast.tasks t where t.run_id = u.run_id order by t.key
         ) as f
         where t.ctid = f.ctid and t.paused <> p_paused
-        returning t.run_id
+        returning t.run_id, t.key
     )
-    select coalesce(array_agg(c.run_id), '{}') into v_run_ids from changed c;
+    select coalesce(array_agg(c.run_id) filter (where c.key = ''), '{}') into v_run_ids
+    from changed c;
     return holdfast._append_each(holdfast.now(), v_run_ids, p_event_type,
         array_fill(p_details, array[cardinality(v_run_ids)]));
 end $$;

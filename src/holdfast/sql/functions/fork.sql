@@ -36,7 +36,10 @@ begin
         return;
     end if;
     v_until := coalesce(p_until, v_until);
-    if p_retry and v_origin.status = 'failed' then
+    if p_retry and exists (
+        select from holdfast.events e
+        where e.run_id = p_run_id and e.idx = v_until - 1 and e.event_type = 'WorkflowFailed'
+    ) then
         select max(e.idx) into v_cut
         from holdfast.events e
         where e.run_id = p_run_id
@@ -132,8 +135,9 @@ language sql immutable as $$
 $$;
 
 -- List the events of a log that a fork gets, numbered anew. Behind p_cut, the failure that a retry
--- leaves out, only results count. Every order has its end here, and every end its order. Called by
--- fork_run and _copy_log.
+-- leaves out, only results count. Every order has its end here, and every end its order; what
+-- belongs together has the same key and begins with the same word. Called by fork_run and
+-- _copy_log.
 create or replace function holdfast._forked_events(
     p_run_id uuid, p_until int, p_cut int, p_retry boolean
 ) returns table (idx int, event_type text, key text, details json, at timestamptz)
@@ -150,9 +154,9 @@ begin
         select e.*,
             bool_or(e.event_type in ('StepCompleted', 'StepFailed', 'ActivityCompleted',
                 'ActivityFailed', 'ChildCompleted', 'ChildFailed', 'ApprovalResolved'))
-                over (partition by e.key) as has_end,
+                over together as has_end,
             bool_or(e.event_type in ('ActivityScheduled', 'ChildStarted', 'ApprovalRequested'))
-                over (partition by e.key) as has_order
+                over together as has_order
         from holdfast.events e
         where e.run_id = p_run_id and e.idx < p_until
             and not holdfast._is_terminal(e.event_type)
@@ -161,6 +165,7 @@ begin
             and (p_cut is null or e.idx < p_cut or e.idx > p_cut and e.event_type in (
                 'StepCompleted', 'ActivityCompleted', 'ChildCompleted', 'ApprovalResolved',
                 'SignalReceived'))
+        window together as (partition by e.key, left(e.event_type, 4))
     ) as k
     where case
         when k.event_type in ('ActivityScheduled', 'ActivityCancelRequested',
