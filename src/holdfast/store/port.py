@@ -35,6 +35,7 @@ from holdfast.types import (
     NewRun,
     NewSignal,
     Notice,
+    OpenActivity,
     Pause,
     Release,
     Run,
@@ -258,6 +259,10 @@ class Store(Protocol):
         self, *, run_id: UUID | None = None, limit: int = 100
     ) -> list[Approval]:
         """Return open approvals, the oldest first."""
+        ...
+
+    async def list_activities(self, run_id: UUID, *, limit: int = 100) -> list[OpenActivity]:
+        """Return a run's activities that have not ended, by key."""
         ...
 
     async def list_pauses(self) -> list[Pause]:

@@ -198,6 +198,26 @@ class ActivityEnd(Value, frozen=True, kw_only=True):
     details: str | None = None
 
 
+class OpenActivity(Value, frozen=True, kw_only=True):
+    """An activity that has not ended: who executes it, or when it is due.
+
+    `attempts` counts its claims. `worker` is None where it waits for one, or, with `visible_at`
+    None, for somebody to complete it from outside. `heartbeat` is what its attempts said last.
+    """
+
+    run_id: UUID
+    key: str
+    name: str
+    queue: str
+    attempts: int
+    worker: str | None
+    visible_at: int | None
+    started_at: int | None
+    deadline_at: int | None
+    heartbeat: str | None
+    cancelled: bool
+
+
 ActivityOutcome: TypeAlias = Literal["recorded", "retried", "deferred", "lost"]
 
 

@@ -243,3 +243,27 @@ as $$
     select pg_notify(u.channel, u.payload)
     from unnest(p_channels, p_payloads) as u (channel, payload)
 $$;
+
+-- List the activities of a run that have not ended, by key. A null visible_at waits for somebody
+-- to complete it from outside. Called by clients.
+create or replace function holdfast.list_activities(p_run_id uuid, p_limit int default 100)
+returns table (
+    key text, name text, queue text, attempts int, worker text, visible_at bigint,
+    started_at bigint, deadline_at bigint, heartbeat json, cancelled boolean
+)
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+begin
+    return query
+    select t.key, split_part(t.handler, '@', 1), t.queue, t.attempts, t.worker,
+        holdfast._micros(t.visible_at), holdfast._micros(t.started_at),
+        holdfast._micros(t.deadline_at), t.heartbeat, t.cancelled
+    from holdfast.tasks t
+    where t.run_id = p_run_id and t.kind = 'activity'
+    order by t.key collate "C"
+    limit p_limit;
+end $$;

@@ -22,6 +22,7 @@ from holdfast.types import (
     ErrorInfo,
     Event,
     Notice,
+    OpenActivity,
 )
 
 _OVERDUE: Final = ErrorInfo(
@@ -242,3 +243,25 @@ def time_out_activities(
         notices += _settle(tables, task, Event("ActivityFailed", key, told, now))
     later = tables.activity_deadlines()
     return len(due), later[0][0] if later else None, distinct(notices)
+
+
+def list_activities(tables: Tables, run_id: UUID, limit: int) -> list[OpenActivity]:
+    """Return a run's activities that have not ended, by key."""
+    found = [
+        OpenActivity(
+            run_id=run_id,
+            key=task.key,
+            name=task.name,
+            queue=task.queue,
+            attempts=task.attempts,
+            worker=task.worker,
+            visible_at=None if task.visible_at >= NEVER else task.visible_at,
+            started_at=task.started_at,
+            deadline_at=task.deadline_at,
+            heartbeat=task.heartbeat,
+            cancelled=task.cancelled,
+        )
+        for task in tables.tasks.values()
+        if task.kind == "activity" and task.run_id == run_id
+    ]
+    return sorted(found, key=lambda activity: activity.key)[:limit]

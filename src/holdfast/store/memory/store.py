@@ -41,6 +41,7 @@ from holdfast.types import (
     NewRun,
     NewSignal,
     Notice,
+    OpenActivity,
     Pause,
     Release,
     Run,
@@ -283,6 +284,11 @@ class MemoryStore:
         """Return open approvals, the oldest first."""
         async with self._transaction() as (tables, _):
             return approvals.list_approvals(tables, run_id, limit)
+
+    async def list_activities(self, run_id: UUID, *, limit: int = 100) -> list[OpenActivity]:
+        """Return a run's activities that have not ended, by key."""
+        async with self._transaction() as (tables, _):
+            return activities.list_activities(tables, run_id, limit)
 
     async def list_pauses(self) -> list[Pause]:
         """Return the queues and workflows that are paused."""

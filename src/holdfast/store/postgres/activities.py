@@ -1,12 +1,13 @@
-"""Activities: how their attempts end."""
+"""Activities: how their attempts end, and which have not."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from uuid import UUID
 
 from holdfast.store.postgres import rows
 from holdfast.store.postgres.connections import Database
-from holdfast.types import ActivitiesEnded, ActivityEnd, Notice
+from holdfast.types import ActivitiesEnded, ActivityEnd, Notice, OpenActivity
 
 
 async def end_activities(
@@ -35,3 +36,24 @@ async def time_out_activities(
     """Fail activities that are past their time."""
     row = await database.row("time_out_activities", limit)
     return row["ended"], row["next_due_at"], rows.notices(row["notices"])
+
+
+async def list_activities(database: Database, run_id: UUID, limit: int) -> list[OpenActivity]:
+    """Return a run's activities that have not ended, by key."""
+    found = await database.rows("list_activities", run_id, limit)
+    return [
+        OpenActivity(
+            run_id=run_id,
+            key=row["key"],
+            name=row["name"],
+            queue=row["queue"],
+            attempts=row["attempts"],
+            worker=row["worker"],
+            visible_at=row["visible_at"],
+            started_at=row["started_at"],
+            deadline_at=row["deadline_at"],
+            heartbeat=row["heartbeat"],
+            cancelled=row["cancelled"],
+        )
+        for row in found
+    ]

@@ -39,6 +39,7 @@ from holdfast.types import (
     NewRun,
     NewSignal,
     Notice,
+    OpenActivity,
     Pause,
     Release,
     Run,
@@ -244,6 +245,10 @@ class PostgresStore:
     ) -> list[Approval]:
         """Return open approvals, the oldest first."""
         return await approvals.list_approvals(self._database, run_id, limit)
+
+    async def list_activities(self, run_id: UUID, *, limit: int = 100) -> list[OpenActivity]:
+        """Return a run's activities that have not ended, by key."""
+        return await activities.list_activities(self._database, run_id, limit)
 
     async def list_pauses(self) -> list[Pause]:
         """Return the queues and workflows that are paused."""
