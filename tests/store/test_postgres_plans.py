@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid4
 
+import msgspec
 import pytest
 from contract.actors import ManualWorker, new_run
+from contract.ordering import RESIZE, activity
 from scene import Scene, Session, finished, turn, yielded
 
 from holdfast.ids import uuid7
@@ -30,6 +32,13 @@ SEED = """
     select run_id, 'default', '{handler}', 2,
         holdfast.now() + interval '{delay} day' + n * interval '1 ms'
     from numbers
+"""
+SLEEPING = """
+    insert into holdfast.tasks
+        (run_id, key, kind, queue, handler, priority, visible_at, deadline_at, payload)
+    select run_id, 'a0', 'activity', 'default', 'resize@0', 2, visible_at, visible_at, '{}'
+    from holdfast.tasks where handler = 'order@1' and visible_at > holdfast.now()
+    on conflict do nothing
 """
 READ = """
     select coalesce(sum(seq_tup_read), 0)::int,
@@ -116,6 +125,26 @@ class Meter:
         readings += [claimed, await self.commit(*(finished(task) for task in again))]
         return readings
 
+    async def activities(self, tasks: list[ClaimedTask], count: int) -> list[Reading]:
+        """Pass activities of runs through all of their life; return what each call read."""
+        each = range(count // len(tasks))
+        orders = [activity(f"a{n}", schedule_to_close=3600) for n in each]
+        parts = (msgspec.structs.replace(turn(task, *orders), orders=True) for task in tasks)
+        readings = [await self.commit(*parts)]
+        claim = ["claim_tasks", "ann", ["default"], list(RESIZE), count, 30.0]
+        readings.append(await self.read(*claim))
+        run_ids = [task.run_id for task in tasks for _ in each]
+        keys = [f"a{n}" for _ in tasks for n in each]
+        worker = ("ann", "host", 1, ["default"], ["order@1"], 10, "0", None, 30.0)
+        leases = [run_ids, keys, [1] * count, [0] * count, ["1"] * count]
+        readings.append(await self.read("heartbeat", *worker, *leases))
+        nothing = [None] * count
+        ends = [run_ids, keys, [1] * count, ["1"] * count, nothing, [True] * count]
+        more = [[False] * count, nothing, nothing]
+        readings.append(await self.read("end_activities", "ann", *ends, *more))
+        readings.append(await self.read("time_out_activities", 100))
+        return readings
+
     async def _read(self) -> Reading:
         row = await self.session.connection.fetchrow(READ)
         assert row is not None
@@ -142,6 +171,44 @@ async def test_plans_made_on_empty_tables_stay_right(scene: Scene) -> None:
     await scene.watcher.connection.execute(seed(20_000))
     readings = await meter.round(20)
     assert [reading for reading in readings if reading.rows or reading.entries > 20 * 40] == []
+
+
+async def test_plans_of_activities_stay_right(scene: Scene) -> None:
+    """Storage rule 21. Beside 20,000 runs, each with an activity that sleeps."""
+    meter = Meter(await scene.session())
+    await scene.watcher.connection.execute("vacuum analyze")
+    for _ in range(8):
+        await meter.start(2)
+        await meter.activities((await meter.claim(2))[0], 2)
+    await scene.watcher.connection.execute(seed(20_000))
+    await scene.watcher.connection.execute(SLEEPING)
+    await meter.start(10)
+    tasks, _ = await meter.claim(10)
+    readings = await meter.activities(tasks, 20)
+    assert [reading for reading in readings if reading.rows or reading.entries > 20 * 40] == []
+
+
+async def test_activities_of_one_run_cost_what_they_are(scene: Scene) -> None:
+    """Storage rule 24. Ten times as many never read a hundred times as much."""
+    meter = Meter(await scene.session())
+    read: list[list[Reading]] = []
+    for count in (100, 1000):
+        await meter.start(1)
+        read.append(await meter.activities((await meter.claim(1))[0], count))
+    for few, many in zip(*read, strict=True):
+        assert many.rows == 0
+        assert many.entries <= 20 * few.entries + 20
+
+
+async def test_claim_reads_nothing_of_what_is_not_paused(scene: Scene) -> None:
+    """B6. Pauses cost a claim nothing where there are none, and little where there are some."""
+    meter = Meter(await scene.session())
+    _, before = await meter.claim(10)
+    assert before == Reading(0, 0)
+    for number in range(20):
+        await scene.store.set_pause("queue", f"queue-{number}", paused=True)
+    _, after = await meter.claim(10)
+    assert (after.rows, after.entries < 50) == (0, True)
 
 
 @pytest.mark.slow
