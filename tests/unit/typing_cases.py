@@ -5,10 +5,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from typing import TypeVar, assert_type
 
+from holdfast.definitions.activities import Activity
 from holdfast.definitions.app import App
+from holdfast.definitions.lifespan import Lifespan
 from holdfast.definitions.steps import Step
 from holdfast.definitions.workflows import Workflow
 from holdfast.retry import Retry
@@ -32,6 +34,21 @@ def halved(x: int) -> float:
 @app.step
 async def boxed(x: T) -> list[T]:
     return [x]
+
+
+@app.activity
+async def resized(path: str, *, width: int = 0) -> bytes:
+    return b""
+
+
+@app.activity(queue="gpu", start_to_close="1m")
+def rendered(scene: int) -> str:
+    return ""
+
+
+@app.lifespan
+async def pool() -> AsyncIterator[int]:
+    yield 1
 
 
 class Shop:
@@ -58,6 +75,11 @@ async def checkout(ctx: Context, order: dict[str, int]) -> list[str]:
     assert_type(await asyncio.wait_for(listed(1), 5), list[str])
     assert_type(await halved.with_options(timeout="1m")(1), float)
     await assert_type(listed(1, note="n"), Coroutine[object, None, list[str]])
+    assert_type(await resized("a", width=3), bytes)
+    assert_type(await rendered.with_options(queue="cpu")(1), str)
+    assert_type(await asyncio.gather(rendered(1), halved(2)), tuple[str, float])
+    assert_type(await plain(), int)
+    assert_type(await counted(3), None)
     return first
 
 
@@ -74,6 +96,9 @@ assert_type(checkout, Workflow[dict[str, int], list[str]])
 assert_type(plain, Workflow[None, int])
 assert_type(counted, Workflow[int, None])
 as_step: Step[[int], float] = halved
+as_activity: Activity[[int], str] = rendered
+assert_type(pool, Lifespan[int])
+assert_type(pool.get(), int)
 
 
 async def wrong() -> None:
@@ -81,6 +106,10 @@ async def wrong() -> None:
     await listed(1, other=2)  # type: ignore[call-arg]
     await halved()  # type: ignore[call-arg]
     await Shop().label("no")  # type: ignore[arg-type]
+    await rendered("no")  # type: ignore[arg-type]
+    await checkout(3)  # type: ignore[arg-type]
+    await checkout()  # type: ignore[call-arg]
+    pool.override("no")  # type: ignore[arg-type]
     result: int = await listed(1)  # type: ignore[assignment]
     await asyncio.sleep(result)
 

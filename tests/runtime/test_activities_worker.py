@@ -1,0 +1,469 @@
+"""Activities on their workers: attempts, retries, cancels, drains, and ends from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+
+from holdfast import App, Retry, current_activity
+from holdfast.errors import WorkerLost
+from holdfast.store.memory import MemoryStore
+from holdfast.store.memory.clock import wall_clock
+from holdfast.store.port import Store
+from holdfast.store.postgres import PostgresStore
+from holdfast.types import Notice
+from holdfast.worker import Worker, WorkerOptions
+from tests.runtime.desk import Desk, eventually, working
+
+LEASE = 30.0
+SILENCE = 0.3
+
+
+@pytest.fixture(params=["memory", "postgres"])
+async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
+    """Provide each store, on real time."""
+    if request.param == "memory":
+        yield MemoryStore(wall_clock)
+        return
+    postgres = PostgresStore(request.getfixturevalue("module_database_url"))
+    await postgres.open()
+    yield postgres
+    await postgres.close()
+
+
+@pytest.fixture
+async def desk(store: Store) -> Desk:
+    return await Desk(store).open()
+
+
+# Attempts
+
+
+async def test_async_and_sync_activities_are_run_and_recorded(store: Store, desk: Desk) -> None:
+    """S7."""
+    app = App("media")
+
+    @app.activity
+    async def length(text: str) -> int:
+        return len(text)
+
+    @app.activity
+    def shout(text: str, *, times: int = 1) -> str:
+        assert threading.current_thread() is not threading.main_thread()
+        return text.upper() + "!" * times
+
+    async with working(app, store) as worker:
+        await desk.order("length", "four")
+        await desk.order("shout", "hey")
+        assert await desk.result("length") == 4
+        end = await desk.end("shout")
+        assert (end["result"], end["attempt"]) == ("HEY!", 1)
+        assert end["worker"] == worker.worker_id
+
+
+async def test_a_retry_finds_what_the_attempt_before_said_last(store: Store, desk: Desk) -> None:
+    """S7. B2. The database decides when; the attempt says how far it came."""
+    app = App("media")
+    seen: list[tuple[int, object]] = []
+
+    @app.activity
+    def convert() -> str:
+        activity = current_activity()
+        seen.append((activity.attempt, activity.last_heartbeat))
+        activity.heartbeat({"page": 10 * activity.attempt})
+        if activity.attempt < 3:
+            raise ConnectionError("away")
+        return activity.id
+
+    async with working(app, store):
+        await desk.order("convert", attempts=3)
+        assert await desk.result("convert") == f"{desk.run_id}/convert"
+    assert seen == [(1, None), (2, {"page": 10}), (3, {"page": 20})]
+    assert (await desk.types("convert")).count("ActivityRetryScheduled") == 2
+
+
+async def test_the_last_failure_is_the_activitys(store: Store, desk: Desk) -> None:
+    """S7. T3."""
+    app = App("media")
+
+    @app.activity
+    async def convert() -> None:
+        raise ConnectionError(f"attempt {current_activity().attempt}")
+
+    async with working(app, store):
+        await desk.order("convert", attempts=2)
+        error, timed_out = await desk.failure("convert")
+    assert (error.message, timed_out) == ("attempt 2", False)
+    assert error.matches(OSError)
+
+
+@pytest.mark.parametrize("name", ["refused", "unstorable", "misfit"])
+async def test_what_another_attempt_would_not_mend_is_not_tried_again(
+    store: Store, desk: Desk, name: str
+) -> None:
+    """T3. should_retry says no; a result cannot be stored; arguments do not fit."""
+    app = App("media")
+
+    @app.activity(retry=Retry(should_retry=lambda error: not isinstance(error, KeyError)))
+    async def refused(x: int) -> None:
+        raise KeyError("gone")
+
+    @app.activity
+    async def unstorable(x: int) -> float:
+        return float("nan")
+
+    @app.activity
+    async def misfit(x: str) -> None:
+        raise AssertionError("it must not be called")
+
+    async with working(app, store):
+        await desk.order(name, 1, attempts=5)
+        await desk.failure(name)
+    assert await desk.types(name) == ["ActivityScheduled", "ActivityFailed"]
+
+
+async def test_workers_serve_the_queues_that_they_are_told_to(store: Store, desk: Desk) -> None:
+    """S7."""
+    app = App("media")
+    served: list[str] = []
+
+    @app.activity(queue="gpu")
+    async def render() -> None:
+        served.append("gpu")
+
+    @app.activity(queue="cpu")
+    async def count() -> None:
+        served.append("cpu")
+
+    async with working(app, store, queues=("cpu",)):
+        await desk.order("render", queue="gpu")
+        await desk.order("count", queue="cpu")
+        await desk.end("count")
+        assert served == ["cpu"]
+        async with working(app, store, queues=("gpu",)):
+            await desk.end("render")
+    assert served == ["cpu", "gpu"]
+
+
+# Cancels
+
+
+async def test_a_cancel_reaches_an_async_activity_where_it_awaits(store: Store, desk: Desk) -> None:
+    """S10. Its end is recorded when it has cleaned up."""
+    app = App("media")
+    begun, seen = asyncio.Event(), list[str]()
+
+    @app.activity
+    async def convert() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            seen.append("cleaned up")
+
+    async with working(app, store):
+        await desk.order("convert", attempts=5)
+        await begun.wait()
+        await desk.cancel("convert")
+        error, _ = await desk.failure("convert")
+    assert error.matches(asyncio.CancelledError)
+    assert seen == ["cleaned up"]
+    assert "ActivityRetryScheduled" not in await desk.types("convert")
+
+
+@pytest.mark.parametrize("asks", ["flag", "heartbeat"])
+async def test_a_cancel_is_seen_in_a_thread(store: Store, desk: Desk, asks: str) -> None:
+    """S10. By looking at the flag, or by the next heartbeat."""
+    app = App("media")
+    begun = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    @app.activity
+    def convert() -> str:
+        loop.call_soon_threadsafe(begun.set)
+        activity = current_activity()
+        if asks == "flag":
+            assert activity.wait_cancelled(30)
+            return "stopped halfway"
+        while True:
+            activity.heartbeat()
+
+    async with working(app, store):
+        await desk.order("convert")
+        await begun.wait()
+        await desk.cancel("convert")
+        if asks == "flag":
+            assert await desk.result("convert") == "stopped halfway"
+        else:
+            error, _ = await desk.failure("convert")
+            assert error.matches(asyncio.CancelledError)
+
+
+class Mute(MemoryStore):
+    """Loses every wake-up that is sent to a worker."""
+
+    async def notify(self, notices: Sequence[Notice]) -> None:
+        await super().notify([each for each in notices if not each.topic.startswith("worker/")])
+
+
+async def test_a_cancel_whose_notice_is_lost_comes_with_the_heartbeat() -> None:
+    """Trap 1. S10."""
+    app, store = App("media"), Mute(wall_clock)
+    desk, begun = await Desk(store).open(), asyncio.Event()
+
+    @app.activity
+    async def convert() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    options = WorkerOptions(heartbeat_seconds=0.01)
+    worker = Worker(app, store, options, heartbeat_store=lambda: store)
+    await worker.start()
+    await desk.order("convert")
+    await begun.wait()
+    await desk.cancel("convert")
+    await desk.failure("convert")
+    await worker.stop(0)
+
+
+# Leases
+
+
+def gated(app: App) -> tuple[threading.Event, threading.Event]:
+    """Define an activity that waits in a thread; return what says it began, and what lets it go."""
+    begun, gate = threading.Event(), threading.Event()
+
+    @app.activity
+    def convert() -> str:
+        begun.set()
+        gate.wait(30)
+        return "done"
+
+    return begun, gate
+
+
+async def test_an_end_that_comes_after_the_lease_is_dropped() -> None:
+    """Trap 8. Another has the activity by then; what the first one did counts for nothing."""
+    store, app = MemoryStore(), App("media")
+    desk = await Desk(store).open()
+    begun, gate = gated(app)
+    async with working(app, store, lease_seconds=LEASE) as worker:
+        await desk.order("convert", attempts=2)
+        await eventually(begun.is_set)
+        store.advance(LEASE + 1)
+        claims = await store.claim_tasks(
+            "rival", ["default"], app.handlers(), 1, lease_seconds=LEASE
+        )
+        [task] = claims.tasks
+        gate.set()
+        await eventually(lambda: worker.held == 0)
+        assert await desk.types("convert") == ["ActivityScheduled", "WorkerLost"]
+        assert await desk.complete(f"{desk.run_id}:{task.lease_no}:convert", '"by rival"') == [
+            "recorded"
+        ]
+        assert await desk.result("convert") == "by rival"
+
+
+async def test_an_attempt_beyond_the_policy_is_not_made() -> None:
+    """S6. A worker lost at the last attempt ends the activity."""
+    store, app = MemoryStore(), App("media")
+    desk = await Desk(store).open()
+
+    @app.activity
+    async def convert() -> None:
+        raise AssertionError("there is no attempt left")
+
+    await desk.order("convert", attempts=1)
+    await store.claim_tasks("doomed", ["default"], app.handlers(), 1, lease_seconds=LEASE)
+    store.advance(LEASE + 1)
+    async with working(app, store):
+        error, _ = await desk.failure("convert")
+    assert error.matches(WorkerLost)
+
+
+class Rivalled(MemoryStore):
+    """Lets a thread wait for heartbeats that began after it asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._beats = threading.Semaphore(0)
+
+    async def heartbeat(self, *args: Any, **options: Any) -> Any:
+        answer = await super().heartbeat(*args, **options)
+        self._beats.release()
+        return answer
+
+    def await_renewal(self) -> None:
+        while self._beats.acquire(blocking=False):
+            pass
+        for _ in range(2):  # the first may have begun before
+            assert self._beats.acquire(timeout=60)
+
+
+@pytest.mark.parametrize("limited", [True, False], ids=["silent", "not limited"])
+async def test_the_lease_of_an_activity_that_is_silent_too_long_is_not_renewed(
+    limited: bool,
+) -> None:
+    """S7. Trap 24. Also where it blocks the event loop, on which its limit would be noticed."""
+    store, app = Rivalled(), App("media")
+    desk = await Desk(store).open()
+    taken: list[int] = []
+
+    def rival() -> None:
+        claims = asyncio.run(
+            store.claim_tasks("rival", ["default"], app.handlers(), 1, lease_seconds=LEASE)
+        )
+        taken.append(len(claims.tasks))
+
+    @app.activity
+    async def block() -> None:
+        begun_at = time.monotonic()
+        while time.monotonic() < begun_at + SILENCE:
+            store.await_renewal()
+        store.advance(0.7 * LEASE)
+        store.await_renewal()
+        store.advance(0.7 * LEASE)
+        thread = threading.Thread(target=rival)
+        thread.start()
+        thread.join()
+
+    options = WorkerOptions(lease_seconds=LEASE, heartbeat_seconds=0.01, silent_seconds=1e9)
+    worker = Worker(app, store, options, heartbeat_store=lambda: store)
+    await worker.start()
+    await desk.order("block", attempts=2, heartbeat_timeout=SILENCE if limited else None)
+    await eventually(lambda: bool(taken))
+    await worker.stop(0)
+    assert taken == [1 if limited else 0]
+
+
+async def test_a_lost_workers_last_words_are_found_by_the_next_attempt() -> None:
+    """S7. The heartbeat of the worker carries them."""
+    store, app = Rivalled(), App("media")
+    desk = await Desk(store).open()
+    said, gate = threading.Event(), threading.Event()
+
+    @app.activity
+    def convert() -> None:
+        current_activity().heartbeat("page 7")
+        said.set()
+        gate.wait(30)
+
+    options = WorkerOptions(lease_seconds=LEASE, heartbeat_seconds=0.01, silent_seconds=1e9)
+    worker = Worker(app, store, options, heartbeat_store=lambda: store)
+    await worker.start()
+    await desk.order("convert", attempts=2)
+    await eventually(said.is_set)
+    await asyncio.to_thread(store.await_renewal)
+    _, notices = await store.reap_workers(silent_seconds=1e9, worker_ids=[worker.worker_id])
+    claims = await store.claim_tasks("rival", ["default"], app.handlers(), 1, lease_seconds=LEASE)
+    gate.set()
+    await worker.stop(0)
+    assert [task.heartbeat for task in claims.tasks] == ['"page 7"']
+    assert notices
+
+
+# Drain
+
+
+async def test_a_drain_lets_an_activity_end(store: Store, desk: Desk) -> None:
+    """Trap 26. S12."""
+    app = App("media")
+    begun, gate = gated(app)
+    worker = Worker(app, store)
+    await worker.start()
+    await desk.order("convert")
+    await eventually(begun.is_set)
+    stopping = asyncio.create_task(worker.stop("30s"))
+    await asyncio.sleep(0)
+    gate.set()
+    await stopping
+    assert await desk.result("convert") == "done"
+
+
+async def test_what_the_grace_period_does_not_see_ended_is_anothers_at_once(
+    store: Store, desk: Desk
+) -> None:
+    """Trap 26. S12. Without an attempt counted, and with what was said last."""
+    app, next_app = App("media"), App("media")
+    said, gate = threading.Event(), threading.Event()
+
+    @app.activity
+    def convert() -> None:
+        current_activity().heartbeat("page 7")
+        said.set()
+        gate.wait(30)
+
+    @next_app.activity(name="convert")
+    async def convert_again() -> list[object]:
+        return [current_activity().attempt, current_activity().last_heartbeat]
+
+    async with working(app, store):
+        await desk.order("convert")
+        await eventually(said.is_set)
+    gate.set()
+    assert await desk.types("convert") == ["ActivityScheduled"]
+    async with working(next_app, store):
+        assert await desk.result("convert") == [1, "page 7"]
+
+
+# Ends from outside
+
+
+async def test_an_activity_is_completed_later_by_its_token(store: Store, desk: Desk) -> None:
+    """S7. The attempt ends without a result, and holds no worker."""
+    app = App("media")
+    tokens: asyncio.Queue[str] = asyncio.Queue()
+
+    @app.activity
+    async def ask() -> str:
+        tokens.put_nowait(current_activity().token)
+        current_activity().complete_later()
+
+    async with working(app, store) as worker:
+        await desk.order("ask")
+        token = await tokens.get()
+        await eventually(lambda: worker.held == 0)
+        assert await desk.types("ask") == ["ActivityScheduled"]
+        assert await desk.complete(token, '"yes"') == ["recorded"]
+        assert await desk.complete(token, '"no"') == ["lost"]
+    assert await desk.result("ask") == "yes"
+
+
+async def test_what_nobody_completes_in_time_is_tried_again(store: Store, desk: Desk) -> None:
+    """S7. Trap 8. The token of the attempt before is worth nothing then."""
+    app = App("media")
+    tokens: list[str] = []
+
+    @app.activity
+    def ask() -> str:
+        tokens.append(current_activity().token)
+        if len(tokens) == 1:
+            current_activity().complete_later()
+        return "asked twice"
+
+    async with working(app, store):
+        await desk.order("ask", attempts=2, start_to_close=0.05)
+        assert await desk.result("ask") == "asked twice"
+    assert await desk.complete(tokens[0], '"late"') == ["lost"]
+
+
+async def test_what_nobody_completes_in_time_fails_after_the_last_attempt(
+    store: Store, desk: Desk
+) -> None:
+    """S7."""
+    app = App("media")
+
+    @app.activity
+    async def ask() -> str:
+        current_activity().complete_later()
+
+    async with working(app, store):
+        await desk.order("ask", attempts=1, start_to_close=0.02)
+        error, _ = await desk.failure("ask")
+    assert error.matches(WorkerLost)

@@ -1,0 +1,184 @@
+"""What a worker opens once for its steps and activities."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from holdfast import App, Context, Retry, RunFailed
+from holdfast.errors import ConfigurationError
+from holdfast.store.memory import MemoryStore
+from holdfast.store.memory.clock import wall_clock
+from holdfast.testing import Environment
+from holdfast.worker import Worker
+from tests.runtime.desk import Desk, working
+
+
+def shop(history: list[str]) -> App:
+    """Define an app with two lifespans, the second made of the first."""
+    app = App("shop")
+
+    @app.lifespan
+    async def database() -> AsyncIterator[str]:
+        history.append("open database")
+        async with asyncio.TaskGroup():  # belongs to the task that enters it
+            yield "db"
+        history.append("close database")
+
+    @app.lifespan
+    @asynccontextmanager
+    async def orders() -> AsyncIterator[list[str]]:
+        history.append("open orders")
+        yield [database.get()]
+        history.append("close orders")
+
+    @app.step
+    async def look() -> list[str]:
+        return orders.get()
+
+    @app.step
+    def look_in_thread() -> str:
+        return database.get()
+
+    @app.activity
+    def look_elsewhere() -> str:
+        return database.get()
+
+    @app.workflow
+    async def shopping(ctx: Context) -> list[object]:
+        return [await look(), await look_in_thread()]
+
+    @app.workflow
+    async def careless(ctx: Context) -> str:
+        return database.get()
+
+    return app
+
+
+async def test_lifespans_open_in_order_and_close_in_reverse() -> None:
+    history: list[str] = []
+    app = shop(history)
+    async with Environment(app) as env:
+        assert history == ["open database", "open orders"]
+        handle = await env.client.start("shopping")
+        assert await env.result(handle) == [["db"], "db"]
+    assert history == ["open database", "open orders", "close orders", "close database"]
+
+
+async def test_activities_find_what_their_worker_has_opened() -> None:
+    app, store = shop([]), MemoryStore(wall_clock)
+    desk = await Desk(store).open()
+    async with working(app, store):
+        await desk.order("look_elsewhere")
+        assert await desk.result("look_elsewhere") == "db"
+
+
+async def test_workflow_code_is_refused_what_the_worker_has_opened() -> None:
+    """Trap 17. It replays, perhaps on another worker."""
+    app = shop([])
+    async with Environment(app) as env:
+        with pytest.raises(RunFailed, match="move it to a step") as caught:
+            await env.result(await env.client.start("careless"))
+        assert caught.value.matches(ConfigurationError)
+
+
+async def test_a_worker_whose_lifespan_fails_does_not_start() -> None:
+    """What was opened before is closed, and nobody has heard of the worker."""
+    history: list[str] = []
+    app, store = shop(history), MemoryStore()
+
+    @app.lifespan
+    async def broken() -> AsyncIterator[None]:
+        raise ConnectionRefusedError("nobody listens")
+        yield
+
+    with pytest.raises(ConfigurationError, match=r"lifespan broken cannot be opened.*nobody"):
+        await Worker(app, store).start()
+    assert history == ["open database", "open orders", "close orders", "close database"]
+    assert await store.list_workers() == []
+
+
+async def test_a_start_that_is_called_off_closes_what_is_open() -> None:
+    history: list[str] = []
+    app, reached = shop(history), asyncio.Event()
+
+    @app.lifespan
+    async def slow() -> AsyncIterator[None]:
+        reached.set()
+        await asyncio.Event().wait()
+        yield
+
+    starting = asyncio.create_task(Worker(app, MemoryStore()).start())
+    await reached.wait()
+    starting.cancel()
+    await asyncio.gather(starting, return_exceptions=True)
+    assert history == ["open database", "open orders", "close orders", "close database"]
+
+
+async def test_a_lifespan_that_fails_to_close_holds_up_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    history: list[str] = []
+    app = shop(history)
+
+    @app.lifespan
+    async def fragile() -> AsyncIterator[None]:
+        yield
+        raise OSError("already gone")
+
+    async with Environment(app):
+        pass
+    assert history[-2:] == ["close orders", "close database"]
+    assert "fragile was not closed well" in caplog.text
+
+
+async def test_lifespans_close_after_the_drain() -> None:
+    """S12."""
+    history: list[str] = []
+    app = shop(history)
+    begun, gate = asyncio.Event(), asyncio.Event()
+
+    @app.activity
+    async def last() -> None:
+        begun.set()
+        await gate.wait()
+        history.append("last activity")
+
+    store = MemoryStore(wall_clock)
+    desk = await Desk(store).open()
+    worker = Worker(app, store)
+    await worker.start()
+    await desk.order("last")
+    await begun.wait()
+    stopping = asyncio.create_task(worker.stop("30s"))
+    await asyncio.sleep(0)
+    gate.set()
+    await stopping
+    assert history[2:] == ["last activity", "close orders", "close database"]
+
+
+async def test_a_test_puts_something_in_the_place_of_a_lifespan() -> None:
+    app = App("shop")
+
+    @app.lifespan
+    async def database() -> AsyncIterator[str]:
+        raise AssertionError("it must not be opened")
+        yield
+
+    @app.step(retry=Retry.NEVER)
+    def look() -> str:
+        return database.get()
+
+    @app.workflow
+    async def shopping(ctx: Context) -> str:
+        return await look()
+
+    with database.override("fake"):
+        assert await look() == "fake"
+        async with Environment(app) as env:
+            assert await env.run(shopping) == "fake"
+    with pytest.raises(ConfigurationError, match=r"with database\.override"):
+        await look()

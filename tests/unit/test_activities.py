@@ -1,0 +1,168 @@
+"""Activities, and workflows as they are called: definitions, and calls outside of workflows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+import pytest
+
+from holdfast import Context, Retry
+from holdfast.definitions.activities import Activity
+from holdfast.definitions.app import App
+from holdfast.errors import ConfigurationError, InvalidName
+from holdfast.store.memory import MemoryStore
+from holdfast.worker import Worker
+
+app = App("tests", retry=Retry(attempts=7))
+
+
+@app.activity
+async def double(x: int, *, note: str = "") -> int:
+    return 2 * x
+
+
+@app.activity(
+    queue="gpu",
+    name="half.of",
+    retry=Retry.NEVER,
+    start_to_close="3s",
+    schedule_to_close="1m",
+    heartbeat_timeout="2s",
+)
+def half(x: float) -> float:
+    return x / 2
+
+
+@app.workflow(queue="orders")
+async def checkout(ctx: Context, order: int) -> int:
+    return order
+
+
+class RecordingLoop(asyncio.SelectorEventLoop):
+    """An event loop on which calls of activities and workflows are recorded, not made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[str, tuple[object, ...], Mapping[str, object]]] = []
+
+    def call_activity(
+        self, activity: Any, args: tuple[object, ...], kwargs: Mapping[str, object]
+    ) -> Coroutine[object, None, object]:
+        return self._record(activity.handler, args, kwargs)
+
+    def call_workflow(
+        self, workflow: Any, args: tuple[object, ...], kwargs: Mapping[str, object]
+    ) -> Coroutine[object, None, object]:
+        return self._record(workflow.handler, args, kwargs)
+
+    async def _record(
+        self, handler: str, args: tuple[object, ...], kwargs: Mapping[str, object]
+    ) -> object:
+        self.calls.append((handler, args, kwargs))
+        return "recorded"
+
+
+def limits(activity: Activity[..., object]) -> tuple[float | None, float | None, float | None]:
+    return (
+        activity.start_to_close_seconds,
+        activity.schedule_to_close_seconds,
+        activity.heartbeat_timeout_seconds,
+    )
+
+
+def test_options_fall_back_to_the_function_and_the_app() -> None:
+    """S7."""
+    assert (double.name, double.queue, double.handler) == ("double", "default", "double@0")
+    assert double.retry.attempts == 7
+    assert limits(double) == (None, None, None)
+    assert (half.name, half.queue, half.handler) == ("half.of", "gpu", "half.of@0")
+    assert half.retry is Retry.NEVER
+    assert limits(half) == (3, 60, 2)
+
+
+def test_options_may_be_others_for_some_calls() -> None:
+    """S7."""
+    changed = double.with_options(
+        queue="cpu",
+        retry=Retry.NEVER,
+        start_to_close="1m",
+        schedule_to_close="1h",
+        heartbeat_timeout=5,
+    )
+    assert (changed.queue, changed.retry.attempts) == ("cpu", 1)
+    assert limits(changed) == (60, 3600, 5)
+    assert (double.queue, double.retry.attempts) == ("default", 7)
+    assert limits(double) == (None, None, None)
+
+
+async def test_outside_a_workflow_an_activity_is_a_plain_call() -> None:
+    assert await double(2, note="n") == 4
+    assert await half(3) == 1.5
+    assert list(await asyncio.gather(double(1), half(1))) == [2, 0.5]
+
+
+def test_in_a_workflow_the_loop_is_called() -> None:
+    async def main() -> object:
+        return [await double(1, note="n"), await checkout(3)]
+
+    loop = RecordingLoop()
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        assert runner.run(main()) == ["recorded", "recorded"]
+    assert loop.calls == [("double@0", (1,), {"note": "n"}), ("checkout@1", (3,), {})]
+
+
+async def test_a_workflow_called_outside_of_workflows_names_who_starts_runs() -> None:
+    with pytest.raises(ConfigurationError, match=r"client\.start"):
+        await checkout(3)
+
+
+def test_an_app_serves_the_queues_of_its_workflows_and_activities() -> None:
+    assert app.handlers() == ("checkout@1", "double@0", "half.of@0")
+    assert app.queues() == ("default", "gpu", "orders")
+    assert app.activities["half.of"] is half
+
+
+def test_an_app_of_activities_alone_is_a_workers() -> None:
+    """S7."""
+    media = App("media")
+    with pytest.raises(ConfigurationError, match="no workflow to run, and no activity"):
+        Worker(media, MemoryStore())
+    media.activity(queue="gpu")(half.fn)
+    info = Worker(media, MemoryStore()).info
+    assert (info.queues, info.handlers) == (("gpu",), ("half@0",))
+
+
+def test_two_activities_of_one_name_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="activity double is defined twice"):
+        app.activity(name="double")(half.fn)
+
+
+def test_a_method_is_no_activity() -> None:
+    with pytest.raises(ConfigurationError, match="label is a method"):
+
+        class Shop:
+            @app.activity
+            def label(self, x: int) -> str:
+                return str(x)
+
+
+@pytest.mark.parametrize(
+    "define",
+    [
+        lambda: app.activity(name="a b")(half.fn),
+        lambda: app.activity(queue="a b")(half.fn),
+        lambda: double.with_options(queue=""),
+    ],
+)
+def test_names_are_checked(define: Callable[[], object]) -> None:
+    """B1."""
+    with pytest.raises(InvalidName):
+        define()
+
+
+@pytest.mark.parametrize("option", ["start_to_close", "schedule_to_close", "heartbeat_timeout"])
+def test_a_limit_that_lets_nothing_run_is_refused(option: str) -> None:
+    with pytest.raises(ConfigurationError, match="lets nothing run"):
+        app.activity(**{option: 0})(half.fn)  # type: ignore[call-overload]
