@@ -101,6 +101,8 @@ class Dispatcher:
             first = turn.durable_length
             if first == task.log_length:
                 self._resume(task, turn, [])
+            elif task.tail_from is not None and task.tail_from <= first:
+                self._resume(task, turn, task.tail[first - task.tail_from :])
             else:
                 self._reader.read(run_id, first, lambda tail: self._resume(task, turn, tail))
         elif task.input is not None and task.log_length == 1:
@@ -128,7 +130,7 @@ class Dispatcher:
         self._drivers[task.run_id] = driver
         driver.begin()
 
-    def _resume(self, task: ClaimedTask, turn: Turn, tail: list[Event]) -> None:
+    def _resume(self, task: ClaimedTask, turn: Turn, tail: Sequence[Event]) -> None:
         if not self._opened(task):
             turn.abandon()
             return

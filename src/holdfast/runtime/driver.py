@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 from uuid import UUID
 
@@ -83,7 +83,7 @@ class RunDriver:
         """Go on from where the log leaves off."""
         self._enter(self.turn.begin)
 
-    def resume(self, tail: list[Event]) -> None:
+    def resume(self, tail: Sequence[Event]) -> None:
         """Go on with a cached turn and what others wrote meanwhile."""
         self._enter(self.turn.resume, self.lease_no, tail)
 

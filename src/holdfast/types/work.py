@@ -36,6 +36,7 @@ class ClaimedTask(Value, frozen=True, gc=False):
     `input` and `deadline_at` are given where the log has no more than WorkflowStarted.
     `started_at` is the moment of the task's first claim. An activity has version 0, the details
     of its ActivityScheduled as `payload`, and as `heartbeat` what its last attempt said last.
+    A worker that has the run in its cache is given the log from `tail_from` on, if it is short.
     """
 
     run_id: UUID
@@ -53,6 +54,8 @@ class ClaimedTask(Value, frozen=True, gc=False):
     deadline_at: int | None = None
     heartbeat: str | None = None
     parent_run_id: UUID | None = None
+    tail_from: int | None = None
+    tail: Sequence[Event] = ()
 
 
 class Claims(Value, frozen=True):

@@ -8,7 +8,7 @@ from clocks import Clock
 
 from holdfast.store.port import Store
 
-from .actors import SECOND, ManualWorker, get, new_run, start, step
+from .actors import SECOND, ManualWorker, get, log, new_run, signal, start, step
 
 
 async def test_a_claim_leases_the_run_with_its_input(
@@ -189,3 +189,28 @@ async def test_a_later_claim_of_a_longer_log_reads_it(store: Store, ann: ManualW
     assert (again.log_length, again.input) == (3, None)
     assert (again.attempts, again.lease_no) == (1, 2)
     assert again.started_at == task.started_at
+
+
+async def test_a_claim_brings_the_end_of_the_log_to_the_worker_that_has_the_run(
+    store: Store, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    """One round trip less for a run that is woken."""
+    run_id = await start(store)
+    await ann.suspend(await ann.take(), awaiting=("packed",))
+    await signal(store, run_id, "packed")
+    task = await ann.take()
+    assert task.tail_from == 1
+    assert list(task.tail) == await log(store, run_id, 1)
+
+    await ann.suspend(task, awaiting=("packed",))
+    await signal(store, run_id, "packed")
+    assert (await bob.take()).tail_from is None
+
+
+async def test_a_claim_brings_no_long_end_of_a_log(store: Store, ann: ManualWorker) -> None:
+    run_id = await start(store)
+    await ann.suspend(await ann.take(), awaiting=("packed",))
+    for _ in range(10):
+        await signal(store, run_id, "packed")
+    task = await ann.take()
+    assert (task.tail_from, list(task.tail)) == (None, [])

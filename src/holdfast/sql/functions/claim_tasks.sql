@@ -29,8 +29,11 @@ $$;
 -- A task that another worker suspended is left to that worker until p_sticky seconds after it
 -- came due, if that worker was heard of in the last three seconds. A task whose lease ran out
 -- gets WorkerLost in its run's log; a turn that lost p_max_attempts workers without progress fails
--- its run instead. An activity's policy is the worker's to keep: attempts may be over it. A run that has lost three is a suspect: a worker holds one of those at a
--- time, so that a run that eats its workers does not take the runs beside it along.
+-- its run instead. An activity's policy is the worker's to keep: attempts may be over it. A run
+-- that has lost three is a suspect: a worker holds one of those at a time, so that a run that eats
+-- its workers does not take the runs beside it along.
+-- A worker that has the run in its cache is given the end of a log that grew by a little: `tail`,
+-- from the index `tail_from` on, which is that of its last claim.
 -- Locks: task rows, and the turn rows of activities whose leases ran out, skipping locked ones;
 -- then events, run by run. Called by workers.
 create or replace function holdfast.claim_tasks(
@@ -41,7 +44,7 @@ create or replace function holdfast.claim_tasks(
     now bigint, next_due_at bigint, notices text[], watermark bigint,
     run_id uuid, key text, kind text, queue text, handler text, attempts int, lease_no int,
     log_length int, started_at bigint, input json, deadline_at bigint, payload json,
-    heartbeat json, parent_run_id uuid
+    heartbeat json, parent_run_id uuid, tail_from int, tail json
 )
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -86,16 +89,19 @@ begin
                 order by e.idx desc limit 1
             ) as l
             cross join lateral (
-                select t.ctid from holdfast.tasks t
+                select t.ctid, t.claimed_idx,
+                    t.sticky_worker = p_worker and l.length - t.claimed_idx <= 8 as is_near
+                from holdfast.tasks t
                 where t.run_id = u.run_id and t.key = u.key limit 1
             ) as f
             where t.ctid = f.ctid
-            returning t.*, u.ord
+            returning t.*, u.ord, case when f.is_near then f.claimed_idx end as since
         )
         select null::bigint, null::bigint, null::text[], null::bigint,
             t.run_id, t.key, t.kind, t.queue, t.handler, t.attempts, t.lease_no,
             t.claimed_idx, holdfast._micros(t.started_at),
-            r.input, holdfast._micros(r.deadline_at), t.payload, t.heartbeat, t.parent_run_id
+            r.input, holdfast._micros(r.deadline_at), t.payload, t.heartbeat, t.parent_run_id,
+            t.since, case when t.since is not null then holdfast._tail(t.run_id, t.since) end
         from leased t
         left join lateral (
             select r.input, r.deadline_at from holdfast.runs r
@@ -112,6 +118,20 @@ begin
     next_due_at := holdfast._micros(v_next);
     watermark := holdfast._micros(least(v_due.newest, v_now));
     return next;
+end $$;
+
+-- Return a log from an index on, as a JSON array of [event_type, key, details, at]. Called by
+-- claim_tasks and commit.
+create or replace function holdfast._tail(p_run_id uuid, p_since int) returns json
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    return coalesce(json_agg(
+        json_build_array(e.event_type, e.key, e.details, e.at) order by e.idx), '[]')
+    from holdfast.read_events(array[p_run_id], array[p_since]) as e;
 end $$;
 
 -- Leave out what is paused. Workflows have versions from 1 on; an activity of the same name is

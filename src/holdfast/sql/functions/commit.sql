@@ -143,10 +143,8 @@ begin
 
     select json_agg(json_build_array(u.run_id,
         case when t.worker = p_worker and t.lease_no = u.lease_no
-            then 'conflict' else 'lost' end, (
-        select coalesce(json_agg(
-            json_build_array(e.event_type, e.key, e.details, e.at) order by e.idx), '[]')
-        from holdfast.read_events(array[u.run_id], array[u.expected]) as e)))
+            then 'conflict' else 'lost' end,
+        holdfast._tail(u.run_id, u.expected)))
     into refused
     from unnest(p_runs, p_leases, p_expected) as u (run_id, lease_no, expected)
     left join lateral (

@@ -25,6 +25,8 @@ from holdfast.types import (
     WorkerInfo,
 )
 
+_NEAR = 8  # events that a claim brings along for a worker that has the run in its cache
+
 
 @dataclass(frozen=True, slots=True)
 class Claim:
@@ -143,6 +145,8 @@ def _poison(attempts: int) -> str:
 
 def _lease(tables: Tables, now: int, task: TaskRow, claim: Claim) -> ClaimedTask:
     log_length = len(tables.logs[task.run_id])
+    is_near = task.sticky_worker == claim.worker_id and log_length - task.claimed_idx <= _NEAR
+    since = task.claimed_idx if is_near else None
     task.worker, task.visible_at = claim.worker_id, now + claim.lease
     task.attempts += 1
     task.lease_no += 1
@@ -167,6 +171,8 @@ def _lease(tables: Tables, now: int, task: TaskRow, claim: Claim) -> ClaimedTask
         deadline_at=run.deadline_at if fresh else None,
         heartbeat=task.heartbeat,
         parent_run_id=run.parent.run_id if run.parent and task.key == TURN else None,
+        tail_from=since,
+        tail=() if since is None else tables.read(task.run_id, since),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -14,13 +14,17 @@ if TYPE_CHECKING:
     import asyncpg
 
 
+_Tail: TypeAlias = list[tuple[str, str | None, msgspec.Raw, int]]
+
+
 class _Refused(msgspec.Struct, array_like=True, gc=False):
     run_id: UUID
     reason: str
-    tail: list[tuple[str, str | None, msgspec.Raw, int]]
+    tail: _Tail
 
 
 _decode_refused = msgspec.json.Decoder(list[_Refused]).decode
+_decode_tail = msgspec.json.Decoder(_Tail).decode
 
 
 def notices(pairs: Iterable[Sequence[str]] | None) -> list[Notice]:
@@ -47,6 +51,8 @@ def claimed_task(row: asyncpg.Record) -> ClaimedTask:
         deadline_at=row["deadline_at"],
         heartbeat=row["heartbeat"],
         parent_run_id=row["parent_run_id"],
+        tail_from=row["tail_from"],
+        tail=() if row["tail"] is None else _events(_decode_tail(row["tail"])),
     )
 
 
@@ -62,10 +68,15 @@ def refusals(text: str | None) -> dict[UUID, Refusal]:
     return {
         refused.run_id: Refusal(
             "lost" if refused.reason == "lost" else "conflict",
-            [
-                Event(type_, key, None if bytes(raw) == b"null" else bytes(raw).decode(), at)
-                for type_, key, raw, at in refused.tail
-            ],
+            _events(refused.tail),
         )
         for refused in _decode_refused(text)
     }
+
+
+def _events(tail: _Tail) -> list[Event]:
+    """Read events that were written as JSON, `null` for no details."""
+    return [
+        Event(type_, key, None if bytes(raw) == b"null" else bytes(raw).decode(), at)
+        for type_, key, raw, at in tail
+    ]
