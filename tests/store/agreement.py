@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from typing import Any, ClassVar, TypeAlias
 from uuid import UUID
@@ -66,6 +66,16 @@ class Agreement(RuleBasedStateMachine):
             holdfast_version="0",
         )
 
+    def new_id(self) -> UUID:
+        """Return the id of the next run, which may come to nothing."""
+        self.ids.append(UUID(int=len(self.ids) + 1))
+        return self.ids[-1]
+
+    def parents(self, run_id: UUID) -> tuple[UUID, ...]:
+        """Return the run that is told of a run's end, if there is one."""
+        parent = self.model_tables.runs[run_id].parent
+        return () if parent is None else (parent.run_id,)
+
     def wait(self, work: Awaitable[Any]) -> Any:
         """Run a coroutine to its end."""
 
@@ -82,7 +92,7 @@ class Agreement(RuleBasedStateMachine):
 
         expected, found = self.wait(answers())
         if plain(found) != plain(expected):
-            raise AssertionError(f"the store says {found}, the model {expected}")
+            raise AssertionError("\n".join(differences(plain(found), plain(expected))))
         return expected
 
     def move(self, seconds: float) -> None:
@@ -158,6 +168,21 @@ def plain(answer: Any) -> Any:
             return fields
         case _:
             return answer
+
+
+def differences(found: Any, expected: Any, place: str = "") -> Iterator[str]:
+    """Say where two plain answers differ."""
+    match found, expected:
+        case dict(), dict():
+            for key in {**found, **expected}:
+                yield from differences(found.get(key), expected.get(key), f"{place}/{key}")
+        case [*_], [*_] if len(found) == len(expected):
+            for idx, (one, other) in enumerate(zip(found, expected, strict=True)):
+                yield from differences(one, other, f"{place}/{idx}")
+        case _ if found != expected:
+            yield f"{place}: the store says {found}, the model {expected}"
+        case _:
+            pass
 
 
 async def all_pages(store: Store, where: RunFilter) -> list[Any]:

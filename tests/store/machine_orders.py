@@ -1,32 +1,36 @@
-"""What runs order, and what others do about it: the part of the state machine beyond one worker."""
+"""A state machine of what passes between runs, activities and people.
+
+It is apart from that of single runs so that each does enough of what it is for.
+"""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TypeAlias
 from uuid import UUID
 
 import hypothesis.strategies as st
-from agreement import Agreement, Held, plain
+from agreement import Held
 from contract.ordering import FAILURE, activity, approval, cancelled_activity, child, order
 from drawn import HANDLERS, QUEUES, payloads, pick, picks, rarely, workers
-from hypothesis.stateful import precondition, rule
+from hypothesis.stateful import initialize, precondition, rule
+from machine_people import People
 
-from holdfast.store.port import Store
 from holdfast.types import (
     ANY_END,
+    ORDERS,
     ActivityEnd,
-    Decision,
+    ClaimedTask,
     Event,
     Finish,
-    Fork,
     Lease,
-    NewSignal,
+    NewRun,
     Release,
-    Scope,
     Suspend,
     TurnCommit,
 )
+
+Part: TypeAlias = tuple[ClaimedTask, list[Event], Suspend | Finish | None]
 
 SECOND = 1_000_000
 RESIZE = "resize@0"
@@ -46,45 +50,95 @@ ORDER_KINDS = (
 )
 
 
-class Orders(Agreement):
-    """Commits orders, ends activities, decides approvals, pauses and forks, on both stores."""
+class OrdersAgree(People):
+    """Commits orders and ends activities on both stores, while people do what they do."""
 
     def __init__(self) -> None:
         super().__init__()
         self.attempts: list[Held] = []  # every lease of an activity that ever was
         self.calls_made = 0
 
-    # What runs order
+    @initialize()
+    def begin(self) -> None:
+        """Start runs that have ordered something of each kind: there is something to do."""
+        for delay in (0.0, 0.0, 5.0):
+            self.start(delay)
+        self.claim("ann", True, 40.0, 0)
+        self.order(0, ["activity", "abandon", "approval"], 1, "await", 0)
+        self.order(1, ["hasty activity", "terminate", "cancel"], 0, "await", 0)
+        self.claim("bob", True, 4.0, 0)
+
+    @rule(delay=st.sampled_from([0.0, 0.0, 5.0]))
+    def start(self, delay: float) -> None:
+        """Start a run."""
+        number = len(self.ids)
+        run = NewRun(
+            run_id=self.new_id(),
+            name="order",
+            queue=QUEUES[number % 2],
+            delay_seconds=delay,
+            timeout_seconds=50.0 + number if number % 4 == 0 else None,
+            waiter="client/1",
+        )
+        self.do(lambda store: store.start_runs([run]))
+
+    # What runs do
 
     @precondition(lambda self: self.held)
     @rule(
         number=pick,
         kinds=st.lists(st.sampled_from(ORDER_KINDS), min_size=1, max_size=3, unique=True),
         other=pick,
-        then=st.sampled_from(["go on", "await", "await", "await", "fail"]),
+        then=st.sampled_from(["go on", "go on", "await", "await", "await", "fail"]),
         off=st.sampled_from([0] * 8 + [-1]),
     )
     def order(self, number: int, kinds: list[str], other: int, then: str, off: int) -> None:
         """Commit orders of one run; the last of them may come with its end."""
+        self.hold_something()
         [(worker, task)] = self.leases([number])
-        run_id = task.run_id
         if then == "fail":  # what it would say to its parent beside its end has no order
             kinds = [kind for kind in kinds if kind != "signal"]
-        events = [self.drawn_order(kind, run_id, other) for kind in kinds]
-        touches = {UUID(str(target_of(event))) for event in events if target_of(event)}
+        events = [self.drawn_order(kind, task.run_id, other) for kind in kinds]
         finish: Suspend | Finish | None = None
         if then == "await":
             finish = Suspend(awaiting=(ANY_END, "packed"))
         elif then == "fail":
             events.append(Event("WorkflowFailed", None, None, 0))
             finish = Finish("failed", error='{"kind":"x.Y"}')
-        self.commit_orders(worker, task.run_id, task.lease_no, events, finish, off, touches)
+        self.commit_orders(worker, [(task, events, finish)], off)
 
     @precondition(lambda self: self.held)
-    @rule(number=pick, payload=payloads, version=st.sampled_from([1, 2]), carried=st.booleans())
-    def continue_as_new(self, number: int, payload: str, version: int, carried: bool) -> None:
-        """End a run so that another takes its place."""
-        [(worker, task)] = self.leases([number])
+    @rule(
+        numbers=picks,
+        end=st.sampled_from(["complete", "go on", "suspend", "suspend", "continue"]),
+        payload=payloads,
+    )
+    def end_turns(self, numbers: list[int], end: str, payload: str) -> None:
+        """Suspend runs or end them, several in one commit."""
+        self.hold_something()
+        held = self.leases(numbers)
+        parts: list[Part] = []
+        for _, task in held:
+            if end == "complete":
+                last = Event("WorkflowCompleted", None, None, 0)
+                parts.append((task, [last], Finish("completed", payload)))
+            elif end == "continue":
+                parts.append(self.continued(task, payload))
+            else:
+                answer = Event("UpdateCompleted", "s-1", '{"update_name":"b"}', 0)
+                events = [answer, drawn_step(self.calls_made)]
+                then = Suspend(awaiting=(ANY_END, "update:packed")) if end == "suspend" else None
+                parts.append((task, events, then))
+        self.commit_orders(held[0][0], parts, 0)
+
+    def hold_something(self) -> None:
+        """Claim what there is, where no run is leased."""
+        rows = self.model_tables.tasks.values()
+        if not any(row.kind == "workflow" and row.worker is not None for row in rows):
+            self.claim("cy", True, 40.0, 0)
+
+    def continued(self, task: ClaimedTask, payload: str) -> Part:
+        """Return the part of a run that another takes the place of."""
         new_id = str(self.new_id())
         signals = [
             {"signal_name": "packed", "input": json.loads(payload), "key": "s-1"},
@@ -95,11 +149,10 @@ class Orders(Agreement):
             "",
             run_id=new_id,
             input=json.loads(payload),
-            version=version,
-            signals=signals if carried else [],
+            version=1 + len(self.ids) % 2,
+            signals=signals if len(self.ids) % 3 else [],
         )
-        finish = Finish("continued", output=json.dumps({"run_id": new_id}))
-        self.commit_orders(worker, task.run_id, task.lease_no, [event], finish, 0, set())
+        return task, [event], Finish("continued", output=json.dumps({"run_id": new_id}))
 
     def drawn_order(self, kind: str, run_id: UUID, other: int) -> Event:
         """Return an order of a kind; those that need something to be there may miss it."""
@@ -137,59 +190,76 @@ class Orders(Agreement):
         tasks = [t for _, t in self.model_tables.tasks_of_run(run_id) if t.kind == kind]
         return tasks[number % len(tasks)].key if tasks else "none"
 
-    def new_id(self) -> UUID:
-        """Return the id of the next run, which may come to nothing."""
-        self.ids.append(UUID(int=len(self.ids) + 1))
-        return self.ids[-1]
-
-    def commit_orders(
-        self,
-        worker: str,
-        run_id: UUID,
-        lease_no: int,
-        events: list[Event],
-        then: Suspend | Finish | None,
-        off: int,
-        touches: set[UUID],
-    ) -> None:
-        """Commit orders of a run, which may not hold its lease any more."""
-        log, now = self.wait(self.model.read_events([(run_id, 0)]))[run_id], self.model.time()
-        parent = self.model_tables.runs[run_id].parent
-        turn = TurnCommit(
-            run_id=run_id,
-            lease_no=lease_no,
-            expected=max(len(log) + off, 1),
-            events=[Event(event.type, event.key, event.details, now) for event in events],
-            then=then,
-            orders=True,
-            touches=tuple(touches | ({parent.run_id} if parent else set())),
-            has_children=True,
-        )
-        call = (worker, UUID(int=len(self.calls)), [turn])
+    def commit_orders(self, worker: str, parts: list[Part], off: int) -> None:
+        """Commit parts of runs, which may not hold their leases any more."""
+        now = self.model.time()
+        turns: list[TurnCommit] = []
+        for task, events, then in parts:
+            log = self.wait(self.model.read_events([(task.run_id, 0)]))[task.run_id]
+            targets = {UUID(text) for text in map(target_of, events) if text is not None}
+            turn = TurnCommit(
+                run_id=task.run_id,
+                lease_no=task.lease_no,
+                expected=max(len(log) + off, 1),
+                events=[Event(event.type, event.key, event.details, now) for event in events],
+                then=then,
+                orders=any(event.type in ORDERS for event in events),
+                touches=(*targets, *self.parents(task.run_id)),
+                has_children=bool(self.model_tables.children[task.run_id])
+                or any(event.type == "ChildStarted" for event in events),
+            )
+            turns.append(turn)
+        call = (worker, UUID(int=len(self.calls)), turns)
         self.calls.append(call)
         self.do(lambda store: store.commit(*call))
 
-    # Activities
+    @precondition(lambda self: self.calls)
+    @rule(number=pick)
+    def commit_again(self, number: int) -> None:
+        """Repeat a commit, whatever has happened since."""
+        call = self.calls[-1 - number % len(self.calls)]
+        self.do(lambda store: store.commit(*call))
+
+    # Leases
 
     @rule(
         worker=workers,
-        turns=st.booleans(),
+        turns=st.sampled_from([True, True, False]),
         lease=st.sampled_from([4.0, 40.0]),
         late=st.sampled_from([0, 0, 1, 4]),
     )
-    def claim_activities(self, worker: str, turns: bool, lease: float, late: float) -> None:
-        """Claim activities, perhaps with turns."""
+    def claim(self, worker: str, turns: bool, lease: float, late: float) -> None:
+        """Claim activities, most often with turns."""
         self.move(late)
         handlers = (RESIZE, *HANDLERS) if turns else (RESIZE,)
         claims = self.do(
-            lambda store: store.claim_tasks(worker, QUEUES, handlers, 100, lease_seconds=lease)
+            lambda store: store.claim_tasks(
+                worker, QUEUES, handlers, 100, lease_seconds=lease, max_attempts=3
+            )
         )
         self.attempts += [(worker, task) for task in claims.tasks if task.kind == "activity"]
         self.held += [(worker, task) for task in claims.tasks if task.kind == "workflow"]
 
+    def standing_attempts(self) -> list[Held]:
+        """Return the attempts that are under way."""
+        return [
+            (worker, task)
+            for worker, task in self.attempts
+            if (row := self.model_tables.tasks.get((task.run_id, task.key))) is not None
+            and (row.worker, row.lease_no) == (worker, task.lease_no)
+        ]
+
     def some_attempts(self, numbers: list[int]) -> list[Held]:
-        """Return the attempts picked, one for an activity; some of them are stale."""
-        picked = [self.attempts[-1 - number % len(self.attempts)] for number in numbers]
+        """Return the attempts picked, one for an activity; 6 and 7 may be stale.
+
+        Where none is under way, what there is is claimed before.
+        """
+        if not self.standing_attempts():
+            self.claim("cy", True, 40.0, 0)
+        standing = self.standing_attempts()
+        sources = [standing if standing and number < 6 else self.attempts for number in numbers]
+        pairs = zip(sources, numbers, strict=True)
+        picked = [source[-1 - number % len(source)] for source, number in pairs]
         return list({(task.run_id, task.key): (worker, task) for worker, task in picked}.values())
 
     @precondition(lambda self: self.attempts)
@@ -238,112 +308,20 @@ class Orders(Agreement):
         info = self.info(worker)
         self.do(lambda store: store.heartbeat(info, leases, lease_seconds=4.0))
 
-    @rule()
-    def time_out_activities(self) -> None:
-        """Fail what is past its time."""
+    @rule(seconds=st.sampled_from([1, 1, 4, 4, 10, 41]), gone=rarely)
+    def pass_time(self, seconds: float, gone: bool) -> None:
+        """Let time pass, and fail what is past its own."""
+        self.move(seconds)
         self.do(lambda store: store.time_out_activities())
+        self.do(lambda store: store.time_out_runs())
+        if gone:
+            self.do(lambda store: store.reap_workers(silent_seconds=30.0, worker_ids=["bob"]))
 
-    # People
 
-    @rule(number=pick, decided=pick, approved=st.booleans(), values=payloads)
-    def decide(self, number: int, decided: int, approved: bool, values: str) -> None:
-        """Decide an approval, or what is none; sometimes by a decision that was taken."""
-        found = self.wait(self.model.list_approvals())
-        keys = [(approval.run_id, approval.key) for approval in found]
-        keys += [(entry.run_id, entry.event.key) for entry in self.decisions()]
-        keys.append((self.chosen([number])[0], "none"))
-        run_id, key = keys[number % len(keys)]
-        decision = Decision(
-            run_id=run_id,
-            key=key,
-            decision_id=f"d-{decided % 2}",
-            approved=approved,
-            by="eve" if approved else None,
-            values=values,
-        )
-        self.do(lambda store: store.decide_approval(decision))
-
-    def decisions(self) -> list[Any]:
-        """Return what was decided so far."""
-        entries = self.wait(self.model.recent_events(since=0, limit=100_000))
-        return [entry for entry in entries if entry.event.type == "ApprovalResolved"]
-
-    @rule(numbers=picks, name=st.sampled_from(["packed", "rename"]), update_id=pick)
-    def update(self, numbers: list[int], name: str, update_id: int) -> None:
-        """Send updates."""
-        updates = [
-            NewSignal(run_id, name, "[1]", f"s-{update_id}", True, "client/9")
-            for run_id in self.chosen(numbers)
-        ]
-        self.do(lambda store: store.signal_runs(updates))
-
-    @rule(numbers=picks, pause=st.sampled_from([True, False, False]))
-    def pause(self, numbers: list[int], pause: bool) -> None:
-        """Pause runs, or resume them; one may stand there twice, and one that does not exist."""
-        asked = [*self.chosen(numbers), UUID(int=0)]
-        if pause:
-            self.do(lambda store: store.pause_runs(asked, reason="look"))
-        else:
-            self.do(lambda store: store.resume_runs(asked))
-
-    @rule(
-        place=st.sampled_from(
-            [("queue", "fast"), ("queue", "slow"), ("workflow", "order"), ("workflow", "resize")]
-        ),
-        paused=rarely,
-    )
-    def set_pause(self, place: tuple[Scope, str], paused: bool) -> None:
-        """Pause a queue or a workflow, or more often, let it go on."""
-        self.do(lambda store: store.set_pause(*place, paused=paused, reason="look"))
-
-    @rule(numbers=picks)
-    def terminate_together(self, numbers: list[int]) -> None:
-        """End runs, perhaps with their children or parents."""
-        asked = self.chosen(numbers)
-        if len(numbers) > 2:
-            self.do(lambda store: store.terminate_runs(asked, reason="no"))
-
-    @rule(
-        number=pick,
-        until=st.sampled_from([None, None, 1, 3, 5, 0, 50]),
-        retry=st.booleans(),
-        payload=payloads,
-        result=st.sampled_from([None, None, "charge", "none"]),
-        again=rarely,
-    )
-    def fork(
-        self,
-        number: int,
-        until: int | None,
-        retry: bool,
-        payload: str,
-        result: str | None,
-        again: bool,
-    ) -> None:
-        """Fork a run, or try to."""
-        [run_id] = self.chosen([number])
-        fork = Fork(
-            run_id=run_id,
-            new_run_id=self.ids[0] if again else self.new_id(),
-            until=None if retry else until,
-            retry=retry,
-            input=payload if number % 2 else None,
-            results={result: payload} if result else {},
-            version=number % 3 or None,
-        )
-        self.do(lambda store: store.fork_run(fork))
-
-    # Questions
-
-    @rule(number=pick)
-    def look_at_orders(self, number: int) -> None:
-        """Ask what is not compared after every step."""
-        [run_id] = self.chosen([number])
-        self.both(approvals_by_age)
-        self.both(lambda store: store.list_approvals(run_id=run_id))
-        self.both(lambda store: store.list_pauses())
-        self.both(lambda store: store.newest_runs([*self.ids, UUID(int=0)]))
-        self.both(lambda store: store.find_reply(run_id, "s-1"))
+def drawn_step(number: int) -> Event:
+    """Return the end of a step, good or bad."""
+    kind = ("StepCompleted", "StepFailed", "StepRetryScheduled")[number % 3]
+    return Event(kind, "charge", '{"name":"charge","result":1}', 0)
 
 
 def target_of(event: Event) -> str | None:
@@ -352,8 +330,3 @@ def target_of(event: Event) -> str | None:
         return None
     said = json.loads(event.details or "{}")
     return said.get("run_id") or said.get("child_run_id")
-
-
-async def approvals_by_age(store: Store) -> Any:
-    """Return the open approvals."""
-    return [plain(approval) for approval in await store.list_approvals(limit=50)]

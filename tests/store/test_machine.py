@@ -11,7 +11,7 @@ from uuid import UUID
 
 import hypothesis.strategies as st
 import pytest
-from agreement import all_pages, decoded_values, postgres, sorted_unserved
+from agreement import Agreement, all_pages, decoded_values, postgres, sorted_unserved
 from drawn import (
     HANDLERS,
     QUEUES,
@@ -34,7 +34,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from machine_orders import Orders
+from machine_orders import OrdersAgree
 
 from holdfast.types import (
     ANY_END,
@@ -53,7 +53,7 @@ from holdfast.types import (
 SECOND = 1_000_000
 
 
-class StoresAgree(Orders):
+class StoresAgree(Agreement):
     """Does everything on the model and on the other store, and compares."""
 
     @initialize(name=st.sampled_from(["order", "refund"]))
@@ -247,11 +247,6 @@ class StoresAgree(Orders):
         self.calls.append((held[0][0], UUID(int=len(self.calls)), turns))
         self.commit_again(0)
 
-    def parents(self, run_id: UUID) -> tuple[UUID, ...]:
-        """Return the run that is told of a run's end, if there is one."""
-        parent = self.model_tables.runs[run_id].parent
-        return () if parent is None else (parent.run_id,)
-
     @precondition(lambda self: self.calls)
     @rule(number=pick)
     def commit_again(self, number: int) -> None:
@@ -311,8 +306,13 @@ class StoresAgree(Orders):
 
 
 @pytest.mark.timeout(900)  # a failure is reduced to the fewest steps, which takes its time
-def test_both_stores_answer_alike_whatever_is_asked(module_database_url: str) -> None:
-    """S14, S5, S11. Also traps 8, 10, 14, 23: stale leases, repeated calls, poisoned runs."""
+@pytest.mark.parametrize("machine", [StoresAgree, OrdersAgree])
+def test_both_stores_answer_alike_whatever_is_asked(
+    module_database_url: str, machine: type[Agreement]
+) -> None:
+    """S14, S5, S7, S10 to S12, T4, T5. Also traps 8, 10, 14, 16, 23 and 32: stale leases,
+    repeated calls, poisoned runs, trees that are stopped.
+    """
     limits = settings(
         max_examples=150,
         stateful_step_count=40,
@@ -322,9 +322,9 @@ def test_both_stores_answer_alike_whatever_is_asked(module_database_url: str) ->
     )
     with asyncio.Runner() as runner:
         stage = postgres(module_database_url)
-        StoresAgree.loop = runner
-        StoresAgree.other, StoresAgree.clock = runner.run(stage.__aenter__())
+        Agreement.loop = runner
+        Agreement.other, Agreement.clock = runner.run(stage.__aenter__())
         try:
-            run_state_machine_as_test(StoresAgree, settings=limits)
+            run_state_machine_as_test(machine, settings=limits)
         finally:
             runner.run(stage.__aexit__(None, None, None))

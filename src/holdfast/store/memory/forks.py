@@ -91,7 +91,7 @@ def fork_run(tables: Tables, now: int, fork: Fork) -> tuple[Forking, list[Notice
     running = origin.status == "running"
     turn.started_at = tables.turn(fork.run_id).started_at if running else origin.started_at
     tables.logs[fork.new_run_id] = [EventRow(_replaced(event, fork.results)) for event in events]
-    tables.append(fork.new_run_id, _forked(fork, until, events, now))
+    tables.append(fork.new_run_id, _forked(fork, until, log, now))
     return "forked", [Notice(WORK_TOPIC, new.queue)]
 
 
@@ -143,11 +143,11 @@ def _replaced(event: Event, results: Mapping[str, str]) -> Event:
     return Event(event.type, event.key, details.write(**fields), event.at)
 
 
-def _forked(fork: Fork, until: int, events: Sequence[Event], now: int) -> Event:
+def _forked(fork: Fork, until: int, log: Sequence[EventRow], now: int) -> Event:
     """Return the last event of the copy. Ids and chance go on from the first origin's seed."""
     seed = str(fork.run_id)
-    for event in events:
-        if event.type == "WorkflowForked":
-            seed = details.read(event.details, _Forked).seed
+    for row in log:
+        if row.event.type == "WorkflowForked":
+            seed = details.read(row.event.details, _Forked).seed
     told = details.write(run_id=str(fork.run_id), idx=until, seed=seed)
     return Event("WorkflowForked", None, told, now)
