@@ -57,8 +57,30 @@ def keyed_run_id(name: str, key: str) -> UUID:
     A UUIDv8 of sha256(name, 0x00, key) in UTF-8, with 0xff as its first byte; SQL computes
     the same.
     """
-    data = bytearray(hashlib.sha256(f"{name}\0{key}".encode()).digest()[:16])
-    data[0] = 0xFF
+    return _derived(b"\xff", f"{name}\0{key}")
+
+
+def child_run_id(parent_run_id: UUID, key: str) -> UUID:
+    """Return the id of the child run that a call starts, named by the call's key.
+
+    A UUIDv8 of sha256(parent's id, 0x00, key) in UTF-8 behind the parent's first six bytes, so
+    that a tree's runs stand together.
+    """
+    return _derived(parent_run_id.bytes[:6], f"{parent_run_id}\0{key}")
+
+
+def continued_run_id(run_id: UUID, now: int) -> UUID:
+    """Return the id of the run that a run continues as, at a moment in microseconds since 1970.
+
+    A UUIDv8 of sha256(id, 0x00, "continued") behind the moment in milliseconds, which orders it
+    as it does other ids.
+    """
+    return _derived((now // 1000).to_bytes(6), f"{run_id}\0continued")
+
+
+def _derived(prefix: bytes, text: str) -> UUID:
+    data = bytearray(hashlib.sha256(text.encode()).digest()[:16])
+    data[: len(prefix)] = prefix
     data[6] = (data[6] & 0x0F) | 0x80
     data[8] = (data[8] & 0x3F) | 0x80
     return UUID(bytes=bytes(data))

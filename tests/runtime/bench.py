@@ -7,6 +7,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, ClassVar
 from uuid import UUID
 
+import msgspec
+
 from holdfast.codec import describe
 from holdfast.definitions.workflows import Workflow
 from holdfast.runtime import details
@@ -138,6 +140,19 @@ class Bench:
         text = json.dumps({"signal_name": name, "input": payload})
         return Event(details.SIGNAL_RECEIVED, None, text, self.now)
 
+    def activity_completed(self, key: str, result: object, name: str | None = None) -> Event:
+        done = {"activity_name": name or _leaf(key), "result": result, "attempt": 1}
+        return Event(details.ACTIVITY_COMPLETED, key, json.dumps(done), self.now)
+
+    def activity_failed(self, key: str, error: Exception, *, timed_out: bool = False) -> Event:
+        failed = {
+            "activity_name": _leaf(key),
+            "error": msgspec.to_builtins(describe(error)),
+            "attempt": 1,
+            "timed_out": timed_out,
+        }
+        return Event(details.ACTIVITY_FAILED, key, json.dumps(failed), self.now)
+
     def cancel_request(self) -> Event:
         return Event(details.CANCEL_REQUESTED, None, '{"reason":null}', self.now)
 
@@ -170,3 +185,7 @@ class Bench:
 
     def of_type(self, kind: str) -> Sequence[Event]:
         return [event for event in self.log if event.type == kind]
+
+
+def _leaf(key: str) -> str:
+    return key.rpartition("/")[2].partition("#")[0]

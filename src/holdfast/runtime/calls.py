@@ -15,7 +15,7 @@ class RunInfo(Value, frozen=True):
     """Which run a turn belongs to.
 
     `attempt` counts the claims since the last progress, `started_at` is the moment of the first
-    one, in microseconds since 1970 UTC.
+    one, in microseconds since 1970 UTC. `parent_run_id` is the run that is told of its end.
     """
 
     run_id: UUID
@@ -23,6 +23,7 @@ class RunInfo(Value, frozen=True):
     version: int
     attempt: int
     started_at: int
+    parent_run_id: UUID | None = None
 
 
 class Call:

@@ -15,6 +15,7 @@ from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError
 from holdfast.names import check_signal_name, check_step_name, check_value_name
 from holdfast.retry import Retry
+from holdfast.runtime.remote_context import RemoteContext
 from holdfast.runtime.run_log import RunLog
 from holdfast.types import JSON
 
@@ -29,17 +30,17 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
-class Context:
+class Context(RemoteContext):
     """The run, as its workflow's code sees it.
 
     Everything here gives the same on each replay. Where a call takes an `id`, that stands in
     the log as the call's name: give one to calls that are made often or may be reordered.
     """
 
-    __slots__ = ("_instance", "_log")
+    __slots__ = ("_log",)
 
     def __init__(self, instance: Instance) -> None:
-        self._instance = instance
+        super().__init__(instance)
         self._log: RunLog | None = None
 
     @property
@@ -215,12 +216,12 @@ class Context:
     def uuid(self, *, id: str | None = None) -> UUID:
         """Return a new UUID that is the same on each replay."""
         key = self._instance.loop.scope().key("uuid" if id is None else check_step_name(id))
-        return uuid5(self.run_id, key)
+        return uuid5(self._instance.seed, key)
 
     @property
     def random(self) -> Random:
         """The source of chance of the running task: the same numbers on each replay."""
-        return self._instance.loop.scope().random(self._instance.run)
+        return self._instance.loop.scope().random(str(self._instance.seed))
 
     # Showing
 

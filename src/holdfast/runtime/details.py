@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.types import ErrorInfo
+from holdfast.types import ORDERS, ErrorInfo
 
 WORKFLOW_STARTED: Final = "WorkflowStarted"
 STEP_COMPLETED: Final = "StepCompleted"
@@ -21,11 +21,31 @@ TIMER_FIRED: Final = "TimerFired"
 SIGNAL_RECEIVED: Final = "SignalReceived"
 CANCEL_REQUESTED: Final = "WorkflowCancelRequested"
 VALUE_SET: Final = "ValueSet"
+VALUE_RECORDED: Final = "ValueRecorded"
+ACTIVITY_SCHEDULED: Final = "ActivityScheduled"
+ACTIVITY_CANCEL: Final = "ActivityCancelRequested"
+ACTIVITY_COMPLETED: Final = "ActivityCompleted"
+ACTIVITY_FAILED: Final = "ActivityFailed"
+CHILD_STARTED: Final = "ChildStarted"
+CHILD_CANCEL: Final = "ChildCancelRequested"
+CHILD_COMPLETED: Final = "ChildCompleted"
+CHILD_FAILED: Final = "ChildFailed"
+APPROVAL_REQUESTED: Final = "ApprovalRequested"
+APPROVAL_WITHDRAWN: Final = "ApprovalWithdrawn"
+APPROVAL_RESOLVED: Final = "ApprovalResolved"
+SIGNAL_SENT: Final = "SignalSent"
+UPDATE_ACCEPTED: Final = "UpdateAccepted"
+UPDATE_REJECTED: Final = "UpdateRejected"
+UPDATE_COMPLETED: Final = "UpdateCompleted"
+PAUSED: Final = "WorkflowPaused"
+RESUMED: Final = "WorkflowResumed"
+FORKED: Final = "WorkflowForked"
 WORKER_LOST: Final = "WorkerLost"
 YIELDED: Final = "WorkflowTaskYielded"
 COMPLETED: Final = "WorkflowCompleted"
 FAILED: Final = "WorkflowFailed"
 CANCELLED: Final = "WorkflowCanceled"
+CONTINUED: Final = "WorkflowContinuedAsNew"
 
 TERMINAL: Final = frozenset(
     {
@@ -34,11 +54,27 @@ TERMINAL: Final = frozenset(
         CANCELLED,
         "WorkflowTimedOut",
         "WorkflowTerminated",
-        "WorkflowContinuedAsNew",
+        CONTINUED,
     }
 )
+# How what was ordered from others has ended.
+ENDS: Final = frozenset(
+    {ACTIVITY_COMPLETED, ACTIVITY_FAILED, CHILD_COMPLETED, CHILD_FAILED, APPROVAL_RESOLVED}
+)
+# Facts of the code's own, which the store acts on.
+NOTED_ORDERS: Final = ORDERS - TERMINAL
+ANSWERS: Final = frozenset({UPDATE_ACCEPTED, UPDATE_REJECTED, UPDATE_COMPLETED})
 # Written by others than the worker that runs the code.
-GUESTS: Final = frozenset({WORKFLOW_STARTED, SIGNAL_RECEIVED, CANCEL_REQUESTED, WORKER_LOST})
+GUESTS: Final = ENDS | {
+    WORKFLOW_STARTED,
+    SIGNAL_RECEIVED,
+    CANCEL_REQUESTED,
+    WORKER_LOST,
+    PAUSED,
+    RESUMED,
+    FORKED,
+    "ActivityRetryScheduled",
+}
 
 
 class StepCompleted(msgspec.Struct, gc=False):
@@ -75,10 +111,12 @@ class TimerScheduled(msgspec.Struct, gc=False):
 
 
 class SignalReceived(msgspec.Struct, gc=False):
-    """A message to the run."""
+    """A message to the run; an update is answered, and `reply_to` is the topic that hears of it."""
 
     signal_name: str
     input: msgspec.Raw
+    update: bool = False
+    reply_to: str | None = None
 
 
 class WorkerLost(msgspec.Struct, gc=False):

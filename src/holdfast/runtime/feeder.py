@@ -10,11 +10,14 @@ from holdfast.errors import DeterminismError
 from holdfast.runtime.calls import Call, RunInfo
 from holdfast.runtime.clockwork import Clockwork
 from holdfast.runtime.details import (
+    ANSWERS,
+    NOTED_ORDERS,
     STEP_COMPLETED,
     STEP_FAILED,
     STEP_RETRY,
     TERMINAL,
     TIMER_SCHEDULED,
+    VALUE_RECORDED,
     VALUE_SET,
     YIELDED,
 )
@@ -26,7 +29,7 @@ from holdfast.types import Event
 # Made by effects: kept through a conflict. All else is derived from the log, and derived anew.
 _KEPT: Final = frozenset({STEP_COMPLETED, STEP_FAILED, STEP_RETRY})
 # Facts, which the code has not been fed: they stand as well behind another event.
-_FACTS: Final = frozenset({TIMER_SCHEDULED, STEP_RETRY, VALUE_SET})
+_FACTS: Final = NOTED_ORDERS | ANSWERS | {TIMER_SCHEDULED, STEP_RETRY, VALUE_SET, VALUE_RECORDED}
 _UNFED: Final = _FACTS | TERMINAL | {YIELDED}
 
 
@@ -82,8 +85,7 @@ class Feeder:
         instance.loop.position = log.durable_length
         log.extend(tail)
         try:
-            for event in tail:
-                instance.learn(event)
+            instance.foresee(tail)
             for event in tail:
                 instance.feed(event)
         except DeterminismError as error:
@@ -95,6 +97,9 @@ class Feeder:
         call = instance.pending.get(key)
         if call is None or not self.receptive:
             self._keep(event)
+            return
+        if instance.held is not None:
+            self.append(event)
             return
         log = self.log
         instance.loop.position = log.length
@@ -127,6 +132,11 @@ class Feeder:
     def note(self, kind: str, key: str | None, text: str | None) -> None:
         """Add a fact to the log."""
         self.log.fresh.append(Event(kind, key, text, self._clock()))
+
+    def forget_orders(self) -> None:
+        """Give none of the orders that broken code made: the code that follows gives its own."""
+        log = self.log
+        log.fresh = [event for event in log.fresh if event.type not in NOTED_ORDERS]
 
     def refused(self, tail: Sequence[Event]) -> None:
         """Go on with `tail` in the place of all that is not durable."""
@@ -196,7 +206,7 @@ class Feeder:
     def _note_retry(self, event: Event, call: Call) -> None:
         """Add the fact that an attempt failed; the next one waits until it is durable."""
         self.log.fresh.append(event)
-        self.instance.learn(event)
+        self.instance.learn_retry(event)
         self.effects.pause(call, self.log.length)
 
     def _mark_retries(self, events: Sequence[Event]) -> None:

@@ -2,7 +2,7 @@
 
 An instance is a pure function of the events that it was fed. Events of others and the ends of
 calls are *delivered*, in log order: one event, then run until blocked, never two events in one
-drain. *Facts* (deadlines, failed attempts) are learnt before and looked up by key.
+drain. *Facts* (deadlines, failed attempts, orders) are learnt before and looked up by key.
 """
 
 from __future__ import annotations
@@ -10,33 +10,30 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextvars
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from holdfast.errors import StepFailed, StepTimedOut
 from holdfast.runtime import details
+from holdfast.runtime.activity_calls import call_activity
 from holdfast.runtime.asyncio_forms import install
 from holdfast.runtime.calls import Call, RunInfo
+from holdfast.runtime.children import AWAITED, call_child
 from holdfast.runtime.context import Context
-from holdfast.runtime.details import (
-    CANCEL_REQUESTED,
-    SIGNAL_RECEIVED,
-    STEP_COMPLETED,
-    STEP_FAILED,
-    STEP_RETRY,
-    TIMER_FIRED,
-    TIMER_SCHEDULED,
-    VALUE_SET,
-    WORKFLOW_STARTED,
-)
 from holdfast.runtime.loop import WorkflowLoop
-from holdfast.runtime.mailbox import Mailbox
+from holdfast.runtime.mailbox import Mailbox, Message
+from holdfast.runtime.order_details import read_forked
+from holdfast.runtime.orders import Orders, Recorded, end_family
+from holdfast.runtime.step_ends import check_call, settle
 from holdfast.runtime.tasks import Evicted, WorkflowTask
-from holdfast.types import Event
+from holdfast.runtime.updates import Updates
+from holdfast.runtime.values import Values
+from holdfast.runtime.virtual_log import count_replayed
+from holdfast.types import ANY_END, Event
 
 if TYPE_CHECKING:
+    from holdfast.definitions.activities import Activity
     from holdfast.definitions.steps import Step
     from holdfast.definitions.workflows import Workflow
 
@@ -48,27 +45,33 @@ install()
 class Instance:
     """A run's code in execution.
 
-    `pending` are the calls that it
-    waits for, `issued` those that may start once their mark is durable, `cancelled` those that
-    it gave up, with the mark from which that is certain. `note` is told of what it writes.
+    `pending` are the steps that it waits for, `issued` those that may start once their mark is
+    durable, `cancelled` those that it gave up, with the mark from which that is certain; `orders`
+    are what it asks of others. `held` are the events that came while the run was paused, None
+    where it is not. `note` is told of what the code writes. Of the log, some worker's code has
+    seen the first `history` events before; up to `live_from` the code repeats itself.
     """
 
     __slots__ = (
-        "_values_known",
-        "_values_set",
         "cancel_requested",
         "cancelled",
         "dropped",
+        "held",
+        "history",
         "info",
         "issued",
         "live_from",
         "loop",
         "mailbox",
         "note",
+        "orders",
         "pending",
         "retries",
         "root",
         "run",
+        "seed",
+        "updates",
+        "values",
         "workflow",
     )
 
@@ -76,27 +79,29 @@ class Instance:
         self,
         workflow: Workflow[Any, object],
         info: RunInfo,
-        facts: Iterable[Event],
-        note: Callable[[str, str, str], None],
+        facts: Sequence[Event],
+        note: Callable[[str, str, str | None], None],
     ) -> None:
+        """Know the facts of a log, before any of its events is fed."""
         self.workflow, self.info, self.note = workflow, info, note
-        self.run = str(info.run_id)
+        self.run, self.seed = str(info.run_id), info.run_id
         loop = self.loop = WorkflowLoop(info.run_id.int & _SALT_BITS)  # type: ignore[abstract]
         loop.now = info.started_at
         loop.call_step = self.call_step
-        self.mailbox = Mailbox(loop)
+        loop.call_activity = self.call_activity
+        loop.call_workflow = self.call_workflow
+        self.mailbox, self.updates = Mailbox(loop), Updates(loop, note)
+        self.orders, self.values = Orders(loop, note), Values(note)
         self.root: WorkflowTask[object] | None = None
-        self.live_from = 0
+        self.live_from = self.history = 0
+        self.held: list[Event] | None = None
         self.pending: dict[str, Call] = {}
         self.issued: collections.deque[Call] = collections.deque()
         self.cancelled: dict[str, int] = {}
         self.dropped: set[str] = set()
         self.cancel_requested = False
         self.retries: dict[str, details.StepRetryScheduled] = {}
-        self._values_known: dict[str, int] = {}
-        self._values_set: dict[str, int] = {}
-        for event in facts:
-            self.learn(event)
+        self.foresee(facts)
 
     @property
     def finished(self) -> bool:
@@ -109,74 +114,101 @@ class Instance:
         """Whether the code repeats what it has done before."""
         return self.loop.position <= self.live_from
 
+    @property
+    def awaiting(self) -> tuple[str, ...]:
+        """What others may do to wake the code: send signals and updates, end its orders."""
+        ends = (ANY_END,) if self.orders.awaited else ()
+        return self.mailbox.awaited + self.updates.awaited + ends
+
     # What the log says
 
-    def learn(self, event: Event) -> None:
-        """Take in a fact. Facts hold wherever they stand in the log."""
-        kind, key, text = event.type, event.key, event.details
-        if key is None or text is None:
-            return
-        if kind == TIMER_SCHEDULED:
-            if key not in self.loop.timers:
-                self.loop.recorded_timers[key] = details.read_timer(text)
-        elif kind == STEP_RETRY:
-            self._learn_retry(key, details.read_step_retry(text))
-        elif kind == VALUE_SET:
-            self._values_known[key] = self._values_known.get(key, 0) + 1
+    def foresee(self, events: Sequence[Event]) -> None:
+        """Take in the facts of events that are fed next. They hold wherever they stand."""
+        replayed = count_replayed(events)
+        if replayed:
+            self.history = self.loop.position + replayed
+        for event in events:
+            learn = self._FACTS.get(event.type)
+            if learn is not None:
+                learn(self, event)
 
-    def _learn_retry(self, key: str, fact: details.StepRetryScheduled) -> None:
+    def learn_retry(self, event: Event) -> None:
+        """Take in that an attempt of a step has failed and another follows."""
+        key, fact = event.key or "", details.read_step_retry(event.details or "")
         call = self.pending.get(key)
         if call is None:
             self.retries[key] = fact
         else:
             call.attempt, call.retry_at = fact.attempt + 1, fact.retry_at
 
+    def _learn_timer(self, event: Event) -> None:
+        key = event.key or ""
+        if key not in self.loop.timers:
+            self.loop.recorded_timers[key] = details.read_timer(event.details or "")
+
+    def _learn_value(self, event: Event) -> None:
+        self.values.learn(event)
+
+    def _learn_order(self, event: Event) -> None:
+        self.orders.learn(event)
+
+    def _learn_answer(self, event: Event) -> None:
+        self.updates.learn(event)
+
+    def _learn_fork(self, event: Event) -> None:
+        self.seed = read_forked(event.details or "").seed
+        self.loop.salt(self.seed.int & _SALT_BITS)
+
     def feed(self, event: Event) -> None:
-        """Deliver one event, then run until blocked.
+        """Deliver one event, then run until blocked; hold it while the run is paused.
 
         Raises DeterminismError where the code does what cannot be repeated, or differs from
         the log.
         """
         self.loop.position += 1
-        kind, loop = event.type, self.loop
-        if kind in (STEP_COMPLETED, STEP_FAILED):
-            self._end_call(event)
-        elif kind == TIMER_FIRED:
-            self._fire(event)
-        elif kind == SIGNAL_RECEIVED:
-            signal = details.read_signal(event.details or "")
-            self.mailbox.put(signal.signal_name, signal.input)
-        elif kind == CANCEL_REQUESTED:
-            if not self.cancel_requested and self.root is not None:
-                self.cancel_requested = True
-                self.root.cancel()
-        elif kind == WORKFLOW_STARTED:
-            self._start(event.details or "null")
+        if self.held is None:
+            self._deliver(event)
+        elif event.type != details.RESUMED:
+            self.held.append(event)
         else:
+            held, self.held = self.held, None
+            for one in held:
+                self._deliver(one)
+            self._move_to(event.at)
+
+    def _deliver(self, event: Event) -> None:
+        deliver = self._DELIVERED.get(event.type)
+        if deliver is None:
             return  # a fact takes a place in the log, but neither wakes anyone nor moves time
-        if event.at > loop.now:
-            loop.now = event.at
-        loop.drain()
-        if loop.broken is not None:
-            raise loop.broken
+        deliver(self, event)
+        self._move_to(event.at)
+        self._drain()
 
     def complete(self, call: Call, result: str, at: int) -> None:
         """Deliver a result that this instance's turn has just recorded."""
         self.loop.position += 1
-        loop = self.loop
         del self.pending[call.key]
         if call.future is not None:
             call.future.set_result(result)
-        if at > loop.now:
-            loop.now = at
-        loop.drain()
+        self._move_to(at)
+        self._drain()
+
+    def _move_to(self, moment: int) -> None:
+        if moment > self.loop.now:
+            self.loop.now = moment
+
+    def _drain(self) -> None:
+        """Run until blocked. Once the root has ended, what is left of the code stands still."""
+        loop, root = self.loop, self.root
+        if root is None or not root.done():
+            loop.drain()
         if loop.broken is not None:
             raise loop.broken
 
-    def _start(self, text: str) -> None:
+    def _start(self, event: Event) -> None:
         loop = self.loop
         task = self.root = WorkflowTask(
-            self._main(text),
+            self._main(event.details or "null"),
             loop,
             loop.root_scope,
             name=self.workflow.name,
@@ -188,24 +220,87 @@ class Instance:
         return await self.workflow.invoke(Context(self), text)
 
     def _end_call(self, event: Event) -> None:
-        key = event.key or ""
+        key, loop = event.key or "", self.loop
         call = self.pending.get(key)
         if call is not None:
-            settle(self.loop, call, event)
+            settle(loop, call, event)
             del self.pending[key]
         elif key not in self.dropped:
-            if key in self.loop.timers:
-                self.loop.check(key, "a step", "a timer")
-            self.loop.parked[key] = event
+            if key in loop.timers:
+                loop.check(key, "a step", "a timer")
+            if (order := self.orders.open.get(key)) is not None:
+                loop.check(key, "a step", str(order))
+            loop.parked[key] = event
+
+    def _end_order(self, event: Event) -> None:
+        key = event.key or ""
+        if (call := self.pending.get(key)) is not None:
+            self.loop.check(key, str(Recorded(end_family(event))), f"a call of {call.name}")
+        self.orders.settle(event)
 
     def _fire(self, event: Event) -> None:
         key = event.key or ""
         if not self.loop.fire(key):
             if key in self.pending:
                 self.loop.check(key, "a timer", "a step")
+            if (order := self.orders.open.get(key)) is not None:
+                self.loop.check(key, "a timer", str(order))
             self.loop.parked[key] = event
 
+    def _receive(self, event: Event) -> None:
+        signal = details.read_signal(event.details or "")
+        (self.updates if signal.update else self.mailbox).put(Message.of(signal, event.key))
+
+    def _request_cancel(self, event: Event) -> None:
+        if not self.cancel_requested and self.root is not None:
+            self.cancel_requested = True
+            self.root.cancel()
+
+    def _pause(self, event: Event) -> None:
+        self.held = []
+
+    # How each type of event is taken in: facts beforehand, the others in their turn.
+    _FACTS: ClassVar[dict[str, Callable[[Instance, Event], None]]] = {
+        details.TIMER_SCHEDULED: _learn_timer,
+        details.STEP_RETRY: learn_retry,
+        details.VALUE_SET: _learn_value,
+        details.VALUE_RECORDED: _learn_value,
+        details.FORKED: _learn_fork,
+        **dict.fromkeys(details.ENDS | details.NOTED_ORDERS, _learn_order),
+        **dict.fromkeys(details.ANSWERS, _learn_answer),
+    }
+    _DELIVERED: ClassVar[dict[str, Callable[[Instance, Event], None]]] = {
+        details.WORKFLOW_STARTED: _start,
+        details.STEP_COMPLETED: _end_call,
+        details.STEP_FAILED: _end_call,
+        details.TIMER_FIRED: _fire,
+        details.SIGNAL_RECEIVED: _receive,
+        details.CANCEL_REQUESTED: _request_cancel,
+        details.PAUSED: _pause,
+        **dict.fromkeys(details.ENDS, _end_order),
+    }
+
     # What the code does
+
+    def call_activity(
+        self,
+        activity: Activity[..., object],
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+    ) -> Coroutine[object, None, Any]:
+        """Call an activity: it is scheduled here, awaited or not."""
+        return call_activity(self, activity, activity.name, args, kwargs)
+
+    def call_workflow(
+        self,
+        workflow: Workflow[Any, object],
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+    ) -> Coroutine[object, None, Any]:
+        """Call a workflow: a child run is started here."""
+        if len(args) > 1 or kwargs:
+            raise TypeError(f"workflow {workflow.name} takes one input at most, by its place")
+        return call_child(self, workflow, workflow.name, args[0] if args else None, AWAITED)
 
     def call_step(
         self, step: Step[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]
@@ -235,7 +330,7 @@ class Instance:
             raise Evicted
         # Not a WorkflowFuture: the exact class is asyncio's fast path, and no code sees it.
         future = call.future = asyncio.Future[msgspec.Raw | str](loop=loop)
-        if self.retries or loop.parked or loop.recorded_timers:
+        if self.retries or loop.parked or loop.recorded_timers or loop.recorded_orders:
             self._compare(call)
         if not future.done():
             call.mark = self.loop.position
@@ -256,13 +351,15 @@ class Instance:
         key, loop = call.key, self.loop
         if key in loop.recorded_timers:
             loop.check(key, "a timer", f"a call of {call.name}")
+        if (order := loop.recorded_orders.get(key)) is not None:
+            loop.check(key, str(order), f"a call of {call.name}")
         retry = self.retries.pop(key, None)
         if retry is not None:
             check_call(loop, call, retry.name, retry.args)
             call.attempt, call.retry_at = retry.attempt + 1, retry.retry_at
         event = loop.parked.pop(key, None)
         if event is not None:
-            if event.type == TIMER_FIRED:
+            if event.type == details.TIMER_FIRED:
                 loop.check(key, "a timer", f"a call of {call.name}")
             settle(loop, call, event)
 
@@ -270,10 +367,14 @@ class Instance:
         """Write a value that observers can read; `value` is JSON text."""
         if self.loop.closing:
             raise Evicted
-        count = self._values_set[name] = self._values_set.get(name, 0) + 1
-        if count > self._values_known.get(name, 0):
-            self._values_known[name] = count
-            self.note(VALUE_SET, name, details.value_set(value))
+        self.values.set(name, value)
+
+    def patched(self, patch: str) -> bool:
+        """Say whether the code takes a changed path: not where older code has been before."""
+        if self.loop.closing:
+            raise Evicted
+        key = self.loop.scope().key(f"patch:{patch}")
+        return self.values.patched(key, seen=self.loop.position <= self.history)
 
     # Ending
 
@@ -285,26 +386,3 @@ class Instance:
             call.future = None  # a driver that still has the call must not keep the code alive
         self.pending.clear()
         self.issued.clear()
-
-
-def settle(loop: WorkflowLoop, call: Call, event: Event) -> None:
-    """Give a call the end that the log has for it."""
-    text, future = event.details or "", call.future
-    assert future is not None, "only a call that is awaited has an end"
-    if event.type == STEP_COMPLETED:
-        done = details.read_step_completed(text)
-        check_call(loop, call, done.name, done.args)
-        future.set_result(done.result)
-        return
-    failed = details.read_step_failed(text)
-    check_call(loop, call, failed.name, failed.args)
-    kind = StepTimedOut if failed.timed_out else StepFailed
-    future.set_exception(kind(call.key, failed.error))
-
-
-def check_call(loop: WorkflowLoop, call: Call, name: str, args: int) -> None:
-    """Raise DeterminismError where the log has another step or other arguments for a key."""
-    if name != call.name:
-        loop.check(call.key, f"a call of {name}", f"a call of {call.name}")
-    if args != call.fingerprint:
-        loop.check(call.key, f"a call of {name} with other arguments", f"a call of {name}")

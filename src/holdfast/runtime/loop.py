@@ -19,6 +19,7 @@ from holdfast.runtime.closing import close_coroutine
 from holdfast.runtime.details import TIMER_FIRED, TimerScheduled
 from holdfast.runtime.guard import GuardedLoop
 from holdfast.runtime.keys import Scope
+from holdfast.runtime.order_calls import OrderCall
 from holdfast.runtime.tasks import (
     Evicted,
     SoonHandle,
@@ -29,13 +30,22 @@ from holdfast.runtime.tasks import (
 from holdfast.types import Event
 
 if TYPE_CHECKING:
+    from holdfast.definitions.activities import Activity
     from holdfast.definitions.steps import Step
+    from holdfast.definitions.workflows import Workflow
+    from holdfast.runtime.orders import Recorded
 
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
 
 CallStep: TypeAlias = """Callable[
     [Step[..., object], tuple[object, ...], Mapping[str, object]], Coroutine[object, None, Any]
+]"""
+CallActivity: TypeAlias = """Callable[
+    [Activity[..., object], tuple[object, ...], Mapping[str, object]], Coroutine[object, None, Any]
+]"""
+CallWorkflow: TypeAlias = """Callable[
+    [Workflow[Any, object], tuple[object, ...], Mapping[str, object]], Coroutine[object, None, Any]
 ]"""
 
 MAX_HANDLES: Final = 100_000  # a drain that runs more never blocks: a busy wait
@@ -62,6 +72,7 @@ class WorkflowLoop(GuardedLoop):
         self.timers: dict[str, WorkflowTimer] = {}
         self.new_timers: list[WorkflowTimer] = []
         self.recorded_timers: dict[str, TimerScheduled] = {}  # not yet created by the code
+        self.recorded_orders: dict[str, Recorded] = {}  # not yet given by the code
         self.parked: dict[str, Event] = {}  # ends that the log has, of calls not yet made
         self.tasks: list[WorkflowTask[Any]] = []  # strong: asyncio itself keeps them weakly
         self.root_scope = Scope("")
@@ -70,10 +81,17 @@ class WorkflowLoop(GuardedLoop):
         self.broken: DeterminismError | None = None
         self.fatal: BaseException | None = None
         self.problems: list[str] = []
-        self.call_step: CallStep = _no_steps  # what calling a step on this loop does
+        # What calling a step, an activity or a workflow on this loop does.
+        self.call_step: CallStep = _outside
+        self.call_activity: CallActivity = _outside
+        self.call_workflow: CallWorkflow = _outside
         self._ready: collections.deque[asyncio.Handle] = collections.deque()
         self._last_hash = salt
         self._task_limit = _KEPT_TASKS
+
+    def salt(self, salt: int) -> None:
+        """Number tasks, futures and timers from another number on, before there are any."""
+        self._last_hash = salt
 
     def next_hash(self) -> int:
         """Number a new task, future or timer."""
@@ -190,6 +208,8 @@ class WorkflowLoop(GuardedLoop):
         if self.recorded_timers and (fact := self.recorded_timers.pop(timer.key, None)):
             self.check(timer.key, f"a timer of {fact.delay:g} s", f"a timer of {delay / 1e6:g} s")
             timer.fire_at, timer.recorded = fact.fire_at, True
+        elif self.recorded_orders and (order := self.recorded_orders.get(timer.key)):
+            self.check(timer.key, str(order), "a timer")
         self.timers[timer.key] = timer
         self.new_timers.append(timer)
         if self.parked and (event := self.parked.pop(timer.key, None)):
@@ -245,6 +265,10 @@ class WorkflowLoop(GuardedLoop):
                 "this run; roll it back, or give changed calls new names"
             )
             raise self.broken
+
+    def unused(self) -> list[str]:
+        """Return the keys that the log has and the code has not called."""
+        return sorted({*self.parked, *self.recorded_timers, *self.recorded_orders})
 
     # Running
 
@@ -318,7 +342,8 @@ class WorkflowLoop(GuardedLoop):
         try:
             for task in self.tasks:
                 if not task.done():
-                    close_coroutine(task.get_coro())
+                    own = task.get_coro()
+                    close_coroutine(own.coroutine if isinstance(own, OrderCall) else own)
                 elif not task.cancelled():
                     task.exception()  # seen: asyncio need not report it
         finally:
@@ -326,7 +351,7 @@ class WorkflowLoop(GuardedLoop):
             _set_running(outer)
 
 
-def _no_steps(
-    step: Step[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]
+def _outside(
+    called: object, args: tuple[object, ...], kwargs: Mapping[str, object]
 ) -> Coroutine[object, None, Any]:
-    raise DeterminismError(f"step {step.name} outside of a run")
+    raise DeterminismError(f"{called!r} is called outside of a run")

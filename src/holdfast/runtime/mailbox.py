@@ -8,12 +8,33 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.codec import contains, decoder
-from holdfast.types import JSON
+from holdfast.runtime.details import SignalReceived
+from holdfast.runtime.order_details import CarriedSignal
+from holdfast.types import JSON, Value
 
 if TYPE_CHECKING:
     from holdfast.runtime.loop import WorkflowLoop
 
 _read_plain = decoder(object)
+
+
+class Message(Value, frozen=True, gc=False):
+    """A signal or an update; `id` is the sender's, `reply_to` the topic that an answer goes to."""
+
+    name: str
+    payload: msgspec.Raw
+    id: str | None = None
+    update: bool = False
+    reply_to: str | None = None
+
+    @classmethod
+    def of(cls, signal: SignalReceived, key: str | None) -> Message:
+        """Read a SignalReceived and its key."""
+        return cls(signal.signal_name, signal.input, key, signal.update, signal.reply_to)
+
+    def carried(self) -> CarriedSignal:
+        """Write it down for the run that this one continues as."""
+        return CarriedSignal(self.name, self.payload, self.id, self.update, self.reply_to)
 
 
 class Mailbox:
@@ -23,7 +44,7 @@ class Mailbox:
 
     def __init__(self, loop: WorkflowLoop) -> None:
         self._loop = loop
-        self._messages: dict[str, list[msgspec.Raw]] = {}
+        self._messages: dict[str, list[Message]] = {}
         self._waiters: dict[str, list[asyncio.Future[None]]] = {}
 
     @property
@@ -32,18 +53,14 @@ class Mailbox:
         return tuple(self._waiters)
 
     @property
-    def unread(self) -> dict[str, list[str]]:
-        """The messages that nobody has taken, as JSON text."""
-        return {
-            name: [bytes(message).decode() for message in messages]
-            for name, messages in self._messages.items()
-            if messages
-        }
+    def unread(self) -> list[Message]:
+        """The messages that nobody has taken, by name."""
+        return [message for messages in self._messages.values() for message in messages]
 
-    def put(self, name: str, message: msgspec.Raw) -> None:
+    def put(self, message: Message) -> None:
         """Keep a message and wake who waits for its name."""
-        self._messages.setdefault(name, []).append(message)
-        for waiter in self._waiters.get(name, ()):
+        self._messages.setdefault(message.name, []).append(message)
+        for waiter in self._waiters.get(message.name, ()):
             if not waiter.done():
                 waiter.set_result(None)
 
@@ -56,8 +73,8 @@ class Mailbox:
         while True:
             messages = self._messages.get(name, [])
             for place, message in enumerate(messages):
-                if match is None or contains(_read_plain(message), match):
-                    return messages.pop(place)
+                if match is None or contains(_read_plain(message.payload), match):
+                    return messages.pop(place).payload
             await self._arrival(name)
 
     async def _arrival(self, name: str) -> None:

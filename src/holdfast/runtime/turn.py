@@ -15,6 +15,7 @@ from holdfast.errors import DeterminismError
 from holdfast.runtime import details
 from holdfast.runtime.calls import Call, RunInfo
 from holdfast.runtime.details import (
+    CONTINUED,
     STEP_COMPLETED,
     STEP_FAILED,
     STEP_RETRY,
@@ -22,12 +23,23 @@ from holdfast.runtime.details import (
     TIMER_SCHEDULED,
     YIELDED,
 )
+from holdfast.runtime.divergence import differences
 from holdfast.runtime.feeder import Feeder
 from holdfast.runtime.instance import Instance
-from holdfast.runtime.outcome import leftovers, outcome
+from holdfast.runtime.outcome import completes, leftovers, outcome
+from holdfast.runtime.parts import make_part
 from holdfast.runtime.tasks import WorkflowTimer
-from holdfast.runtime.virtual_log import PYTHON, is_taken_away
-from holdfast.types import EndStatus, ErrorInfo, Event, Finish, Suspend, TurnCommit
+from holdfast.runtime.virtual_log import is_taken_away
+from holdfast.types import (
+    ANY_END,
+    EndStatus,
+    ErrorInfo,
+    Event,
+    Finish,
+    Notice,
+    Suspend,
+    TurnCommit,
+)
 
 __all__ = ["Call", "RunInfo", "Turn"]
 
@@ -36,7 +48,8 @@ class Turn:
     """A run's turn: after every input the driver takes the outputs.
 
     Outputs: `to_start` and `to_cancel` are steps, `outbox` is at most one commit, to be answered
-    with `committed` or `conflict`; `next_due` is when to call `wake`; `problems` are warnings.
+    with `committed` or `conflict`; `next_due` is when to call `wake`; `problems` are warnings;
+    `notices` are to be sent, because what they tell of is durable.
     State: `suspended` until `visible_at` (None: by an event only), `ended`, `lost` to another
     worker, `stuck` with code that cannot go on, or in need of the whole log (`needs_log`).
     """
@@ -45,12 +58,14 @@ class Turn:
         "_clock",
         "_ending",
         "_feeder",
+        "_replies",
         "_strict",
         "ended",
         "info",
         "lease_no",
         "lost",
         "next_due",
+        "notices",
         "outbox",
         "problems",
         "stuck",
@@ -79,6 +94,8 @@ class Turn:
         self.next_due: int | None = None
         self.visible_at: int | None = None
         self.problems: list[str] = []
+        self.notices: list[Notice] = []
+        self._replies: list[Notice] = []  # to what is in flight
         self.suspended = False
         self.ended: EndStatus | None = None
         self.stuck: DeterminismError | None = None
@@ -114,7 +131,10 @@ class Turn:
         """Go on from where the log leaves off."""
         feeder = self._feeder
         if not feeder.closed and feeder.broken is None:
-            feeder.broken = self._difference()
+            python, unused = differences(feeder.log, feeder.instance)
+            self.problems += python
+            if self._strict and (python or unused):
+                feeder.broken = DeterminismError("; ".join(python + unused))
         self._pump()
 
     def step_completed(self, key: str, result: str, started_at: int) -> None:
@@ -149,6 +169,7 @@ class Turn:
         """The commit is durable."""
         feeder = self._feeder
         feeder.log.land()
+        self.notices += self._replies
         if feeder.closed:
             return
         if self._ending is not None:
@@ -232,6 +253,8 @@ class Turn:
             feeder.clockwork.reset()
             return
         while feeder.receptive and (timer := feeder.clockwork.due(now := self._clock())):
+            if feeder.instance.held is not None:  # paused
+                return
             text = details.timer_fired(timer.key, timer.fire_at or now)
             feeder.append(Event(TIMER_FIRED, timer.key, text, now))
 
@@ -244,6 +267,9 @@ class Turn:
         durable = log.durable_length
         if instance.cancelled:
             self.to_cancel += effects.cancel(instance, durable)
+        if instance.held is not None:
+            self._stand_still()
+            return
         if instance.issued:
             self.to_start += effects.start(instance, durable)
         waiting = effects.pausing or bool(instance.loop.timers)
@@ -274,17 +300,18 @@ class Turn:
         self._feeder.note(TIMER_SCHEDULED, timer.key, text)
 
     def _ship(self, then: Suspend | Finish | None) -> None:
-        log = self._feeder.log
-        expected = log.durable_length
-        self.outbox = TurnCommit(self.info.run_id, self.lease_no, expected, log.launch(), then)
+        log, instance = self._feeder.log, self._feeder.instance
+        place, events = log.durable_length, log.launch()
+        self._replies = instance.updates.replies(instance.run, events)
+        self.outbox = make_part(self.info, self.lease_no, place, events, then, instance.orders)
 
     def _suspend(self) -> None:
         """Give the lease back with this commit: nothing moves until it is answered."""
         feeder = self._feeder
-        awaiting = feeder.instance.mailbox.awaited
+        awaiting = feeder.instance.awaiting
         wakings = (feeder.clockwork.first_deadline(), feeder.effects.next_retry())
         moments = [at for at in wakings if at is not None]
-        if not moments and not awaiting:
+        if not moments and not awaiting and feeder.instance.held is None:
             if not feeder.log.fresh:
                 raise DeterminismError(
                     "the workflow waits for nothing durable: no step, timer or signal could ever "
@@ -294,19 +321,53 @@ class Turn:
             return
         for timer in feeder.clockwork.unrecorded():
             self._record(timer)
-        if not feeder.log.fresh:
-            feeder.note(YIELDED, None, None)
-        self.suspended, self.visible_at = True, min(moments, default=None)
-        self._ship(Suspend(self.visible_at, awaiting))
+        self._yield(min(moments, default=None), awaiting)
+
+    def _yield(self, visible_at: int | None, awaiting: tuple[str, ...]) -> None:
+        if not self._feeder.log.fresh:
+            self._feeder.note(YIELDED, None, None)
+        self.suspended, self.visible_at = True, visible_at
+        self._ship(Suspend(visible_at, awaiting))
+
+    def _stand_still(self) -> None:
+        """Start nothing while the run is paused, and suspend when the running steps have ended."""
+        feeder = self._feeder
+        if feeder.log.committing:
+            return
+        if not feeder.effects.executing:
+            self._suspend()
+        elif feeder.log.fresh:
+            self._ship(None)
 
     def _finish(self) -> None:
         """End the run, once what is in flight has landed."""
         feeder = self._feeder
-        if not feeder.log.committing:
-            kind, end = outcome(feeder.instance)
-            feeder.note(kind, None, None)
-            self._ending = end.status
-            self._ship(end)
+        if feeder.log.committing or self._lingers():
+            return
+        kind, text, end = outcome(feeder.instance)
+        if kind == CONTINUED:
+            feeder.instance.orders.used = True
+        feeder.note(kind, None, text)
+        self._ending = end.status
+        self._ship(end)
+
+    def _lingers(self) -> bool:
+        """Wait for activities that the completed code let go of. Says whether there are any."""
+        feeder = self._feeder
+        log, effects, orders = feeder.log, feeder.effects, feeder.instance.orders
+        if not orders.open_activities or not completes(feeder.instance):
+            return False
+        if feeder.instance.cancel_requested:
+            orders.stop_waiting()
+            return False
+        if not orders.let_go():
+            return False
+        if effects.executing and log.fresh:
+            self._ship(None)  # so that the end of the code is certain, and nobody awaits them
+            return True
+        self.to_cancel += effects.stop()
+        self._yield(None, (ANY_END,))
+        return True
 
     # Letting go
 
@@ -323,24 +384,13 @@ class Turn:
         feeder = self._feeder
         if feeder.log.committing:
             return
+        feeder.forget_orders()
         if feeder.log.fresh:
             self._ship(None)
             return
         self.stuck = error
         self.to_cancel += feeder.effects.stop()
         self.abandon()
-
-    def _difference(self) -> DeterminismError | None:
-        """Compare the code with the log that it has replayed; return what strictness refuses."""
-        feeder, found = self._feeder, list[str]()
-        made = feeder.log.python
-        if made not in (None, PYTHON):
-            found.append(f"the run was begun on Python {made}, and this is Python {PYTHON}")
-            self.problems += found
-        loop = feeder.instance.loop
-        if unused := sorted([*loop.parked, *loop.recorded_timers]):
-            found.append(f"the log has calls that the code does not make: {', '.join(unused)}")
-        return DeterminismError("; ".join(found)) if found and self._strict else None
 
     def _gather_problems(self) -> None:
         found = self._feeder.instance.loop.problems
