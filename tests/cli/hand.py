@@ -18,6 +18,7 @@ from holdfast.types import (
     ClaimedTask,
     Event,
     Finish,
+    Lease,
     Suspend,
     TurnCommit,
     WorkerInfo,
@@ -28,25 +29,18 @@ T = TypeVar("T")
 NAME = "hand"
 Entry = tuple[str, str | None, JSON]
 
-POLICY: JSON = {
-    "attempts": 3,
-    "backoff": "fixed",
-    "base": 0.0,
-    "max": 60.0,
-    "factor": 2.0,
-    "jitter": 0.0,
-}
 
-
-def activity(name: str, queue: str = "default", retry: JSON = POLICY) -> Entry:
-    """An order for an activity whose key is its name."""
+def activity(name: str, queue: str = "default", base_seconds: float = 0.0) -> Entry:
+    """An order for an activity whose key is its name, tried again after so many seconds."""
+    policy: JSON = {"attempts": 3, "backoff": "fixed", "base": base_seconds, "max": 1e6}
+    policy |= {"factor": 2.0, "jitter": 0.0}
     details: JSON = {
         "activity_name": name,
         "args": 1,
         "input": [],
         "queue": queue,
         "priority": 2,
-        "retry": retry,
+        "retry": policy,
         "start_to_close": None,
         "schedule_to_close": None,
         "heartbeat_timeout": None,
@@ -54,8 +48,8 @@ def activity(name: str, queue: str = "default", retry: JSON = POLICY) -> Entry:
     return "ActivityScheduled", name, details
 
 
-def child(workflow: str, run_id: UUID) -> Entry:
-    """An order for a child run whose key is its workflow's name."""
+def child(workflow: str, run_id: UUID, key: str | None = None) -> Entry:
+    """An order for a child run; its key is its workflow's name unless one is given."""
     details: JSON = {
         "workflow_name": workflow,
         "version": 1,
@@ -70,13 +64,25 @@ def child(workflow: str, run_id: UUID) -> Entry:
         "retention": None,
         "tags": [],
     }
-    return "ChildStarted", workflow, details
+    return "ChildStarted", key or workflow, details
 
 
 def approval(key: str, title: str, *fields: JSON) -> Entry:
     """A request for an approval."""
     details: JSON = {"title": title, "description": "", "fields": list(fields), "timeout_at": None}
     return "ApprovalRequested", key, details
+
+
+def _info(queues: Sequence[str], handlers: Sequence[str]) -> WorkerInfo:
+    return WorkerInfo(
+        worker_id=NAME,
+        hostname="here",
+        pid=1,
+        queues=tuple(queues),
+        handlers=tuple(handlers),
+        concurrency=10,
+        holdfast_version="0",
+    )
 
 
 class Hand:
@@ -89,16 +95,7 @@ class Hand:
         """Appear among the workers, as one of these handlers and queues."""
 
         async def work(store: PostgresStore) -> None:
-            info = WorkerInfo(
-                worker_id=NAME,
-                hostname="here",
-                pid=1,
-                queues=tuple(queues),
-                handlers=tuple(handlers),
-                concurrency=10,
-                holdfast_version="0",
-            )
-            await store.heartbeat(info, [], lease_seconds=60)
+            await store.heartbeat(_info(queues, handlers), [], lease_seconds=60)
 
         self._with_store(work)
 
@@ -151,6 +148,26 @@ class Hand:
             error = '{"kind":"builtins.ValueError","message":"no luck"}'
             end = ActivityEnd(run_id=UUID(run_id), key=key, lease_no=int(lease_no), error=error)
             await store.end_activities(NAME, [end])
+
+        self._with_store(work)
+
+    def defer(self, token: str) -> None:
+        """Leave an activity to be completed from outside."""
+
+        async def work(store: PostgresStore) -> None:
+            run_id, lease_no, key = token.split(":", 2)
+            end = ActivityEnd(run_id=UUID(run_id), key=key, lease_no=int(lease_no))
+            await store.end_activities(NAME, [end])
+
+        self._with_store(work)
+
+    def say(self, token: str, details: str) -> None:
+        """Send a heartbeat of an attempt."""
+
+        async def work(store: PostgresStore) -> None:
+            run_id, lease_no, key = token.split(":", 2)
+            lease = Lease(UUID(run_id), key, int(lease_no), 0, details)
+            await store.heartbeat(_info((), ()), [lease], lease_seconds=60)
 
         self._with_store(work)
 

@@ -10,6 +10,7 @@ import psycopg
 
 from holdfast.cli import exits
 from tests.cli.conftest import CommandLine
+from tests.cli.hand import Hand, activity
 from tests.cli.processes import SAMPLE, running
 
 
@@ -79,3 +80,19 @@ def test_lost_durability_is_a_warning(cli: CommandLine) -> None:
         connection.execute(f'alter database "{name}" set synchronous_commit = off'.encode())
     found = next(each for each in cli.json("doctor") if each["check"] == "durability")
     assert (found["level"], found["remedy"][:22]) == ("warn", "set synchronous_commit")
+
+
+def test_activities_that_nobody_serves_are_named(cli: CommandLine, hand: Hand) -> None:
+    """B7."""
+    run = cli.start("double", "1")
+    hand.turn(run, activity("resize", queue="gpu"))
+    assert "activity resize on queue 'gpu' (1 task)" in cli("doctor").stdout
+
+
+def test_what_is_paused_is_named_with_the_way_out(cli: CommandLine) -> None:
+    assert levels(cli)["pauses"] == "ok"
+    cli("queues", "pause", "mail", "--reason", "no mail today")
+    shown = cli("doctor").stdout
+    assert "nothing is begun of queue 'mail' since" in shown
+    assert "(no mail today)" in shown
+    assert "holdfast queues resume mail" in shown

@@ -8,7 +8,8 @@ from io import StringIO
 from rich.console import Console
 
 from holdfast.cli.render_timeline import timeline
-from holdfast.cli.timeline import Span, read_spans
+from holdfast.cli.spans import Span
+from holdfast.cli.timeline import read_spans
 from holdfast.types import JSON, Event
 
 
@@ -97,3 +98,84 @@ def test_bars_share_one_scale() -> None:
     assert first.index("━") < first.rindex("━") < second.index("━") < second.rindex("━")
     assert abs(first.count("━") - second.count("━")) <= 1
     assert "500 ms" in first
+
+
+def test_an_activity_spans_from_its_order_to_its_end() -> None:
+    ordered = event("ActivityScheduled", 1, "resize", activity_name="resize", queue="gpu")
+    assert (one([ordered]).kind, one([ordered]).outcome, one([ordered]).note) == (
+        "activity",
+        "open",
+        "queue gpu",
+    )
+    retried = event("ActivityRetryScheduled", 3, "resize", attempt=1, error=error("no"), retry_at=4)
+    ended = event("ActivityCompleted", 9, "resize", result={"w": 1}, attempt=2)
+    span = one([ordered, retried, ended])
+    assert (span.began_at, span.ended_at, span.outcome, span.note) == (1, 9, "done", '{"w":1}')
+    assert (span.attempts, [each.error for each in span.failures]) == (2, ["ValueError: no"])
+    failed = event("ActivityFailed", 9, "resize", error=error("bad"), attempt=3)
+    assert (one([ordered, failed]).outcome, one([ordered, failed]).note) == (
+        "failed",
+        "ValueError: bad",
+    )
+    cancelled = event("ActivityCancelRequested", 5, "resize")
+    assert (one([ordered, cancelled, failed]).outcome, one([ordered, cancelled]).ended_at) == (
+        "dropped",
+        5,
+    )
+
+
+def test_a_child_spans_from_its_order_to_its_end() -> None:
+    started = event("ChildStarted", 1, "ship", workflow_name="shipping", child_run_id="c-1")
+    assert (one([started]).label, one([started]).child_run_id) == ("shipping", "c-1")
+    completed = one([started, event("ChildCompleted", 4, "ship", child_run_id="c-1", output=7)])
+    assert (completed.outcome, completed.note) == ("done", "7")
+    lost = event("ChildFailed", 4, "ship", child_run_id="c-1", status="timed_out", error=None)
+    assert (one([started, lost]).outcome, one([started, lost]).note) == ("failed", "timed out")
+
+
+def test_an_approval_spans_from_the_question_to_the_decision() -> None:
+    """T4."""
+    asked = event("ApprovalRequested", 1, "refund", title="Refund?")
+    assert (one([asked]).label, one([asked]).outcome) == ("Refund?", "open")
+    decided = event("ApprovalResolved", 5, "refund", approved=False, by="ann", feedback="late")
+    assert (one([asked, decided]).outcome, one([asked, decided]).note) == (
+        "failed",
+        "rejected by ann: late",
+    )
+    assert one([asked, event("ApprovalWithdrawn", 5, "refund")]).outcome == "dropped"
+
+
+def test_an_update_spans_from_the_question_to_the_answer() -> None:
+    asked = event("SignalReceived", 1, "u", signal_name="add", input=2, update=True)
+    assert (one([asked]).kind, one([asked]).label, one([asked]).note) == ("update", "add", "2")
+    answered = event("UpdateCompleted", 3, "u", update_name="add", result=5)
+    assert (one([asked, answered]).outcome, one([asked, answered]).note) == ("done", "5")
+    for type in ("UpdateRejected", "UpdateCompleted"):
+        refused = event(type, 3, "u", update_name="add", error=error("sold out"))
+        assert (one([asked, refused]).outcome, one([asked, refused]).note) == (
+            "failed",
+            "ValueError: sold out",
+        )
+
+
+def test_a_pause_lasts_until_the_run_is_resumed() -> None:
+    paused = event("WorkflowPaused", 1, reason="lunch")
+    assert (one([paused]).outcome, one([paused]).note) == ("open", "lunch")
+    assert one([paused, event("WorkflowResumed", 6)]).ended_at == 6
+
+
+def test_every_kind_of_span_has_a_sign() -> None:
+    output = StringIO()
+    events = [
+        event("ActivityScheduled", 1, "a", activity_name="a", queue="q"),
+        event("ChildStarted", 1, "c", workflow_name="c", child_run_id="c-1"),
+        event("ApprovalRequested", 1, "p", title="p"),
+        event("SignalReceived", 1, "u", signal_name="u", update=True),
+        event("WorkflowPaused", 1),
+        event("WorkflowForked", 1, run_id="o-1"),
+        event("WorkflowContinuedAsNew", 2, run_id="n-1"),
+        event("SignalSent", 2, "s", signal_name="s", run_id="t-1"),
+    ]
+    Console(file=output, width=120).print(timeline(read_spans(events, None), 1, None, 9))
+    for sign in "⇢↳☐⇄‖⑂■✉":
+        assert sign in output.getvalue()

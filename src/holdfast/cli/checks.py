@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from holdfast.cli.why import live_workers
 from holdfast.cli.wording import length, several
+from holdfast.cli.workers_live import live_workers
 from holdfast.errors import DatabaseError, SchemaMissing, SchemaOutdated
 from holdfast.store.port import Store
 from holdfast.store.schema import check_schema as refuse_schema
@@ -121,17 +121,40 @@ async def check_unserved(store: Store) -> Finding:
     """Name what is due and nobody can run."""
     unserved = await store.unserved()
     if not unserved:
-        return Finding("handlers", "ok", "every run that waits for a worker has one that serves it")
-    parts = [
-        f"{handler} on queue {queue!r} ({several(tasks, 'run')})"
-        for queue, handler, tasks in unserved
-    ]
+        return Finding("handlers", "ok", "all that waits for a worker has one that serves it")
+    parts = [_unserved(queue, handler, tasks) for queue, handler, tasks in unserved]
     queue = unserved[0][0]
     return Finding(
         "handlers",
         "warn",
         f"no live worker serves {', '.join(parts)}",
         f"holdfast worker MODULE:APP --queue {queue}",
+    )
+
+
+def _unserved(queue: str, handler: str, tasks: int) -> str:
+    name, _, version = handler.rpartition("@")
+    is_activity = version == "0"
+    what = f"activity {name}" if is_activity else handler
+    return f"{what} on queue {queue!r} ({several(tasks, 'task' if is_activity else 'run')})"
+
+
+async def check_pauses(store: Store) -> Finding:
+    """Name what is paused, and since when: it may have been forgotten."""
+    pauses, now = await store.list_pauses(), await store.now()
+    if not pauses:
+        return Finding("pauses", "ok", "no queue and no workflow is paused")
+    parts = [
+        f"{each.scope} {each.name!r} since {length(now - each.paused_at)}"
+        + (f" ({each.reason})" if each.reason else "")
+        for each in pauses
+    ]
+    first = pauses[0]
+    return Finding(
+        "pauses",
+        "warn",
+        f"nothing is begun of {', '.join(parts)}",
+        f"holdfast {first.scope}s resume {first.name}",
     )
 
 
@@ -175,6 +198,7 @@ async def examine(
     if findings[-1].level != "fail":
         store = await open_store()
         findings += [await check_workers(store), await check_unserved(store)]
+        findings += [await check_pauses(store)]
         findings += [await check_transactions(connection)]
         findings += [await check_dead_rows(connection, schema)]
     return findings

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.cli.console import decoded, embed
-from holdfast.cli.timeline import error_text
+from holdfast.cli.spans import error_text
 from holdfast.cli.wording import ago, length, moment, shorten
 from holdfast.types import JSON, LoggedEvent, Run
 
@@ -19,11 +19,13 @@ STYLES = {
     "running": "cyan",
     "waiting": "yellow",
     "stuck": "bold red",
+    "paused": "yellow",
     "completed": "green",
     "failed": "red",
     "cancelled": "dim",
     "timed_out": "red",
     "terminated": "dim red",
+    "continued": "green",
 }
 _LONGEST = 300
 
@@ -99,6 +101,8 @@ def summary(run: Run, values: Mapping[str, JSON], now: int) -> Table:
 
 def _facts(run: Run, now: int) -> list[tuple[str, str]]:
     facts = [("key", run.key), ("queue", run.queue), ("tags", ", ".join(run.tags))]
+    if run.parent_run_id is not None:
+        facts.append(("parent", f"{run.parent_run_id} ({run.parent_key})"))
     facts.append(("input", None if run.input == "null" else run.input))
     facts.append(("created", f"{moment(run.created_at)} ({ago(run.created_at, now)})"))
     if run.completed_at is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.cli.timeline import Span
+from holdfast.cli.spans import Span
 from holdfast.cli.wording import length, moment, several, shorten
 
 if TYPE_CHECKING:
@@ -16,12 +16,33 @@ _BAR = 32
 _NOTE = 48
 _LABEL = 40
 _TIMELESS = " "
+_WORK = ("step", "activity", "child")  # somebody is at it, however long it takes
 
 _SIGNS = {
     ("step", "done"): ("✓", "green"),
     ("step", "failed"): ("✗", "red"),
     ("step", "open"): ("↻", "yellow"),
     ("step", "dropped"): ("·", "dim"),
+    ("activity", "done"): ("⇢", "green"),
+    ("activity", "failed"): ("⇢", "red"),
+    ("activity", "open"): ("⇢", "yellow"),
+    ("activity", "dropped"): ("⇢", "dim"),
+    ("child", "done"): ("↳", "green"),
+    ("child", "failed"): ("↳", "red"),
+    ("child", "open"): ("↳", "yellow"),
+    ("child", "dropped"): ("↳", "dim"),
+    ("approval", "done"): ("☑", "green"),
+    ("approval", "failed"): ("☒", "red"),
+    ("approval", "open"): ("☐", "yellow"),
+    ("approval", "dropped"): ("☐", "dim"),
+    ("update", "done"): ("⇄", "magenta"),
+    ("update", "failed"): ("⇄", "red"),
+    ("update", "open"): ("⇄", "yellow"),
+    ("update", "dropped"): ("⇄", "dim"),
+    ("pause", "done"): ("‖", "yellow"),
+    ("pause", "open"): ("‖", "yellow"),
+    ("pause", "dropped"): ("‖", "dim"),
+    ("fork", "noted"): ("⑂", "cyan"),
     ("timer", "done"): ("◷", "cyan"),
     ("timer", "open"): ("◷", "yellow"),
     ("timer", "dropped"): ("◷", "dim"),
@@ -87,7 +108,7 @@ def _bar(span: Span, began_at: int, until: int, style: str) -> Text:
         return Text(" " * first).append("◆", style)
     last = int(((span.ended_at or until) - began_at) * scale)
     cells = min(_BAR - first, max(1, last - first))
-    fill = "┄" if span.outcome in ("open", "dropped") and span.kind != "step" else "━"
+    fill = "┄" if span.outcome in ("open", "dropped") and span.kind not in _WORK else "━"
     return Text(" " * first).append(fill * cells, style)
 
 

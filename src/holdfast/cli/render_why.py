@@ -5,8 +5,8 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
+from holdfast.cli.explanation import Explanation
 from holdfast.cli.render_runs import STYLES
-from holdfast.cli.why import Explanation
 
 
 def write_explanation(console: Console, explanation: Explanation) -> None:

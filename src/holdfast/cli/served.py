@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.settings import Settings
-from holdfast.cli.why import live_workers
+from holdfast.cli.workers_live import live_workers
 from holdfast.types import Pause, Scope, WorkerInfo
 
 if TYPE_CHECKING:

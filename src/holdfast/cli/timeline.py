@@ -1,44 +1,25 @@
-"""A run's log as the spans of time that people think in: steps, timers, signals, losses."""
+"""A run's log as the spans of time that people think in: steps, calls, timers, signals, losses."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias, cast
 
-import msgspec
-
-from holdfast.types import JSON, Event
-
-Kind: TypeAlias = Literal["step", "timer", "signal", "value", "cancel", "lost", "end"]
-Outcome: TypeAlias = Literal["done", "failed", "open", "dropped", "noted"]
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """A try of a step that failed. `retry_at` is None where it was the last."""
-
-    number: int
-    at: int
-    error: str
-    retry_at: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Something that happened in a run. A moment has the same beginning and end.
-
-    `open` has no end yet; `dropped` was no longer wanted when the run went on.
-    """
-
-    kind: Kind
-    label: str
-    began_at: int
-    ended_at: int | None
-    outcome: Outcome
-    note: str = ""
-    attempts: int = 1
-    failures: tuple[Attempt, ...] = ()
+from holdfast.cli.remote_spans import RemoteReader
+from holdfast.cli.spans import (
+    Attempt,
+    Details,
+    Kind,
+    Outcome,
+    Span,
+    error_text,
+    failed_attempt,
+    json_text,
+    number_of,
+    read_details,
+    text_of,
+)
+from holdfast.types import Event
 
 
 @dataclass(slots=True)
@@ -48,66 +29,89 @@ class _Reader:
     spans: list[Span] = field(default_factory=list[Span])
     failures: dict[str, list[Attempt]] = field(default_factory=dict[str, list[Attempt]])
     timers: dict[str, int] = field(default_factory=dict[str, int])  # key -> place in spans
+    paused: int | None = None  # the place in spans of a pause that has not ended
+    remote: RemoteReader = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.remote = RemoteReader(self.spans)
 
     def read(self, event: Event) -> None:
-        details = _object(event.details)
+        details = read_details(event.details)
         match event.type:
             case "StepCompleted" | "StepFailed":
                 self._step(event, details)
             case "StepRetryScheduled":
-                self._retry(event, details)
+                attempt = failed_attempt(details, event.at)
+                self.failures.setdefault(event.key or "", []).append(attempt)
             case "TimerScheduled":
                 self.timers[event.key or ""] = len(self.spans)
-                note = f"until {_number(details, 'fire_at')}"
+                note = f"until {number_of(details, 'fire_at')}"
                 self._add("timer", event.key or "", event.at, None, "open", note)
             case "TimerFired":
                 self._timer_fired(event, details)
+            case "SignalReceived" if details.get("update") is True:
+                self.remote.begin_update(event, details)
+            case "WorkflowPaused":
+                self.paused = len(self.spans)
+                self._add("pause", "paused", event.at, None, "open", text_of(details, "reason"))
+            case "WorkflowResumed" if self.paused is not None:
+                span = self.spans[self.paused]
+                self.spans[self.paused] = replace(span, ended_at=event.at, outcome="done")
+                self.paused = None
+            case _:
+                self.remote.read(event, details)
+                self._note(event, details)
+
+    def _note(self, event: Event, details: Details) -> None:
+        """Read what has no length."""
+        found: tuple[Kind, str, str] | None = None
+        match event.type:
             case "SignalReceived":
-                name, note = _text(details, "signal_name"), _json(details.get("input"))
-                self._add("signal", name, event.at, event.at, "noted", note)
+                found = "signal", text_of(details, "signal_name"), json_text(details.get("input"))
+            case "SignalSent":
+                name, to = text_of(details, "signal_name"), text_of(details, "run_id")
+                found = "signal", f"{name} sent", f"to run {to}"
             case "ValueSet":
-                note = _json(details.get("value"))
-                self._add("value", event.key or "", event.at, event.at, "noted", note)
+                found = "value", event.key or "", json_text(details.get("value"))
             case "WorkflowCancelRequested":
-                note = _text(details, "reason")
-                self._add("cancel", "cancel requested", event.at, event.at, "noted", note)
+                found = "cancel", "cancel requested", text_of(details, "reason")
             case "WorkflowTerminated":
-                note = _text(details, "reason")
-                self._add("end", "terminated", event.at, event.at, "noted", note)
+                found = "end", "terminated", text_of(details, "reason")
+            case "WorkflowContinuedAsNew":
+                found = "end", "continued as new", f"run {text_of(details, 'run_id')}"
+            case "WorkflowForked":
+                found = "fork", "forked", f"from run {text_of(details, 'run_id')}"
             case "WorkerLost":
-                note = _text(details, "worker")
-                self._add("lost", "worker lost", event.at, event.at, "failed", note)
+                key = text_of(details, "task_key")
+                label = f"worker of {key} lost" if key else "worker lost"
+                found = "lost", label, text_of(details, "worker")
             case _:
                 pass
+        if found is not None:
+            kind, label, note = found
+            self._add(
+                kind, label, event.at, event.at, "failed" if kind == "lost" else "noted", note
+            )
 
-    def _step(self, event: Event, details: Mapping[str, JSON]) -> None:
+    def _step(self, event: Event, details: Details) -> None:
         key = event.key or ""
         failures = self.failures.pop(key, [])
-        attempts = _number(details, "attempt") or 1
-        began = failures[0].at if failures else _number(details, "started_at") or event.at
-        began = min(began, _number(details, "started_at") or event.at)
+        attempts = number_of(details, "attempt") or 1
+        began = failures[0].at if failures else number_of(details, "started_at") or event.at
+        began = min(began, number_of(details, "started_at") or event.at)
         failed = event.type == "StepFailed"
         if failed:
             failures.append(Attempt(attempts, event.at, error_text(details.get("error")), None))
-        note = error_text(details.get("error")) if failed else _json(details.get("result"))
+        note = error_text(details.get("error")) if failed else json_text(details.get("result"))
         span = Span("step", key, began, event.at, "failed" if failed else "done", note)
         self.spans.append(replace(span, attempts=attempts, failures=tuple(failures)))
 
-    def _retry(self, event: Event, details: Mapping[str, JSON]) -> None:
-        attempt = Attempt(
-            _number(details, "attempt"),
-            event.at,
-            error_text(details.get("error")),
-            _number(details, "retry_at"),
-        )
-        self.failures.setdefault(event.key or "", []).append(attempt)
-
-    def _timer_fired(self, event: Event, details: Mapping[str, JSON]) -> None:
+    def _timer_fired(self, event: Event, details: Details) -> None:
         place = self.timers.pop(event.key or "", None)
         if place is None:  # short, so that its beginning was not worth a record
             self._add("timer", event.key or "", event.at, event.at, "done")
             return
-        fire_at = _number(details, "fire_at")
+        fire_at = number_of(details, "fire_at")
         late = max(0, event.at - fire_at) if fire_at else 0
         note = f"fired {late / 1000:.1f} ms late" if late else "fired"
         self.spans[place] = replace(self.spans[place], ended_at=event.at, outcome="done", note=note)
@@ -138,7 +142,8 @@ def read_spans(events: Iterable[Event], ended_at: int | None) -> list[Span]:
 def _closed(span: Span, ended_at: int | None) -> Span:
     if span.outcome != "open" or ended_at is None:
         return span
-    return replace(span, ended_at=ended_at, outcome="dropped", note="no longer wanted")
+    note = span.note if span.kind == "child" else "no longer wanted"
+    return replace(span, ended_at=ended_at, outcome="dropped", note=note)
 
 
 def _between_attempts(key: str, failures: list[Attempt], ended_at: int | None) -> Span:
@@ -155,31 +160,3 @@ def _between_attempts(key: str, failures: list[Attempt], ended_at: int | None) -
         attempts=last.number,
         failures=tuple(failures),
     )
-
-
-def error_text(value: JSON) -> str:
-    """Write a recorded error as one line."""
-    if not isinstance(value, dict):
-        return ""
-    kind = _text(value, "kind").removeprefix("builtins.")
-    message = _text(value, "message")
-    return f"{kind}: {message}" if message else kind
-
-
-def _object(details: str | None) -> Mapping[str, JSON]:
-    value: object = msgspec.json.decode(details) if details else None
-    return cast("dict[str, JSON]", value) if isinstance(value, dict) else {}
-
-
-def _json(value: JSON) -> str:
-    return "" if value is None else msgspec.json.encode(value).decode()
-
-
-def _text(details: Mapping[str, JSON], name: str) -> str:
-    value = details.get(name)
-    return value if isinstance(value, str) else ""
-
-
-def _number(details: Mapping[str, JSON], name: str) -> int:
-    value = details.get(name)
-    return int(value) if isinstance(value, int | float) else 0

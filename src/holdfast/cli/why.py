@@ -3,50 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from holdfast.cli.console import decoded
-from holdfast.cli.timeline import Span, error_text
+from holdfast.cli.explanation import Explanation
+from holdfast.cli.spans import Span, error_text
+from holdfast.cli.surroundings import Surroundings
+from holdfast.cli.why_queued import explain_queued
+from holdfast.cli.why_remote import count_open, remote_reasons
 from holdfast.cli.wording import ago, length, moment, several
-from holdfast.types import Run, Wait, WorkerInfo
+from holdfast.cli.workers_live import is_silent
+from holdfast.types import ANY_END, Run, Wait
 
-SILENT_SECONDS = 8  # a worker not heard of for so long is taken for dead
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """The answer to "why": what is so, details, and the commands that would move the run."""
-
-    state: str
-    because: str
-    details: tuple[str, ...] = ()
-    commands: tuple[str, ...] = ()
+_UPDATE = "update:"  # what an awaited update's name begins with
 
 
-def live_workers(workers: Sequence[WorkerInfo], now: int) -> list[WorkerInfo]:
-    """Return the workers that were heard of lately."""
-    return [each for each in workers if now - each.heard_at <= SILENT_SECONDS * 1_000_000]
-
-
-def serves(worker: WorkerInfo, run: Run) -> bool:
-    """Say whether a worker would claim a run."""
-    return run.queue in worker.queues and f"{run.name}@{run.version}" in worker.handlers
-
-
-def explain(
-    run: Run, spans: Sequence[Span], workers: Sequence[WorkerInfo], now: int
-) -> Explanation:
-    """Explain a run from its row, its spans, the workers signed on, and engine time."""
+def explain(run: Run, spans: Sequence[Span], around: Surroundings) -> Explanation:
+    """Explain a run from its row, its spans, and what it depends on besides."""
     wait = run.wait
     if run.status != "running" or wait is None:
         return _ended(run, spans)
+    found = _going(run, wait, spans, around)
+    reasons = remote_reasons(run, spans, around)
+    commands = dict.fromkeys([*found.commands, *(each.command for each in reasons if each.command)])
+    details = (*found.details, *(each.text for each in reasons))
+    return replace(found, details=details, commands=tuple(commands))
+
+
+def _going(run: Run, wait: Wait, spans: Sequence[Span], around: Surroundings) -> Explanation:
     if wait.stuck is not None:
-        return _stuck(run, wait, wait.stuck, now)
+        return _stuck(run, wait, wait.stuck, around.now)
+    if wait.paused:
+        return _paused(run, wait, spans, around.now)
     if wait.worker is not None:
-        return _leased(run, wait, wait.worker, spans, workers, now)
-    if wait.visible_at is not None and wait.visible_at <= now:
-        return _queued(run, wait, workers, now)
-    return _waiting(run, wait, spans, now)
+        return _leased(run, wait, wait.worker, spans, around)
+    if wait.visible_at is not None and wait.visible_at <= around.now:
+        return explain_queued(run, wait, around)
+    return _waiting(run, wait, spans, around.now)
 
 
 def _ended(run: Run, spans: Sequence[Span]) -> Explanation:
@@ -57,20 +50,29 @@ def _ended(run: Run, spans: Sequence[Span]) -> Explanation:
             return Explanation(run.state, f"it completed {when}", (f"output: {run.output}",))
         case "failed":
             error = error_text(decoded(run.error))
-            return Explanation(run.state, f"it failed {when}: {error}", _failed_steps(spans))
+            because = f"it failed {when}: {error}"
+            retry = f"holdfast runs retry {run.run_id}"
+            return Explanation(run.state, because, _failed_calls(spans), (retry,))
         case "timed_out":
             return Explanation(run.state, f"it was ended at its deadline, {when}")
+        case "continued":
+            output = decoded(run.output)
+            heir = output.get("run_id") if isinstance(output, dict) else None
+            because = f"it continued as run {heir} {when}"
+            return Explanation(run.state, because, (), (f"holdfast runs why {heir}",))
         case _:
             asked = [span for span in spans if span.kind in ("cancel", "end")]
             reasons = tuple(f"reason: {span.note}" for span in asked if span.note)
             return Explanation(run.state, f"it was {run.status} {when}", reasons)
 
 
-def _failed_steps(spans: Sequence[Span]) -> tuple[str, ...]:
+def _failed_calls(spans: Sequence[Span]) -> tuple[str, ...]:
     return tuple(
-        f"step {span.label} failed after {several(span.attempts, 'attempt')}: {span.note}"
+        f"{span.kind} {span.label} failed"
+        + ("" if span.kind == "child" else f" after {several(span.attempts, 'attempt')}")
+        + f": {span.note}"
         for span in spans
-        if span.kind == "step" and span.outcome == "failed"
+        if span.kind in ("step", "activity", "child") and span.outcome == "failed"
     )
 
 
@@ -84,22 +86,28 @@ def _stuck(run: Run, wait: Wait, reason: str, now: int) -> Explanation:
     )
 
 
+def _paused(run: Run, wait: Wait, spans: Sequence[Span], now: int) -> Explanation:
+    pause = next((span for span in reversed(spans) if span.kind == "pause"), None)
+    because = "it is paused"
+    if pause is not None:
+        reason = f" ({pause.note})" if pause.note else ""
+        because = f"it was paused {ago(pause.began_at, now)}{reason}"
+    held = (f"worker {wait.worker} lets its running steps end",) if wait.worker else ()
+    command = f"holdfast runs resume {run.run_id}"
+    return Explanation(run.state, because, (*held, *_cancel_notes(spans)), (command,))
+
+
 def _leased(
-    run: Run,
-    wait: Wait,
-    worker_id: str,
-    spans: Sequence[Span],
-    workers: Sequence[WorkerInfo],
-    now: int,
+    run: Run, wait: Wait, worker_id: str, spans: Sequence[Span], around: Surroundings
 ) -> Explanation:
-    details = _cancel_notes(spans)
+    now, details = around.now, _cancel_notes(spans)
     backoff = _backoff(spans, now)
     if backoff is not None:
         details = (backoff, *details)
     if wait.attempts > 1:
         details += (f"it was claimed {wait.attempts} times since it last made progress",)
-    holder = next((each for each in workers if each.worker_id == worker_id), None)
-    if holder is None or now - holder.heard_at > SILENT_SECONDS * 1_000_000:
+    holder = next((each for each in around.workers if each.worker_id == worker_id), None)
+    if holder is None or is_silent(holder, now):
         heard = "is not signed on" if holder is None else f"was heard {ago(holder.heard_at, now)}"
         return Explanation(
             run.state,
@@ -133,47 +141,6 @@ def _cancel_notes(spans: Sequence[Span]) -> tuple[str, ...]:
     return ()
 
 
-def _queued(run: Run, wait: Wait, workers: Sequence[WorkerInfo], now: int) -> Explanation:
-    handler = f"{run.name}@{run.version}"
-    live = live_workers(workers, now)
-    serving = [each for each in live if serves(each, run)]
-    since = f"for {length(now - (wait.visible_at or now))}"
-    if serving:
-        count = several(len(serving), "worker")
-        return Explanation(
-            run.state,
-            f"it has been due {since}, and {count} could take it: it waits for room",
-            tuple(f"{each.worker_id} takes {each.concurrency} runs at once" for each in serving),
-        )
-    others = sorted(
-        {
-            known
-            for each in live
-            for known in each.handlers
-            if known.startswith(f"{run.name}@") and known != handler
-        }
-    )
-    details = [f"workers serve {', '.join(others)}"] if others else _offered(run.queue, live)
-    details += [
-        f"worker {each.worker_id} has {handler}, for other queues: {', '.join(each.queues)}"
-        for each in live
-        if handler in each.handlers
-    ]
-    return Explanation(
-        run.state,
-        f"no worker can run this: none that lives serves {handler} on queue {run.queue!r} "
-        f"(it has been due {since})",
-        tuple(details),
-        (f"holdfast worker MODULE:APP --queue {run.queue}",),
-    )
-
-
-def _offered(queue: str, live: Sequence[WorkerInfo]) -> list[str]:
-    """Name what is served on a queue: the name that was meant may be among it."""
-    known = sorted({handler for each in live if queue in each.queues for handler in each.handlers})
-    return [f"workers on queue {queue!r} serve {', '.join(known)}"] if known else []
-
-
 def _waiting(run: Run, wait: Wait, spans: Sequence[Span], now: int) -> Explanation:
     at = wait.visible_at
     details = _cancel_notes(spans)
@@ -182,14 +149,10 @@ def _waiting(run: Run, wait: Wait, spans: Sequence[Span], now: int) -> Explanati
     if backoff is not None:
         return Explanation(run.state, backoff, details)
     if wait.awaiting:
-        names = " or ".join(repr(name) for name in wait.awaiting)
-        noun = "signal" if len(wait.awaiting) == 1 else "signals"
         if at is not None:
             details = (f"without it, a timer goes off {until}", *details)
-        commands = tuple(
-            f"holdfast runs signal {run.run_id} {name} '{{}}'" for name in wait.awaiting
-        )
-        return Explanation(run.state, f"it waits for {noun} {names}", details, commands)
+        commands = tuple(_tell_command(run, name) for name in wait.awaiting if name != ANY_END)
+        return Explanation(run.state, f"it waits for {_awaited(wait, spans)}", details, commands)
     if at is None:
         return Explanation(
             run.state,
@@ -202,3 +165,21 @@ def _waiting(run: Run, wait: Wait, spans: Sequence[Span], now: int) -> Explanati
     timers = [span.label for span in spans if span.kind == "timer" and span.outcome == "open"]
     by = f" ({timers[0]})" if len(timers) == 1 else ""
     return Explanation(run.state, f"it sleeps until {until}{by}", details)
+
+
+def _awaited(wait: Wait, spans: Sequence[Span]) -> str:
+    """Name what would wake a run: `2 activities, or signal 'packed', or update 'add'`."""
+    updates = [name.removeprefix(_UPDATE) for name in wait.awaiting if name.startswith(_UPDATE)]
+    signals = [name for name in wait.awaiting if name != ANY_END and not name.startswith(_UPDATE)]
+    parts = [count_open(spans) or "what it asked others for"] if ANY_END in wait.awaiting else []
+    for noun, names in (("signal", signals), ("update", updates)):
+        if names:
+            listed = " or ".join(map(repr, names))
+            parts.append(f"{noun if len(names) == 1 else noun + 's'} {listed}")
+    return ", or ".join(parts)
+
+
+def _tell_command(run: Run, name: str) -> str:
+    if name.startswith(_UPDATE):
+        return f"holdfast runs update {run.run_id} {name.removeprefix(_UPDATE)} '{{}}'"
+    return f"holdfast runs signal {run.run_id} {name} '{{}}'"

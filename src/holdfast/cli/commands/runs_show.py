@@ -3,75 +3,115 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli.framework import command
-from holdfast.cli.settings import settings_of
+from holdfast.cli.settings import Settings, settings_of
 
 if TYPE_CHECKING:
     from holdfast.cli.connecting import Link
-    from holdfast.types import JSON, LoggedEvent, Run, WorkerInfo
+    from holdfast.cli.family import Kin
+    from holdfast.cli.spans import Span
+    from holdfast.cli.surroundings import Surroundings
+    from holdfast.types import JSON, LoggedEvent, Run
 
 
 @command("show", examples=("holdfast runs show checkout/order-7", "holdfast runs show 3f9a --json"))
 @click.argument("reference", metavar="RUN")
 @click.pass_context
 def show(context: click.Context, reference: str) -> None:
-    """Show a run: what it is, what it has set, and its timeline.
+    """Show a run: what it is, what it has set, its timeline, and the runs it started.
 
     \b
     ✓ step done    ✗ step failed   ↻ step being tried again   ☠ worker lost
-    ◷ timer        ✉ signal        = value                    ⊘ cancel asked for
+    ⇢ activity     ↳ child run     ☐ approval                 ⇄ update
+    ◷ timer        ✉ signal        = value                    ‖ pause
+    ⊘ cancel       ⑂ fork          ■ end
     """
     from holdfast.cli.connecting import with_link
-    from holdfast.cli.console import console, write_json
-    from holdfast.cli.finding import find_run
-    from holdfast.cli.render_runs import event_object, run_object, summary
-    from holdfast.cli.render_timeline import timeline
-    from holdfast.cli.timeline import read_spans
-
-    async def work(link: Link) -> tuple[Run, list[LoggedEvent], Mapping[str, JSON], int]:
-        run = await find_run(link.client, reference)
-        log = await link.client.log(run.run_id)
-        return run, log, await link.client.values(run.run_id), await link.store.now()
 
     settings = settings_of(context)
-    run, log, values, now = with_link(settings, work)
+    _write(settings, with_link(settings, lambda link: _look(link, reference)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Picture:
+    """What is shown of a run; `more` counts the children that are left out."""
+
+    run: Run
+    log: list[LoggedEvent]
+    values: Mapping[str, JSON]
+    spans: list[Span]
+    children: list[Kin]
+    more: int
+    now: int
+
+
+async def _look(link: Link, reference: str) -> _Picture:
+    from holdfast.cli.family import find_children
+    from holdfast.cli.finding import find_run
+    from holdfast.cli.timeline import read_spans
+
+    run = await find_run(link.client, reference)
+    log = await link.client.log(run.run_id)
+    spans = read_spans((entry.event for entry in log), run.completed_at)
+    children, more = await find_children(link.store, spans)
+    values = await link.client.values(run.run_id)
+    return _Picture(run, log, values, spans, children, more, await link.store.now())
+
+
+def _write(settings: Settings, picture: _Picture) -> None:
+    from holdfast.cli.console import console, write_json
+    from holdfast.cli.render_family import family_objects, family_tree
+    from holdfast.cli.render_runs import event_object, run_object, summary
+    from holdfast.cli.render_timeline import timeline
+
+    run = picture.run
     if settings.json:
-        events = [event_object(entry) for entry in log]
-        write_json({**run_object(run), "values": values, "log": events})
+        events = [event_object(entry) for entry in picture.log]
+        children = family_objects(picture.children)
+        write_json(
+            {**run_object(run), "values": picture.values, "log": events, "children": children}
+        )
         return
     output = console()
-    output.print(summary(run, values, now))
-    spans = read_spans((entry.event for entry in log), run.completed_at)
-    if spans:
+    output.print(summary(run, picture.values, picture.now))
+    if picture.spans:
         output.print()
-        output.print(timeline(spans, run.created_at, run.completed_at, now))
+        output.print(timeline(picture.spans, run.created_at, run.completed_at, picture.now))
+    if picture.children:
+        output.print()
+        output.print(family_tree(run.run_id, picture.children, picture.more), soft_wrap=True)
 
 
 @command("why", examples=("holdfast runs why checkout/order-7",))
 @click.argument("reference", metavar="RUN")
 @click.pass_context
 def why(context: click.Context, reference: str) -> None:
-    """Say what a run is doing or waiting for, and what would move it."""
+    """Say what a run is doing or waiting for, and what would move it.
+
+    Of activities, children and decisions that it waits for, each is explained.
+    """
     from holdfast.cli.connecting import with_link
     from holdfast.cli.console import console, write_json
     from holdfast.cli.finding import find_run
     from holdfast.cli.render_why import write_explanation
+    from holdfast.cli.surroundings import look_around
     from holdfast.cli.timeline import read_spans
     from holdfast.cli.why import explain
 
-    async def work(link: Link) -> tuple[Run, list[LoggedEvent], list[WorkerInfo], int]:
+    async def work(link: Link) -> tuple[Run, list[Span], Surroundings]:
         run = await find_run(link.client, reference)
         log = await link.client.log(run.run_id)
-        return run, log, await link.store.list_workers(), await link.store.now()
+        spans = read_spans((entry.event for entry in log), run.completed_at)
+        return run, spans, await look_around(link, run, spans)
 
     settings = settings_of(context)
-    run, log, workers, now = with_link(settings, work)
-    spans = read_spans((entry.event for entry in log), run.completed_at)
-    explanation = explain(run, spans, workers, now)
+    run, spans, around = with_link(settings, work)
+    explanation = explain(run, spans, around)
     if settings.json:
         fields = ("state", "because", "details", "commands")
         answer = {name: getattr(explanation, name) for name in fields}

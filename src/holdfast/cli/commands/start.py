@@ -138,7 +138,7 @@ async def _watch(settings: Settings, link: Link, run: Run, timeout: float | None
 
 async def _mind_workers(link: Link, run: Run) -> None:
     """Say so where nobody is there to run it: its name may be mistyped, or no worker started."""
-    from holdfast.cli.why import live_workers, serves
+    from holdfast.cli.workers_live import live_workers, serves
 
     workers = live_workers(await link.store.list_workers(), await link.store.now())
     if run.status == "running" and not any(serves(each, run) for each in workers):

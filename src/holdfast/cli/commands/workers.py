@@ -1,4 +1,4 @@
-"""`holdfast workers`: who is there to run workflows."""
+"""`holdfast workers`: who is there to run workflows and activities."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _table(workers: list[WorkerInfo], now: int) -> Table:
     from holdfast.cli.wording import ago, length
 
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in ("worker", "queues", "workflows"):
+    for column in ("worker", "queues", "workflows and activities"):
         table.add_column(column, overflow="fold")
     for column in ("runs", "up", "heard"):
         table.add_column(column, justify="right", no_wrap=True)
@@ -53,7 +53,7 @@ def _table(workers: list[WorkerInfo], now: int) -> Table:
         table.add_row(
             each.worker_id,
             ", ".join(each.queues),
-            ", ".join(each.handlers),
+            ", ".join(handler.removesuffix("@0") for handler in each.handlers),
             f"≤ {each.concurrency}",
             length(now - each.started_at),
             ago(each.heard_at, now),

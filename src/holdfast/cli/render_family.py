@@ -1,0 +1,35 @@
+"""The children of a run as a tree for people, and as objects for scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from rich.text import Text
+from rich.tree import Tree
+
+from holdfast.cli.family import Kin
+from holdfast.cli.render_runs import run_object, state_text
+
+
+def family_tree(run_id: UUID, children: Sequence[Kin], more: int) -> Tree:
+    """Draw the children of a run, and theirs."""
+    tree = Tree(Text("children", "dim"), guide_style="dim")
+    _grow(tree, run_id, children, more)
+    return tree
+
+
+def family_objects(children: Sequence[Kin]) -> list[dict[str, object]]:
+    """Return children for JSON: each a run, with its own children."""
+    return [
+        {**run_object(each.run), "children": family_objects(each.children)} for each in children
+    ]
+
+
+def _grow(tree: Tree, run_id: UUID, children: Sequence[Kin], more: int) -> None:
+    for each in children:
+        name = f" {each.run.name}@{each.run.version} "
+        line = state_text(each.run).append(name, "default").append(str(each.run.run_id), "dim")
+        _grow(tree.add(line), each.run.run_id, each.children, each.more)
+    if more:
+        tree.add(Text(f"… {more:,} more: holdfast runs list --parent {run_id}", "dim"))
