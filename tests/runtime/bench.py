@@ -10,11 +10,12 @@ from uuid import UUID
 import msgspec
 
 from holdfast.codec import describe
+from holdfast.definitions.registry import Registry
 from holdfast.definitions.workflows import Workflow
 from holdfast.runtime import details
 from holdfast.runtime.calls import Call
 from holdfast.runtime.turn import RunInfo, Turn
-from holdfast.types import Event, Finish, Suspend, TurnCommit
+from holdfast.types import Event, Finish, Notice, Suspend, TurnCommit
 
 SECOND = 1_000_000
 START = 1_700_000_000 * SECOND
@@ -28,8 +29,17 @@ class Bench:
 
     made: ClassVar[list[Turn]] = []
 
-    def __init__(self, code: Code, *, given: object = None, strict: bool = False) -> None:
-        self.code, self.strict = code, strict
+    def __init__(
+        self,
+        code: Code,
+        *,
+        given: object = None,
+        strict: bool = False,
+        parent: UUID | None = None,
+        registry: Registry | None = None,
+    ) -> None:
+        self.code, self.strict, self.parent, self.registry = code, strict, parent, registry
+        self.run_id = RUN_ID
         self.now = START
         self.lease = 0
         self.log = [Event(details.WORKFLOW_STARTED, None, json.dumps(given), START)]
@@ -37,15 +47,16 @@ class Bench:
         self.attempts: list[tuple[str, int]] = []
         self.cancelled: list[str] = []
         self.last: TurnCommit | None = None
+        self.notices: list[Notice] = []
         self.claim()
 
     def claim(self, code: Code | None = None) -> Turn:
         """Begin a new turn by replay, as a worker without the run in its cache would."""
         self.code = code or self.code
         self.lease += 1
-        info = RunInfo(RUN_ID, "flow", 1, 1, START)
+        info = RunInfo(self.run_id, "flow", 1, 1, START, self.parent)
         self.started, self.attempts, self.cancelled = [], [], []
-        workflow: Workflow[Any, Any] = Workflow(self.code, name="flow")
+        workflow: Workflow[Any, Any] = Workflow(self.code, name="flow", registry=self.registry)
         self.turn = Turn(workflow, info, self.lease, self.log, self.clock, strict=self.strict)
         self.made.append(self.turn)
         self.turn.begin()
@@ -67,6 +78,8 @@ class Bench:
 
     def take(self) -> None:
         """Take the turn's effects, as the driver does after every input."""
+        self.notices += self.turn.notices
+        self.turn.notices = []
         self.started += self.turn.to_start
         self.attempts += [(call.key, call.attempt) for call in self.turn.to_start]
         self.cancelled += self.turn.to_cancel
@@ -153,10 +166,45 @@ class Bench:
         }
         return Event(details.ACTIVITY_FAILED, key, json.dumps(failed), self.now)
 
+    def child_completed(self, key: str, output: object) -> Event:
+        done = {"child_run_id": str(self.child_id(key)), "output": output}
+        return Event(details.CHILD_COMPLETED, key, json.dumps(done), self.now)
+
+    def child_failed(self, key: str, status: str, error: Exception | None = None) -> Event:
+        failed = {
+            "child_run_id": str(self.child_id(key)),
+            "status": status,
+            "error": None if error is None else msgspec.to_builtins(describe(error)),
+        }
+        return Event(details.CHILD_FAILED, key, json.dumps(failed), self.now)
+
+    def child_id(self, key: str) -> UUID:
+        """The run that a call has started."""
+        orders = [event for event in self.of_type(details.CHILD_STARTED) if event.key == key]
+        return UUID(json.loads(orders[0].details or "")["child_run_id"])
+
+    def resolved(self, key: str, *, approved: bool = True, **given: object) -> Event:
+        decision = {"approved": approved, "decision_id": "d", "by": None, **given}
+        return Event(details.APPROVAL_RESOLVED, key, json.dumps(decision), self.now)
+
+    def update(
+        self, name: str, payload: object, update_id: str = "u", reply_to: str | None = "client/1"
+    ) -> Event:
+        received = {"signal_name": name, "input": payload, "update": True, "reply_to": reply_to}
+        return Event(details.SIGNAL_RECEIVED, update_id, json.dumps(received), self.now)
+
+    def plain(self, kind: str, text: str | None = None) -> Event:
+        """An event without a key that others write."""
+        return Event(kind, None, text, self.now)
+
     def cancel_request(self) -> Event:
         return Event(details.CANCEL_REQUESTED, None, '{"reason":null}', self.now)
 
     # What came of it
+
+    def details_of(self, kind: str) -> list[Any]:
+        """The details of all events of a type, as plain objects."""
+        return [json.loads(event.details or "null") for event in self.of_type(kind)]
 
     @property
     def output(self) -> Any:

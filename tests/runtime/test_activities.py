@@ -119,7 +119,9 @@ async def by_shield() -> object:
 
 
 async def as_completed() -> object:
-    return [await one for one in asyncio.as_completed([render(1)])][0]
+    for one in asyncio.as_completed([render(1)]):
+        return await one
+    return None
 
 
 async def later() -> object:
@@ -306,8 +308,8 @@ def test_the_end_of_the_code_stops_what_its_forgotten_tasks_do() -> None:
 
     async def flow(ctx: Context) -> str:
         render(1)
-        asyncio.create_task(render(2))  # noqa: RUF006
-        asyncio.create_task(work(1))  # noqa: RUF006
+        asyncio.create_task(render(2))
+        asyncio.create_task(work(1))
         await asyncio.sleep(0)
         await work(2)
         return "done"

@@ -1,0 +1,190 @@
+"""Approvals as a run's code sees them. T4."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Annotated, Literal, TypedDict
+
+import msgspec
+import pytest
+
+from holdfast import Context
+from holdfast.errors import ConfigurationError, InvalidInput
+from holdfast.runtime import details
+from holdfast.runtime.forms import form_fields
+from holdfast.types import ANY_END, Suspend
+from tests.runtime.bench import START, Bench
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclass
+class Terms:
+    discount: float
+    count: Annotated[int, msgspec.Meta(title="How many", ge=1)]
+    note: str | None
+    reason: Literal["volume", "loyalty"] = "volume"
+    colour: Colour = Colour.BLUE
+    urgent: bool = False
+
+
+class Reply(TypedDict):
+    text: str
+
+
+def test_a_decision_is_asked_for_and_waited_for() -> None:
+    """T4."""
+
+    async def flow(ctx: Context) -> list[object]:
+        decision = await ctx.approve("Offer 7", description="big", timeout="1h")
+        return [decision.approved, decision.by, decision.feedback, decision.values]
+
+    bench = Bench(flow)
+    part = bench.commit()
+    assert [e.type for e in part.events] == [details.APPROVAL_REQUESTED, details.TIMER_SCHEDULED]
+    assert part.orders
+    due = START + 3_600_000_000
+    assert bench.suspend == Suspend(due, (ANY_END,))
+    assert bench.details_of(details.APPROVAL_REQUESTED)[0] == {
+        "python": bench.details_of(details.APPROVAL_REQUESTED)[0]["python"],
+        "title": "Offer 7",
+        "description": "big",
+        "fields": [],
+        "timeout_at": due,
+    }
+    bench.crash()
+    bench.settle()
+    bench.resume(bench.resolved("approve", by="ann", feedback="fine"))
+    bench.settle()
+    assert bench.output == [True, "ann", "fine", None]
+    assert len(bench.of_type(details.APPROVAL_REQUESTED)) == 1
+
+
+def test_a_form_is_its_types_fields() -> None:
+    """T4."""
+    fields = [msgspec.json.decode(msgspec.json.encode(field)) for field in form_fields(Terms)]
+    assert fields == [
+        {"name": "discount", "type": "number", "required": True},
+        {"name": "count", "type": "number", "required": True, "label": "How many"},
+        {"name": "note", "type": "text", "required": False},
+        {
+            "name": "reason",
+            "type": "choice",
+            "required": False,
+            "choices": ["loyalty", "volume"],
+            "default": "volume",
+        },
+        {
+            "name": "colour",
+            "type": "choice",
+            "required": False,
+            "choices": ["red", "blue"],
+            "default": "blue",
+        },
+        {"name": "urgent", "type": "boolean", "required": False, "default": False},
+    ]
+    assert [field.type for field in form_fields(Reply)] == ["text"]
+
+
+@pytest.mark.parametrize("form", [dict, int, tuple])
+def test_what_is_no_form_is_refused(form: type) -> None:
+    with pytest.raises(ConfigurationError, match="is no form"):
+        form_fields(form)
+
+
+def test_a_field_that_nobody_can_fill_in_is_refused() -> None:
+    class Deep(msgspec.Struct):
+        lines: list[str]
+
+    with pytest.raises(ConfigurationError, match=r"Deep\.lines"):
+        form_fields(Deep)
+
+
+def test_values_come_as_the_forms_type() -> None:
+    """T4."""
+
+    async def flow(ctx: Context) -> list[object]:
+        decision = await ctx.approve("Offer", form=Terms)
+        assert decision.values is not None
+        return [type(decision.values).__name__, decision.values.note, decision.values.reason]
+
+    bench = Bench(flow)
+    bench.settle()
+    bench.resume(bench.resolved("approve", values={"discount": 0.5, "count": 2}))
+    bench.settle()
+    assert bench.output == ["Terms", None, "volume"]
+
+
+def test_a_refusal_needs_no_values() -> None:
+    """T4."""
+
+    async def flow(ctx: Context) -> list[object]:
+        decision = await ctx.approve("Offer", form=Terms)
+        return [decision.approved, decision.values]
+
+    bench = Bench(flow)
+    bench.settle()
+    bench.resume(bench.resolved("approve", approved=False, values=None))
+    bench.settle()
+    assert bench.output == [False, None]
+
+
+def test_values_that_do_not_fit_raise_where_they_are_wanted() -> None:
+    async def flow(ctx: Context) -> str:
+        try:
+            await ctx.approve("Offer", form=Terms)
+        except InvalidInput as error:
+            return str(error)
+        return ""
+
+    bench = Bench(flow)
+    bench.settle()
+    bench.resume(bench.resolved("approve", values={"discount": "much", "count": 2}))
+    bench.settle()
+    assert "discount" in bench.output
+
+
+def test_an_approval_that_nobody_decides_in_time_is_withdrawn() -> None:
+    """T4. Trap 5. Trap 7. A decision that comes later changes nothing."""
+
+    async def flow(ctx: Context) -> str:
+        try:
+            await ctx.approve("Offer", timeout=10, id="offer")
+        except TimeoutError:
+            await ctx.wait_for_signal("go")
+            return "late"
+        return "decided"
+
+    bench = Bench(flow)
+    bench.settle()
+    bench.now += 11_000_000
+    bench.resume()
+    part = bench.commit()
+    assert [e.type for e in part.events] == [details.TIMER_FIRED, details.APPROVAL_WITHDRAWN]
+    assert part.events[1].key == "offer"
+    assert part.orders
+    bench.crash()
+    bench.settle()
+    bench.resume(bench.resolved("offer"), bench.signal("go"))
+    bench.settle()
+    assert bench.output == "late"
+    assert len(bench.of_type(details.APPROVAL_WITHDRAWN)) == 1
+
+
+def test_the_log_decides_between_a_decision_and_a_timeout() -> None:
+    """Trap 7. A decision that stands in the log before the timer wins, however late the worker."""
+
+    async def flow(ctx: Context) -> bool:
+        return (await ctx.approve("Offer", timeout=10)).approved
+
+    bench = Bench(flow)
+    bench.settle()
+    bench.now += 3_600_000_000
+    bench.resume(bench.resolved("approve"))
+    bench.settle()
+    assert bench.output is True
+    assert not bench.of_type(details.TIMER_FIRED)

@@ -1,0 +1,161 @@
+"""Continuing as new, and runs that were forked from another's log."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from uuid import UUID
+
+import pytest
+
+from holdfast import Context
+from holdfast.definitions.activities import Activity
+from holdfast.definitions.steps import Step
+from holdfast.errors import ConfigurationError
+from holdfast.runtime import details
+from holdfast.types import Finish
+from tests.runtime.bench import RUN_ID, Bench
+
+ORIGIN = UUID("0198c0de-0000-7000-8000-00000000000a")
+
+
+async def _elsewhere(item: int) -> int:
+    raise AssertionError("the test gives the results")
+
+
+render = Activity(_elsewhere, name="render")
+work = Step(_elsewhere, name="work")
+
+
+async def count(ctx: Context, n: int) -> int:
+    await ctx.wait_for_signal("tick")
+    if n < 3:
+        ctx.continue_as_new(n + 1)
+    return n
+
+
+def test_a_run_goes_on_as_another_with_what_it_has_not_read() -> None:
+    bench = Bench(count, given=1)
+    bench.settle()
+    late = bench.update("report", {"to": "ann"}, "u1")
+    bench.resume(bench.signal("tick"), bench.signal("tick", 2), late)
+    part = bench.commit()
+    assert [event.type for event in part.events] == [details.CONTINUED]
+    assert part.orders
+    [new] = bench.details_of(details.CONTINUED)
+    assert part.then == Finish("continued", json.dumps({"run_id": new["run_id"]}).replace(" ", ""))
+    assert (new["input"], new["version"]) == (2, 1)
+    assert new["signals"] == [
+        {"signal_name": "tick", "input": 2, "key": None, "update": False, "reply_to": None},
+        {
+            "signal_name": "report",
+            "input": {"to": "ann"},
+            "key": "u1",
+            "update": True,
+            "reply_to": "client/1",
+        },
+    ]
+    assert UUID(new["run_id"]) != RUN_ID
+    assert bench.turn.ended == "continued"
+
+
+def test_a_signal_that_comes_as_a_run_continues_goes_along() -> None:
+    """Trap 1. Trap 6."""
+    bench = Bench(count, given=1)
+    bench.settle()
+    bench.resume(bench.signal("tick"))
+    bench.refuse(bench.signal("tick", "late"))
+    bench.settle()
+    [new] = bench.details_of(details.CONTINUED)
+    assert [signal["input"] for signal in new["signals"]] == ["late"]
+
+
+def test_a_child_that_continues_tells_its_parent_nothing() -> None:
+    bench = Bench(count, given=1, parent=ORIGIN)
+    bench.settle()
+    bench.resume(bench.signal("tick"))
+    assert bench.commit().touches == ()
+
+
+def test_activities_that_were_let_go_are_waited_for_before() -> None:
+    async def flow(ctx: Context) -> None:
+        render(1)
+        ctx.continue_as_new()
+
+    bench = Bench(flow)
+    bench.settle()
+    bench.resume(bench.activity_completed("render", 1))
+    bench.settle()
+    assert bench.turn.ended == "continued"
+
+
+def test_an_input_that_a_start_would_refuse_is_refused() -> None:
+    async def flow(ctx: Context, n: int) -> str:
+        try:
+            ctx.continue_as_new("many")
+        except ValueError as error:
+            return str(error)
+
+    bench = Bench(flow, given=1)
+    bench.settle()
+    assert "input of flow" in bench.output
+
+
+def test_only_the_workflows_own_task_continues_the_run() -> None:
+    async def flow(ctx: Context) -> str:
+        async def stray() -> None:
+            ctx.continue_as_new()
+
+        try:
+            await asyncio.create_task(stray())
+        except ConfigurationError as error:
+            return str(error)
+        return ""
+
+    bench = Bench(flow)
+    bench.settle()
+    assert "own task" in bench.output
+
+
+async def chance(ctx: Context) -> list[object]:
+    found: list[object] = [ctx.random.random(), str(ctx.uuid())]
+    await work(1)
+    return [*found, ctx.random.random(), str(ctx.uuid())]
+
+
+@pytest.mark.parametrize("at", [1, 2])
+def test_a_fork_has_its_origins_chance(at: int) -> None:
+    """S6. What derives from a run's id must not change under a copied log."""
+    origin = Bench(chance)
+    origin.complete("work", 1)
+    origin.settle()
+    forked = json.dumps({"run_id": str(RUN_ID), "idx": at, "seed": str(RUN_ID)})
+    fork = Bench(chance)
+    fork.turn.abandon()
+    fork.run_id = ORIGIN
+    fork.log = [*origin.log[:at], fork.plain(details.FORKED, forked)]
+    fork.claim()
+    if at == 1:
+        fork.complete("work", 1)
+    fork.settle()
+    assert fork.output == origin.output
+
+
+def test_a_fork_orders_nothing_whose_end_was_copied() -> None:
+    """Results that are kept come before the calls that they belong to."""
+
+    async def flow(ctx: Context) -> list[int]:
+        first = render(1)
+        return [await work(1), await first, await render(2)]
+
+    bench = Bench(flow)
+    bench.turn.abandon()
+    forked = json.dumps({"run_id": str(ORIGIN), "idx": 3, "seed": str(ORIGIN)})
+    ends = [bench.activity_completed("render", 1), bench.activity_completed("render#2", 2)]
+    bench.log = [bench.log[0], *ends, bench.plain(details.FORKED, forked)]
+    bench.strict = True
+    bench.claim()
+    bench.complete("work", 5)
+    bench.settle()
+    assert bench.output == [5, 1, 2]
+    assert not bench.of_type(details.ACTIVITY_SCHEDULED)

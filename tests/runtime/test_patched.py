@@ -1,0 +1,123 @@
+"""Changed code under runs that began with older code. T9. B7."""
+
+from __future__ import annotations
+
+from holdfast import Context
+from holdfast.definitions.steps import Step
+from holdfast.runtime import details
+from tests.runtime.bench import Bench
+
+
+async def _elsewhere(item: int) -> int:
+    raise AssertionError("the test gives the results")
+
+
+work = Step(_elsewhere, name="work")
+extra = Step(_elsewhere, name="extra")
+
+
+async def old(ctx: Context) -> int:
+    await ctx.wait_for_signal("go")
+    return await work(1)
+
+
+async def new(ctx: Context) -> int:
+    await ctx.wait_for_signal("go")
+    if ctx.patched("extra"):
+        await extra(1)
+    return await work(1)
+
+
+def test_a_new_run_takes_the_new_path_and_writes_it_down() -> None:
+    """T9."""
+    bench = Bench(new)
+    bench.settle()
+    bench.resume(bench.signal("go"))
+    assert bench.starts[-1] == "extra"
+    bench.settle()
+    [patch] = bench.of_type(details.VALUE_RECORDED)
+    assert patch.key == "patch:extra"
+    bench.crash()
+    assert bench.starts == ["extra"]
+    bench.settle()
+    assert len(bench.of_type(details.VALUE_RECORDED)) == 1
+
+
+def test_a_run_that_has_passed_with_older_code_goes_on_as_it_began() -> None:
+    """T9. B7."""
+    bench = Bench(old)
+    bench.settle()
+    bench.resume(bench.signal("go"))
+    bench.complete("work", 5)
+    part = bench.turn.outbox
+    assert part is not None
+    bench.log.append(part.events[0])
+    bench.crash(new)
+    bench.settle()
+    assert bench.output == 5
+    assert not bench.of_type(details.VALUE_RECORDED)
+
+
+def test_a_run_that_has_not_come_there_yet_takes_the_new_path() -> None:
+    """T9."""
+    bench = Bench(old)
+    bench.settle()
+    bench.log.append(bench.signal("go"))
+    bench.crash(new)
+    assert bench.starts == ["extra"]
+
+
+def test_a_conflict_does_not_turn_the_new_path_into_the_old_one() -> None:
+    """Trap 1. What was not durable is decided anew, as a crash right now would."""
+
+    async def flow(ctx: Context) -> int:
+        await work(1)
+        return await (extra(1) if ctx.patched("extra") else work(2))
+
+    bench = Bench(flow)
+    bench.complete("work", 1)
+    bench.refuse(bench.signal("other"))
+    bench.settle()
+    assert bench.starts == ["work", "extra"]
+    bench.crash()
+    assert bench.starts == ["extra"]
+
+
+def test_a_suspended_turn_learns_that_older_code_went_on_elsewhere() -> None:
+    """T9. Another worker's events in the tail are history too."""
+    cached = Bench(new)
+    cached.settle()
+    other = Bench(old)
+    other.settle()
+    other.resume(other.signal("go"))
+    other.complete("work", 5)
+    part = other.turn.outbox
+    assert part is not None
+    cached.resume(other.log[-1], part.events[0])
+    cached.settle()
+    assert cached.output == 5
+
+
+def test_each_time_in_a_loop_is_decided_by_itself() -> None:
+    """T9."""
+
+    async def loop(ctx: Context) -> list[bool]:
+        found: list[bool] = []
+        for _ in range(3):
+            await ctx.wait_for_signal("go")
+            found.append(ctx.patched("p"))
+        return found
+
+    async def before(ctx: Context) -> None:
+        for _ in range(3):
+            await ctx.wait_for_signal("go")
+
+    bench = Bench(before)
+    bench.settle()
+    bench.resume(bench.signal("go"))
+    bench.settle()
+    bench.crash(loop)
+    bench.settle()
+    bench.resume(bench.signal("go"), bench.signal("go"))
+    bench.settle()
+    assert bench.output == [False, True, True]

@@ -1,0 +1,220 @@
+"""Updates: signals that a run answers."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import pytest
+
+from holdfast import Context
+from holdfast.definitions.steps import Step
+from holdfast.errors import ConfigurationError
+from holdfast.runtime import details
+from holdfast.types import Notice, update_topic
+from tests.runtime.bench import RUN_ID, Bench
+
+
+async def _elsewhere(item: int) -> int:
+    raise AssertionError("the test gives the results")
+
+
+work = Step(_elsewhere, name="work")
+
+
+@dataclass
+class Item:
+    name: str
+    count: int = 1
+
+
+async def shop(ctx: Context) -> list[str]:
+    items: list[Item] = []
+
+    def check(item: Item) -> None:
+        if item.count < 1:
+            raise ValueError("count must be 1 or more")
+
+    async def add(item: Item) -> int:
+        items.append(item)
+        return len(items)
+
+    ctx.handle_update("add", add, validate=check)
+    await ctx.wait_for_signal("close")
+    return [item.name for item in items]
+
+
+def test_an_update_is_accepted_carried_out_and_answered() -> None:
+    bench = Bench(shop)
+    bench.commit()
+    assert set(bench.suspend.awaiting) == {"close", update_topic("add")}
+    bench.resume(bench.update("add", {"name": "tea"}, "u1"))
+    assert bench.notices == []
+    part = bench.commit()
+    assert [(e.type, e.key) for e in part.events] == [
+        (details.UPDATE_ACCEPTED, "u1"),
+        (details.UPDATE_COMPLETED, "u1"),
+    ]
+    assert bench.details_of(details.UPDATE_COMPLETED) == [{"update_name": "add", "result": 1}]
+    assert bench.notices == [Notice("client/1", f"{RUN_ID} u1")]
+    bench.crash()
+    bench.settle()
+    bench.resume(bench.update("add", {"name": "milk"}, "u2"), bench.signal("close"))
+    bench.settle()
+    assert bench.output == ["tea", "milk"]
+    assert len(bench.of_type(details.UPDATE_COMPLETED)) == 2
+
+
+@pytest.mark.parametrize(
+    ("payload", "message"),
+    [({"name": "tea", "count": 0}, "count must be"), ({"name": 1}, "payload of update add")],
+)
+def test_an_update_that_is_refused_leaves_no_other_trace(payload: object, message: str) -> None:
+    bench = Bench(shop)
+    bench.settle()
+    bench.resume(bench.update("add", payload))
+    part = bench.commit()
+    assert [event.type for event in part.events] == [details.UPDATE_REJECTED]
+    assert message in bench.details_of(details.UPDATE_REJECTED)[0]["error"]["message"]
+    assert bench.notices == [Notice("client/1", f"{RUN_ID} u")]
+    bench.resume(bench.signal("close"))
+    bench.settle()
+    assert bench.output == []
+
+
+def test_updates_that_came_before_their_handler_are_served_in_order() -> None:
+    """Trap 4."""
+
+    async def flow(ctx: Context) -> list[int]:
+        await ctx.wait_for_signal("open")
+        seen: list[int] = []
+        ctx.handle_update("add", seen.append)
+        await ctx.wait_for_signal("close")
+        return seen
+
+    bench = Bench(flow)
+    bench.settle()
+    bench.resume(bench.update("add", 1, "a"), bench.update("add", 2, "b"), bench.signal("open"))
+    bench.settle()
+    assert [event.key for event in bench.of_type(details.UPDATE_COMPLETED)] == ["a", "b"]
+    bench.crash()
+    bench.settle()
+    bench.resume(bench.signal("close"))
+    bench.settle()
+    assert bench.output == [1, 2]
+
+
+def test_a_handler_may_do_durable_work_while_the_run_goes_on() -> None:
+    """S6. Its calls have keys of their own, and its answer waits for them."""
+
+    async def flow(ctx: Context) -> str:
+        async def reserve(item: int) -> int:
+            return await work(item)
+
+        ctx.handle_update("reserve", reserve)
+        await ctx.wait_for_signal("close")
+        return "closed"
+
+    bench = Bench(flow)
+    bench.settle()
+    bench.resume(bench.update("reserve", 3, "a"), bench.update("reserve", 4, "b"))
+    keys = ["~/update-reserve/work", "~/update-reserve#2/work"]
+    assert bench.starts == keys
+    bench.complete(keys[1], 40)
+    bench.settle()
+    bench.crash()
+    assert bench.starts == keys[:1]
+    bench.complete(keys[0], 30)
+    bench.settle()
+    answers = [(e.key, e.details) for e in bench.of_type(details.UPDATE_COMPLETED)]
+    assert answers == [
+        ("b", '{"update_name":"reserve","result":40}'),
+        ("a", '{"update_name":"reserve","result":30}'),
+    ]
+    assert [n.payload for n in bench.notices] == [f"{RUN_ID} b", f"{RUN_ID} a"]
+
+
+def test_a_handler_that_fails_fails_its_update_and_not_the_run() -> None:
+    async def flow(ctx: Context) -> str:
+        async def fail() -> None:
+            raise KeyError("tea")
+
+        async def hang() -> None:
+            await ctx.wait_for_signal("never")
+
+        ctx.handle_update("fail", fail)
+        ctx.handle_update("hang", hang, timeout=5)
+        await ctx.wait_for_signal("close")
+        return "closed"
+
+    bench = Bench(flow)
+    bench.settle()
+    bench.resume(bench.update("fail", None, "a"), bench.update("hang", None, "b"))
+    bench.settle()
+    bench.now += 6_000_000
+    bench.resume()
+    bench.settle()
+    kinds = [answer["error"]["kind"] for answer in bench.details_of(details.UPDATE_COMPLETED)]
+    assert kinds == ["builtins.KeyError", "builtins.TimeoutError"]
+    bench.resume(bench.signal("close"))
+    bench.settle()
+    assert bench.output == "closed"
+
+
+def test_an_answer_that_was_not_committed_is_told_to_nobody() -> None:
+    """Trap 30. The caller hears of what is durable."""
+    bench = Bench(shop)
+    bench.settle()
+    bench.resume(bench.update("add", {"name": "tea"}))
+    bench.refuse(bench.signal("other"))
+    assert bench.notices == []
+    bench.settle()
+    assert len(bench.notices) == 1
+
+
+def test_a_result_that_cannot_be_stored_fails_the_update() -> None:
+    """Trap 20."""
+
+    async def flow(ctx: Context) -> None:
+        def bad() -> float:
+            return float("nan")
+
+        ctx.handle_update("bad", bad)
+        await ctx.wait_for_signal("close")
+
+    bench = Bench(flow)
+    bench.settle()
+    bench.resume(bench.update("bad", None))
+    bench.settle()
+    [answer] = bench.details_of(details.UPDATE_COMPLETED)
+    assert answer["error"]["kind"] == "holdfast.errors.PayloadError"
+
+
+def test_a_handler_takes_the_payload_and_nothing_else() -> None:
+    async def flow(ctx: Context) -> str:
+        try:
+            ctx.handle_update("add", lambda a, b: None)
+        except ConfigurationError as error:
+            return str(error)
+        return ""
+
+    bench = Bench(flow)
+    bench.settle()
+    assert "takes the payload and nothing else" in bench.output
+
+
+def test_a_run_may_live_on_updates_alone() -> None:
+    async def flow(ctx: Context) -> str:
+        done = asyncio.Event()
+        ctx.handle_update("finish", done.set)
+        await done.wait()
+        return "finished"
+
+    bench = Bench(flow)
+    bench.settle()
+    assert bench.suspend.awaiting == (update_topic("finish"),)
+    bench.resume(bench.update("finish", None))
+    bench.settle()
+    assert bench.output == "finished"
+    assert bench.types()[-2:] == [details.UPDATE_COMPLETED, details.COMPLETED]
+    assert len(bench.notices) == 1
