@@ -35,6 +35,7 @@ from holdfast.definitions.workflows import Workflow
 from holdfast.durations import Duration, seconds
 from holdfast.runtime.clock import Cancellable
 from holdfast.store.memory import MemoryStore
+from holdfast.types import ANY_END, Run, RunFilter
 from holdfast.worker import Worker, WorkerOptions
 
 __all__ = ["Environment"]
@@ -101,24 +102,32 @@ class _StoreClock:
 class Environment:
     """A worker, a client and an in-memory store whose time is virtual.
 
-    Workflow code takes no real time; steps do what they do, as long as that takes. An async
-    step runs on the test's own event loop.
+    Workflow code takes no real time; steps and activities do what they do, as long as that
+    takes, and their own limits are real time. Async ones run on the test's own event loop.
     """
 
-    def __init__(self, app: App, options: WorkerOptions | None = None) -> None:
-        """Wire everything up; entering the `async with` block starts it."""
+    def __init__(self, app: App, *others: App, options: WorkerOptions | None = None) -> None:
+        """Wire everything up; entering the `async with` block starts it.
+
+        `others` get workers of their own: they stand in for the services whose activities and
+        workflows are called by name.
+        """
         self.store = MemoryStore()
         self._clock = _StoreClock(self.store)
         # However far time jumps, the only worker is not dead.
         options = msgspec.structs.replace(
             options or WorkerOptions(), lease_seconds=_FOR_EVER, silent_seconds=_FOR_EVER
         )
-        self.worker = Worker(app, self.store, options, clock=self._clock)
+        self.workers = [
+            Worker(each, self.store, options, clock=self._clock) for each in (app, *others)
+        ]
+        self.worker = self.workers[0]
         self.client = Client(store=self.store, app=app)
         self._moving = asyncio.Lock()  # time moves by one moment, however many tests' tasks wait
 
     async def __aenter__(self) -> Self:
-        await self.worker.start()
+        for worker in self.workers:
+            await worker.start()
         await self.client.open()
         return self
 
@@ -129,7 +138,8 @@ class Environment:
         traceback: TracebackType | None,
     ) -> None:
         await self.client.close()
-        await self.worker.stop(grace=0)
+        for worker in reversed(self.workers):
+            await worker.stop(grace=0)
 
     @property
     def now(self) -> datetime:
@@ -158,7 +168,8 @@ class Environment:
         """Return a run's result; time jumps as far as the run needs.
 
         Raises what `RunHandle.result` raises, and AssertionError for a run that no passing of
-        time will end: it is stuck, or waits for a signal that nobody sends.
+        time will end: it or a child of it is stuck, or it waits for what nobody does, such as a
+        signal, a decision, or an activity that no worker here has.
         """
         waiting = asyncio.ensure_future(handle.result())
         try:
@@ -180,13 +191,14 @@ class Environment:
     async def settle(self) -> None:
         """Return once nothing more happens without the passing of time or a new message.
 
-        A step that is running is waited for.
+        Steps and activities that are running are waited for.
         """
         quiet = 0
         while quiet < _QUIET_ROUNDS:
-            if self.worker.busy:
+            if any(worker.busy for worker in self.workers):
                 quiet = 0
-                await asyncio.sleep(_LOOK_SECONDS if self.worker.executing else 0)
+                executing = any(worker.executing for worker in self.workers)
+                await asyncio.sleep(_LOOK_SECONDS if executing else 0)
             else:
                 quiet += 1
                 await asyncio.sleep(0)
@@ -226,12 +238,40 @@ class Environment:
         return at is not None
 
     async def _refuse_stuck(self, run_id: UUID) -> None:
-        run = (await self.store.get_runs([run_id])).get(run_id)
-        if run is not None and run.wait is not None and run.wait.stuck is not None:
-            raise AssertionError(f"run {run_id} ({run.name}) is stuck: {run.wait.stuck}")
+        """Fail where the run, or a child that it may wait for, cannot go on with this code."""
+        page = await self.store.list_runs(RunFilter(states=("stuck",), limit=100))
+        newest = await self._newest(run_id)
+        for run in page.runs:
+            if run.wait is not None and await self._descends(run, newest):
+                raise AssertionError(f"run {run.run_id} ({run.name}) is stuck: {run.wait.stuck}")
+
+    async def _descends(self, run: Run, ancestor: UUID) -> bool:
+        while run.run_id != ancestor:
+            if run.parent_run_id is None:
+                return False
+            run = await self.client.get(run.parent_run_id)
+        return True
+
+    async def _newest(self, run_id: UUID) -> UUID:
+        """Follow a run that has gone on as new."""
+        return (await self.store.newest_runs([run_id])).get(run_id, run_id)
 
     async def _describe_wait(self, run_id: UUID) -> str:
-        run = await self.client.get(run_id)
-        awaited = " or ".join(run.wait.awaiting) if run.wait is not None else ""
-        what = f"signal {awaited}" if awaited else "something"
-        return f"run {run_id} ({run.name}) waits for {what} that does not come by itself"
+        run = await self.client.get(await self._newest(run_id))
+        return (
+            f"run {run.run_id} ({run.name}) waits for {await self._name_wait(run)} that does not "
+            "come by itself"
+        )
+
+    async def _name_wait(self, run: Run) -> str:
+        approvals = await self.store.list_approvals(run_id=run.run_id)
+        if approvals:
+            return f"a decision of {approvals[0].key}"
+        awaiting = run.wait.awaiting if run.wait is not None else ()
+        names = [each for each in awaiting if each != ANY_END]
+        if names:
+            return f"signal {' or '.join(names)}"
+        if unserved := await self.store.unserved():
+            queue, handler, _ = unserved[0]
+            return f"{handler} of queue {queue}, which no worker of this environment has,"
+        return "the end of an activity or a child" if awaiting else "something"

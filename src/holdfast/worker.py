@@ -165,6 +165,7 @@ class Worker:
             StepRunner(launcher, self._clock, app.registry.layers.steps),
             self._reader,
             TurnCache(self.options.cache),
+            self._notifier.submit,
             release=self._release,
             capacity_changed=lambda: self._claimer.room(),
             due=lambda at: self._claimer.due_at(at),

@@ -16,7 +16,7 @@ from holdfast.runtime.committer import Committer
 from holdfast.runtime.driver import RunDriver
 from holdfast.runtime.steps import StepExecution, StepRunner
 from holdfast.runtime.turn import Call, RunInfo, Turn
-from holdfast.types import Event, Finish, Refusal, TurnCommit
+from holdfast.types import Event, Finish, Notice, Refusal, TurnCommit
 from tests.runtime.bench import RUN_ID, START
 
 
@@ -39,6 +39,8 @@ class Scene:
         self.executions: dict[str, tuple[StepExecution, Callable[[StepExecution], None]]] = {}
         self.started: list[str] = []
         self.logs_wanted = 0
+        self.notices: list[Notice] = []
+        self.notify = self.notices.extend
         self.log = [Event(details.WORKFLOW_STARTED, None, "null", START)]
 
     def submit(self, part: TurnCommit, answer: Callable[[Refusal | None], None]) -> None:

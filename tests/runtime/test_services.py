@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
 
+import msgspec
 import pytest
 
 from holdfast import App, Context, Retry, StepFailed
@@ -198,12 +199,17 @@ async def test_a_log_is_read_again_whatever_the_failure() -> None:
 
 
 class HeldReads(MemoryStore):
-    """Reads no log until it is allowed to."""
+    """Reads no log until it is allowed to, and brings none with a claim."""
 
     def __init__(self) -> None:
         super().__init__()
         self.asked, self.allowed = asyncio.Event(), asyncio.Event()
         self.allowed.set()
+
+    async def claim_tasks(self, *args: object, **options: object) -> Claims:
+        claims = await super().claim_tasks(*args, **options)  # type: ignore[arg-type]
+        tasks = [msgspec.structs.replace(task, tail_from=None) for task in claims.tasks]
+        return msgspec.structs.replace(claims, tasks=tasks)
 
     async def read_events(self, ranges: Sequence[tuple[UUID, int]]) -> dict[UUID, list[Event]]:
         self.asked.set()

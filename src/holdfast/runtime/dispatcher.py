@@ -22,7 +22,7 @@ from holdfast.runtime.driver import RunDriver
 from holdfast.runtime.reader import LogReader
 from holdfast.runtime.steps import StepRunner
 from holdfast.runtime.turn import RunInfo, Turn
-from holdfast.types import ClaimedTask, Event, Lease, Release
+from holdfast.types import ClaimedTask, Event, Lease, Notice, Release
 
 logger = logging.getLogger("holdfast.worker")
 
@@ -40,13 +40,14 @@ class Dispatcher:
         runner: StepRunner,
         reader: LogReader,
         cache: TurnCache,
+        notify: Callable[[list[Notice]], None],
         *,
         release: Callable[[Release], None],
         capacity_changed: Callable[[], None],
         due: Callable[[int], None],
     ) -> None:
         self.clock, self.committer, self.runner = clock, committer, runner
-        self.draining = False
+        self.notify, self.draining = notify, False
         self.entered: RunDriver | None = None
         self._app, self._reader, self._cache = app, reader, cache
         self._release, self._capacity_changed, self._due = release, capacity_changed, due
@@ -117,7 +118,14 @@ class Dispatcher:
         if not log:  # deleted in the meantime
             self._capacity_changed()
             return
-        info = RunInfo(task.run_id, task.name, task.version, task.attempts, task.started_at)
+        info = RunInfo(
+            task.run_id,
+            task.name,
+            task.version,
+            task.attempts,
+            task.started_at,
+            task.parent_run_id,
+        )
         workflow = self._app.find(task.name, task.version)
         try:
             turn = Turn(workflow, info, task.lease_no, log, self.clock.now, strict=self._app.strict)

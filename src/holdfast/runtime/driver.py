@@ -16,7 +16,7 @@ from holdfast.runtime.clock import Cancellable, Clock
 from holdfast.runtime.committer import Committer
 from holdfast.runtime.steps import StepExecution, StepRunner
 from holdfast.runtime.turn import Call, Turn
-from holdfast.types import Event, Refusal
+from holdfast.types import Event, Notice, Refusal
 
 logger = logging.getLogger("holdfast.run")
 
@@ -31,6 +31,7 @@ class Host(Protocol):
     runner: StepRunner
     draining: bool
     entered: RunDriver | None  # whose workflow code runs now: the heartbeat thread watches it
+    notify: Callable[[list[Notice]], None]
 
     def suspended(self, driver: RunDriver) -> None:
         """Take back a driver whose run waits without a lease."""
@@ -157,6 +158,9 @@ class RunDriver:
         self._host.entered = None
         if turn.problems:
             self._report_problems()
+        if turn.notices:
+            notices, turn.notices = turn.notices, []
+            self._host.notify(notices)
         if turn.stuck is not None:
             self._host.stuck(self, str(turn.stuck))
         elif turn.lost:
