@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-Unit = Literal["runs/s", "steps/s", "ms", "x", "% of a core", "transactions/s", "MB", "kB/run"]
+Unit = Literal["runs/s", "steps/s", "s", "ms", "x", "% of a core", "transactions/s", "MB", "kB/run"]
 
 AT_ONCE = 100  # runs that a worker executes at the same time, unless a workload says otherwise
 
@@ -26,11 +26,14 @@ class Measurement:
 class WorkerSetting:
     """What a worker is set up for; `at_once` bounds the runs that it executes at a time.
 
+    `queue` is the one that it serves, where that is not the one of the runs.
+
     An engine that has to choose between these gets its best for each.
     """
 
     kind: Literal["throughput", "latency", "fan-out"] = "throughput"
     at_once: int = AT_ONCE
+    queue: str | None = None
 
 
 class Engine(Protocol):
@@ -42,6 +45,12 @@ class Engine(Protocol):
     and returns by how many seconds it woke too late; `long(n)` runs n steps that read the clock,
     waits for "go", and returns the moments of the first, the 101st, the 100th last and the last
     step.
+
+    Those that have such things, see `Candidate.missing`, also register `trip(n)`: n activities
+    on the queue "side" one after the other, returns the seconds that each took; `activities(n)`:
+    n activities at once; `children(n)`: n child runs of `many(1)` at once, both return how many
+    completed; `crowd(n)`: n child runs of `gated(0)`; `crowds(n)`: ten child runs of
+    `crowd(n / 10)`.
     """
 
     async def open(self) -> None:
@@ -85,6 +94,14 @@ class Engine(Protocol):
 
     async def signal(self, run_id: str) -> None:
         """Send the signal "go"."""
+        ...
+
+    async def cancel_tree(self, run_id: str) -> None:
+        """Cancel a run and all runs below it."""
+        ...
+
+    async def fork(self, run_id: str, steps: int) -> None:
+        """Start a run that goes on from another's log after so many steps."""
         ...
 
     async def unfinished(self) -> bool:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 
@@ -43,7 +44,8 @@ class HoldfastEngine:
 
     def worker_command(self, setting: WorkerSetting) -> list[str]:
         command = [HOLDFAST, "worker", APP, "--database", self._url]
-        return [*command, "--concurrency", str(setting.at_once)]
+        command += ["--concurrency", str(setting.at_once)]
+        return command if setting.queue is None else [*command, "--queue", setting.queue]
 
     async def start(self, workflow: str, argument: float) -> str:
         return self._keep(await self._client.start(workflow, argument))
@@ -65,6 +67,12 @@ class HoldfastEngine:
 
     async def signal(self, run_id: str) -> None:
         await self._handles[run_id].signal("go", {})
+
+    async def cancel_tree(self, run_id: str) -> None:
+        await self._client.cancel(UUID(run_id))
+
+    async def fork(self, run_id: str, steps: int) -> None:
+        await self._client.fork(UUID(run_id), index=1 + steps)  # after the event of its start
 
     async def unfinished(self) -> bool:
         return bool(await self._ask("select exists (select from runs where status = 'running')"))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import venv
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import cast
@@ -13,19 +14,22 @@ from typing import cast
 from benchmarks.engine import Engine
 
 INSTALL_SECONDS = 300
+NOT_OFFERED, NOT_MEASURED = "not offered", "not measured"
 
 
 @dataclass(frozen=True)
 class Candidate:
     """An engine: where its adapter is, what it needs from PyPI, and how it is set up.
 
-    With no requirements it runs in the environment that runs the benchmark.
+    With no requirements it runs in the environment that runs the benchmark. `missing` says of
+    workloads that are not run with it why: it has no such thing, or nobody measured it.
     """
 
     name: str
     adapter: str
     requirements: tuple[str, ...]
     setting: str
+    missing: Mapping[str, str] = field(default_factory=dict)
 
     def load(self, url: str) -> Engine:
         """Import the adapter, inside the engine's own environment."""
@@ -69,6 +73,7 @@ CANDIDATES = {
             ("dbos==3.4.0",),
             "one queue, 100 at once, polled every 10 ms (latency: 2 ms), synchronous workflows,"
             " pool of 20 without pre-ping",
+            dict.fromkeys(("A-trip", "A1000", "A10000"), NOT_OFFERED),
         ),
         Candidate(
             "absurd",
@@ -76,6 +81,8 @@ CANDIDATES = {
             ("absurd-sdk==0.5.1", "absurdctl==0.5.1"),
             "10 clients in one process, each with its connection and thread, batches of 10,"
             " polled every 10 ms; fan-out: one asynchronous client, polled every 1 ms",
+            dict.fromkeys(("A-trip", "A1000", "A10000", "C1000", "C10000"), NOT_MEASURED)
+            | dict.fromkeys(("X1000", "K"), NOT_OFFERED),
         ),
     )
 }

@@ -22,6 +22,11 @@ async def clock() -> float:
     return time.time()
 
 
+@app.activity()
+async def errand(i: int) -> dict[str, Any]:
+    return {"errand": i, "ok": True}
+
+
 @app.workflow
 async def many(ctx: Context, n: int) -> int:
     for i in range(n):
@@ -55,3 +60,33 @@ async def long(ctx: Context, n: int) -> list[float]:
     moments = [await clock() for _ in range(n)]
     await ctx.wait_for_signal("go")
     return [moments[0], moments[100], moments[-100], moments[-1]]
+
+
+@app.workflow
+async def trip(ctx: Context, n: int) -> list[float]:
+    seconds = []
+    for i in range(n):
+        began = time.perf_counter()  # not in a step: its record would count as part of the trip
+        await errand.with_options(queue="side")(i)
+        seconds.append(time.perf_counter() - began)
+    return seconds
+
+
+@app.workflow
+async def activities(ctx: Context, n: int) -> int:
+    return len(await asyncio.gather(*(errand(i) for i in range(n))))
+
+
+@app.workflow
+async def children(ctx: Context, n: int) -> int:
+    return sum(await asyncio.gather(*(many(1) for _ in range(n))))
+
+
+@app.workflow
+async def crowd(ctx: Context, n: int) -> int:
+    return len(await asyncio.gather(*(gated(0) for _ in range(n))))
+
+
+@app.workflow
+async def crowds(ctx: Context, n: int) -> int:
+    return sum(await asyncio.gather(*(crowd(n // 10) for _ in range(10))))

@@ -41,6 +41,13 @@ GOALS = {
     "T": "<= 1",
     "R": "<= 1.2",
     "R-resume": "<= 15",
+    "A-trip": "<= 6",
+    "A1000": "<= 1.5",
+    "A10000": "<= 15",
+    "C1000": "<= 1.5",
+    "C10000": "<= 15",
+    "X1000": "<= 1",
+    "K": "<= 20",
     "idle-cpu": "< 1",
     "idle-tps": "< 2",
     "memory": "< 100",
@@ -68,7 +75,7 @@ def table(figures: dict[str, Any], engines: Sequence[str]) -> str:
     """Lay the figures out for a terminal, with the ratio to the better peer."""
     lines = [("", "", *engines, "ratio")]
     lines += [
-        (metric, f"{row['title']} ({row['unit']})", *_cells(row, engines), ratio(row))
+        (metric, f"{row['title']} ({row['unit']})", *_cells(metric, row, engines), ratio(row))
         for metric, row in _rows(figures)
     ]
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
@@ -99,7 +106,7 @@ def write_document(source: Path, target: Path) -> None:
     lines += [f"| | workload | unit | {' | '.join(engines)} | ratio | goal |"]
     lines += ["|---|---|---|" + "---:|" * (len(engines) + 2)]
     for metric, row in _rows(figures):
-        cells = " | ".join(_cells(row, engines))
+        cells = " | ".join(_cells(metric, row, engines))
         about_metric = f"{metric} | {row['title']} | {row['unit']}"
         lines.append(f"| {about_metric} | {cells} | {ratio(row)} | {GOALS.get(metric, '')} |")
     lines += ["", "Notes:", "", *(f"- {note}" for note in NOTES)]
@@ -132,13 +139,15 @@ def _rows(figures: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     return ((metric, row) for metric, row in figures.items() if metric != ABOUT)
 
 
-def _cells(row: dict[str, Any], engines: Sequence[str]) -> list[str]:
-    return [_figure(row.get(engine)) for engine in engines]
+def _cells(metric: str, row: dict[str, Any], engines: Sequence[str]) -> list[str]:
+    return [
+        CANDIDATES[engine].missing.get(metric, "-") if value is None else _figure(value)
+        for engine in engines
+        for value in [row.get(engine)]
+    ]
 
 
-def _figure(value: float | None) -> str:
-    if value is None:
-        return "-"
+def _figure(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 

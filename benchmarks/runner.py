@@ -77,6 +77,9 @@ class Runner:
         for workload in workloads:
             for turn in range(repeat):
                 for engine, python in pythons.items():
+                    if reason := CANDIDATES[engine].missing.get(workload):
+                        _say(f"{turn + 1}/{repeat} {engine}: {workload} {reason}")
+                        continue
                     try:
                         measured = self._measure(engine, python, workload)
                     except RuntimeError as error:

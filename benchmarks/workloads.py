@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from benchmarks import lasting, latency, throughput
+from benchmarks import across, lasting, latency, throughput
 from benchmarks.bench import Bench
 from benchmarks.engine import Measurement
 
@@ -19,6 +19,13 @@ WORKLOADS: dict[str, Callable[[Bench], Awaitable[list[Measurement]]]] = {
     "F": latency.fan_out,
     "T": latency.sleeps,
     "R": lasting.long_run,
+    "A-trip": across.activity_trip,
+    "A1000": across.a1000,
+    "A10000": across.a10000,
+    "C1000": across.c1000,
+    "C10000": across.c10000,
+    "X1000": across.cancel_tree,
+    "K": across.forks,
     "idle": lasting.idle_worker,
     "memory": lasting.memory,
     "million": lasting.million_waiting,
