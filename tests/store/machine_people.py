@@ -115,6 +115,7 @@ class People(Agreement):
         [run_id] = self.chosen([number])
         self.both(approvals_by_age)
         self.both(lambda store: store.list_approvals(run_id=run_id))
+        self.both(lambda store: store.list_activities(run_id))
         self.both(lambda store: store.list_pauses())
         self.both(lambda store: store.newest_runs([*self.ids, UUID(int=0)]))
         self.both(lambda store: store.find_reply(run_id, "s-1"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from uuid import UUID
 
@@ -114,6 +115,27 @@ async def test_several_ends_in_one_call_keep_their_order(store: Store, ann: Manu
         "ActivityScheduled",
         "ActivityCompleted",
     ]
+
+
+async def test_parallel_ends_leave_no_gap_and_lose_no_wake_up(
+    store: Store, ann: ManualWorker
+) -> None:
+    """Traps 1, 14 and 31. Thirty at once, while the run suspends."""
+    keys = [f"resize#{n}" for n in range(30)]
+    run_id = await start(store)
+    turn = await ann.take()
+    await ann.order(turn, *(activity(key) for key in keys))
+    tasks = (await ann.claim(handlers=RESIZE)).tasks
+    suspend = ann.commit(turn, step(), then=Suspend(awaiting=(ANY_END,)), expected=31)
+    answers = await asyncio.gather(suspend, *(ann.end(task, result="1") for task in tasks))
+    assert all(answer.outcomes == ["recorded"] for answer in answers[1:])
+    events = await log(store, run_id, 31)
+    ends = [event.key for event in events if event.type == "ActivityCompleted"]
+    assert sorted(ends) == sorted(keys)
+    if run_id in answers[0].refused:
+        assert (await get(store, run_id)).state == "running"
+    else:
+        assert await ann.claims() == [run_id]
 
 
 async def test_repeating_an_end_changes_nothing(store: Store, ann: ManualWorker) -> None:
