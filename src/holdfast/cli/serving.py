@@ -90,12 +90,11 @@ async def _serve(app: App, database: Database, schema: str, options: WorkerOptio
 
 def _say_ready(worker: Worker) -> None:
     info = worker.info
-    logger.info(
-        "worker %s ready: queues %s, workflows %s",
-        info.worker_id,
-        ", ".join(info.queues),
-        ", ".join(info.handlers),
-    )
+    served = [("queues", list(info.queues))]
+    served += [("workflows", [each for each in info.handlers if not each.endswith("@0")])]
+    served += [("activities", [each[:-2] for each in info.handlers if each.endswith("@0")])]
+    listed = ", ".join(f"{what} {', '.join(names)}" for what, names in served if names)
+    logger.info("worker %s ready: %s", info.worker_id, listed)
 
 
 def _on_signals(worker: Worker, stop: asyncio.Event) -> StopSignals:
