@@ -1,7 +1,7 @@
 """The terminals of a reader who types what a page says.
 
-`RUN` stands for the newest run's id and `PID` for the newest worker's process, as they would
-have to be filled in. A comment `terminal …` marks a command that stays there while the next are
+`RUN` stands for the newest run's id, `PID` for the newest worker's process and `TOKEN` for an
+activity that is to be completed from outside, as they would have to be filled in. A comment `terminal …` marks a command that stays there while the next are
 typed, once its worker or its run can be seen; `exit code N` one that does not end with 0.
 """
 
@@ -21,6 +21,8 @@ _DEADLINE_SECONDS = 60.0
 _NEWEST = {
     "RUN": "select run_id::text from holdfast.runs order by created_at desc limit 1",
     "PID": "select pid::text from holdfast.workers order by heard_at desc limit 1",
+    "TOKEN": "select run_id || ':' || lease_no || ':' || key from holdfast.tasks"
+    " where kind = 'activity' and worker is null and attempts > 0 limit 1",
 }
 # What a command that stays open brings about, and where that can be seen.
 _STARTED = {
@@ -42,7 +44,7 @@ class Terminals:
         """Run a command as its comment says, and fail where it ends otherwise."""
         if command.startswith(_ELSEWHERE):
             return
-        command = await self._filled_in(command)
+        command = await self.fill_in(command)
         if comment.startswith("terminal"):
             await self._leave_open(command)
             return
@@ -86,13 +88,21 @@ class Terminals:
             "HOLDFAST_HOME": str(self.directory / "home"),
         }
 
-    async def _filled_in(self, command: str) -> str:
+    async def fill_in(self, text: str) -> str:
+        """Put what is meant for the words in capitals."""
         for word, query in _NEWEST.items():
-            if re.search(rf"\b{word}\b", command):
+            if re.search(rf"\b{word}\b", text):
                 found = await self._ask(query)
-                assert found is not None, f"{command!r} stands where there is no {word} yet"
-                command = re.sub(rf"\b{word}\b", str(found), command)
-        return command
+                assert found is not None, f"{text!r} stands where there is no {word} yet"
+                text = re.sub(rf"\b{word}\b", str(found), text)
+        return text
+
+    async def until(self, query: str) -> object:
+        """Return what a query gives, once that is something and not false."""
+        async with asyncio.timeout(_DEADLINE_SECONDS):
+            while not (found := await self._ask(query)):
+                await asyncio.sleep(0.05)
+        return found
 
     async def _leave_open(self, command: str) -> None:
         table = next((table for start, table in _STARTED.items() if re.match(start, command)), None)

@@ -2,7 +2,8 @@
 
 A page is one program: its Python blocks run in order in one module, with `await` at the top
 level; blocks that show a file are written there; console and SQL blocks are run in between.
-Functions named `test_…` are called.
+Functions named `test_…` are called. Hidden blocks may use `stack`, which is closed with the page,
+and `await until(query)`, which returns what the query gives once that is true.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Reader:
     async def _query(self, text: str) -> None:
         connection = await asyncpg.connect(self.database_url)
         try:
-            await connection.execute(text)
+            await connection.execute(await self.terminals.fill_in(text))
         finally:
             await connection.close()
 
@@ -80,7 +81,7 @@ async def test_the_blocks_of_a_page_do_what_they_say(
     monkeypatch.setitem(sys.modules, reader.module.__name__, reader.module)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(reader.terminals.close)
-        vars(reader.module)["stack"] = stack
+        vars(reader.module).update(stack=stack, until=reader.terminals.until)
         try:
             for block in read_blocks(page):
                 await reader.do(block)
