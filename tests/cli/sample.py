@@ -8,6 +8,7 @@ import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 from holdfast import App, Context, Retry, current_step
 
@@ -59,6 +60,18 @@ async def die_once(directory: str) -> str:
     return "survived"
 
 
+@app.activity
+async def weigh(order: int) -> float:
+    return order * 1.5
+
+
+@dataclass
+class Terms:
+    amount: float
+    via: Literal["mail", "van"] = "mail"
+    note: str | None = None
+
+
 @app.workflow
 async def double(ctx: Context, number: int) -> int:
     ctx.set("progress", {"number": number})
@@ -69,6 +82,25 @@ async def double(ctx: Context, number: int) -> int:
 async def pack(ctx: Context, order: Order) -> str:
     packed = await ctx.wait_for_signal("packed")
     return f"{order.id} {packed}"
+
+
+@app.workflow
+async def refund(ctx: Context, number: int) -> dict[str, Any]:
+    """Weigh, take items, have a child double the number, and ask for a decision."""
+    items: list[str] = []
+
+    def add(item: str) -> int:
+        if item == "lead":
+            raise ValueError("no lead")
+        items.append(item)
+        return len(items)
+
+    ctx.handle_update("add", add)
+    weight = await weigh(number)
+    doubled = await double(number)
+    decision = await ctx.approve(f"Refund order {number}?", form=Terms)
+    amount = decision.values.amount if decision.values is not None else None
+    return {"weight": weight, "doubled": doubled, "by": decision.by, "amount": amount, "n": items}
 
 
 @app.workflow
