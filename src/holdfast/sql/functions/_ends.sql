@@ -1,23 +1,20 @@
 -- How runs end, and what follows for their parents and children.
 
 -- End runs whose log has its last event: write the end, remove all their tasks and waiters.
--- The arrays are parallel; runs in p_skipped are left alone. Who waits is told, and so are the
--- parents of children. Returns (topic, payload) notices; the payload of an end is the run id and,
--- where it fits a notification, the output.
--- Locks: expects the turn rows of the runs and of their parents locked; runs by run_id; waiters;
--- events of the parents. Called by commit and _end_each.
+-- The arrays are parallel; runs in p_skipped are left alone. `notices` are (topic, payload) for
+-- those who wait; a payload is the run id and, where it fits a notification, the output.
+-- `children` are the runs that have a parent, which is to be told; null for none.
+-- Locks: expects the turn rows locked; runs by run_id; waiters. Called by commit and _end_each.
 create or replace function holdfast._end_runs(
     p_now timestamptz, p_run_ids uuid[], p_statuses text[],
-    p_outputs json[] default null, p_errors json[] default null, p_skipped uuid[] default '{}'
-) returns text[]
+    p_outputs json[] default null, p_errors json[] default null, p_skipped uuid[] default '{}',
+    out notices text[], out children uuid[]
+)
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
-declare
-    v_notices text[];
-    v_children uuid[];
 begin
     with ended as materialized (
         select u.run_id, u.status, u.output, u.error, t.started_at
@@ -46,7 +43,7 @@ begin
         where r.ctid = f.ctid
         returning r.run_id, r.parent_run_id
     )
-    select array_agg(c.run_id) filter (where c.parent_run_id is not null) into v_children
+    select array_agg(c.run_id) filter (where c.parent_run_id is not null) into children
     from closed c;
 
     -- A statement later: who registered while the update waited for its lock is seen.
@@ -62,17 +59,14 @@ begin
             then w.run_id || ' ' || u.output else w.run_id::text end as payload
     )
     select array_agg(array[t.topic, t.payload] order by t.topic, t.run_id)
-    into v_notices from told t;
-    if v_children is not null then
-        v_notices := v_notices || holdfast._tell_parents(p_now, v_children);
-    end if;
-    return v_notices;
+    into notices from told t;
 end $$;
 
 -- Append the ends of children to the logs of their parents, as one block each, and wake those that
 -- await one. A child that continued as new has not ended; a parent that has ended hears nothing.
 -- Returns (topic, payload) notices.
--- Locks: expects the parents' turn rows locked; events, run by run. Called by _end_runs.
+-- Locks: expects the parents' turn rows locked; events, run by run. Called by commit and
+-- _end_each.
 create or replace function holdfast._tell_parents(p_now timestamptz, p_run_ids uuid[])
 returns text[]
 language plpgsql
@@ -136,14 +130,20 @@ set enable_seqscan = off
 as $$
 declare
     v_holders text[] := holdfast._holders(p_run_ids, true);
+    v_children uuid[];
 begin
     ended := holdfast._append_each(p_now, p_run_ids, p_event_type, p_details);
-    if cardinality(ended) > 0 then
-        notices := holdfast._end_runs(p_now, p_run_ids,
-                array_fill(p_status, array[cardinality(p_run_ids)]), null, p_errors,
-                array(select unnest(p_run_ids) except select unnest(ended)))
-            || v_holders || holdfast._close_children(p_now, ended);
+    if cardinality(ended) = 0 then
+        return;
     end if;
+    select e.notices || v_holders, e.children into notices, v_children
+    from holdfast._end_runs(p_now, p_run_ids,
+        array_fill(p_status, array[cardinality(p_run_ids)]), null, p_errors,
+        array(select unnest(p_run_ids) except select unnest(ended))) as e;
+    if v_children is not null then
+        notices := notices || holdfast._tell_parents(p_now, v_children);
+    end if;
+    notices := notices || holdfast._close_children(p_now, ended);
 end $$;
 
 -- Apply the close policies of the open children of runs that have ended: 'terminate' ends them,
@@ -169,9 +169,10 @@ begin
     into v_terminated, v_cancelled
     from unnest(p_run_ids) as u (run_id)
     cross join lateral (
-        select r.run_id, r.parent_close from holdfast.runs r
-        where r.parent_run_id = u.run_id and r.status = 'running' offset 0
-    ) as c;
+        select r.run_id, r.parent_close, r.status from holdfast.runs r
+        where r.parent_run_id = u.run_id offset 0
+    ) as c
+    where c.status = 'running';
     if v_terminated is not null then
         select e.notices into v_notices
         from holdfast._end_each(p_now, v_terminated, 'terminated', 'WorkflowTerminated',
@@ -202,11 +203,11 @@ begin
             select c.run_id, c.parent_close, true
             from heirs h
             cross join lateral (
-                select r.run_id, r.parent_close from holdfast.runs r
-                where r.parent_run_id = h.run_id and r.status = 'running'
-                    and r.parent_close <> 'abandon' offset 0
+                select r.run_id, r.parent_close, r.status from holdfast.runs r
+                where r.parent_run_id = h.run_id offset 0
             ) as c
-            where h.parent_close = 'terminate'
+            where h.parent_close = 'terminate' and c.parent_close <> 'abandon'
+                and c.status = 'running'
         )
         select h.run_id from heirs h where h.is_heir);
 end $$;

@@ -103,14 +103,14 @@ begin
         select u.run_id, e.idx + 1, p_event_type, u.details, p_now
         from unnest(p_run_ids, p_details) as u (run_id, details)
         cross join lateral (
-            select from holdfast.tasks t
-            where t.run_id = u.run_id and t.key = '' and t.worker is null limit 1
+            select t.worker from holdfast.tasks t
+            where t.run_id = u.run_id and t.key = '' limit 1
         ) as t
         cross join lateral (
             select e.idx, e.event_type from holdfast.events e
             where e.run_id = u.run_id order by e.idx desc limit 1
         ) as e
-        where not holdfast._is_terminal(e.event_type)
+        where t.worker is null and not holdfast._is_terminal(e.event_type)
         order by u.run_id
         on conflict do nothing
         returning run_id
@@ -197,9 +197,10 @@ begin
         update holdfast.tasks t set visible_at = least(t.visible_at, p_now)
         from unnest(p_run_ids) as u (run_id)
         cross join lateral (
-            select t.ctid from holdfast.tasks t where t.run_id = u.run_id and t.key = '' limit 1
+            select t.ctid, t.worker from holdfast.tasks t
+            where t.run_id = u.run_id and t.key = '' limit 1
         ) as f
-        where t.ctid = f.ctid and t.worker is null
+        where t.ctid = f.ctid and f.worker is null
         returning t.queue
     )
     select array_agg(distinct array['work', w.queue]) into v_queues from woken w;

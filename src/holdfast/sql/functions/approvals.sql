@@ -89,13 +89,15 @@ begin
 end $$;
 
 -- List the open approvals of a run, or of all, the oldest first. Called by clients.
-create or replace function holdfast.list_approvals(p_run_id uuid default null, p_limit int default 100)
-returns table (
+create or replace function holdfast.list_approvals(
+    p_run_id uuid default null, p_limit int default 100
+) returns table (
     run_id uuid, key text, workflow text, queue text, requested_at bigint, payload json
 )
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_custom_plan
+set enable_seqscan = off
 as $$
 #variable_conflict use_column
 begin

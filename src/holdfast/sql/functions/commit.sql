@@ -37,6 +37,7 @@ declare
     v_now timestamptz := holdfast.now();
     v_skipped uuid[] := '{}';
     v_won uuid[];
+    v_children uuid[];
 begin
     now := holdfast._micros(v_now);
     if cardinality(p_touched) + cardinality(p_parents) > 0 then
@@ -84,13 +85,18 @@ begin
             p_worker, p_suspended, p_visible_ats, p_awaiting, v_skipped);
     end if;
     if cardinality(p_ended) > 0 then
-        notices := holdfast._end_runs(v_now, p_ended, p_statuses, p_outputs, p_errors, v_skipped);
+        select e.notices, e.children into notices, v_children
+        from holdfast._end_runs(
+            v_now, p_ended, p_statuses, p_outputs, p_errors, v_skipped) as e;
     end if;
     if cardinality(p_ordering) > 0 then
         notices := notices || holdfast._carry_out(v_now,
             array(select unnest(p_ordering) except select unnest(v_skipped)), p_ended,
             p_runs || p_rest_runs, p_types || p_rest_types, p_keys || p_rest_keys,
             p_details || p_rest_details);
+    end if;
+    if v_children is not null then  -- behind what they have said last
+        notices := notices || holdfast._tell_parents(v_now, v_children);
     end if;
     if cardinality(p_parents) > 0 then
         notices := notices || holdfast._close_children(

@@ -28,7 +28,7 @@ begin
     select e.idx + 1 into v_until
     from holdfast.events e where e.run_id = p_run_id order by e.idx desc limit 1;
     outcome := case
-        when exists (select from holdfast.runs r where r.run_id = p_new_run_id) then 'exists'
+        when holdfast._has_run(p_new_run_id) then 'exists'
         when v_origin.run_id is null then 'missing'
         when p_retry and v_origin.status in ('running', 'completed', 'continued') then 'running'
         when p_until not between 1 and v_until then 'bad_index' end;

@@ -64,8 +64,8 @@ begin
         left join holdfast.tasks t on t.run_id = r.run_id and t.key = '' and p_states is not null
         where r.status = s.status
             and (p_names is null or r.name = n.name)
-            and (p_states is null
-                or holdfast._state(r.status, t.worker, t.paused, t.stuck, t.visible_at) = any (p_states))
+            and (p_states is null or holdfast._state(
+                r.status, t.worker, t.paused, t.stuck, t.visible_at) = any (p_states))
             and (p_queues is null or r.queue = any (p_queues))
             and (p_tags is null or r.tags @> p_tags)
             and (p_key is null or r.key = p_key)

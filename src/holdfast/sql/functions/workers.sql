@@ -36,8 +36,8 @@ as $$
 $$;
 
 -- Count the tasks that no worker signed on may claim, by queue and handler, to 1,000 each; open
--- approvals, which have no handler, wait for a person. Jumps from lane to lane through the index, so that the tasks of served lanes cost nothing. Called by
--- clients.
+-- approvals, which have no handler, wait for a person. Jumps from lane to lane through the index,
+-- so that the tasks of served lanes cost nothing. Called by clients.
 create or replace function holdfast.unserved()
 returns table (queue text, handler text, tasks int)
 language sql stable

@@ -1,0 +1,121 @@
+"""What trees, decisions, pauses and forks read, counted by the server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from uuid import UUID
+
+import pytest
+from contract.ordering import activity, approval, child, order
+from scene import Scene, yielded
+from scene import turn as turn_part
+from test_postgres_plans import Meter, Reading, seed
+
+from holdfast.ids import uuid7
+from holdfast.types import ANY_END, ClaimedTask, Event, Finish, Suspend, TurnCommit
+
+
+@pytest.fixture
+async def scene(any_database_url: str) -> AsyncIterator[Scene]:
+    async with Scene.on(any_database_url) as scene:
+        yield scene
+
+
+def ordering(
+    task: ClaimedTask, expected: int, *events: Event, touches: tuple[UUID, ...] = ()
+) -> TurnCommit:
+    """Return a part that orders something, and waits."""
+    then = Suspend(awaiting=(ANY_END,))
+    return TurnCommit(
+        task.run_id, task.lease_no, expected, events, then, orders=True, touches=touches
+    )
+
+
+def ended(task: ClaimedTask, expected: int, parent_id: UUID) -> TurnCommit:
+    """Return a part that completes a child."""
+    event, then = Event("WorkflowCompleted", None, None, 0), Finish("completed", "1")
+    return TurnCommit(task.run_id, task.lease_no, expected, [event], then, touches=(parent_id,))
+
+
+@dataclass
+class Family:
+    """A run with children that passes through its life; what every call read."""
+
+    meter: Meter
+    readings: dict[str, Reading]
+
+    async def live(self, count: int) -> None:
+        """Start, wait, be decided and paused, cancel, end, be forked and terminated."""
+        [run_id] = await self.meter.start(1)
+        [parent] = await self.claim(1)
+        calls = [f"child#{number}" for number in range(count)]
+        children = [child(uuid7(), call) for call in calls]
+        orders = [*children, approval(), activity(queue="slow")]
+        await self.commit(ordering(parent, 1, *orders))
+        tasks = await self.claim(count)
+        ids = [task.run_id for task in tasks]
+        half = count // 2
+        await self.commit(*(yielded(task, "packed") for task in tasks[half:]))
+        await self.commit(*(ended(task, 1, run_id) for task in tasks[:half]))
+        await self.read("decide_approval", run_id, "approve", "d-1", True)
+        await self.read("list_approvals", run_id, 10)
+        await self.read("pause_runs", ids, None)
+        await self.read("resume_runs", ids)
+        [parent] = [task for task in await self.claim(count + 1) if task.run_id == run_id]
+        cancels = [
+            order("ChildCancelRequested", call, child_run_id=str(child_id), reason=None)
+            for call, child_id in zip(calls[half:], ids[half:], strict=True)
+        ]
+        length = 1 + len(orders) + half + 1
+        await self.commit(ordering(parent, length, *cancels, touches=tuple(ids[half:])))
+        await self.read("newest_runs", ids)
+        await self.read("find_reply", run_id, "1")
+        await self.read("fork_run", run_id, uuid7(), None, False, None, None, None)
+        await self.read("terminate_runs", [run_id], None)
+        await self.read("terminate_runs", ids, None)
+
+    async def claim(self, limit: int) -> list[ClaimedTask]:
+        """Claim what is due."""
+        tasks, reading = await self.meter.claim(limit)
+        self.note("claim", reading)
+        return tasks
+
+    async def commit(self, *turns: TurnCommit) -> None:
+        """Commit turns."""
+        self.note(f"commit {turns[0].events[-1].type}", await self.meter.commit(*turns))
+
+    async def read(self, function: str, *arguments: object) -> None:
+        """Call a function."""
+        self.note(function, await self.meter.read(function, *arguments))
+
+    def note(self, call: str, reading: Reading) -> None:
+        """Keep what a call read."""
+        self.readings[f"{len(self.readings)}: {call}"] = reading
+
+
+async def test_plans_of_families_made_on_empty_tables_stay_right(scene: Scene) -> None:
+    """Storage rule 21. Cached while there was nothing, used when there is much."""
+    meter = Meter(await scene.session())
+    await scene.watcher.connection.execute("vacuum analyze")
+    for _ in range(8):
+        await Family(meter, {}).live(2)
+        await scene.value("delete from holdfast.tasks returning 1")
+    await scene.watcher.connection.execute(seed(20_000))
+    family = Family(meter, {})
+    await family.live(20)
+    much = {c: r for c, r in family.readings.items() if r.rows or r.entries > 2000}
+    assert much == {}
+
+
+async def test_a_fork_reads_a_log_and_no_other(scene: Scene) -> None:
+    """S9. A thousand events, once for the copy."""
+    meter = Meter(await scene.session())
+    [run_id] = await meter.start(1)
+    [task], _ = await meter.claim(1)
+    steps = [Event("StepCompleted", f"step-{number}", '{"result":1}', 0) for number in range(1000)]
+    await meter.commit(turn_part(task, *steps))
+    await scene.watcher.connection.execute(seed(5_000))
+    reading = await meter.read("fork_run", run_id, uuid7(), None, False, None, None, None)
+    assert reading.rows == 0
+    assert 1001 <= reading.entries < 3 * 1001
