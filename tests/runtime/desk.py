@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable
+import threading
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID, uuid4
@@ -12,8 +13,18 @@ from uuid import UUID, uuid4
 import msgspec
 
 from holdfast import App
+from holdfast.store.memory import MemoryStore
 from holdfast.store.port import Store
-from holdfast.types import ActivityEnd, ErrorInfo, Event, NewRun, TurnCommit
+from holdfast.types import (
+    ActivityEnd,
+    ErrorInfo,
+    Event,
+    Heartbeat,
+    Lease,
+    NewRun,
+    TurnCommit,
+    WorkerInfo,
+)
 from holdfast.worker import Worker, WorkerOptions
 
 PATIENCE_SECONDS = 30.0
@@ -132,3 +143,24 @@ async def working(
         yield worker
     finally:
         await worker.stop(grace)
+
+
+class CountedBeats(MemoryStore):
+    """Lets a thread wait for heartbeats that began after it asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._beats = threading.Semaphore(0)
+
+    async def heartbeat(
+        self, info: WorkerInfo, leases: Sequence[Lease], *, lease_seconds: float
+    ) -> Heartbeat:
+        answer = await super().heartbeat(info, leases, lease_seconds=lease_seconds)
+        self._beats.release()
+        return answer
+
+    def await_renewal(self) -> None:
+        while self._beats.acquire(blocking=False):
+            pass
+        for _ in range(2):  # the first may have begun before
+            assert self._beats.acquire(timeout=60)

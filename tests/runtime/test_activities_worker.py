@@ -6,7 +6,6 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
 
 import pytest
 
@@ -18,7 +17,7 @@ from holdfast.store.port import Store
 from holdfast.store.postgres import PostgresStore
 from holdfast.types import Notice
 from holdfast.worker import Worker, WorkerOptions
-from tests.runtime.desk import Desk, eventually, working
+from tests.runtime.desk import CountedBeats, Desk, eventually, working
 
 LEASE = 30.0
 SILENCE = 0.3
@@ -205,7 +204,7 @@ async def test_a_cancel_is_seen_in_a_thread(store: Store, desk: Desk, asks: str)
             assert error.matches(asyncio.CancelledError)
 
 
-class Mute(MemoryStore):
+class Mute(CountedBeats):
     """Loses every wake-up that is sent to a worker."""
 
     async def notify(self, notices: Sequence[Notice]) -> None:
@@ -213,16 +212,20 @@ class Mute(MemoryStore):
 
 
 async def test_a_cancel_whose_notice_is_lost_comes_with_the_heartbeat() -> None:
-    """Trap 1. S10."""
-    app, store = App("media"), Mute(wall_clock)
-    desk, begun = await Desk(store).open(), asyncio.Event()
+    """Trap 1. S10. Every heartbeat says it again: the activity is cancelled once."""
+    app, store = App("media"), Mute()
+    desk, begun, cleaned = await Desk(store).open(), asyncio.Event(), list[bool]()
 
     @app.activity
     async def convert() -> None:
         begun.set()
-        await asyncio.Event().wait()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.to_thread(store.await_renewal)
+            cleaned.append(True)
 
-    options = WorkerOptions(heartbeat_seconds=0.01)
+    options = WorkerOptions(heartbeat_seconds=0.01, silent_seconds=1e9)
     worker = Worker(app, store, options, heartbeat_store=lambda: store)
     await worker.start()
     await desk.order("convert")
@@ -230,6 +233,7 @@ async def test_a_cancel_whose_notice_is_lost_comes_with_the_heartbeat() -> None:
     await desk.cancel("convert")
     await desk.failure("convert")
     await worker.stop(0)
+    assert cleaned == [True]
 
 
 # Leases
@@ -287,31 +291,12 @@ async def test_an_attempt_beyond_the_policy_is_not_made() -> None:
     assert error.matches(WorkerLost)
 
 
-class Rivalled(MemoryStore):
-    """Lets a thread wait for heartbeats that began after it asked."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._beats = threading.Semaphore(0)
-
-    async def heartbeat(self, *args: Any, **options: Any) -> Any:
-        answer = await super().heartbeat(*args, **options)
-        self._beats.release()
-        return answer
-
-    def await_renewal(self) -> None:
-        while self._beats.acquire(blocking=False):
-            pass
-        for _ in range(2):  # the first may have begun before
-            assert self._beats.acquire(timeout=60)
-
-
 @pytest.mark.parametrize("limited", [True, False], ids=["silent", "not limited"])
 async def test_the_lease_of_an_activity_that_is_silent_too_long_is_not_renewed(
     limited: bool,
 ) -> None:
     """S7. Trap 24. Also where it blocks the event loop, on which its limit would be noticed."""
-    store, app = Rivalled(), App("media")
+    store, app = CountedBeats(), App("media")
     desk = await Desk(store).open()
     taken: list[int] = []
 
@@ -344,7 +329,7 @@ async def test_the_lease_of_an_activity_that_is_silent_too_long_is_not_renewed(
 
 async def test_a_lost_workers_last_words_are_found_by_the_next_attempt() -> None:
     """S7. The heartbeat of the worker carries them."""
-    store, app = Rivalled(), App("media")
+    store, app = CountedBeats(), App("media")
     desk = await Desk(store).open()
     said, gate = threading.Event(), threading.Event()
 

@@ -70,6 +70,23 @@ async def cautious(ctx: Context) -> str:
     return "in vain"
 
 
+@app.workflow
+async def careless(ctx: Context) -> str:
+    _ = resize("a", 2)
+    return "gone on"
+
+
+async def test_an_activity_that_nobody_awaits_is_recorded_before_its_run_ends() -> None:
+    """S7. Fire and forget."""
+    attempts.clear()
+    async with Environment(app) as env:
+        handle = await env.client.start(careless)
+        assert await env.result(handle) == "gone on"
+        types = [entry.event.type for entry in await handle.log()]
+    assert attempts == [1, 2, 3]
+    assert types[-2:] == ["ActivityCompleted", "WorkflowCompleted"]
+
+
 async def test_retries_of_activities_wait_in_virtual_time() -> None:
     """S7."""
     attempts.clear()

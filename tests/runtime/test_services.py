@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
@@ -17,10 +16,12 @@ from holdfast.errors import DatabaseError
 from holdfast.runtime.clock import EngineClock
 from holdfast.runtime.reader import LogReader
 from holdfast.services.claimer import Claimer
+from holdfast.services.maintenance import Maintenance
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import Environment
-from holdfast.types import ClaimedTask, Claims, Event, Heartbeat, Lease, WorkerInfo
+from holdfast.types import ClaimedTask, Claims, Event, Notice
 from holdfast.worker import Worker, WorkerOptions
+from tests.runtime.desk import CountedBeats
 
 HOUR = 3_600_000_000
 LEASE = 30.0
@@ -244,27 +245,6 @@ async def test_a_run_whose_log_is_still_being_read_is_released_by_a_drain(same: 
 # The heartbeat
 
 
-class CountedBeats(MemoryStore):
-    """Lets a thread wait for heartbeats that began after it asked."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._beats = threading.Semaphore(0)
-
-    async def heartbeat(
-        self, info: WorkerInfo, leases: Sequence[Lease], *, lease_seconds: float
-    ) -> Heartbeat:
-        answer = await super().heartbeat(info, leases, lease_seconds=lease_seconds)
-        self._beats.release()
-        return answer
-
-    def await_renewal(self) -> None:
-        while self._beats.acquire(blocking=False):
-            pass
-        for _ in range(2):  # the first may have begun before
-            assert self._beats.acquire(timeout=60)
-
-
 async def test_leases_stay_alive_while_a_step_blocks_the_event_loop() -> None:
     """Trap 24. T8. The heartbeat's thread renews them, so nobody else gets the run."""
     store, blocking = CountedBeats(), App("blocking")
@@ -294,3 +274,32 @@ async def test_leases_stay_alive_while_a_step_blocks_the_event_loop() -> None:
         await worker.stop(0)
         assert claimed == []
         assert "WorkerLost" not in [entry.event.type for entry in await handle.log()]
+
+
+# Maintenance
+
+
+async def test_what_no_worker_serves_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    """B7. T9. And again when it has been served in the meantime."""
+    store = MemoryStore()
+    maintenance = Maintenance(
+        store,
+        EngineClock(store.time),
+        list[Notice]().extend,
+        interval_seconds=60,
+        silent_seconds=1e9,
+    )
+
+    async def warnings() -> int:
+        store.advance(60)
+        await maintenance.run_once()
+        return caplog.text.count("no worker runs waiting@1 of queue default: 1 task(s) wait")
+
+    async with Client(store=store, app=app) as client:
+        await client.start(waiting)
+        assert [await warnings() for _ in range(3)] == [1, 1, 1]
+        info = Worker(app, store).info
+        await store.heartbeat(info, [], lease_seconds=LEASE)
+        assert await warnings() == 1
+        await store.remove_worker(info.worker_id)
+        assert await warnings() == 2
