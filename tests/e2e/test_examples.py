@@ -44,6 +44,7 @@ class Desk:
             command,
             cwd=self.directory,
             env=self.environment,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -53,20 +54,28 @@ class Desk:
             finally:
                 process.kill()
 
-    def run(self, example: str, *arguments: str) -> str:
+    def run(self, example: str, *arguments: str, typed: str = "") -> str:
         """Run an example to its end, and return what it wrote."""
         with self.running(example, *arguments) as process:
-            output, _ = process.communicate(timeout=DEADLINE_SECONDS)
+            output, _ = process.communicate(typed, timeout=DEADLINE_SECONDS)
         assert process.returncode == 0, output
         return output
 
     def log(self, run: str) -> list[dict[str, object]]:
         """Return a run's log, as the command line gives it."""
-        command = [sys.executable, "-m", "holdfast", "runs", "log", run, "--json"]
+        lines = self.command("runs", "log", run, "--json").splitlines()
+        return [json.loads(line) for line in lines]
+
+    def command(self, *arguments: str) -> str:
+        """Run a command to its end, and return what it wrote to stdout."""
         answer = subprocess.run(
-            command, env=self.environment, capture_output=True, text=True, check=True
+            [sys.executable, "-m", "holdfast", *arguments],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=True,
         )
-        return [json.loads(line) for line in answer.stdout.splitlines()]
+        return answer.stdout
 
 
 @pytest.fixture
@@ -190,3 +199,72 @@ def test_a_killed_backup_that_is_cancelled_leaves_no_copies(desk: Desk) -> None:
         "cancelled, copies removed\n"
     )
     assert list(target.glob("*.bin")) == []
+
+
+def manuscripts(folder: Path, count: int) -> None:
+    """Write Markdown files, one of which is no text."""
+    folder.mkdir()
+    for number in range(count):
+        text = f"# Nº {number}\n\nA *fine* one, & `short`.\n\n- one\n- two\n"
+        (folder / f"{number:02}.md").write_text(text, encoding="utf-8")
+    (folder / "photo.txt").write_bytes(b"\xff\xfe\x00no text")
+
+
+def test_documents_are_converted_and_written_once_they_are_approved(desk: Desk) -> None:
+    folder, output = desk.directory / "folder", desk.directory / "output"
+    manuscripts(folder, 3)
+    with desk.running("convert.py", str(folder), str(output)) as process:
+        lines = read_until(process, "^Write 3 pages")
+        assert not output.exists(), "nothing is written before somebody approves"
+        rest, _ = process.communicate("Fine & short\n", timeout=DEADLINE_SECONDS)
+    assert "approved by you: 4 files written" in rest
+    assert "not converted: photo.txt: " in rest
+    assert sorted(path.name for path in output.iterdir()) == [
+        "00.md.html",
+        "01.md.html",
+        "02.md.html",
+        "index.html",
+    ]
+    page = (output / "02.md.html").read_text(encoding="utf-8")
+    assert "<h1>Nº 2</h1>" in page
+    assert "<em>fine</em> one, &amp; <code>short</code>" in page
+    assert "<li>two</li>" in page
+    index = (output / "index.html").read_text(encoding="utf-8")
+    assert "<h1>Fine &amp; short</h1>" in index
+    assert '<a href="02.md.html">Nº 2</a>' in index
+    run = lines[0].removeprefix("started ")
+    assert desk.command("runs", "show", run).count("convert_document@1") == 4
+
+
+def test_documents_that_are_refused_are_not_written(desk: Desk) -> None:
+    output = desk.directory / "output"
+    assert "refused by you: 0 files" in desk.run(
+        "convert.py", str(TEXTS), str(output), typed="no\n"
+    )
+    assert not output.exists()
+
+
+def test_a_killed_conversion_goes_on_and_somebody_else_decides(desk: Desk) -> None:
+    """S7. What an activity has done is not done again; the decision comes from elsewhere."""
+    folder, output = desk.directory / "folder", desk.directory / "output"
+    manuscripts(folder, 10)
+    arguments = ("convert.py", str(folder), str(output), "--slow")
+    with desk.running(*arguments) as process:
+        first = read_until(process, "^converting", times=6)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    run = first[0].removeprefix("started ")
+    listed = desk.command("runs", "list", "--workflow", "convert_document", "--json")
+    done = {each["input"]["name"] for each in json.loads(listed)["runs"] if each["output"]}
+    assert 1 <= len(done) < 10, "some of the documents, not all"
+
+    with desk.running(*arguments) as process:
+        second = read_until(process, "^Write 10 pages")
+        desk.command("approvals", "decide", run, "--approve", "--by", "ann")
+        rest, _ = process.communicate(timeout=DEADLINE_SECONDS)
+    assert second[0] == f"going on with {run}"
+    assert "approved by ann: 11 files written" in rest
+    converted = Counter(re.findall(r"converting (\S+)", "\n".join(first + second)))
+    assert set(converted) == {*(f"{number:02}.md" for number in range(10)), "photo.txt"}
+    assert {converted[name] for name in done} == {1}, "what was recorded is not converted again"
+    assert sum(entry["type"] == "ApprovalResolved" for entry in desk.log(run)) == 1
