@@ -1,8 +1,9 @@
 """The terminals of a reader who types what a page says.
 
 `RUN` stands for the newest run's id, `PID` for the newest worker's process and `TOKEN` for an
-activity that is to be completed from outside, as they would have to be filled in. A comment `terminal …` marks a command that stays there while the next are
-typed, once its worker or its run can be seen; `exit code N` one that does not end with 0.
+activity that is to be completed from outside, as they would have to be filled in. A comment
+`terminal …` marks a command that stays there while the next are typed, once its worker or its run
+can be seen; `exit code N` one that does not end with 0.
 """
 
 from __future__ import annotations

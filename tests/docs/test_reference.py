@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import cast
 from uuid import uuid4
@@ -14,8 +14,9 @@ from uuid import uuid4
 import msgspec
 import pytest
 
-from holdfast import App, Context, Retry, errors
+from holdfast import App, Client, Context, Retry, current_activity, errors
 from holdfast.client.filters import STATES, RunFilters
+from holdfast.client.forking import ForkOptions
 from holdfast.client.starting import StartOptions
 from holdfast.runtime import details
 from holdfast.store.memory import MemoryStore
@@ -77,6 +78,11 @@ def code(cell: str) -> list[str]:
     return re.findall(r"`([^`]+)`", cell)
 
 
+def options_of(function: Callable[..., object], *others: str) -> set[str]:
+    """Give the names of a method's options: what it takes besides `others`."""
+    return set(inspect.signature(function).parameters) - {"self", *others}
+
+
 def test_the_cli_page_is_what_the_commands_say() -> None:
     """Words are compared: click's releases break lines at other places."""
     page = cli_reference.PAGE.read_text(encoding="utf-8")
@@ -100,6 +106,14 @@ def test_each_error_has_its_row() -> None:
         ("`App(", set(inspect.signature(App).parameters) - {"name"}),
         ("`@app.workflow", set(inspect.signature(App.workflow).parameters) - {"self", "fn"}),
         ("`@app.step", (set(inspect.signature(App.step).parameters) - {"self", "fn"}) | {"id"}),
+        ("`@app.activity", options_of(App.activity, "fn")),
+        ("`ctx.activity(", options_of(Context.activity, "name", "args")),
+        ("`ctx.child(", options_of(Context.child, "workflow", "input")),
+        ("`ctx.approve(", options_of(Context.approve, "title")),
+        ("`ctx.handle_update(", options_of(Context.handle_update, "name", "handler")),
+        ("`client.fork(", {*ForkOptions.__annotations__}),
+        ("`client.decide(", options_of(Client.decide, "run", "key", "approved")),
+        ("`client.update(", options_of(Client.update, "run", "name", "payload")),
         ("`Retry(", set(inspect.signature(Retry).parameters)),
         ("`client.start(", {*StartOptions.__annotations__}),
         ("`client.list(", {*RunFilters.__annotations__}),
@@ -135,14 +149,76 @@ def test_each_environment_variable_has_its_row() -> None:
 def test_each_type_of_event_has_its_row() -> None:
     """S3. What the code and the SQL may write is documented, and the other way round."""
     types = {value for value in vars(details).values() if isinstance(value, str)}
-    types = {each for each in types | details.TERMINAL if re.fullmatch(r"[A-Z]\w+[a-z]", each)}
+    types = {
+        each
+        for each in types | details.TERMINAL | details.GUESTS
+        if re.fullmatch(r"[A-Z]\w+[a-z]", each)
+    }
     for path in (ROOT / "src/holdfast/sql/functions").glob("*.sql"):
         types |= set(re.findall(r"'(W(?:ork\w+))'", path.read_text(encoding="utf-8")))
     page = (REFERENCE / "events.md").read_text(encoding="utf-8")
     shown = {row[0] for row in rows("events.md")}
     assert shown <= types
     assert {each for each in types if each not in page} == set()
-    assert types - shown == {"WorkflowContinuedAsNew"}
+    assert types == shown
+
+
+@app.activity(queue="bench", retry=Retry(attempts=2, base="5s", jitter=0))
+async def breaks(times: int) -> int:
+    if current_activity().attempt <= times:
+        raise ValueError("broken")
+    return times
+
+
+@app.workflow
+async def divide(ctx: Context, number: int) -> int:
+    return 10 // number
+
+
+@app.workflow
+async def idle(ctx: Context) -> None:
+    await ctx.wait_for_signal("never")
+
+
+@app.workflow
+async def remote(ctx: Context, round: int) -> int:
+    """Write each type of event that comes of work for others."""
+    ctx.patched("new-path")
+    ctx.handle_update("add", lambda number: 10 // number, validate=[7, 5, 1, 0].index)
+    if round:
+        await ctx.approve("Go on?", timeout="1d")
+        ctx.continue_as_new(0)
+    await breaks(1)
+    for call in (breaks(2), divide(5), divide(0)):
+        try:
+            await call
+        except errors.CallFailed:
+            ctx.set("progress", 1)
+    for forgotten in (ctx.activity("nobody-has-it"), idle(), ctx.approve("Go?")):
+        try:
+            await asyncio.wait_for(forgotten, 5)
+        except TimeoutError:
+            ctx.set("progress", 2)
+    handle = await ctx.start_child(idle, parent_close="terminate")
+    ctx.signal_run(handle.run_id, "nothing-waits-for-it")
+    return await ctx.wait_for_signal("go", type=int)
+
+
+async def work_for_others(env: Environment) -> None:
+    """Let a run do all of `remote`, as those that it needs for it."""
+    handle = await env.client.start(remote, 1)
+    while not await handle.approvals():
+        await env.settle()
+    await handle.pause("lunch")
+    await handle.resume()
+    await env.client.decide(handle.run_id, "approve", True, by="ann", decision_id="mail-1")
+    while await handle.status() != "continued":
+        await env.settle()
+    for number in (5, 0, 9):
+        await asyncio.gather(handle.update("add", number), return_exceptions=True)
+    await handle.signal("go", 1)
+    assert await env.result(handle) == 1
+    await env.client.fork(handle.run_id)
 
 
 async def logged(store: MemoryStore) -> Iterator[tuple[str, object]]:
@@ -151,7 +227,7 @@ async def logged(store: MemoryStore) -> Iterator[tuple[str, object]]:
 
 
 async def test_details_have_the_fields_that_the_page_gives() -> None:
-    """S3. The shapes of a run that brings about every type but one."""
+    """S3. The shapes of runs that bring about every type but one."""
     async with Environment(app) as env:
         handles = [await env.client.start(everything, happy) for happy in (True, False)]
         for handle in handles:
@@ -164,6 +240,7 @@ async def test_details_have_the_fields_that_the_page_gives() -> None:
         await (await env.client.start(everything, True, delay="1d")).terminate("a mistake")
         late = await env.client.start(everything, True, timeout="1d", run_id=uuid4())
         await asyncio.gather(env.result(late), return_exceptions=True)
+        await work_for_others(env)
         found = list(await logged(env.store))
 
     fields = {row[0]: re.findall(r"`(\w+)(\?)?`", row[2]) for row in rows("events.md")}
@@ -175,7 +252,7 @@ async def test_details_have_the_fields_that_the_page_gives() -> None:
         given = set(cast("dict[str, object]", value)) if isinstance(value, dict) else set[str]()
         assert given - {"python"} <= set(shown), kind
         assert {name for name, needed in shown.items() if needed} <= given, kind
-    assert fields.keys() - {kind for kind, _ in found} == {"WorkerLost", "WorkflowTaskYielded"}
+    assert fields.keys() - {kind for kind, _ in found} == {"WorkerLost"}
 
 
 def test_each_function_for_callers_is_there() -> None:
