@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
-import warnings
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -254,78 +252,6 @@ def test_a_timeout_around_a_call_is_decided_once() -> None:
     assert bench.output == "late"
 
 
-def test_a_call_that_nobody_awaits_is_recorded_before_the_run_ends() -> None:
-    """S7. Fire and forget, without a warning of asyncio's."""
-
-    async def flow(ctx: Context) -> str:
-        render(1)
-        render(2)
-        return "done"
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        bench = Bench(flow)
-        gc.collect()
-    bench.commit()
-    assert bench.suspend == Suspend(None, (ANY_END,))
-    bench.resume(bench.activity_completed("render#2", 2))
-    bench.settle()
-    assert bench.suspend == Suspend(None, (ANY_END,))
-    bench.crash()
-    bench.settle()
-    bench.resume(bench.activity_failed("render", OSError("lost")))
-    bench.settle()
-    assert bench.output == "done"
-    assert "activity render failed, and nobody awaited it: OSError: lost" in bench.turn.problems
-
-
-def test_a_failed_run_does_not_wait_for_what_it_let_go() -> None:
-    async def flow(ctx: Context) -> None:
-        render(1)
-        raise ValueError("bad")
-
-    bench = Bench(flow)
-    part = bench.commit()
-    assert [event.type for event in part.events] == [details.ACTIVITY_SCHEDULED, details.FAILED]
-
-
-def test_a_cancel_ends_the_wait_for_what_a_run_let_go() -> None:
-    """B6. Trap 16."""
-
-    async def flow(ctx: Context) -> str:
-        render(1)
-        return "done"
-
-    bench = Bench(flow)
-    bench.settle()
-    bench.resume(bench.cancel_request())
-    part = bench.commit()
-    assert [event.type for event in part.events] == [details.ACTIVITY_CANCEL, details.COMPLETED]
-
-
-def test_the_end_of_the_code_stops_what_its_forgotten_tasks_do() -> None:
-    """Their activities are asked to stop and their steps are cancelled, before the run waits."""
-
-    async def flow(ctx: Context) -> str:
-        render(1)
-        asyncio.create_task(render(2))
-        asyncio.create_task(work(1))
-        await asyncio.sleep(0)
-        await work(2)
-        return "done"
-
-    bench = Bench(flow)
-    bench.complete("work#2")
-    while bench.turn.outbox is not None and not bench.turn.suspended:
-        bench.commit()
-    bench.settle()
-    assert bench.cancelled == ["work"]
-    assert [event.key for event in bench.of_type(details.ACTIVITY_CANCEL)] == ["render#2"]
-    bench.resume(bench.activity_completed("render", 1))
-    bench.settle()
-    assert bench.output == "done"
-
-
 def test_an_activity_is_called_by_name_where_its_code_is_elsewhere() -> None:
     """S7."""
 
@@ -387,14 +313,27 @@ def test_broken_code_orders_nothing() -> None:
     assert bench.turn.stuck is not None
 
 
-def test_a_run_that_only_let_activities_go_waits_for_nothing_durable() -> None:
+@pytest.mark.parametrize("cause", ["eviction", "conflict"])
+def test_cleanup_of_closed_code_orders_nothing(cause: str) -> None:
+    """Trap 17."""
+
     async def flow(ctx: Context) -> None:
-        render(1)
-        await asyncio.Event().wait()
+        try:
+            await work(1)
+            await ctx.wait_for_signal("go")
+        finally:
+            render(1)
+            ctx.signal_run(ctx.run_id, "bye")
+            await ctx.approve("really?")
 
     bench = Bench(flow)
-    bench.commit()
-    assert "nothing durable" in str(bench.turn.stuck)
+    bench.complete("work")
+    if cause == "conflict":
+        bench.refuse(bench.signal("other"))
+    bench.settle()
+    bench.turn.abandon()
+    assert bench.types()[-1] == details.STEP_COMPLETED
+    assert not bench.of_type(details.ACTIVITY_SCHEDULED)
 
 
 def test_ten_thousand_calls_of_one_run_cost_no_more_each() -> None:

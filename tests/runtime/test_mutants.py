@@ -21,6 +21,7 @@ from holdfast.runtime.feeder import Feeder
 from holdfast.runtime.instance import Instance
 from holdfast.runtime.keys import Scope
 from holdfast.runtime.loop import WorkflowLoop
+from holdfast.runtime.orders import Orders
 from holdfast.runtime.tasks import WorkflowTask
 from holdfast.types import Event
 from tests.runtime.programs import Program, programs
@@ -78,14 +79,13 @@ def as_completed_by_address(patch: pytest.MonkeyPatch) -> None:
 
 
 def facts_move_time(patch: pytest.MonkeyPatch) -> None:
-    original = Feeder.note
+    original = Instance.feed
 
-    def note(self: Feeder, kind: str, key: str | None, text: str | None) -> None:
-        original(self, kind, key, text)
-        loop = self.instance.loop
-        loop.now = max(loop.now, self.log.fresh[-1].at)
+    def feed(self: Instance, event: Event) -> None:
+        original(self, event)
+        self._move_to(event.at)
 
-    patch.setattr(Feeder, "note", note)
+    patch.setattr(Instance, "feed", feed)
 
 
 def conflicts_without_rebuild(patch: pytest.MonkeyPatch) -> None:
@@ -107,27 +107,53 @@ def all_due_timers_at_once(patch: pytest.MonkeyPatch) -> None:
 
 
 def deadlines_start_anew(patch: pytest.MonkeyPatch) -> None:
-    original = Instance.learn
-
-    def learn(self: Instance, event: Event) -> None:
-        if event.type != details.TIMER_SCHEDULED:
-            original(self, event)
-
-    patch.setattr(Instance, "learn", learn)
+    patch.delitem(Instance._FACTS, details.TIMER_SCHEDULED)
 
 
 def attempts_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Instance, "_learn_retry", lambda self, key, fact: None)
+    patch.delitem(Instance._FACTS, details.STEP_RETRY)
 
 
 def values_are_written_again(patch: pytest.MonkeyPatch) -> None:
-    original = Instance.set_value
+    patch.delitem(Instance._FACTS, details.VALUE_SET)
 
-    def set_value(self: Instance, name: str, value: str) -> None:
-        self._values_known.clear()
-        original(self, name, value)
 
-    patch.setattr(Instance, "set_value", set_value)
+def patches_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.delitem(Instance._FACTS, details.VALUE_RECORDED)
+
+
+def orders_are_given_again(patch: pytest.MonkeyPatch) -> None:
+    for kind in details.NOTED_ORDERS | details.ENDS:
+        patch.delitem(Instance._FACTS, kind)
+
+
+def updates_are_answered_again(patch: pytest.MonkeyPatch) -> None:
+    for kind in details.ANSWERS:
+        patch.delitem(Instance._FACTS, kind)
+
+
+def orders_are_lost_in_conflicts(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(feeder, "_FACTS", feeder._FACTS - details.NOTED_ORDERS)
+
+
+def paused_code_goes_on(patch: pytest.MonkeyPatch) -> None:
+    patch.delitem(Instance._DELIVERED, details.PAUSED)
+
+
+def held_back_events_in_one_drain(patch: pytest.MonkeyPatch) -> None:
+    original = Instance.feed
+
+    def feed(self: Instance, event: Event) -> None:
+        with pytest.MonkeyPatch.context() as inner:
+            if event.type == details.RESUMED and self.loop.position % 2:
+                inner.setattr(WorkflowLoop, "drain", lambda self: None)
+            original(self, event)
+
+    patch.setattr(Instance, "feed", feed)
+
+
+def activities_let_go_are_not_waited_for(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Orders, "let_go", lambda self: False)
 
 
 def chance_is_true_chance(patch: pytest.MonkeyPatch) -> None:
@@ -151,6 +177,13 @@ MUTANTS: list[Mutant] = [
     deadlines_start_anew,
     attempts_are_forgotten,
     values_are_written_again,
+    patches_are_forgotten,
+    orders_are_given_again,
+    updates_are_answered_again,
+    orders_are_lost_in_conflicts,
+    paused_code_goes_on,
+    held_back_events_in_one_drain,
+    activities_let_go_are_not_waited_for,
     chance_is_true_chance,
     stale_workers_go_on,
 ]

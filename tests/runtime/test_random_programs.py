@@ -13,8 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.runtime.checks import check
 from tests.runtime.programs import Program, programs, workflow
-from tests.runtime.world import World, check
+from tests.runtime.world import World
 
 pytestmark = pytest.mark.filterwarnings(
     # Programs leave coroutines unawaited when they are closed half-way.
@@ -54,7 +55,10 @@ def test_every_way_to_read_a_log_agrees() -> None:
 
     run()
     gc.collect()  # what programs left behind is reported here, not in a later test
-    for danger in ("crashes", "rebuilds", "tails", "handovers", "resumes", "retries", "steals"):
+    for danger in (
+        *("crashes", "rebuilds", "tails", "handovers", "resumes", "retries", "steals"),
+        *("ends", "updates", "pauses"),
+    ):
         assert seen[danger] > EXAMPLES // 20, seen
     assert seen["completed"] > EXAMPLES // 2, seen
     assert seen["cancelled"] > 0

@@ -18,7 +18,8 @@ from holdfast.runtime import details
 from holdfast.runtime.calls import Call
 from holdfast.runtime.instance import Instance
 from holdfast.runtime.turn import RunInfo, Turn
-from holdfast.types import Event, Finish, Suspend, TurnCommit
+from holdfast.types import ANY_END, Event, Finish, Suspend, TurnCommit, update_topic
+from tests.runtime.outside import Outside
 
 SECOND = 1_000_000
 START = 1_700_000_000 * SECOND
@@ -48,6 +49,10 @@ class World:
         self.output: str | None = None
         self.cached: list[Turn] = []  # suspended turns of workers that the run has left
         self.instances: list[Instance] = []
+        self.noted: dict[int, list[str]] = {}  # what replays wrote
+        self.awaiting: tuple[str, ...] = ()
+        self.paused = False
+        self.outside = Outside(self)  # who carries out what the run orders
         self.actions: list[str] = []
         self.seen: Counter[str] = Counter()
 
@@ -65,7 +70,9 @@ class World:
     def replay(self, log: Sequence[Event], facts: Sequence[Event] | None = None) -> Instance:
         """Feed a fresh instance a log; `facts` may reach further than it."""
         known = log if facts is None else facts
-        instance = Instance(self.factory(), INFO, known, lambda *_: None)
+        noted: list[str] = []
+        instance = Instance(self.factory(), INFO, known, lambda kind, *_: noted.append(kind))
+        self.noted[id(instance)] = noted
         self.instances.append(instance)
         for event in log:
             instance.feed(event)
@@ -108,6 +115,7 @@ class World:
     def check_start(self, turn: Turn, call: Call) -> None:
         """Trap 30. A crash right now must come to the same call again."""
         durable = self.log[: turn.durable_length]
+        assert not is_paused(durable), f"{call.key} starts while the run is paused"
         again = self.replay(durable)
         assert call.key in again.pending, f"{call.key} starts before what led to it is durable"
         assert again.pending[call.key].arguments == call.arguments
@@ -117,11 +125,12 @@ class World:
         again.close()
 
     def check_cancel(self, turn: Turn, key: str) -> None:
-        """Trap 30. By the durable log, nobody awaits the step any more."""
+        """Trap 30. By the durable log, nobody awaits the step any more, or the code has ended."""
         if turn.ended:
             return
         again = self.replay(self.log[: turn.durable_length])
-        assert key not in again.pending, f"{key} is cancelled, but by the log it is awaited"
+        held = again.pending if not again.finished else {}
+        assert key not in held, f"{key} is cancelled, but by the log it is awaited"
         again.close()
 
     # What happens
@@ -141,8 +150,9 @@ class World:
             found += ["crash"] if self.pick(5) == 0 else []
             found += ["fail", "retry"] if self.running else []
             found += ["log"] * 3 if self.turn is not None and self.turn.needs_log else []
-        elif self.claim_at <= self.now:
+        elif self.claim_at <= self.now and not self.paused:
             found.append("claim")
+        found += self.outside.options()
         if self.turn is not None and not self.active:
             found.append("handover")
         asked = any(event.type == details.CANCEL_REQUESTED for event in self.log)
@@ -174,11 +184,16 @@ class World:
         """Trap 32. What holds a lost lease never writes."""
         assert part.lease_no == self.lease, "a stale worker writes"
         self.log += part.events
+        self.outside.carry_out(part)
         if isinstance(part.then, Finish):
             self.end, self.output = part.then.status, part.then.output
         elif isinstance(part.then, Suspend):
+            self.awaiting = part.then.awaiting
             visible_at = part.then.visible_at
             self.claim_at = NEVER if visible_at is None else visible_at
+            if self.turn is not None:
+                orders = set(self.turn.instance.orders.open)
+                assert orders <= self.outside.ordered, "waits for what was never ordered"
 
     def pop_running(self) -> tuple[Turn, Call]:
         assert self.turn is not None
@@ -232,14 +247,35 @@ class World:
 
     def signal(self, name: str, payload: object) -> None:
         text = json.dumps({"signal_name": name, "input": payload})
-        self.external(Event(details.SIGNAL_RECEIVED, None, text, self.now))
+        self.external(Event(details.SIGNAL_RECEIVED, None, text, self.now), wakes=name)
 
     def on_cancel(self) -> None:
         self.external(Event(details.CANCEL_REQUESTED, None, '{"reason":null}', self.now))
 
-    def external(self, event: Event) -> None:
+    def on_end(self) -> None:
+        self.seen["ends"] += 1
+        self.external(self.outside.end(), wakes=ANY_END)
+
+    def on_update(self) -> None:
+        self.seen["updates"] += 1
+        name = "uv"[self.pick(2)]
+        received = {"signal_name": name, "input": self.count, "update": True, "reply_to": "c"}
+        event = Event(details.SIGNAL_RECEIVED, f"id-{self.count}", json.dumps(received), self.now)
+        self.external(event, wakes=update_topic(name))
+
+    def on_pause(self) -> None:
+        self.seen["pauses"] += 1
+        self.paused = True
+        self.external(Event(details.PAUSED, None, '{"reason":null}', self.now))
+
+    def on_resume(self) -> None:
+        self.paused = False
+        self.external(Event(details.RESUMED, None, None, self.now))
+
+    def external(self, event: Event, *, wakes: str | None = None) -> None:
+        """Append what others write, and wake the run where it awaits that."""
         self.log.append(event)
-        if not self.active:
+        if not self.active and (wakes is None or wakes in self.awaiting):
             self.claim_at = min(self.claim_at, self.now)
 
     def on_crash(self) -> None:
@@ -309,8 +345,12 @@ class World:
             self.follow()
 
     def push_waiting(self) -> None:
-        if self.claim_at <= self.now:
+        if self.paused:
+            self.act("resume")
+        elif self.claim_at <= self.now:
             self.act("claim")
+        elif self.claim_at == NEVER and self.outside.open:
+            self.act("end")
         elif self.claim_at == NEVER:
             self.count += 1
             self.signal("xy"[self.count % 2], {"n": self.count, "kind": self.count // 2 % 3})
@@ -318,80 +358,7 @@ class World:
             self.now = self.claim_at
 
 
-def state(instance: Instance) -> dict[str, str]:
-    """Describe all of an instance that a replay must agree on."""
-    return {
-        "pending": repr(sorted((key, call.arguments) for key, call in instance.pending.items())),
-        "timers": repr(sorted(instance.loop.timers)),
-        "signals": repr(sorted(instance.mailbox.unread.items())),
-        "awaited": repr(sorted(instance.mailbox.awaited)),
-        "now": repr(instance.loop.now),
-        "parked": repr(sorted(instance.loop.parked)),
-        "outcome": outcome(instance),
-        "order": repr(instance.loop._last_hash),  # how many tasks, futures and timers were made
-    }
-
-
-def outcome(instance: Instance) -> str:
-    root = instance.root
-    if root is None or not root.done():
-        return "running"
-    if root.cancelled():
-        return "cancelled"
-    return repr(root.exception()) if root.exception() else json.dumps(root.result())
-
-
-def check(world: World) -> None:
-    """Every way to read the log agrees: live, replayed, from each prefix, on cached turns."""
-    log = world.log
-    check_log(log)
-    full = world.replay(log)
-    final = state(full)
-    assert not full.loop.parked, "the log has ends of calls that a replay does not make"
-    live = world.turn
-    if live is not None and live.ended:
-        # What was pending is closed with the run's end, and cleanup writes to the trace.
-        found = state(live.instance)
-        assert [found[key] for key in ("signals", "now")] == [final["signals"], final["now"]]
-    if world.end == "completed":
-        trace = json.loads(world.output or "")
-        assert json.loads(final["outcome"]) == trace
-        written = sum(event.type == details.VALUE_SET for event in log)
-        assert written == sum(entry[1:] == ["set", "end"] for entry in trace)
-    elif world.end == "cancelled":
-        assert final["outcome"] == "cancelled"
-    check_prefixes(world)
-    for turn in world.cached:
-        tail = log[turn.durable_length :]
-        turn.instance.loop.position = turn.durable_length
-        for event in tail:
-            turn.instance.learn(event)
-        for event in tail:
-            turn.instance.feed(event)
-        assert state(turn.instance) == final, "a cached turn, fed the tail"
-
-
-def check_prefixes(world: World) -> None:
-    going_on = world.replay([], facts=world.log)
-    for length, event in enumerate(world.log, 1):
-        going_on.feed(event)
-        again = world.replay(world.log[:length], facts=world.log)
-        first, second = state(going_on), state(again)
-        assert first == second, f"after event {length}"
-        again.close()
-
-
-def check_log(log: Sequence[Event]) -> None:
-    """Trap 15. A timer is recorded once, fires once, and not before its moment."""
-    scheduled: dict[str | None, int] = {}
-    fired: set[str | None] = set()
-    for event in log:
-        if event.type == details.TIMER_SCHEDULED:
-            assert event.key not in scheduled, f"two timers: {event.key}"
-            scheduled[event.key] = details.read_timer(event.details or "").fire_at
-        elif event.type == details.TIMER_FIRED:
-            fire_at = json.loads(event.details or "")["fire_at"]
-            assert event.key not in fired
-            fired.add(event.key)
-            assert event.at >= fire_at
-            assert scheduled.get(event.key, fire_at) == fire_at, "a deadline has moved"
+def is_paused(log: Sequence[Event]) -> bool:
+    """Say whether a run is paused, by its log."""
+    pauses = [event.type for event in log if event.type in (details.PAUSED, details.RESUMED)]
+    return pauses[-1:] == [details.PAUSED]

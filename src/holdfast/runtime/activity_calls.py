@@ -17,7 +17,6 @@ from holdfast.runtime.details import ACTIVITY_COMPLETED
 from holdfast.runtime.order_calls import OrderCall
 from holdfast.runtime.order_details import RetryPolicy
 from holdfast.runtime.orders import ACTIVITY, Order
-from holdfast.runtime.tasks import Evicted
 from holdfast.types import Event
 
 if TYPE_CHECKING:
@@ -39,8 +38,6 @@ def call_activity(
     Raises PayloadError for arguments that cannot be stored.
     """
     loop = instance.loop
-    if loop.closing:
-        raise Evicted
     text = activity.encode_arguments(args, kwargs)
     order = Order(ACTIVITY, loop.scope().key(leaf), activity.name, fingerprint(text))
     priority = instance.workflow.priority

@@ -217,8 +217,6 @@ def _reader(order: Order, decode: Decode) -> Callable[[Event], object]:
 def send_signal(instance: Instance, run_id: UUID, name: str, payload: object) -> None:
     """Order a message to another run, delivered once."""
     loop = instance.loop
-    if loop.closing:
-        raise Evicted
     check_signal_name(name)
     text = encode(payload)
     order = Order(SIGNAL, loop.scope().key("signal"), name)

@@ -42,7 +42,6 @@ class Feeder:
     """
 
     __slots__ = (
-        "_clock",
         "_deadlines",
         "_info",
         "_known",
@@ -64,8 +63,8 @@ class Feeder:
         log: Sequence[Event],
         clock: Callable[[], int],
     ) -> None:
-        self._workflow, self._info, self._clock = workflow, info, clock
-        self.log = VirtualLog(log)
+        self._workflow, self._info = workflow, info
+        self.log = VirtualLog(log, clock)
         self.effects = Effects()
         self.broken: DeterminismError | None = None
         self.needs_log = self.closed = False
@@ -129,10 +128,6 @@ class Feeder:
         except DeterminismError as error:
             self.broken = error
 
-    def note(self, kind: str, key: str | None, text: str | None) -> None:
-        """Add a fact to the log."""
-        self.log.fresh.append(Event(kind, key, text, self._clock()))
-
     def forget_orders(self) -> None:
         """Give none of the orders that broken code made: the code that follows gives its own."""
         log = self.log
@@ -184,7 +179,7 @@ class Feeder:
             self.offer(event)
 
     def _replay(self, log: Sequence[Event], deadlines: dict[str, int], live_from: int) -> None:
-        instance = self.instance = Instance(self._workflow, self._info, log, self.note)
+        instance = self.instance = Instance(self._workflow, self._info, log, self.log.note)
         self.clockwork = Clockwork(instance.loop, deadlines)
         instance.live_from = live_from
         feed = instance.feed

@@ -334,6 +334,8 @@ class WorkflowLoop(GuardedLoop):
         self.timers.clear()
         self.new_timers.clear()
         self.tasks.clear()
+        # Back to the instance: a closed run must not need the collector to be freed.
+        self.call_step = self.call_activity = self.call_workflow = _closed
 
     def _drop_tasks(self) -> None:
         outer, hooks = _get_running(), _get_hooks()
@@ -349,6 +351,12 @@ class WorkflowLoop(GuardedLoop):
         finally:
             _set_hooks(*hooks)
             _set_running(outer)
+
+
+def _closed(
+    called: object, args: tuple[object, ...], kwargs: Mapping[str, object]
+) -> Coroutine[object, None, Any]:
+    raise Evicted
 
 
 def _outside(

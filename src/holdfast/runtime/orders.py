@@ -171,6 +171,8 @@ class Orders:
     def place(self, order: Order, write: Callable[[], str]) -> None:
         """Give an order; `write` returns its details, for the log that does not have it yet."""
         loop, key = self._loop, order.key
+        if loop.closing:
+            raise Evicted
         recorded = loop.recorded_orders.pop(key, None)
         if recorded is not None:
             self._compare(order, recorded)

@@ -297,7 +297,7 @@ class Turn:
     def _record(self, timer: WorkflowTimer) -> None:
         timer.recorded = True
         text = details.timer_scheduled(timer.key, timer.fire_at or 0, timer.delay)
-        self._feeder.note(TIMER_SCHEDULED, timer.key, text)
+        self._feeder.log.note(TIMER_SCHEDULED, timer.key, text)
 
     def _ship(self, then: Suspend | Finish | None) -> None:
         log, instance = self._feeder.log, self._feeder.instance
@@ -325,7 +325,7 @@ class Turn:
 
     def _yield(self, visible_at: int | None, awaiting: tuple[str, ...]) -> None:
         if not self._feeder.log.fresh:
-            self._feeder.note(YIELDED, None, None)
+            self._feeder.log.note(YIELDED, None, None)
         self.suspended, self.visible_at = True, visible_at
         self._ship(Suspend(visible_at, awaiting))
 
@@ -347,7 +347,7 @@ class Turn:
         kind, text, end = outcome(feeder.instance)
         if kind == CONTINUED:
             feeder.instance.orders.used = True
-        feeder.note(kind, None, text)
+        feeder.log.note(kind, None, text)
         self._ending = end.status
         self._ship(end)
 
@@ -357,10 +357,10 @@ class Turn:
         log, effects, orders = feeder.log, feeder.effects, feeder.instance.orders
         if not orders.open_activities or not completes(feeder.instance):
             return False
+        if not orders.let_go():
+            return False
         if feeder.instance.cancel_requested:
             orders.stop_waiting()
-            return False
-        if not orders.let_go():
             return False
         if effects.executing and log.fresh:
             self._ship(None)  # so that the end of the code is certain, and nobody awaits them

@@ -16,7 +16,7 @@ from holdfast.definitions.signatures import read_signature
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.details import UPDATE_ACCEPTED, UPDATE_COMPLETED, UPDATE_REJECTED
 from holdfast.runtime.mailbox import Message
-from holdfast.runtime.tasks import WorkflowTask
+from holdfast.runtime.tasks import Evicted, WorkflowTask
 from holdfast.types import ErrorInfo, Event, Notice, update_topic
 
 if TYPE_CHECKING:
@@ -106,6 +106,8 @@ class Updates:
 
     def handle(self, handler: Handler) -> None:
         """Serve the updates of a name from now on, those first that wait."""
+        if self._loop.closing:
+            raise Evicted
         self._handlers[handler.name] = handler
         for update in self._waiting.pop(handler.name, ()):
             self._serve(handler, update)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from holdfast.runtime.details import GUESTS, TERMINAL, WORKER_LOST, read_worker_lost
@@ -21,9 +21,10 @@ class VirtualLog:
     that the run's first commit was made with, None before it.
     """
 
-    __slots__ = ("committing", "durable", "durable_length", "flight", "fresh", "python")
+    __slots__ = ("_clock", "committing", "durable", "durable_length", "flight", "fresh", "python")
 
-    def __init__(self, durable: Sequence[Event]) -> None:
+    def __init__(self, durable: Sequence[Event], clock: Callable[[], int]) -> None:
+        self._clock = clock
         self.durable: list[Event] | None = list(durable)
         self.durable_length = len(durable)
         self.flight: list[Event] = []
@@ -35,6 +36,10 @@ class VirtualLog:
     def length(self) -> int:
         """The length of the whole."""
         return self.durable_length + len(self.flight) + len(self.fresh)
+
+    def note(self, kind: str, key: str | None, text: str | None) -> None:
+        """Add a fact."""
+        self.fresh.append(Event(kind, key, text, self._clock()))
 
     def extend(self, tail: Sequence[Event]) -> None:
         """Add what others have made durable."""

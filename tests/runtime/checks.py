@@ -1,0 +1,105 @@
+"""What must hold of a run that a world has let happen."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+
+from holdfast.runtime import details
+from holdfast.runtime.instance import Instance
+from holdfast.types import Event
+from tests.runtime.world import World
+
+
+def state(instance: Instance) -> dict[str, str]:
+    """Describe all of an instance that a replay must agree on."""
+    return {
+        "pending": repr(sorted((key, call.arguments) for key, call in instance.pending.items())),
+        "timers": repr(sorted(instance.loop.timers)),
+        "signals": repr(sorted((m.name, bytes(m.payload)) for m in instance.mailbox.unread)),
+        "updates": repr([m.id for m in instance.updates.unread]),
+        "awaited": repr(sorted(instance.awaiting)) if not instance.finished else "",
+        "open": repr(sorted(instance.orders.open)) if not instance.finished else "",
+        "held": repr([event.type for event in instance.held or ()]),
+        "now": repr(instance.loop.now),
+        "parked": repr(sorted(instance.loop.parked)),
+        "outcome": outcome(instance),
+        "order": repr(instance.loop._last_hash),  # how many tasks, futures and timers were made
+    }
+
+
+def outcome(instance: Instance) -> str:
+    root = instance.root
+    if root is None or not root.done():
+        return "running"
+    if root.cancelled():
+        return "cancelled"
+    return repr(root.exception()) if root.exception() else json.dumps(root.result())
+
+
+def check(world: World) -> None:
+    """Every way to read the log agrees: live, replayed, from each prefix, on cached turns."""
+    log = world.log
+    check_log(log)
+    full = world.replay(log)
+    final = state(full)
+    assert not full.loop.unused(), "the log has calls that a replay does not make"
+    if world.end is not None:
+        assert not world.noted[id(full)], "a replay of the whole log writes what it does not have"
+    live = world.turn
+    if live is not None and live.ended:
+        # What was pending is closed with the run's end, and cleanup writes to the trace.
+        found = state(live.instance)
+        assert [found[key] for key in ("signals", "now")] == [final["signals"], final["now"]]
+    if world.end == "completed":
+        assert not world.outside.unfinished(), "the run ends before what it let go"
+        trace = json.loads(world.output or "")
+        assert json.loads(final["outcome"]) == trace
+        written = sum(event.type == details.VALUE_SET for event in log)
+        assert written == sum(entry[1:] == ["set", "end"] for entry in trace)
+    elif world.end == "cancelled":
+        assert final["outcome"] == "cancelled"
+    check_prefixes(world)
+    for turn in world.cached:
+        tail = log[turn.durable_length :]
+        turn.instance.loop.position = turn.durable_length
+        turn.instance.foresee(tail)
+        for event in tail:
+            turn.instance.feed(event)
+        assert state(turn.instance) == final, "a cached turn, fed the tail"
+
+
+def check_prefixes(world: World) -> None:
+    going_on = world.replay([], facts=world.log)
+    for length, event in enumerate(world.log, 1):
+        going_on.feed(event)
+        again = world.replay(world.log[:length], facts=world.log)
+        first, second = state(going_on), state(again)
+        assert first == second, f"after event {length}"
+        again.close()
+
+
+def check_log(log: Sequence[Event]) -> None:
+    """Trap 15. A timer is recorded once, fires once, and not before its moment.
+
+    What is ordered is ordered once, and ended once; an update is answered once.
+    """
+    once = Counter(
+        (event.type, event.key)
+        for event in log
+        if event.type in details.NOTED_ORDERS | details.ENDS | details.ANSWERS
+    )
+    assert all(number == 1 for number in once.values()), once.most_common(3)
+    scheduled: dict[str | None, int] = {}
+    fired: set[str | None] = set()
+    for event in log:
+        if event.type == details.TIMER_SCHEDULED:
+            assert event.key not in scheduled, f"two timers: {event.key}"
+            scheduled[event.key] = details.read_timer(event.details or "").fire_at
+        elif event.type == details.TIMER_FIRED:
+            fire_at = json.loads(event.details or "")["fire_at"]
+            assert event.key not in fired
+            fired.add(event.key)
+            assert event.at >= fire_at
+            assert scheduled.get(event.key, fire_at) == fire_at, "a deadline has moved"

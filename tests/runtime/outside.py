@@ -1,0 +1,80 @@
+"""Who carries out what a run orders: workers of other queues, child runs, people."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.codec import describe
+from holdfast.runtime import details
+from holdfast.types import ORDERS, Event, TurnCommit
+
+if TYPE_CHECKING:
+    from tests.runtime.world import World
+
+_CALLS = (details.ACTIVITY_SCHEDULED, details.CHILD_STARTED, details.APPROVAL_REQUESTED)
+_BACK = (details.ACTIVITY_CANCEL, details.CHILD_CANCEL, details.APPROVAL_WITHDRAWN)
+
+
+class Outside:
+    """The orders of one run. `open` are those that may still end, `ordered` all keys ever."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.open: dict[str, Event] = {}
+        self.ordered: set[str] = set()
+
+    def options(self) -> list[str]:
+        """What may happen next."""
+        world = self.world
+        found = ["end"] * min(3, len(self.open))
+        found += ["update"] if world.pick(3) == 0 else []
+        if world.paused:
+            found += ["resume"]
+        elif world.pick(12) == 0:
+            found += ["pause"]
+        return found
+
+    def carry_out(self, part: TurnCommit) -> None:
+        """Take the orders of a commit that is durable."""
+        assert part.orders == any(event.type in ORDERS for event in part.events)
+        for event in part.events:
+            key = event.key or ""
+            if event.type in _CALLS:
+                assert key not in self.ordered, f"{key} is ordered twice"
+                self.ordered.add(key)
+                self.open[key] = event
+            elif event.type in _BACK:
+                assert key in self.ordered, f"{key} is taken back before it was ordered"
+                if event.type == details.APPROVAL_WITHDRAWN or self.world.pick(2):
+                    self.open.pop(key, None)  # else it ends all the same, too late
+
+    def unfinished(self) -> set[str]:
+        """Return the activities that were neither ended nor asked to stop."""
+        log = self.world.log
+        stopped = {event.key for event in log if event.type == details.ACTIVITY_CANCEL}
+        activities = {k for k, e in self.open.items() if e.type == details.ACTIVITY_SCHEDULED}
+        return activities - stopped
+
+    def end(self) -> Event:
+        """Let one of the open orders end."""
+        world = self.world
+        key = list(self.open)[world.pick(len(self.open))]
+        order = self.open.pop(key)
+        asked: dict[str, Any] = json.loads(order.details or "")
+        bad = world.pick(4) == 0
+        error = msgspec.to_builtins(describe(OSError(world.count)))
+        if order.type == details.ACTIVITY_SCHEDULED:
+            kind = details.ACTIVITY_FAILED if bad else details.ACTIVITY_COMPLETED
+            end: dict[str, Any] = {"activity_name": asked["activity_name"], "attempt": 1}
+            end |= {"error": error} if bad else {"result": world.count}
+        elif order.type == details.CHILD_STARTED:
+            kind = details.CHILD_FAILED if bad else details.CHILD_COMPLETED
+            end = {"child_run_id": asked["child_run_id"]}
+            end |= {"status": "failed", "error": error} if bad else {"output": world.count}
+        else:
+            kind = details.APPROVAL_RESOLVED
+            end = {"approved": not bad, "by": str(world.count), "decision_id": "d"}
+        return Event(kind, key, json.dumps(end), world.now)
