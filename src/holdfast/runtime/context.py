@@ -231,7 +231,7 @@ class Context(RemoteContext):
         It is recorded with the run's next commit. Raises InvalidName for a name outside
         `[a-zA-Z0-9._-]{1,128}`, PayloadError for a value that cannot be stored.
         """
-        self._instance.set_value(check_value_name(name), encode(value))
+        self._instance.values.set(check_value_name(name), encode(value))
 
 
 def _wake(future: asyncio.Future[None]) -> None:

@@ -21,6 +21,7 @@ from holdfast.runtime.asyncio_forms import install
 from holdfast.runtime.calls import Call, RunInfo
 from holdfast.runtime.children import AWAITED, call_child
 from holdfast.runtime.context import Context
+from holdfast.runtime.dealings import Dealings
 from holdfast.runtime.loop import WorkflowLoop
 from holdfast.runtime.mailbox import Mailbox, Message
 from holdfast.runtime.order_details import read_forked
@@ -30,7 +31,7 @@ from holdfast.runtime.tasks import Evicted, WorkflowTask
 from holdfast.runtime.updates import Updates
 from holdfast.runtime.values import Values
 from holdfast.runtime.virtual_log import count_replayed
-from holdfast.types import ANY_END, Event
+from holdfast.types import Event
 
 if TYPE_CHECKING:
     from holdfast.definitions.activities import Activity
@@ -55,6 +56,7 @@ class Instance:
     __slots__ = (
         "cancel_requested",
         "cancelled",
+        "dealings",
         "dropped",
         "held",
         "history",
@@ -64,14 +66,11 @@ class Instance:
         "loop",
         "mailbox",
         "note",
-        "orders",
         "pending",
         "retries",
         "root",
         "run",
         "seed",
-        "updates",
-        "values",
         "workflow",
     )
 
@@ -90,8 +89,8 @@ class Instance:
         loop.call_step = self.call_step
         loop.call_activity = self.call_activity
         loop.call_workflow = self.call_workflow
-        self.mailbox, self.updates = Mailbox(loop), Updates(loop, note)
-        self.orders, self.values = Orders(loop, note), Values(note)
+        self.mailbox = Mailbox(loop)
+        self.dealings: Dealings | None = None
         self.root: WorkflowTask[object] | None = None
         self.live_from = self.history = 0
         self.held: list[Event] | None = None
@@ -117,8 +116,27 @@ class Instance:
     @property
     def awaiting(self) -> tuple[str, ...]:
         """What others may do to wake the code: send signals and updates, end its orders."""
-        ends = (ANY_END,) if self.orders.awaited else ()
-        return self.mailbox.awaited + self.updates.awaited + ends
+        signals, dealings = self.mailbox.awaited, self.dealings
+        return signals if dealings is None else signals + dealings.awaited
+
+    @property
+    def orders(self) -> Orders:
+        """What the code has asked of others."""
+        return (self.dealings or self._deal()).orders
+
+    @property
+    def updates(self) -> Updates:
+        """The updates that came in, and what answers them."""
+        return (self.dealings or self._deal()).updates
+
+    @property
+    def values(self) -> Values:
+        """What the code has recorded of itself."""
+        return (self.dealings or self._deal()).values
+
+    def _deal(self) -> Dealings:
+        self.dealings = Dealings(self.loop, self.note)
+        return self.dealings
 
     # What the log says
 
@@ -186,12 +204,16 @@ class Instance:
 
     def complete(self, call: Call, result: str, at: int) -> None:
         """Deliver a result that this instance's turn has just recorded."""
-        self.loop.position += 1
+        loop = self.loop
+        loop.position += 1
         del self.pending[call.key]
         if call.future is not None:
             call.future.set_result(result)
-        self._move_to(at)
-        self._drain()
+        if at > loop.now:
+            loop.now = at
+        loop.drain()
+        if loop.broken is not None:
+            raise loop.broken
 
     def _move_to(self, moment: int) -> None:
         if moment > self.loop.now:
@@ -228,8 +250,7 @@ class Instance:
         elif key not in self.dropped:
             if key in loop.timers:
                 loop.check(key, "a step", "a timer")
-            if (order := self.orders.open.get(key)) is not None:
-                loop.check(key, "a step", str(order))
+            self._check_orders(key, "a step")
             loop.parked[key] = event
 
     def _end_order(self, event: Event) -> None:
@@ -243,9 +264,12 @@ class Instance:
         if not self.loop.fire(key):
             if key in self.pending:
                 self.loop.check(key, "a timer", "a step")
-            if (order := self.orders.open.get(key)) is not None:
-                self.loop.check(key, "a timer", str(order))
+            self._check_orders(key, "a timer")
             self.loop.parked[key] = event
+
+    def _check_orders(self, key: str, recorded: str) -> None:
+        if self.dealings is not None and (order := self.dealings.orders.open.get(key)):
+            self.loop.check(key, recorded, str(order))
 
     def _receive(self, event: Event) -> None:
         signal = details.read_signal(event.details or "")
@@ -362,19 +386,6 @@ class Instance:
             if event.type == details.TIMER_FIRED:
                 loop.check(key, "a timer", f"a call of {call.name}")
             settle(loop, call, event)
-
-    def set_value(self, name: str, value: str) -> None:
-        """Write a value that observers can read; `value` is JSON text."""
-        if self.loop.closing:
-            raise Evicted
-        self.values.set(name, value)
-
-    def patched(self, patch: str) -> bool:
-        """Say whether the code takes a changed path: not where older code has been before."""
-        if self.loop.closing:
-            raise Evicted
-        key = self.loop.scope().key(f"patch:{patch}")
-        return self.values.patched(key, seen=self.loop.position <= self.history)
 
     # Ending
 

@@ -93,7 +93,7 @@ class Orders:
     """The orders of one instance.
 
     `open` are those without an end, `awaited` counts who waits for one of them, `unseen` are
-    failures of activities that nobody has asked for. `used` says that there were any.
+    failures of activities that nobody has asked for.
     """
 
     __slots__ = (
@@ -108,7 +108,6 @@ class Orders:
         "open",
         "open_activities",
         "unseen",
-        "used",
     )
 
     def __init__(self, loop: WorkflowLoop, note: Note) -> None:
@@ -117,7 +116,7 @@ class Orders:
         self.open_activities = self.awaited = 0
         self.unseen: dict[str, Event] = {}
         self.children: dict[UUID, Order] = {}  # those with a key of the caller's own
-        self.has_children = self.used = False
+        self.has_children = False
         self._dropped: set[str] = set()
         self._withdrawn: set[str] = set()
         self._over = False
@@ -180,7 +179,6 @@ class Orders:
             loop.check(key, "a timer", str(order))
         parked = loop.parked.pop(key, None) if loop.parked else None
         if recorded is None and parked is None:
-            self.used = True
             self._note(_ORDERS[order.family], key, write())
         if order.family == SIGNAL:
             return
@@ -244,7 +242,6 @@ class Orders:
         if self._loop.closing or order.end is not None or key in self._withdrawn:
             return
         self._withdrawn.add(key)
-        self.used = True
         text = None
         if order.family == CHILD and order.run_id is not None:
             request = order_details.ChildCancelRequested(order.run_id, reason)

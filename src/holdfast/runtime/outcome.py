@@ -66,7 +66,7 @@ def _failed(error: BaseException) -> Outcome:
 
 def leftovers(instance: Instance) -> list[str]:
     """Say what of a run's code is dropped with its end, and what of its log was not used."""
-    found = instance.orders.failures()
+    found = [] if instance.dealings is None else instance.orders.failures()
     for task in instance.loop.tasks:
         if not task.done():
             found.append(f"the workflow has ended, and its task {task.get_name()!r} is dropped")

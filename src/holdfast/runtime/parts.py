@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from uuid import UUID
 
 from holdfast.runtime.calls import RunInfo
+from holdfast.runtime.dealings import Dealings
 from holdfast.runtime.details import CHILD_CANCEL, SIGNAL_SENT
 from holdfast.runtime.order_details import read_target
-from holdfast.runtime.orders import Orders
 from holdfast.types import ORDERS, Event, Finish, Suspend, TurnCommit
 
 
@@ -18,15 +18,15 @@ def make_part(
     expected: int,
     events: Sequence[Event],
     then: Suspend | Finish | None,
-    orders: Orders,
+    dealings: Dealings | None,
 ) -> TurnCommit:
     """Make a commit of events that stand from an expected index on."""
     parent = info.parent_run_id
-    if parent is None and not (orders.used or orders.has_children):
+    status = then.status if isinstance(then, Finish) else None
+    if parent is None and dealings is None and status != "continued":
         return TurnCommit(info.run_id, lease_no, expected, events, then)
-    ends = isinstance(then, Finish)
     touches = dict.fromkeys(_targets(events))
-    if isinstance(then, Finish) and then.status != "continued" and parent is not None:
+    if parent is not None and status not in (None, "continued"):
         touches[parent] = None
     return TurnCommit(
         info.run_id,
@@ -36,7 +36,7 @@ def make_part(
         then,
         orders=any(event.type in ORDERS for event in events),
         touches=tuple(touches),
-        has_children=ends and orders.has_children,
+        has_children=status is not None and dealings is not None and dealings.orders.has_children,
     )
 
 

@@ -375,7 +375,7 @@ class RemoteContext:
         True for runs that come here for the first time, and from then on; False where the log
         shows that older code has passed here, so that the run goes on as it began.
         """
-        return self._instance.patched(check_step_name(id))
+        return self._instance.values.patched(check_step_name(id), self._instance.history)
 
     def continue_as_new(self, input: object = None, *, version: int | None = None) -> Never:
         """End this run and go on as a new one with an empty log, for loops without an end.

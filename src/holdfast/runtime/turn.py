@@ -15,7 +15,6 @@ from holdfast.errors import DeterminismError
 from holdfast.runtime import details
 from holdfast.runtime.calls import Call, RunInfo
 from holdfast.runtime.details import (
-    CONTINUED,
     STEP_COMPLETED,
     STEP_FAILED,
     STEP_RETRY,
@@ -302,8 +301,9 @@ class Turn:
     def _ship(self, then: Suspend | Finish | None) -> None:
         log, instance = self._feeder.log, self._feeder.instance
         place, events = log.durable_length, log.launch()
-        self._replies = instance.updates.replies(instance.run, events)
-        self.outbox = make_part(self.info, self.lease_no, place, events, then, instance.orders)
+        dealings = instance.dealings
+        self._replies = dealings.updates.replies(instance.run, events) if dealings else []
+        self.outbox = make_part(self.info, self.lease_no, place, events, then, dealings)
 
     def _suspend(self) -> None:
         """Give the lease back with this commit: nothing moves until it is answered."""
@@ -345,8 +345,6 @@ class Turn:
         if feeder.log.committing or self._lingers():
             return
         kind, text, end = outcome(feeder.instance)
-        if kind == CONTINUED:
-            feeder.instance.orders.used = True
         feeder.log.note(kind, None, text)
         self._ending = end.status
         self._ship(end)
@@ -354,10 +352,11 @@ class Turn:
     def _lingers(self) -> bool:
         """Wait for activities that the completed code let go of. Says whether there are any."""
         feeder = self._feeder
-        log, effects, orders = feeder.log, feeder.effects, feeder.instance.orders
-        if not orders.open_activities or not completes(feeder.instance):
+        log, effects, dealings = feeder.log, feeder.effects, feeder.instance.dealings
+        if dealings is None or not completes(feeder.instance):
             return False
-        if not orders.let_go():
+        orders = dealings.orders
+        if not orders.open_activities or not orders.let_go():
             return False
         if feeder.instance.cancel_requested:
             orders.stop_waiting()
