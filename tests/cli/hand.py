@@ -30,7 +30,12 @@ NAME = "hand"
 Entry = tuple[str, str | None, JSON]
 
 
-def activity(name: str, queue: str = "default", base_seconds: float = 0.0) -> Entry:
+def activity(
+    name: str,
+    queue: str = "default",
+    base_seconds: float = 0.0,
+    start_to_close: float | None = None,
+) -> Entry:
     """An order for an activity whose key is its name, tried again after so many seconds."""
     policy: JSON = {"attempts": 3, "backoff": "fixed", "base": base_seconds, "max": 1e6}
     policy |= {"factor": 2.0, "jitter": 0.0}
@@ -41,7 +46,7 @@ def activity(name: str, queue: str = "default", base_seconds: float = 0.0) -> En
         "queue": queue,
         "priority": 2,
         "retry": policy,
-        "start_to_close": None,
+        "start_to_close": start_to_close,
         "schedule_to_close": None,
         "heartbeat_timeout": None,
     }

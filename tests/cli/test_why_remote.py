@@ -66,6 +66,19 @@ def test_an_activity_that_is_completed_from_outside_says_so(cli: CommandLine, ha
     assert detail == "activity scan: waits to be completed from outside, with its token"
 
 
+def test_an_attempt_that_is_completed_from_outside_says_how_long_it_may_take(
+    cli: CommandLine, hand: Hand
+) -> None:
+    """S7. Also after one that failed: it is no pause before a retry."""
+    run = cli.start("double", "1")
+    hand.turn(run, activity("scan", start_to_close=3600))
+    hand.fail_attempt(hand.lease_activity("scan"))
+    hand.defer(hand.lease_activity("scan"))
+    (detail,) = why(cli, run)["details"]
+    outside = "activity scan: waits to be completed from outside, with its token; "
+    assert detail.startswith(f"{outside}its attempt is over in ")
+
+
 def test_an_approval_gives_the_command_that_decides(cli: CommandLine, hand: Hand) -> None:
     """T4."""
     run = cli.start("double", "1")

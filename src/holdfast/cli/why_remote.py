@@ -83,6 +83,11 @@ def _activity(run: Run, span: Span, found: OpenActivity, around: Surroundings) -
         return Reason(f"{name}: waits to be completed from outside, with its token{said}")
     failed = f"attempt {span.attempts} failed: {span.failures[-1].error}" if span.failures else ""
     if found.visible_at > now:
+        if found.attempts > (span.failures[-1].number if span.failures else 0):
+            over = f"its attempt is over {ago(found.visible_at, now)}"
+            return Reason(
+                f"{name}: waits to be completed from outside, with its token; {over}{said}"
+            )
         again = f"is tried again {ago(found.visible_at, now)}" if failed else "is not due yet"
         return Reason(f"{name}: {again}; {failed}" if failed else f"{name}: {again}")
     pause = around.pause_of("queue", found.queue)
