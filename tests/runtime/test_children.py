@@ -132,6 +132,18 @@ def test_the_error_of_a_cancelled_child_says_that_it_was_cancelled() -> None:
     assert bench.output is True
 
 
+def test_a_childs_failure_is_the_cause_of_its_parents() -> None:
+    async def flow(ctx: Context) -> int:
+        return await ship(1)
+
+    bench = Bench(flow)
+    bench.settle()
+    bench.resume(bench.child_failed("ship", "failed", OSError("gone")))
+    bench.settle()
+    assert bench.error["kind"] == "holdfast.errors.ChildFailed"
+    assert bench.error["cause"]["kind"] == "builtins.OSError"
+
+
 def test_cancelling_the_wait_for_a_child_cancels_the_child_too() -> None:
     """S10. B6."""
 

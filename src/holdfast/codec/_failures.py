@@ -9,7 +9,7 @@ from typing import Final, cast
 
 import msgspec
 
-from holdfast.errors import InvalidInput, RunFailed, StepFailed
+from holdfast.errors import CallFailed, InvalidInput, RunFailed
 from holdfast.types import ErrorInfo
 
 MAX_TEXT: Final = 8 * 1024
@@ -25,7 +25,7 @@ _decode = msgspec.json.Decoder(ErrorInfo).decode
 def describe(exc: BaseException) -> ErrorInfo:
     """Describe an exception: class, message, traceback of user code, and what caused it.
 
-    The cause is `__cause__` or the `__context__` that was not suppressed; for a StepFailed or
+    The cause is `__cause__` or the `__context__` that was not suppressed; for a CallFailed or
     RunFailed the recorded error; for an exception group its first member.
     """
     return _describe(exc, MAX_CAUSES)
@@ -56,7 +56,7 @@ def _describe(exc: BaseException, depth: int) -> ErrorInfo:
 
 
 def _cause(exc: BaseException, depth: int) -> ErrorInfo | None:
-    if isinstance(exc, StepFailed | RunFailed):
+    if isinstance(exc, CallFailed | RunFailed):
         return exc.error
     cause = exc.__cause__
     if cause is None:
