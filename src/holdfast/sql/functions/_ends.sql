@@ -26,12 +26,8 @@ begin
         where u.run_id <> all (p_skipped)
         order by u.run_id
     ), done as (
-        delete from holdfast.tasks t
-        using ended e
-        cross join lateral (
-            select t.ctid from holdfast.tasks t where t.run_id = e.run_id offset 0
-        ) as f
-        where t.ctid = f.ctid
+        -- By run: the rows of activities are not locked, and change their places.
+        delete from holdfast.tasks t where t.run_id = any (array(select e.run_id from ended e))
     ), closed as (
         update holdfast.runs r
         set status = e.status, output = e.output, error = e.error,

@@ -17,6 +17,24 @@ begin
     ) as t;
 end $$;
 
+-- Lock task rows by (run_id, key). A statement of its own, because one that waited for a row while
+-- a worker said that it lives, or claimed it, does not see the row's new place, and would change
+-- nothing. Called by _end_attempts, _cancel_activities and time_out_activities.
+create or replace function holdfast._lock_tasks(p_run_ids uuid[], p_keys text[]) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    perform from (
+        select * from unnest(p_run_ids, p_keys) as u (run_id, key) order by u.run_id, u.key
+    ) as u
+    cross join lateral (
+        select from holdfast.tasks t where t.run_id = u.run_id and t.key = u.key for update
+    ) as t;
+end $$;
+
 -- Append one event behind a log's last one, trying again as long as others are faster. Returns
 -- its idx, or null where the run does not exist or has ended, and for a signal id that the log
 -- has already. Locks: the event. Called by all that append from outside.

@@ -61,13 +61,12 @@ as $$
 declare
     v_notices text[];
 begin
+    perform holdfast._lock_tasks(p_run_ids, p_keys);
     with found as materialized (
-        select t.* from (
-            select * from unnest(p_run_ids, p_keys) as u (run_id, key) order by u.run_id, u.key
-        ) as u
+        select t.* from unnest(p_run_ids, p_keys) as u (run_id, key)
         cross join lateral (
             select t.ctid as place, t.run_id, t.key, t.worker from holdfast.tasks t
-            where t.run_id = u.run_id and t.key = u.key and t.kind = 'activity' for update
+            where t.run_id = u.run_id and t.key = u.key and t.kind = 'activity' limit 1
         ) as t
     ), forgotten as (
         delete from holdfast.tasks t using found f
@@ -164,22 +163,20 @@ set enable_seqscan = off
 as $$
 #variable_conflict use_column
 begin
+    perform holdfast._lock_tasks(p_run_ids, p_keys);
     return query
     with held as materialized (
         select u.*, t.*, row_number() over (partition by u.run_id, u.key order by u.place) as try
-        from (
-            select * from unnest(p_run_ids, p_keys, p_leases, p_results, p_errors, p_retryable,
-                    p_timed_out, p_started_ats, p_details) with ordinality
-                as u (run_id, key, lease_no, result, error, retryable, timed_out, started_at,
-                    said, place)
-            order by u.run_id, u.key
-        ) as u
+        from unnest(p_run_ids, p_keys, p_leases, p_results, p_errors, p_retryable,
+                p_timed_out, p_started_ats, p_details) with ordinality
+            as u (run_id, key, lease_no, result, error, retryable, timed_out, started_at,
+                said, place)
         cross join lateral (
             select t.ctid as tid, t.queue, t.handler, t.cancelled, t.deadline_at, t.payload,
                 greatest(t.attempts, 1) as attempt, t.worker, t.lease_no as held_no,
                 t.claimed_idx
             from holdfast.tasks t
-            where t.run_id = u.run_id and t.key = u.key and t.kind = 'activity' for update
+            where t.run_id = u.run_id and t.key = u.key and t.kind = 'activity' limit 1
         ) as t
         where t.held_no = u.lease_no
             and case when p_worker is null then t.claimed_idx > 0 else t.worker = p_worker end
@@ -290,27 +287,30 @@ declare
     v_now timestamptz := holdfast.now();
     v_error json := '{"kind":"holdfast.errors.ActivityTimedOut","message":'
         '"the activity did not end within its schedule-to-close time"}';
+    v_due record;
     v_run record;
 begin
     ended := 0;
+    with due as materialized (
+        select t.run_id, t.key from holdfast.tasks t
+        where t.deadline_at is not null and t.deadline_at <= v_now
+        order by t.deadline_at limit p_limit
+    ), turns as materialized (
+        select r.run_id from (select distinct d.run_id from due d order by d.run_id) as r
+        cross join lateral (
+            select from holdfast.tasks t
+            where t.run_id = r.run_id and t.key = '' for update skip locked
+        ) as t
+    )
+    select array_agg(d.run_id) as run_ids, array_agg(d.key) as keys into v_due
+    from due d join turns using (run_id);
+    perform holdfast._lock_tasks(v_due.run_ids, v_due.keys);
     for v_run in
-        with due as materialized (
-            select t.run_id, t.key from holdfast.tasks t
-            where t.deadline_at is not null and t.deadline_at <= v_now
-            order by t.deadline_at limit p_limit
-        ), turns as materialized (
-            select r.run_id from (select distinct d.run_id from due d order by d.run_id) as r
-            cross join lateral (
-                select from holdfast.tasks t
-                where t.run_id = r.run_id and t.key = '' for update skip locked
-            ) as t
-        ), held as materialized (
-            select t.* from (
-                select d.* from due d join turns r using (run_id) order by d.run_id, d.key
-            ) as d
+        with held as materialized (
+            select t.* from unnest(v_due.run_ids, v_due.keys) as d (run_id, key)
             cross join lateral (
                 select t.*, t.ctid as tid from holdfast.tasks t
-                where t.run_id = d.run_id and t.key = d.key and t.deadline_at <= v_now for update
+                where t.run_id = d.run_id and t.key = d.key and t.deadline_at <= v_now limit 1
             ) as t
         ), deleted as (
             delete from holdfast.tasks t using held h where t.ctid = h.tid

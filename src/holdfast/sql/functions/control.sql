@@ -62,12 +62,8 @@ begin
     perform holdfast._lock_turns(p_run_ids);
     with changed as (
         update holdfast.tasks t set paused = p_paused
-        where t.paused <> p_paused and t.ctid = any (array(
-            select f.ctid
-            from (select distinct u.run_id from unnest(p_run_ids) as u (run_id) order by 1) as u
-            cross join lateral (
-                select t.ctid from holdfast.tasks t where t.run_id = u.run_id order by t.key
-            ) as f))
+        -- By run: the rows of activities are not locked, and change their places.
+        where t.paused <> p_paused and t.run_id = any (p_run_ids)
         returning t.run_id, t.key
     )
     select coalesce(array_agg(c.run_id) filter (where c.key = ''), '{}') into v_run_ids

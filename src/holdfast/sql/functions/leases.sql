@@ -13,17 +13,21 @@ set enable_seqscan = off
 as $$
 #variable_conflict use_column
 begin
+    perform from (  -- a statement of its own, as _lock_tasks
+        select * from unnest(p_run_ids, p_keys) as u (run_id, key)
+        order by u.key <> '', u.run_id, u.key
+    ) as u
+    cross join lateral (
+        select from holdfast.tasks t where t.run_id = u.run_id and t.key = u.key for update
+    ) as t;
     return query
     with held as materialized (
         select t.ctid, t.cancelled, u.visible_at, u.stuck
-        from (
-            select * from unnest(p_run_ids, p_keys, p_leases, p_visible_ats, p_stuck)
-                as u (run_id, key, lease_no, visible_at, stuck)
-            order by u.key <> '', u.run_id, u.key
-        ) as u
+        from unnest(p_run_ids, p_keys, p_leases, p_visible_ats, p_stuck)
+            as u (run_id, key, lease_no, visible_at, stuck)
         cross join lateral (
             select t.ctid, t.worker, t.lease_no, t.cancelled from holdfast.tasks t
-            where t.run_id = u.run_id and t.key = u.key for update
+            where t.run_id = u.run_id and t.key = u.key limit 1
         ) as t
         where t.worker = p_worker and t.lease_no = u.lease_no
     ), forgotten as (
