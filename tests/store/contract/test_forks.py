@@ -299,6 +299,26 @@ async def test_a_retry_schedules_the_activity_that_failed_anew(
     ]
 
 
+async def test_a_retry_keeps_results_that_were_asked_for_behind_the_failure(
+    store: Store, ann: ManualWorker
+) -> None:
+    """S7, T9. Compensations that were made are not made again, nor are patches decided anew."""
+    run_id = await start(store)
+    turn = await ann.take()
+    await ann.commit(turn, end_of_step("StepFailed", "pay"))
+    await ann.order(turn, activity("refund"), activity("open"), expected=2)
+    tasks = {task.key: task for task in (await ann.claim(handlers=RESIZE)).tasks}
+    await ann.end(tasks["refund"], result="1")
+    patched = Event("ValueRecorded", "patch:new", '{"value":true}', 0)
+    await ann.commit(turn, patched, failed(), then=Finish("failed", error=FAILURE), expected=5)
+    new_id = await fork(store, run_id, retry=True)
+    assert [(event.type, event.key) for event in (await log(store, new_id))[1:-1]] == [
+        ("ActivityScheduled", "refund"),
+        ("ActivityCompleted", "refund"),
+        ("ValueRecorded", "patch:new"),
+    ]
+
+
 async def test_a_retry_of_a_run_whose_own_code_failed_runs_only_that_again(
     store: Store, ann: ManualWorker
 ) -> None:
@@ -349,3 +369,24 @@ async def test_a_fork_orders_for_itself(store: Store, ann: ManualWorker) -> None
         assert (await ann.end(task, result="1")).outcomes == ["recorded"]
     assert (await log_types(store, new_id))[-1] == "ActivityCompleted"
     assert (await get(store, child_id)).parent_run_id == new_id
+
+
+async def test_a_cancelled_fork_cleans_up_after_what_its_origin_did(
+    store: Store, ann: ManualWorker
+) -> None:
+    """S10. No worker had it, but its code has run that far."""
+    new_id = await fork(store, await failing(store, ann, step()))
+    answer = await store.cancel_runs([new_id])
+    assert (answer.outcomes, answer.notices) == (["delivered"], [Notice("work", "default")])
+    task = await ann.take()
+    assert (task.run_id, (await log_types(store, new_id))[-1]) == (
+        new_id,
+        "WorkflowCancelRequested",
+    )
+
+
+async def test_a_cancelled_fork_of_a_run_that_never_began_ends_at_once(store: Store) -> None:
+    origin = await start(store)
+    new_id = await fork(store, origin)
+    await store.cancel_runs([new_id])
+    assert (await get(store, new_id)).status == "cancelled"

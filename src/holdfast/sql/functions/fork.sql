@@ -135,7 +135,8 @@ language sql immutable as $$
 $$;
 
 -- List the events of a log that a fork gets, numbered anew. Behind p_cut, the failure that a retry
--- leaves out, only results count. Every order has its end here, and every end its order; what
+-- leaves out, only results count, with the orders that they answer, and what was said and decided
+-- once. Every order has its end here, and every end its order; what
 -- belongs together has the same key and begins with the same word. Called by fork_run and
 -- _copy_log.
 create or replace function holdfast._forked_events(
@@ -163,8 +164,9 @@ begin
             and e.event_type not in ('WorkflowCancelRequested', 'WorkerLost', 'WorkflowPaused',
                 'WorkflowResumed', 'WorkflowTaskYielded')
             and (p_cut is null or e.idx < p_cut or e.idx > p_cut and e.event_type in (
-                'StepCompleted', 'ActivityCompleted', 'ChildCompleted', 'ApprovalResolved',
-                'SignalReceived'))
+                'StepCompleted', 'ActivityScheduled', 'ActivityCompleted', 'ChildStarted',
+                'ChildCompleted', 'ApprovalRequested', 'ApprovalResolved', 'SignalReceived',
+                'SignalSent', 'ValueRecorded'))
         window together as (partition by e.key, left(e.event_type, 4))
     ) as k
     where case

@@ -47,13 +47,20 @@ _NEVER_COPIED: Final = frozenset(
     }
 )
 _FAILURES: Final = frozenset({"StepFailed", "ActivityFailed", "ChildFailed"})
-_RESULTS: Final = frozenset(
+# What a retry keeps of that which came behind the failure: results, with the orders that they
+# answer, and what was said and decided once.
+_LATER: Final = frozenset(
     {
         "StepCompleted",
+        "ActivityScheduled",
         "ActivityCompleted",
+        "ChildStarted",
         "ChildCompleted",
+        "ApprovalRequested",
         "ApprovalResolved",
         "SignalReceived",
+        "SignalSent",
+        "ValueRecorded",
     }
 )
 _REPLACEABLE: Final = frozenset({"StepCompleted", "ActivityCompleted"})
@@ -108,7 +115,7 @@ def _without_failure(events: Sequence[Event]) -> list[Event]:
     failures = [idx for idx, event in enumerate(events) if event.type in _FAILURES]
     if failed and failures:
         cut = failures[-1]
-        later = (event for event in events[cut + 1 :] if event.type in _RESULTS)
+        later = (event for event in events[cut + 1 :] if event.type in _LATER)
         events = [*events[:cut], *later]
     ended = {event.key for event in events if event.type in ("StepCompleted", "StepFailed")}
     return [
