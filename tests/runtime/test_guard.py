@@ -17,6 +17,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import pytest
+from anyio._backends._asyncio import WorkerThread
 
 from holdfast import Context
 from holdfast.definitions.steps import Step
@@ -88,6 +89,9 @@ def test_a_thread_of_anyio_leaves_the_run_stuck() -> None:
 
     bench = Bench(flow)
     assert bench.turn.stuck is not None
+    for thread in threading.enumerate():
+        if isinstance(thread, WorkerThread):  # it ends with the run's task, which never ends
+            thread.stop()
 
 
 def test_a_future_of_a_thread_leaves_the_run_stuck() -> None:
