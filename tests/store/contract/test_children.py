@@ -194,6 +194,17 @@ async def test_a_key_names_one_child(store: Store, ann: ManualWorker) -> None:
     assert [event.key for event in ends] == ["child"]
 
 
+async def test_a_run_that_was_refused_as_a_child_is_not_asked_to_stop(
+    store: Store, ann: ManualWorker
+) -> None:
+    """B5. A call may be given up before it is known that it failed."""
+    other = await start(store, run_id=keyed_run_id("order", "k"), key="k", delay_seconds=60.0)
+    await start(store)
+    stop = order("ChildCancelRequested", "child", child_run_id=str(other), reason=None)
+    await ann.order(await ann.take(), child(other, key="k"), stop, touches=(other,))
+    assert await log_types(store, other) == ["WorkflowStarted"]
+
+
 async def test_a_key_that_is_another_runs_is_refused(store: Store, ann: ManualWorker) -> None:
     """B5. The call fails, and nothing of the other run changes."""
     other = await start(store, run_id=keyed_run_id("order", "k"), key="k", priority=4)

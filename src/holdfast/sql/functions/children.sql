@@ -87,10 +87,12 @@ begin
     return v_notices;
 end $$;
 
--- Ask the children of ChildCancelRequested to stop, or the runs as which they continued. Returns
--- (topic, payload) notices. Locks: as _cancel. Called by _carry_out.
-create or replace function holdfast._cancel_children(p_now timestamptz, p_details json[])
-returns text[]
+-- Ask the children of ChildCancelRequested to stop, or the runs as which they continued; a run that
+-- was refused as a child is none. Returns (topic, payload) notices.
+-- Locks: turn rows, most of which commit has locked; then as _cancel. Called by _carry_out.
+create or replace function holdfast._cancel_children(
+    p_now timestamptz, p_run_ids uuid[], p_details json[]
+) returns text[]
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -105,12 +107,17 @@ begin
     into v_run_ids, v_details
     from (
         select (u.details ->> 'child_run_id')::uuid as run_id, u.details ->> 'reason' as reason,
-            u.place
-        from unnest(p_details) with ordinality as u (details, place)
+            u.run_id as parent_run_id, u.place
+        from unnest(p_run_ids, p_details) with ordinality as u (run_id, details, place)
     ) as u
     join holdfast.newest_runs(array(
         select (d.details ->> 'child_run_id')::uuid from unnest(p_details) as d (details)
-    )) as n on n.run_id = u.run_id;
+    )) as n on n.run_id = u.run_id
+    cross join lateral (
+        select r.parent_run_id from holdfast.runs r where r.run_id = n.newest limit 1
+    ) as r
+    where r.parent_run_id = u.parent_run_id;
+    perform holdfast._lock_turns(v_run_ids);  -- one may have continued meanwhile
     return c.notices from holdfast._cancel(p_now, v_run_ids, v_details) as c;
 end $$;
 

@@ -110,8 +110,8 @@ language sql stable as $$
 $$;
 
 -- Ask runs to stop: WorkflowCancelRequested, once; the run wakes and its code cleans up. One
--- that no worker ever had has nothing to clean up and ends at once. A second request is a
--- duplicate. Locks: turn rows as _lock_family, then events and runs, by run_id. Called by clients.
+-- that no worker ever had, nor its origin, has nothing to clean up and ends at once. A second
+-- request is a duplicate. Locks: turn rows as _lock_family, then events and runs, by run_id. Called by clients.
 create or replace function holdfast.cancel_runs(
     p_run_ids uuid[], p_reason text default null, out outcomes text[], out notices text[]
 )
@@ -145,13 +145,13 @@ declare
     v_untouched uuid[];
 begin
     select array_agg(u.run_id), array_agg(u.details),
-        array_agg(u.run_id) filter (where u.lease_no = 0)
+        array_agg(u.run_id) filter (where u.started_at is null)
     into asked, v_details, v_untouched
     from (
-        select distinct on (u.run_id) u.run_id, u.details, t.lease_no
+        select distinct on (u.run_id) u.run_id, u.details, t.started_at
         from unnest(p_run_ids, p_details) with ordinality as u (run_id, details, place)
         cross join lateral (
-            select t.lease_no from holdfast.tasks t
+            select t.started_at from holdfast.tasks t
             where t.run_id = u.run_id and t.key = '' limit 1
         ) as t
         where not exists (

@@ -48,7 +48,8 @@ begin
             when 'ApprovalWithdrawn' then holdfast._withdraw_approvals(
                 v_order.run_ids, v_order.keys)
             when 'SignalSent' then holdfast._send_signals(v_order.details)
-            when 'ChildCancelRequested' then holdfast._cancel_children(p_now, v_order.details)
+            when 'ChildCancelRequested' then holdfast._cancel_children(
+                p_now, v_order.run_ids, v_order.details)
             end;
     end loop;
     return v_notices;

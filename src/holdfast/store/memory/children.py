@@ -97,10 +97,16 @@ def _refuse(
     return tables.tell(run_id, Event("ChildFailed", key, told, now))
 
 
-def cancel(tables: Tables, now: int, event: Event) -> list[Notice]:
-    """Carry out ChildCancelRequested, on the run that a child has become."""
+def cancel(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notice]:
+    """Carry out ChildCancelRequested, on the run that a child has become.
+
+    A run that was refused as a child is none.
+    """
     order = details.read(event.details, _ChildCancelRequested)
     child_id = newest(tables, order.child_run_id)
+    row = tables.runs.get(child_id)
+    if row is None or row.parent is None or row.parent.run_id != run_id:
+        return []
     return request_cancels(tables, now, {child_id: details.write(reason=order.reason)})[1]
 
 

@@ -90,13 +90,13 @@ def request_cancels(
 ) -> tuple[list[UUID], list[Notice]]:
     """Ask the runs to stop that go on and were not asked before; return which these were.
 
-    `reasons` are the details of the requests. One that no worker ever had has nothing to clean
-    up and ends at once.
+    `reasons` are the details of the requests. One that no worker ever had, nor its origin, has
+    nothing to clean up and ends at once.
     """
     asked = [run_id for run_id in sorted(reasons) if _can_be_asked(tables, run_id)]
     for run_id in asked:
         tables.append(run_id, Event("WorkflowCancelRequested", None, reasons[run_id], now))
-    untouched = [run_id for run_id in asked if tables.turn(run_id).lease_no == 0]
+    untouched = [run_id for run_id in asked if tables.turn(run_id).started_at is None]
     event = Event("WorkflowCanceled", None, None, now)
     _, notices = end_from_outside(tables, untouched, "cancelled", event)
     for run_id in filter(tables.is_running, asked):

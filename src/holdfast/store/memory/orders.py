@@ -23,7 +23,7 @@ def carry_out(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Noti
         case "ChildStarted":
             return children.start(tables, now, run_id, event)
         case "ChildCancelRequested":
-            return children.cancel(tables, now, event)
+            return children.cancel(tables, now, run_id, event)
         case "SignalSent":
             return children.signal(tables, now, event)
         case "WorkflowContinuedAsNew":
