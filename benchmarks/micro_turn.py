@@ -18,7 +18,7 @@ from uuid import UUID
 from holdfast import Context
 from holdfast.definitions.steps import Step
 from holdfast.definitions.workflows import Workflow
-from holdfast.runtime.turn import RunInfo, Turn
+from holdfast.runtime.turn.turn import RunInfo, Turn
 from holdfast.types import Event
 
 STEPS, RUNS = 3000, 1000

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     )
     from holdfast.local import local
     from holdfast.retry import Retry
-    from holdfast.runtime.activity_context import current_activity
-    from holdfast.runtime.context import Context
-    from holdfast.runtime.step_context import current_step
+    from holdfast.runtime.attempts.activity_context import current_activity
+    from holdfast.runtime.attempts.step_context import current_step
+    from holdfast.runtime.code.context import Context
     from holdfast.sync import SyncClient
 
 __all__ = [
@@ -65,15 +65,15 @@ _HOMES = {
     "Activity": "holdfast.definitions.activities",
     "App": "holdfast.definitions.app",
     "Client": "holdfast.client",
-    "Context": "holdfast.runtime.context",
+    "Context": "holdfast.runtime.code.context",
     "Middleware": "holdfast.definitions.middleware",
     "Retry": "holdfast.retry",
     "RunHandle": "holdfast.client.handle",
     "Step": "holdfast.definitions.steps",
     "SyncClient": "holdfast.sync",
     "Workflow": "holdfast.definitions.workflows",
-    "current_activity": "holdfast.runtime.activity_context",
-    "current_step": "holdfast.runtime.step_context",
+    "current_activity": "holdfast.runtime.attempts.activity_context",
+    "current_step": "holdfast.runtime.attempts.step_context",
     "local": "holdfast.local",
 }
 

@@ -28,16 +28,16 @@ from holdfast.definitions.app import App
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError, DatabaseError
 from holdfast.ids import uuid7
-from holdfast.runtime.activity_executor import ActivityExecutor
-from holdfast.runtime.cache import TurnCache
+from holdfast.runtime.attempts.activity_executor import ActivityExecutor
+from holdfast.runtime.attempts.execution import Launcher
+from holdfast.runtime.attempts.steps import StepRunner
 from holdfast.runtime.clock import Clock, EngineClock
-from holdfast.runtime.committer import Committer
-from holdfast.runtime.dispatcher import Dispatcher
-from holdfast.runtime.execution import Launcher
-from holdfast.runtime.reader import LogReader
-from holdfast.runtime.reporter import Reporter
-from holdfast.runtime.steps import StepRunner
-from holdfast.runtime.workload import Workload
+from holdfast.runtime.committing.committer import Committer
+from holdfast.runtime.committing.reporter import Reporter
+from holdfast.runtime.driving.cache import TurnCache
+from holdfast.runtime.driving.dispatcher import Dispatcher
+from holdfast.runtime.driving.reader import LogReader
+from holdfast.runtime.driving.workload import Workload
 from holdfast.services.claimer import Claimer
 from holdfast.services.heartbeat import HeartbeatService
 from holdfast.services.maintenance import Maintenance

@@ -18,7 +18,7 @@ from holdfast import App, Client, Context, Retry, current_activity, errors
 from holdfast.client.filters import STATES, RunFilters
 from holdfast.client.forking import ForkOptions
 from holdfast.client.starting import StartOptions
-from holdfast.runtime import details
+from holdfast.runtime.log import details
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import Environment
 from holdfast.worker import WorkerOptions

@@ -12,9 +12,9 @@ import msgspec
 from holdfast.codec import describe
 from holdfast.definitions.registry import Registry
 from holdfast.definitions.workflows import Workflow
-from holdfast.runtime import details
-from holdfast.runtime.calls import Call
-from holdfast.runtime.turn import RunInfo, Turn
+from holdfast.runtime.code.calls import Call
+from holdfast.runtime.log import details
+from holdfast.runtime.turn.turn import RunInfo, Turn
 from holdfast.types import Event, Finish, Notice, Suspend, TurnCommit
 
 SECOND = 1_000_000

@@ -6,8 +6,8 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 
-from holdfast.runtime import details
-from holdfast.runtime.instance import Instance
+from holdfast.runtime.code.instance import Instance
+from holdfast.runtime.log import details
 from holdfast.types import Event
 from tests.runtime.world import World
 

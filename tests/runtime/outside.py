@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.codec import describe
-from holdfast.runtime import details
+from holdfast.runtime.log import details
 from holdfast.types import ORDERS, Event, TurnCommit
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from holdfast.definitions.activities import Activity
 from holdfast.definitions.steps import Step
 from holdfast.errors import ActivityFailed, ActivityTimedOut
 from holdfast.retry import Retry
-from holdfast.runtime import details
+from holdfast.runtime.log import details
 from holdfast.types import ANY_END, Suspend
 from tests.runtime.bench import START, Bench
 

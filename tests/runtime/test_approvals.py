@@ -11,8 +11,8 @@ import pytest
 
 from holdfast import Context
 from holdfast.errors import ConfigurationError, InvalidInput
-from holdfast.runtime import details
-from holdfast.runtime.forms import form_fields
+from holdfast.runtime.code.forms import form_fields
+from holdfast.runtime.log import details
 from holdfast.types import ANY_END, Suspend
 from tests.runtime.bench import START, Bench
 

@@ -12,7 +12,7 @@ from holdfast.definitions.registry import Registry
 from holdfast.definitions.workflows import Workflow
 from holdfast.errors import ChildFailed, ConfigurationError, RunCancelled
 from holdfast.ids import child_run_id, keyed_run_id
-from holdfast.runtime import details
+from holdfast.runtime.log import details
 from holdfast.types import ANY_END, Suspend
 from tests.runtime.bench import RUN_ID, Bench
 

@@ -13,10 +13,10 @@ from holdfast import App, Context
 from holdfast.definitions.steps import Step
 from holdfast.errors import InvalidName, PayloadError
 from holdfast.retry import Retry
-from holdfast.runtime import details
-from holdfast.runtime.calls import Call, RunInfo
-from holdfast.runtime.step_context import StepContext, current_step
-from holdfast.runtime.turn import Turn
+from holdfast.runtime.attempts.step_context import StepContext, current_step
+from holdfast.runtime.code.calls import Call, RunInfo
+from holdfast.runtime.log import details
+from holdfast.runtime.turn.turn import Turn
 from holdfast.types import Event
 from tests.runtime.bench import RUN_ID, SECOND, START, Bench
 

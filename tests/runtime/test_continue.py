@@ -12,7 +12,7 @@ from holdfast import Context
 from holdfast.definitions.activities import Activity
 from holdfast.definitions.steps import Step
 from holdfast.errors import ConfigurationError
-from holdfast.runtime import details
+from holdfast.runtime.log import details
 from holdfast.types import Finish
 from tests.runtime.bench import RUN_ID, Bench
 

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import Context
 from holdfast.definitions.steps import Step
-from holdfast.runtime import virtual_log
+from holdfast.runtime.log import virtual_log
 from tests.runtime.bench import SECOND, START, Bench
 
 

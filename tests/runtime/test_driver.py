@@ -10,12 +10,12 @@ from typing import Any, cast
 from holdfast import Context
 from holdfast.definitions.steps import Step
 from holdfast.definitions.workflows import Workflow
-from holdfast.runtime import details
+from holdfast.runtime.attempts.steps import StepExecution, StepRunner
 from holdfast.runtime.clock import Clock, EngineClock
-from holdfast.runtime.committer import Committer
-from holdfast.runtime.driver import RunDriver
-from holdfast.runtime.steps import StepExecution, StepRunner
-from holdfast.runtime.turn import Call, RunInfo, Turn
+from holdfast.runtime.committing.committer import Committer
+from holdfast.runtime.driving.driver import RunDriver
+from holdfast.runtime.log import details
+from holdfast.runtime.turn.turn import Call, RunInfo, Turn
 from holdfast.types import Event, Finish, Notice, Refusal, TurnCommit
 from tests.runtime.bench import RUN_ID, START
 

@@ -7,10 +7,10 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from holdfast.definitions.steps import Step
-from holdfast.runtime.calls import Call, RunInfo
+from holdfast.runtime.attempts.execution import Launcher
+from holdfast.runtime.attempts.steps import StepExecution, StepRunner
 from holdfast.runtime.clock import EngineClock
-from holdfast.runtime.execution import Launcher
-from holdfast.runtime.steps import StepExecution, StepRunner
+from holdfast.runtime.code.calls import Call, RunInfo
 from tests.runtime.bench import RUN_ID, START
 
 INFO = RunInfo(RUN_ID, "flow", 1, 1, START)

@@ -9,7 +9,7 @@ import warnings
 from holdfast import Context
 from holdfast.definitions.activities import Activity
 from holdfast.definitions.steps import Step
-from holdfast.runtime import details
+from holdfast.runtime.log import details
 from holdfast.types import ANY_END, Suspend
 from tests.runtime.bench import Bench
 

@@ -13,8 +13,8 @@ import pytest
 from holdfast import App, Context, Middleware, Retry, RunFailed, StepFailed
 from holdfast.client import Client
 from holdfast.definitions.middleware import CallNext
-from holdfast.runtime.activity_context import ActivityContext
-from holdfast.runtime.step_context import StepContext
+from holdfast.runtime.attempts.activity_context import ActivityContext
+from holdfast.runtime.attempts.step_context import StepContext
 from holdfast.store.memory import MemoryStore
 from holdfast.store.memory.clock import wall_clock
 from holdfast.testing import Environment

@@ -14,15 +14,16 @@ from hypothesis import strategies as st
 from hypothesis.errors import Flaky
 
 from holdfast.errors import DeterminismError
-from holdfast.runtime import details, feeder, turn
-from holdfast.runtime.calls import Call
-from holdfast.runtime.effects import Effects
-from holdfast.runtime.feeder import Feeder
-from holdfast.runtime.instance import Instance
-from holdfast.runtime.keys import Scope
-from holdfast.runtime.loop import WorkflowLoop
-from holdfast.runtime.orders import Orders
-from holdfast.runtime.tasks import WorkflowTask
+from holdfast.runtime.code.calls import Call
+from holdfast.runtime.code.instance import Instance
+from holdfast.runtime.code.orders import Orders
+from holdfast.runtime.log import details
+from holdfast.runtime.loop.keys import Scope
+from holdfast.runtime.loop.loop import WorkflowLoop
+from holdfast.runtime.loop.tasks import WorkflowTask
+from holdfast.runtime.turn import feeder, turn
+from holdfast.runtime.turn.effects import Effects
+from holdfast.runtime.turn.feeder import Feeder
 from holdfast.types import Event
 from tests.runtime.programs import Program, programs
 from tests.runtime.test_random_programs import explore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast import Context
 from holdfast.definitions.steps import Step
-from holdfast.runtime import details
+from holdfast.runtime.log import details
 from tests.runtime.bench import Bench
 
 

@@ -7,7 +7,7 @@ import asyncio
 from holdfast import Context
 from holdfast.definitions.activities import Activity
 from holdfast.definitions.steps import Step
-from holdfast.runtime import details
+from holdfast.runtime.log import details
 from holdfast.types import Event
 from tests.runtime.bench import START, Bench
 

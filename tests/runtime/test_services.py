@@ -14,7 +14,7 @@ from holdfast import App, Context, Retry, StepFailed
 from holdfast.client import Client
 from holdfast.errors import DatabaseError
 from holdfast.runtime.clock import EngineClock
-from holdfast.runtime.reader import LogReader
+from holdfast.runtime.driving.reader import LogReader
 from holdfast.services.claimer import Claimer
 from holdfast.services.maintenance import Maintenance
 from holdfast.store.memory import MemoryStore

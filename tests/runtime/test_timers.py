@@ -12,7 +12,7 @@ import pytest
 from holdfast import Context
 from holdfast.definitions.steps import Step
 from holdfast.errors import ConfigurationError
-from holdfast.runtime import details
+from holdfast.runtime.log import details
 from holdfast.types import Suspend
 from tests.runtime.bench import SECOND, START, Bench
 

@@ -11,7 +11,7 @@ import pytest
 from holdfast import Context
 from holdfast.definitions.steps import Step
 from holdfast.errors import StepFailed, StepTimedOut
-from holdfast.runtime import details
+from holdfast.runtime.log import details
 from holdfast.types import Event, Finish, Suspend
 from tests.runtime.bench import START, Bench
 

@@ -10,7 +10,7 @@ import pytest
 from holdfast import Context
 from holdfast.definitions.steps import Step
 from holdfast.errors import ConfigurationError
-from holdfast.runtime import details
+from holdfast.runtime.log import details
 from holdfast.types import Notice, update_topic
 from tests.runtime.bench import RUN_ID, Bench
 

@@ -14,10 +14,10 @@ from uuid import UUID
 
 from holdfast.codec import describe
 from holdfast.definitions.workflows import Workflow
-from holdfast.runtime import details
-from holdfast.runtime.calls import Call
-from holdfast.runtime.instance import Instance
-from holdfast.runtime.turn import RunInfo, Turn
+from holdfast.runtime.code.calls import Call
+from holdfast.runtime.code.instance import Instance
+from holdfast.runtime.log import details
+from holdfast.runtime.turn.turn import RunInfo, Turn
 from holdfast.types import ANY_END, Event, Finish, Suspend, TurnCommit, update_topic
 from tests.runtime.outside import Outside
 

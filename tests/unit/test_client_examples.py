@@ -18,7 +18,7 @@ from holdfast.client.handle import RunHandle
 from holdfast.client.references import Signal
 from holdfast.definitions.app import App
 from holdfast.errors import ForkRefused, ResultTimeout, RunEnded, RunFailed, TokenUnknown
-from holdfast.runtime.context import Context
+from holdfast.runtime.code.context import Context
 from holdfast.sync import SyncClient, SyncRunHandle
 from holdfast.testing import Environment
 

@@ -18,7 +18,7 @@ from holdfast.errors import (
     UnknownWorkflow,
 )
 from holdfast.ids import keyed_run_id
-from holdfast.runtime.context import Context
+from holdfast.runtime.code.context import Context
 
 app = App("shop")
 DAY = 86_400

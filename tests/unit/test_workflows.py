@@ -11,7 +11,7 @@ from holdfast.definitions.app import App
 from holdfast.errors import ConfigurationError, InvalidInput, InvalidName, UnknownWorkflow
 
 if TYPE_CHECKING:
-    from holdfast.runtime.context import Context
+    from holdfast.runtime.code.context import Context
 
 app = App("shop")
 

@@ -14,7 +14,7 @@ from holdfast.definitions.lifespan import Lifespan
 from holdfast.definitions.steps import Step
 from holdfast.definitions.workflows import Workflow
 from holdfast.retry import Retry
-from holdfast.runtime.context import Context
+from holdfast.runtime.code.context import Context
 
 T = TypeVar("T")
 

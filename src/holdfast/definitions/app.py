@@ -18,7 +18,7 @@ from holdfast.retry import Retry
 from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE
 
 if TYPE_CHECKING:
-    from holdfast.runtime.context import Context
+    from holdfast.runtime.code.context import Context
 
 __all__ = ["AnyWorkflow", "App"]
 

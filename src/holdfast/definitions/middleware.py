@@ -7,9 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from holdfast.runtime.activity_context import ActivityContext
-    from holdfast.runtime.context import Context
-    from holdfast.runtime.step_context import StepContext
+    from holdfast.runtime.attempts.activity_context import ActivityContext
+    from holdfast.runtime.attempts.step_context import StepContext
+    from holdfast.runtime.code.context import Context
 
 CallNext: TypeAlias = Callable[[], Awaitable[object]]
 Layer: TypeAlias = "Callable[..., Awaitable[object]]"  # (context, call_next)

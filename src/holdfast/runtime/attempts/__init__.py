@@ -1,0 +1,1 @@
+"""Attempts of steps and activities: started, limited, cancelled, reported."""

@@ -1,0 +1,232 @@
+"""Running one attempt of a step or an activity: decode its arguments, call it, encode its result.
+
+An async function runs as a task of the worker's event loop, a sync one in a thread of a bounded
+pool. What came of it is reported once, from a plain callback of the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Executor
+from functools import partial
+from typing import Any, TypeAlias, cast
+
+from holdfast.codec import describe
+from holdfast.definitions.lifespan import Lifespan, bind_lifespans
+from holdfast.definitions.middleware import CallNext, Layer, surround
+from holdfast.definitions.recorded import Recorded
+from holdfast.errors import PayloadError
+from holdfast.runtime.attempts.attempt_context import AttemptContext
+from holdfast.runtime.clock import Cancellable
+from holdfast.types import ErrorInfo
+
+logger = logging.getLogger("holdfast.run")
+
+AsyncFunction: TypeAlias = Callable[..., Awaitable[object]]
+
+
+class AttemptExit(Exception):
+    """An attempt asked the interpreter to exit; that is a failure of it, not of the worker."""
+
+
+class Execution:
+    """One attempt under way. After the report either `result` or `error` is set.
+
+    `retryable` says whether the error is one that another attempt may not have.
+    """
+
+    __slots__ = (
+        "_report",
+        "begun",
+        "context",
+        "error",
+        "function",
+        "future",
+        "limit_seconds",
+        "result",
+        "retryable",
+        "started_at",
+        "timed_out",
+        "timer",
+    )
+
+    def __init__(
+        self,
+        function: Recorded[..., object],
+        context: AttemptContext,
+        started_at: int,
+        limit_seconds: float | None,
+        report: Callable[[], None],
+    ) -> None:
+        self.function, self.context, self.started_at = function, context, started_at
+        self.limit_seconds = limit_seconds
+        self.result: str | None = None
+        self.error: ErrorInfo | None = None
+        self.retryable = False
+        self.timed_out = False
+        self.begun = False  # its thread has
+        self.future: asyncio.Future[object] | None = None
+        self.timer: Cancellable | None = None
+        self._report: Callable[[], None] | None = report
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has reported, or is not to."""
+        return self._report is None
+
+    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Start the clock of a thread that begins now: the time in the queue does not count."""
+        self.begun = True
+        if self.limit_seconds is not None:
+            loop.call_soon_threadsafe(self._arm, loop, self.limit_seconds)
+
+    def _arm(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+        if self.future is not None and not self.future.done():
+            self.timer = loop.call_later(seconds, self.expire, over(seconds))
+
+    def finished(self, future: asyncio.Future[object]) -> None:
+        """Take what came of the attempt, and report it."""
+        if self._report is None:
+            if not future.cancelled():
+                future.exception()  # nobody waits for it; it is not an oversight
+            return
+        try:
+            self.result = self.function.encode_result(future.result())
+        except asyncio.CancelledError:
+            self.fail(asyncio.CancelledError(f"the {self.function.kind} cancelled itself"))
+        except BaseException as error:  # whatever it raised: else its run would wait for ever
+            self.fail(error)
+        else:
+            self._settle()
+
+    def expire(self, message: str) -> None:
+        """End the wait for a thread: it cannot be stopped, but it is told and not listened to."""
+        self.timed_out = True
+        self.context.cancel()
+        self.fail(TimeoutError(message))
+        if isinstance(self.future, asyncio.Task):
+            self.future.cancel()  # the middleware around the thread
+
+    def fail(self, error: BaseException) -> None:
+        """Report a failure."""
+        if self._report is not None:
+            self.error = describe(error)
+            self.retryable = self._may_be_retried(error)
+            self._settle()
+
+    def cancel(self) -> asyncio.Future[object] | None:
+        """Ask it to stop, and report nothing. Returns what to wait for, None for a thread.
+
+        What still waits for a thread never starts.
+        """
+        self._report = None
+        self.context.cancel()
+        if self.timer is not None:
+            self.timer.cancel()
+        future = self.future
+        if future is None or future.done():
+            return None
+        future.cancel()
+        return future if isinstance(future, asyncio.Task) else None
+
+    def _settle(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+        report, self._report = self._report, None
+        if report is not None:
+            report()
+
+    def _may_be_retried(self, error: BaseException) -> bool:
+        if isinstance(error, PayloadError):  # the same code gives the same value
+            return False
+        try:
+            return self.function.retry.accepts(error)
+        except Exception:
+            function = self.function
+            logger.exception("should_retry of %s %s failed; no retry", function.kind, function.name)
+            return False
+
+
+class Launcher:
+    """Start attempts. `lifespans` are what the worker has opened for them."""
+
+    def __init__(self, threads: Executor, lifespans: Mapping[Lifespan[Any], object]) -> None:
+        self._threads, self._lifespans = threads, lifespans
+
+    def launch(self, execution: Execution, arguments: str, layers: list[Layer]) -> None:
+        """Start an attempt; it reports when it has ended, never before this returns.
+
+        `arguments` are JSON text, `layers` the middleware around the attempt.
+        """
+        loop = asyncio.get_running_loop()
+        function = execution.function
+        try:
+            args, kwargs = function.decode_arguments(arguments)
+        except Exception as error:
+            loop.call_soon(execution.fail, error)
+            return
+        variables = contextvars.copy_context()
+        variables.run(execution.context.bind)
+        if self._lifespans:
+            variables.run(bind_lifespans, self._lifespans)
+        future: asyncio.Future[object]
+        if function.is_async:
+            call: CallNext = partial(cast("AsyncFunction", function.fn), *args, **kwargs)
+            attempt = _limited if execution.limit_seconds is not None else _guarded
+            if layers:
+                call = surround(layers, execution.context, call)
+            future = asyncio.Task(attempt(execution, call), loop=loop, context=variables)
+        else:
+            in_thread = partial(_in_thread, loop, execution, partial(function.fn, *args, **kwargs))
+            if layers:
+                call = surround(layers, execution.context, partial(self._await_thread, in_thread))
+                future = asyncio.Task(_guarded(execution, call), loop=loop, context=variables)
+            else:
+                future = loop.run_in_executor(self._threads, variables.run, in_thread)
+        execution.future = future
+        future.add_done_callback(execution.finished)
+
+    def _await_thread(self, in_thread: Callable[[], object]) -> Awaitable[object]:
+        variables = contextvars.copy_context()  # with what the middleware has set
+        loop = asyncio.get_running_loop()
+        return loop.run_in_executor(self._threads, variables.run, in_thread)
+
+
+def over(seconds: float) -> str:
+    """Say that an attempt is past its limit."""
+    return f"the attempt ran longer than {seconds:g} s"
+
+
+async def _guarded(execution: Execution, call: CallNext) -> object:
+    """Keep the interpreter's exits away from the worker's loop, which would end with them."""
+    try:
+        return await call()
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise AttemptExit(f"the {execution.function.kind} raised {error!r}") from error
+
+
+async def _limited(execution: Execution, call: CallNext) -> object:
+    seconds = execution.limit_seconds
+    assert seconds is not None
+    limit = asyncio.timeout(seconds)
+    try:
+        async with limit:
+            return await _guarded(execution, call)
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        execution.timed_out = True
+        raise TimeoutError(over(seconds)) from None
+
+
+def _in_thread(
+    loop: asyncio.AbstractEventLoop, execution: Execution, call: Callable[[], object]
+) -> object:
+    execution.begin(loop)
+    try:
+        return call()
+    except (SystemExit, KeyboardInterrupt, StopIteration) as error:
+        raise AttemptExit(f"the {execution.function.kind} raised {error!r}") from error

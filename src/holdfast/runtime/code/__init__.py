@@ -1,0 +1,1 @@
+"""A run's code in execution, and everything that it can call."""

@@ -1,0 +1,109 @@
+"""Calling activities: orders that any worker of their queue takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from holdfast.codec import Decode, fingerprint
+from holdfast.definitions.activities import Activity, activity_handler
+from holdfast.durations import Duration
+from holdfast.errors import ActivityFailed, ActivityTimedOut
+from holdfast.retry import Retry
+from holdfast.runtime.code.orders import ACTIVITY, Order
+from holdfast.runtime.log import order_details
+from holdfast.runtime.log.details import ACTIVITY_COMPLETED
+from holdfast.runtime.log.order_details import RetryPolicy
+from holdfast.runtime.loop.order_calls import OrderCall
+from holdfast.types import Event
+
+if TYPE_CHECKING:
+    from holdfast.runtime.code.instance import Instance
+
+
+def call_activity(
+    instance: Instance,
+    activity: Activity[..., object],
+    leaf: str,
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
+    decode: Decode | None = None,
+) -> OrderCall:
+    """Schedule an activity under a name of the caller's choice; its end is awaited or not.
+
+    `decode` reads the result where the activity itself does not know its type.
+
+    Raises PayloadError for arguments that cannot be stored.
+    """
+    loop = instance.loop
+    text = activity.encode_arguments(args, kwargs)
+    order = Order(ACTIVITY, loop.scope().key(leaf), activity.name, fingerprint(text))
+    priority = instance.workflow.priority
+    instance.orders.place(order, lambda: _scheduled(activity, order, text, priority))
+
+    def read(event: Event) -> object:
+        return _result(order.key, decode or activity.decode_result, event)
+
+    return OrderCall(instance.orders, order, read, loop.next_hash())
+
+
+def _scheduled(activity: Activity[..., object], order: Order, arguments: str, priority: int) -> str:
+    return order_details.write(
+        order_details.ActivityScheduled(
+            activity_name=activity.name,
+            args=order.args or 0,
+            input=msgspec.Raw(arguments),
+            queue=activity.queue,
+            priority=priority,
+            retry=RetryPolicy.of(activity.retry),
+            start_to_close=activity.start_to_close_seconds,
+            schedule_to_close=activity.schedule_to_close_seconds,
+            heartbeat_timeout=activity.heartbeat_timeout_seconds,
+        )
+    )
+
+
+def _result(key: str, decode: Decode, event: Event) -> object:
+    text = event.details or ""
+    if event.type == ACTIVITY_COMPLETED:
+        return decode(order_details.read_activity_completed(text).result)
+    failed = order_details.read_activity_failed(text)
+    raise (ActivityTimedOut if failed.timed_out else ActivityFailed)(key, failed.error)
+
+
+def named_activity(
+    instance: Instance,
+    name: str,
+    *,
+    queue: str | None = None,
+    retry: Retry | None = None,
+    start_to_close: Duration | None = None,
+    schedule_to_close: Duration | None = None,
+    heartbeat_timeout: Duration | None = None,
+) -> Activity[..., object]:
+    """Return the activity of this name as the program defines it, or as one that lives elsewhere.
+
+    Options given here come first. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`.
+    """
+    registry = instance.workflow.registry
+    known = registry.activities.get(name)
+    activity = (known or _ELSEWHERE).with_options(
+        queue=queue,
+        retry=retry or (None if known else registry.retry),
+        start_to_close=start_to_close,
+        schedule_to_close=schedule_to_close,
+        heartbeat_timeout=heartbeat_timeout,
+    )
+    if known is None:
+        activity.handler = activity_handler(name)
+        activity.name = name
+    return activity
+
+
+async def _elsewhere(*args: object) -> object:
+    raise NotImplementedError("the code of this activity is in another program")
+
+
+_ELSEWHERE: Final[Activity[..., object]] = Activity(_elsewhere)

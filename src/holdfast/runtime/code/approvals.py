@@ -1,0 +1,54 @@
+"""Approvals: decisions of people that a run waits for."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
+
+from holdfast.codec import decoder, encode
+from holdfast.runtime.code.forms import fill_in, form_fields
+from holdfast.runtime.code.orders import APPROVAL, Order
+from holdfast.runtime.log import order_details
+from holdfast.types import Value
+
+if TYPE_CHECKING:
+    from holdfast.runtime.code.instance import Instance
+
+T = TypeVar("T")
+
+
+class Decision(Value, Generic[T], frozen=True):
+    """What somebody decided: whether they approved, who, and why.
+
+    `values` is what they filled the form in with; None where there is no form, or where they
+    said no without it.
+    """
+
+    approved: bool
+    by: str | None = None
+    feedback: str | None = None
+    values: T | None = None
+
+
+async def approve(
+    instance: Instance,
+    leaf: str,
+    title: str,
+    description: str,
+    form: type[T] | None,
+    timeout: float | None,
+) -> Decision[T]:
+    """Ask for a decision and wait for it, at most `timeout` seconds."""
+    loop = instance.loop
+    order = Order(APPROVAL, loop.scope().key(leaf), title)
+    timeout_at = None if timeout is None else loop.now + round(timeout * 1e6)
+    fields = () if form is None else form_fields(form)
+    asked = order_details.ApprovalRequested(title, description, fields, timeout_at)
+    instance.orders.place(order, lambda: order_details.write(asked))
+    async with asyncio.timeout(timeout):
+        event = await instance.orders.end_of(order, withdraw=True)
+    resolved = order_details.read_approval_resolved(event.details or "")
+    values = None
+    if form is not None and (resolved.approved or resolved.values is not None):
+        values = cast("T", decoder(form)(encode(fill_in(fields, resolved.values or {}))))
+    return Decision(resolved.approved, resolved.by, resolved.feedback, values)

@@ -1,0 +1,252 @@
+"""Context: what a workflow's code gets from its run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import TYPE_CHECKING, ParamSpec, TypeVar, cast, overload
+from uuid import UUID, uuid5
+
+from holdfast.codec import decoder, encode
+from holdfast.definitions.steps import Step
+from holdfast.durations import Duration, seconds
+from holdfast.errors import ConfigurationError
+from holdfast.names import check_signal_name, check_step_name, check_value_name
+from holdfast.retry import Retry
+from holdfast.runtime.code.remote_context import RemoteContext
+from holdfast.runtime.code.run_log import RunLog
+from holdfast.types import JSON
+
+if TYPE_CHECKING:
+    from holdfast.runtime.code.instance import Instance
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class Context(RemoteContext):
+    """The run, as its workflow's code sees it.
+
+    Everything here gives the same on each replay. Where a call takes an `id`, that stands in
+    the log as the call's name: give one to calls that are made often or may be reordered.
+    """
+
+    __slots__ = ("_log",)
+
+    def __init__(self, instance: Instance) -> None:
+        super().__init__(instance)
+        self._log: RunLog | None = None
+
+    @property
+    def run_id(self) -> UUID:
+        """The run's id."""
+        return self._instance.info.run_id
+
+    @property
+    def workflow(self) -> str:
+        """The workflow's name."""
+        return self._instance.info.name
+
+    @property
+    def version(self) -> int:
+        """The version that the run was started with."""
+        return self._instance.info.version
+
+    @property
+    def attempt(self) -> int:
+        """How many workers have claimed the run since it last made progress, this one included.
+
+        For logs only: it is another number on replay.
+        """
+        return self._instance.info.attempt
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether a cancel of the run was asked for."""
+        return self._instance.cancel_requested
+
+    @property
+    def log(self) -> RunLog:
+        """A logger that says nothing while the code only repeats what it has done before."""
+        if self._log is None:
+            self._log = RunLog(self._instance)
+        return self._log
+
+    # Steps
+
+    @overload
+    def step(
+        self, name: str, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[object, None, R]: ...
+    @overload
+    def step(
+        self, name: str, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[object, None, R]: ...
+    @overload  # mypy cannot tell these two from the ones above, yet chooses right
+    def step(  # type: ignore[overload-cannot-match]
+        self,
+        name: str,
+        fn: Callable[..., Awaitable[R]],
+        /,
+        *args: object,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+        id: str | None = None,
+        **kwargs: object,
+    ) -> Coroutine[object, None, R]: ...
+    @overload
+    def step(  # type: ignore[overload-cannot-match]
+        self,
+        name: str,
+        fn: Callable[..., R],
+        /,
+        *args: object,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+        id: str | None = None,
+        **kwargs: object,
+    ) -> Coroutine[object, None, R]: ...
+    def step(  # type: ignore[misc]
+        self,
+        name: str,
+        fn: Callable[..., object],
+        /,
+        *args: object,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+        id: str | None = None,
+        **kwargs: object,
+    ) -> Coroutine[object, None, object]:
+        """Call any function as a step: it runs once, and its result is recorded.
+
+        ```python
+        page = await ctx.step("fetch", download, url, retry=Retry(attempts=5), timeout="30s")
+        ```
+
+        `fn` is a plain function, an async one, or a step, whose options hold where none are
+        given here. `timeout` bounds one attempt. A function whose own parameters have the
+        names `retry`, `timeout` or `id` is called through a step of its own.
+
+        Raises StepFailed when its attempts are exhausted, StepTimedOut when the last of them
+        ran out of time, PayloadError for arguments that cannot be stored.
+        """
+        step = _named(fn, name, retry, timeout, self._instance.workflow.step_retry)
+        return self._instance.call(step, name if id is None else check_step_name(id), args, kwargs)
+
+    # Waiting
+
+    async def sleep(self, duration: Duration, *, id: str | None = None) -> None:
+        """Sleep, for a second or a year: nothing is held while the run sleeps."""
+        await self._sleep(seconds(duration), None, id)
+
+    async def sleep_until(self, moment: datetime, *, id: str | None = None) -> None:
+        """Sleep until a moment, which must be aware of its time zone; the past is at once."""
+        if moment.tzinfo is None:
+            raise ConfigurationError(f"{moment} has no time zone: use an aware datetime")
+        due_at = (moment - _EPOCH) // _MICROSECOND
+        await self._sleep((due_at - self._instance.loop.now) / 1e6, due_at, id)
+
+    async def _sleep(self, delay: float, due_at: int | None, id: str | None) -> None:
+        loop = self._instance.loop
+        if delay <= 0:
+            await asyncio.sleep(0)
+            return
+        done: asyncio.Future[None] = loop.create_future()
+        name = "sleep" if id is None else check_step_name(id)
+        timer = loop.start_timer(name, loop.time() + delay, _wake, done, due_at=due_at)
+        try:
+            await done
+        finally:
+            timer.cancel()
+
+    @overload
+    async def wait_for_signal(
+        self, name: str, *, match: JSON = None, timeout: Duration | None = None
+    ) -> JSON: ...
+    @overload
+    async def wait_for_signal(
+        self, name: str, *, match: JSON = None, timeout: Duration | None = None, type: type[T]
+    ) -> T: ...
+    async def wait_for_signal(
+        self,
+        name: str,
+        *,
+        match: JSON = None,
+        timeout: Duration | None = None,
+        type: type[T] | None = None,
+    ) -> T | JSON:
+        """Wait for a message to this run, and return its payload.
+
+        ```python
+        packed = await ctx.wait_for_signal("packed", match={"order": order.id}, timeout="7d")
+        ```
+
+        Messages are kept from the run's start on and taken first in, first out. With `match`
+        only a payload that contains it is taken (as PostgreSQL's `jsonb @>`), and the others
+        are left for other waits. `type` decodes the payload.
+
+        Raises TimeoutError when nothing came in time, InvalidInput for a payload that does not
+        fit `type`; the message is then taken all the same.
+        """
+        check_signal_name(name)
+        limit = None if timeout is None else seconds(timeout)
+        async with asyncio.timeout(limit):
+            message = await self._instance.mailbox.take(name, match)
+        return cast("T | JSON", decoder(object if type is None else type)(message))
+
+    # Time and chance
+
+    def now(self) -> datetime:
+        """Return the run's time, in UTC: the moment of the newest event that it has seen.
+
+        It stands still while the code computes.
+        """
+        return _EPOCH + timedelta(microseconds=self._instance.loop.now)
+
+    def time(self) -> float:
+        """Return the run's time in seconds since 1970 UTC."""
+        return self._instance.loop.time()
+
+    def uuid(self, *, id: str | None = None) -> UUID:
+        """Return a new UUID that is the same on each replay."""
+        key = self._instance.loop.scope().key("uuid" if id is None else check_step_name(id))
+        return uuid5(self._instance.seed, key)
+
+    @property
+    def random(self) -> Random:
+        """The source of chance of the running task: the same numbers on each replay."""
+        return self._instance.loop.scope().random(str(self._instance.seed))
+
+    # Showing
+
+    def set(self, name: str, value: object) -> None:
+        """Write a value that observers of the run can read, such as its progress.
+
+        It is recorded with the run's next commit. Raises InvalidName for a name outside
+        `[a-zA-Z0-9._-]{1,128}`, PayloadError for a value that cannot be stored.
+        """
+        self._instance.values.set(check_value_name(name), encode(value))
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _named(
+    fn: Callable[..., object],
+    name: str,
+    retry: Retry | None,
+    timeout: Duration | None,
+    default: Retry,
+) -> Step[..., object]:
+    if isinstance(fn, Step):
+        step = cast("Step[..., object]", fn)
+        return step.with_options(name=name, retry=retry, timeout=timeout)
+    return Step(fn, name=name, retry=retry or default, timeout=timeout)

@@ -1,0 +1,51 @@
+"""Continuing as new: a run whose log has grown long goes on as another, with a new input."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.codec import encode
+from holdfast.errors import ConfigurationError
+from holdfast.ids import continued_run_id
+from holdfast.runtime.log import order_details
+
+if TYPE_CHECKING:
+    from holdfast.runtime.code.instance import Instance
+
+
+class ContinueAsNew(BaseException):
+    """Ends a workflow's code, which goes on as another run; no error, so never caught as one.
+
+    `input` is JSON text.
+    """
+
+    def __init__(self, input: str, version: int) -> None:
+        super().__init__("the workflow continues as a new run")
+        self.input, self.version = input, version
+
+
+def continue_as_new(instance: Instance, input: object, version: int | None) -> ContinueAsNew:
+    """Return what to raise. The input is checked here, as that of a started run is."""
+    if asyncio.current_task(instance.loop) is not instance.root:
+        raise ConfigurationError(
+            "continue_as_new() ends the whole run: call it in the workflow's own task, not in "
+            "one that it has made or in the handler of an update"
+        )
+    workflow = instance.workflow
+    if version in (None, workflow.version):
+        return ContinueAsNew(workflow.encode_input(input), workflow.version)
+    return ContinueAsNew(encode(input), version or workflow.version)
+
+
+def continuation(instance: Instance, asked: ContinueAsNew) -> order_details.ContinuedAsNew:
+    """Describe the run that takes an instance's place, with the messages that it has not read."""
+    unread = instance.mailbox.unread + instance.updates.unread
+    return order_details.ContinuedAsNew(
+        run_id=continued_run_id(instance.info.run_id, instance.loop.now),
+        input=msgspec.Raw(asked.input),
+        version=asked.version,
+        signals=[message.carried() for message in unread],
+    )

@@ -1,0 +1,92 @@
+"""Forms: the fields that a person fills in, from the type that the code wants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, cast
+
+import msgspec
+from msgspec import inspect as types
+
+from holdfast.codec import encode
+from holdfast.errors import ConfigurationError
+from holdfast.runtime.log.order_details import FieldKind, FormField
+
+_KINDS: Final[dict[type[types.Type], FieldKind]] = {
+    types.StrType: "text",
+    types.IntType: "number",
+    types.FloatType: "number",
+    types.BoolType: "boolean",
+    types.LiteralType: "choice",
+    types.EnumType: "choice",
+}
+
+
+def form_fields(form: type) -> tuple[FormField, ...]:
+    """Return the fields of a dataclass, msgspec struct, TypedDict or named tuple.
+
+    They are text, numbers, booleans and choices (a Literal or an enum); `… | None` may be left
+    empty, and `Annotated[…, msgspec.Meta(title=…)]` labels one. Raises ConfigurationError for
+    other types.
+    """
+    described = types.type_info(form)
+    if not isinstance(
+        described,
+        types.StructType | types.DataclassType | types.TypedDictType | types.NamedTupleType,
+    ):
+        raise ConfigurationError(
+            f"{form.__name__} is no form: use a dataclass, a msgspec struct or a TypedDict"
+        )
+    return tuple(_field(form, field) for field in described.fields)
+
+
+def fill_in(fields: Iterable[FormField], values: Mapping[str, object]) -> dict[str, object]:
+    """Return the values with None for what may be left empty and was."""
+    empty: dict[str, object] = {
+        field.name: None
+        for field in fields
+        if not field.required and field.default is msgspec.UNSET
+    }
+    return {**empty, **values}
+
+
+def _field(form: type, field: types.Field) -> FormField:
+    kind, label = _unwrapped(field.type)
+    options, optional = _options(kind)
+    found = _KINDS.get(type(options[0])) if len(options) == 1 else None
+    if found is None:
+        raise ConfigurationError(
+            f"{form.__name__}.{field.name}: a form takes text, numbers, booleans and choices "
+            "(a Literal or an enum)"
+        )
+    described = FormField(field.encode_name, found, field.required and not optional)
+    if found == "choice":
+        described.choices = _choices(options[0])
+    if field.default is not msgspec.NODEFAULT:
+        described.default = msgspec.Raw(encode(field.default))
+    if label is not None:
+        described.label = label
+    return described
+
+
+def _options(kind: types.Type) -> tuple[list[types.Type], bool]:
+    """Return the alternatives besides None, and whether None is one."""
+    if not isinstance(kind, types.UnionType):
+        return [kind], False
+    options = [_unwrapped(one)[0] for one in kind.types]
+    some = [one for one in options if not isinstance(one, types.NoneType)]
+    return some, len(some) < len(options)
+
+
+def _unwrapped(kind: types.Type) -> tuple[types.Type, str | None]:
+    if isinstance(kind, types.Metadata):
+        schema = cast("Mapping[str, str]", getattr(kind, "extra_json_schema") or {})  # noqa: B009
+        return kind.type, schema.get("title") or schema.get("description")
+    return kind, None
+
+
+def _choices(kind: types.Type) -> tuple[str | int, ...]:
+    if isinstance(kind, types.LiteralType):
+        return tuple(value for value in kind.values if value is not None)
+    assert isinstance(kind, types.EnumType), "choices are a Literal or an enum"
+    return tuple(member.value for member in kind.cls)

@@ -1,0 +1,399 @@
+"""Instance: a workflow's coroutine, its loop, and what it waits for.
+
+An instance is a pure function of the events that it was fed. Events of others and the ends of
+calls are *delivered*, in log order: one event, then run until blocked, never two events in one
+drain. *Facts* (deadlines, failed attempts, orders) are learnt before and looked up by key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextvars
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+
+from holdfast.runtime.code.activity_calls import call_activity
+from holdfast.runtime.code.calls import Call, RunInfo
+from holdfast.runtime.code.children import AWAITED, call_child
+from holdfast.runtime.code.context import Context
+from holdfast.runtime.code.dealings import Dealings
+from holdfast.runtime.code.mailbox import Mailbox, Message
+from holdfast.runtime.code.orders import Orders, Recorded, end_family
+from holdfast.runtime.code.step_ends import check_call, settle
+from holdfast.runtime.code.updates import Updates
+from holdfast.runtime.code.values import Values
+from holdfast.runtime.log import details
+from holdfast.runtime.log.order_details import read_forked
+from holdfast.runtime.log.virtual_log import count_replayed
+from holdfast.runtime.loop.asyncio_forms import install
+from holdfast.runtime.loop.loop import WorkflowLoop
+from holdfast.runtime.loop.tasks import Evicted, WorkflowTask
+from holdfast.types import Event
+
+if TYPE_CHECKING:
+    from holdfast.definitions.activities import Activity
+    from holdfast.definitions.steps import Step
+    from holdfast.definitions.workflows import Workflow
+
+_SALT_BITS = (1 << 48) - 1
+
+install()
+
+
+class Instance:
+    """A run's code in execution.
+
+    `pending` are the steps that it waits for, `issued` those that may start once their mark is
+    durable, `cancelled` those that it gave up, with the mark from which that is certain; `orders`
+    are what it asks of others. `held` are the events that came while the run was paused, None
+    where it is not. `note` is told of what the code writes. Of the log, some worker's code has
+    seen the first `history` events before; up to `live_from` the code repeats itself.
+    """
+
+    __slots__ = (
+        "cancel_requested",
+        "cancelled",
+        "dealings",
+        "dropped",
+        "held",
+        "history",
+        "info",
+        "issued",
+        "live_from",
+        "loop",
+        "mailbox",
+        "note",
+        "pending",
+        "retries",
+        "root",
+        "run",
+        "seed",
+        "workflow",
+    )
+
+    def __init__(
+        self,
+        workflow: Workflow[Any, object],
+        info: RunInfo,
+        facts: Sequence[Event],
+        note: Callable[[str, str, str | None], None],
+    ) -> None:
+        """Know the facts of a log, before any of its events is fed."""
+        self.workflow, self.info, self.note = workflow, info, note
+        self.run, self.seed = str(info.run_id), info.run_id
+        loop = self.loop = WorkflowLoop(info.run_id.int & _SALT_BITS)  # type: ignore[abstract]
+        loop.now = info.started_at
+        loop.call_step = self.call_step
+        loop.call_activity = self.call_activity
+        loop.call_workflow = self.call_workflow
+        self.mailbox = Mailbox(loop)
+        self.dealings: Dealings | None = None
+        self.root: WorkflowTask[object] | None = None
+        self.live_from = self.history = 0
+        self.held: list[Event] | None = None
+        self.pending: dict[str, Call] = {}
+        self.issued: collections.deque[Call] = collections.deque()
+        self.cancelled: dict[str, int] = {}
+        self.dropped: set[str] = set()
+        self.cancel_requested = False
+        self.retries: dict[str, details.StepRetryScheduled] = {}
+        self.foresee(facts)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run's own code has ended."""
+        root = self.root
+        return (root is not None and root.done()) or self.loop.fatal is not None
+
+    @property
+    def replaying(self) -> bool:
+        """Whether the code repeats what it has done before."""
+        return self.loop.position <= self.live_from
+
+    @property
+    def awaiting(self) -> tuple[str, ...]:
+        """What others may do to wake the code: send signals and updates, end its orders."""
+        signals, dealings = self.mailbox.awaited, self.dealings
+        return signals if dealings is None else signals + dealings.awaited
+
+    @property
+    def orders(self) -> Orders:
+        """What the code has asked of others."""
+        return (self.dealings or self._deal()).orders
+
+    @property
+    def updates(self) -> Updates:
+        """The updates that came in, and what answers them."""
+        return (self.dealings or self._deal()).updates
+
+    @property
+    def values(self) -> Values:
+        """What the code has recorded of itself."""
+        return (self.dealings or self._deal()).values
+
+    def _deal(self) -> Dealings:
+        self.dealings = Dealings(self.loop, self.note)
+        return self.dealings
+
+    # What the log says
+
+    def foresee(self, events: Sequence[Event]) -> None:
+        """Take in the facts of events that are fed next. They hold wherever they stand."""
+        replayed = count_replayed(events)
+        if replayed:
+            self.history = self.loop.position + replayed
+        for event in events:
+            learn = self._FACTS.get(event.type)
+            if learn is not None:
+                learn(self, event)
+
+    def learn_retry(self, event: Event) -> None:
+        """Take in that an attempt of a step has failed and another follows."""
+        key, fact = event.key or "", details.read_step_retry(event.details or "")
+        call = self.pending.get(key)
+        if call is None:
+            self.retries[key] = fact
+        else:
+            call.attempt, call.retry_at = fact.attempt + 1, fact.retry_at
+
+    def _learn_timer(self, event: Event) -> None:
+        key = event.key or ""
+        if key not in self.loop.timers:
+            self.loop.recorded_timers[key] = details.read_timer(event.details or "")
+
+    def _learn_value(self, event: Event) -> None:
+        self.values.learn(event)
+
+    def _learn_order(self, event: Event) -> None:
+        self.orders.learn(event)
+
+    def _learn_answer(self, event: Event) -> None:
+        self.updates.learn(event)
+
+    def _learn_fork(self, event: Event) -> None:
+        self.seed = read_forked(event.details or "").seed
+        self.loop.salt(self.seed.int & _SALT_BITS)
+
+    def feed(self, event: Event) -> None:
+        """Deliver one event, then run until blocked; hold it while the run is paused.
+
+        Raises DeterminismError where the code does what cannot be repeated, or differs from
+        the log.
+        """
+        self.loop.position += 1
+        if self.held is None:
+            self._deliver(event)
+        elif event.type != details.RESUMED:
+            self.held.append(event)
+        else:
+            held, self.held = self.held, None
+            for one in held:
+                self._deliver(one)
+            self._move_to(event.at)
+
+    def _deliver(self, event: Event) -> None:
+        deliver = self._DELIVERED.get(event.type)
+        if deliver is None:
+            return  # a fact takes a place in the log, but neither wakes anyone nor moves time
+        deliver(self, event)
+        self._move_to(event.at)
+        self._drain()
+
+    def complete(self, call: Call, result: str, at: int) -> None:
+        """Deliver a result that this instance's turn has just recorded."""
+        loop = self.loop
+        loop.position += 1
+        del self.pending[call.key]
+        if call.future is not None:
+            call.future.set_result(result)
+        if at > loop.now:
+            loop.now = at
+        loop.drain()
+        if loop.broken is not None:
+            raise loop.broken
+
+    def _move_to(self, moment: int) -> None:
+        if moment > self.loop.now:
+            self.loop.now = moment
+
+    def _drain(self) -> None:
+        """Run until blocked. Once the root has ended, what is left of the code stands still."""
+        loop, root = self.loop, self.root
+        if root is None or not root.done():
+            loop.drain()
+        if loop.broken is not None:
+            raise loop.broken
+
+    def _start(self, event: Event) -> None:
+        loop = self.loop
+        task = self.root = WorkflowTask(
+            self._main(event.details or "null"),
+            loop,
+            loop.root_scope,
+            name=self.workflow.name,
+            context=contextvars.Context(),
+        )
+        loop.keep(task)
+
+    async def _main(self, text: str) -> object:
+        return await self.workflow.invoke(Context(self), text)
+
+    def _end_call(self, event: Event) -> None:
+        key, loop = event.key or "", self.loop
+        call = self.pending.get(key)
+        if call is not None:
+            settle(loop, call, event)
+            del self.pending[key]
+        elif key not in self.dropped:
+            if key in loop.timers:
+                loop.check(key, "a step", "a timer")
+            self._check_orders(key, "a step")
+            loop.parked[key] = event
+
+    def _end_order(self, event: Event) -> None:
+        key = event.key or ""
+        if (call := self.pending.get(key)) is not None:
+            self.loop.check(key, str(Recorded(end_family(event))), f"a call of {call.name}")
+        self.orders.settle(event)
+
+    def _fire(self, event: Event) -> None:
+        key = event.key or ""
+        if not self.loop.fire(key):
+            if key in self.pending:
+                self.loop.check(key, "a timer", "a step")
+            self._check_orders(key, "a timer")
+            self.loop.parked[key] = event
+
+    def _check_orders(self, key: str, recorded: str) -> None:
+        if self.dealings is not None and (order := self.dealings.orders.open.get(key)):
+            self.loop.check(key, recorded, str(order))
+
+    def _receive(self, event: Event) -> None:
+        signal = details.read_signal(event.details or "")
+        (self.updates if signal.update else self.mailbox).put(Message.of(signal, event.key))
+
+    def _request_cancel(self, event: Event) -> None:
+        if not self.cancel_requested and self.root is not None:
+            self.cancel_requested = True
+            self.root.cancel()
+
+    def _pause(self, event: Event) -> None:
+        self.held = []
+
+    # How each type of event is taken in: facts beforehand, the others in their turn.
+    _FACTS: ClassVar[dict[str, Callable[[Instance, Event], None]]] = {
+        details.TIMER_SCHEDULED: _learn_timer,
+        details.STEP_RETRY: learn_retry,
+        details.VALUE_SET: _learn_value,
+        details.VALUE_RECORDED: _learn_value,
+        details.FORKED: _learn_fork,
+        **dict.fromkeys(details.ENDS | details.NOTED_ORDERS, _learn_order),
+        **dict.fromkeys(details.ANSWERS, _learn_answer),
+    }
+    _DELIVERED: ClassVar[dict[str, Callable[[Instance, Event], None]]] = {
+        details.WORKFLOW_STARTED: _start,
+        details.STEP_COMPLETED: _end_call,
+        details.STEP_FAILED: _end_call,
+        details.TIMER_FIRED: _fire,
+        details.SIGNAL_RECEIVED: _receive,
+        details.CANCEL_REQUESTED: _request_cancel,
+        details.PAUSED: _pause,
+        **dict.fromkeys(details.ENDS, _end_order),
+    }
+
+    # What the code does
+
+    def call_activity(
+        self,
+        activity: Activity[..., object],
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+    ) -> Coroutine[object, None, Any]:
+        """Call an activity: it is scheduled here, awaited or not."""
+        return call_activity(self, activity, activity.name, args, kwargs)
+
+    def call_workflow(
+        self,
+        workflow: Workflow[Any, object],
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+    ) -> Coroutine[object, None, Any]:
+        """Call a workflow: a child run is started here."""
+        if len(args) > 1 or kwargs:
+            raise TypeError(f"workflow {workflow.name} takes one input at most, by its place")
+        return call_child(self, workflow, workflow.name, args[0] if args else None, AWAITED)
+
+    def call_step(
+        self, step: Step[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]
+    ) -> Coroutine[object, None, Any]:
+        """Call a step: its key is taken here, and it starts where it is awaited."""
+        return self.call(step, step.name, args, kwargs)
+
+    def call(
+        self,
+        step: Step[..., object],
+        leaf: str,
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+    ) -> Coroutine[object, None, Any]:
+        """Call a step under a name of the caller's choice."""
+        loop = self.loop
+        if loop.closing:
+            raise Evicted
+        arguments = step.encode_arguments(args, kwargs)
+        coro = self._perform(Call(loop.scope().key(leaf), step, arguments, self.run))
+        coro.__name__ = leaf  # type: ignore[attr-defined]  # names the task that it may be wrapped in
+        return coro
+
+    async def _perform(self, call: Call) -> object:
+        loop, key, pending = self.loop, call.key, self.pending
+        if loop.closing:
+            raise Evicted
+        # Not a WorkflowFuture: the exact class is asyncio's fast path, and no code sees it.
+        future = call.future = asyncio.Future[msgspec.Raw | str](loop=loop)
+        if self.retries or loop.parked or loop.recorded_timers or loop.recorded_orders:
+            self._compare(call)
+        if not future.done():
+            call.mark = self.loop.position
+            pending[key] = call
+            self.issued.append(call)
+        try:
+            result = await future
+        except BaseException:
+            if pending.get(key) is call and not loop.closing:  # given up
+                del pending[key]
+                self.dropped.add(key)
+                self.cancelled[key] = self.loop.position
+            raise
+        return call.step.decode_result(result)
+
+    def _compare(self, call: Call) -> None:
+        """Apply what the log already has for this call."""
+        key, loop = call.key, self.loop
+        if key in loop.recorded_timers:
+            loop.check(key, "a timer", f"a call of {call.name}")
+        if (order := loop.recorded_orders.get(key)) is not None:
+            loop.check(key, str(order), f"a call of {call.name}")
+        retry = self.retries.pop(key, None)
+        if retry is not None:
+            check_call(loop, call, retry.name, retry.args)
+            call.attempt, call.retry_at = retry.attempt + 1, retry.retry_at
+        event = loop.parked.pop(key, None)
+        if event is not None:
+            if event.type == details.TIMER_FIRED:
+                loop.check(key, "a timer", f"a call of {call.name}")
+            settle(loop, call, event)
+
+    # Ending
+
+    def close(self) -> None:
+        """Drop the code and everything it waits for. Idempotent."""
+        self.loop.drop()
+        self.root = None
+        for call in self.pending.values():
+            call.future = None  # a driver that still has the call must not keep the code alive
+        self.pending.clear()
+        self.issued.clear()

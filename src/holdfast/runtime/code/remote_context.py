@@ -1,0 +1,395 @@
+"""What a workflow's context offers for work of others: activities, children, approvals, updates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Never, TypeVar, cast, overload
+from uuid import UUID
+
+from holdfast.codec import decoder
+from holdfast.definitions.workflows import Workflow
+from holdfast.durations import Duration, seconds
+from holdfast.names import check_signal_name, check_step_name
+from holdfast.retry import Retry
+from holdfast.runtime.code.activity_calls import call_activity, named_activity
+from holdfast.runtime.code.approvals import Decision, approve
+from holdfast.runtime.code.children import (
+    ChildHandle,
+    ChildOptions,
+    call_child,
+    send_signal,
+    start_child,
+)
+from holdfast.runtime.code.continuing import continue_as_new
+from holdfast.runtime.code.updates import Handler
+from holdfast.runtime.log.order_details import ParentClose
+from holdfast.types import JSON
+
+if TYPE_CHECKING:
+    from holdfast.runtime.code.instance import Instance
+
+T = TypeVar("T")
+Out = TypeVar("Out")
+
+
+class RemoteContext:
+    """The part of a run's context that orders from others and answers them."""
+
+    __slots__ = ("_instance",)
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+
+    @property
+    def parent_run_id(self) -> UUID | None:
+        """The id of the run whose child this one is, None where it is nobody's."""
+        return self._instance.info.parent_run_id
+
+    # Activities
+
+    @overload
+    def activity(
+        self,
+        name: str,
+        /,
+        *args: object,
+        queue: str | None = None,
+        retry: Retry | None = None,
+        start_to_close: Duration | None = None,
+        schedule_to_close: Duration | None = None,
+        heartbeat_timeout: Duration | None = None,
+        id: str | None = None,
+    ) -> Coroutine[object, None, JSON]: ...
+    @overload
+    def activity(
+        self,
+        name: str,
+        /,
+        *args: object,
+        type: type[T],
+        queue: str | None = None,
+        retry: Retry | None = None,
+        start_to_close: Duration | None = None,
+        schedule_to_close: Duration | None = None,
+        heartbeat_timeout: Duration | None = None,
+        id: str | None = None,
+    ) -> Coroutine[object, None, T]: ...
+    def activity(
+        self,
+        name: str,
+        /,
+        *args: object,
+        type: type[T] | None = None,
+        queue: str | None = None,
+        retry: Retry | None = None,
+        start_to_close: Duration | None = None,
+        schedule_to_close: Duration | None = None,
+        heartbeat_timeout: Duration | None = None,
+        id: str | None = None,
+    ) -> Coroutine[object, None, T | JSON]:
+        """Call an activity by its name, whose code may be in another program.
+
+        ```python
+        size = await ctx.activity("resize", path, 640, queue="gpu", type=Size)
+        ```
+
+        It is scheduled at once, also where nobody awaits it. What this program's activity of
+        that name says holds where no option is given here. `type` decodes the result.
+
+        Raises ActivityFailed when its attempts are exhausted, ActivityTimedOut when time ran
+        out, PayloadError for arguments that cannot be stored.
+        """
+        activity = named_activity(
+            self._instance,
+            name,
+            queue=queue,
+            retry=retry,
+            start_to_close=start_to_close,
+            schedule_to_close=schedule_to_close,
+            heartbeat_timeout=heartbeat_timeout,
+        )
+        leaf = name if id is None else check_step_name(id)
+        decode = None if type is None else decoder(type)
+        call = call_activity(self._instance, activity, leaf, args, {}, decode)
+        return cast("Coroutine[object, None, T | JSON]", call)
+
+    # Children
+
+    @overload
+    def child(
+        self,
+        workflow: Workflow[Any, Out],
+        input: object = None,
+        *,
+        key: str | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        version: int | None = None,
+        timeout: Duration | None = None,
+        tags: Sequence[str] = (),
+        parent_close: ParentClose = "cancel",
+        id: str | None = None,
+    ) -> Coroutine[object, None, Out]: ...
+    @overload
+    def child(
+        self,
+        workflow: str,
+        input: object = None,
+        *,
+        type: type[T],
+        key: str | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        version: int | None = None,
+        timeout: Duration | None = None,
+        tags: Sequence[str] = (),
+        parent_close: ParentClose = "cancel",
+        id: str | None = None,
+    ) -> Coroutine[object, None, T]: ...
+    @overload
+    def child(
+        self,
+        workflow: str,
+        input: object = None,
+        *,
+        key: str | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        version: int | None = None,
+        timeout: Duration | None = None,
+        tags: Sequence[str] = (),
+        parent_close: ParentClose = "cancel",
+        id: str | None = None,
+    ) -> Coroutine[object, None, object]: ...
+    def child(
+        self,
+        workflow: Workflow[Any, object] | str,
+        input: object = None,
+        *,
+        type: type[Any] | None = None,
+        key: str | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        version: int | None = None,
+        timeout: Duration | None = None,
+        tags: Sequence[str] = (),
+        parent_close: ParentClose = "cancel",
+        id: str | None = None,
+    ) -> Coroutine[object, None, object]:
+        """Start a child run with options, and wait for its output.
+
+        With a `key` the same workflow has one run of that key, however often it is called;
+        `parent_close` says what becomes of a child that outlives this run. A workflow of another
+        program is given by its name; `type` decodes its output.
+
+        Raises ChildFailed where the child did not complete. Cancelling the wait cancels it.
+        """
+        options = ChildOptions(
+            parent_close=parent_close,
+            key=key,
+            queue=queue,
+            priority=priority,
+            version=version,
+            timeout=timeout,
+            tags=tuple(tags),
+        )
+        leaf, decode = _leaf(workflow, id), None if type is None else decoder(type)
+        return call_child(self._instance, workflow, leaf, input, options, decode)
+
+    @overload
+    async def start_child(
+        self,
+        workflow: Workflow[Any, Out],
+        input: object = None,
+        *,
+        key: str | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        version: int | None = None,
+        timeout: Duration | None = None,
+        tags: Sequence[str] = (),
+        parent_close: ParentClose = "abandon",
+        id: str | None = None,
+    ) -> ChildHandle[Out]: ...
+    @overload
+    async def start_child(
+        self,
+        workflow: str,
+        input: object = None,
+        *,
+        type: type[T],
+        key: str | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        version: int | None = None,
+        timeout: Duration | None = None,
+        tags: Sequence[str] = (),
+        parent_close: ParentClose = "abandon",
+        id: str | None = None,
+    ) -> ChildHandle[T]: ...
+    @overload
+    async def start_child(
+        self,
+        workflow: str,
+        input: object = None,
+        *,
+        key: str | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        version: int | None = None,
+        timeout: Duration | None = None,
+        tags: Sequence[str] = (),
+        parent_close: ParentClose = "abandon",
+        id: str | None = None,
+    ) -> ChildHandle[object]: ...
+    async def start_child(
+        self,
+        workflow: Workflow[Any, object] | str,
+        input: object = None,
+        *,
+        type: type[Any] | None = None,
+        key: str | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        version: int | None = None,
+        timeout: Duration | None = None,
+        tags: Sequence[str] = (),
+        parent_close: ParentClose = "abandon",
+        id: str | None = None,
+    ) -> ChildHandle[Any]:
+        """Start a child run and let it go: it is started with this run's next commit.
+
+        Options are those of `child`; by default the child goes on when this run ends.
+        """
+        options = ChildOptions(
+            parent_close=parent_close,
+            key=key,
+            queue=queue,
+            priority=priority,
+            version=version,
+            timeout=timeout,
+            tags=tuple(tags),
+        )
+        leaf, decode = _leaf(workflow, id), None if type is None else decoder(type)
+        return start_child(self._instance, workflow, leaf, input, options, decode)
+
+    def signal_run(self, run_id: UUID, name: str, payload: object = None) -> None:
+        """Send a message to another run, once, with this run's next commit.
+
+        Nothing comes of it where that run has ended. Raises InvalidName for a name outside
+        `[a-zA-Z0-9._-]{1,128}`, PayloadError for a payload that cannot be stored.
+        """
+        send_signal(self._instance, run_id, name, payload)
+
+    # People
+
+    @overload
+    async def approve(
+        self,
+        title: str,
+        *,
+        description: str = "",
+        timeout: Duration | None = None,
+        id: str | None = None,
+    ) -> Decision[None]: ...
+    @overload
+    async def approve(
+        self,
+        title: str,
+        *,
+        form: type[T],
+        description: str = "",
+        timeout: Duration | None = None,
+        id: str | None = None,
+    ) -> Decision[T]: ...
+    async def approve(
+        self,
+        title: str,
+        *,
+        form: type[T] | None = None,
+        description: str = "",
+        timeout: Duration | None = None,
+        id: str | None = None,
+    ) -> Decision[T] | Decision[None]:
+        """Ask for a decision, and wait until somebody takes it.
+
+        ```python
+        @dataclass
+        class Terms:
+            discount: float
+            reason: Literal["volume", "loyalty"] = "volume"
+
+        decision = await ctx.approve(f"Offer {offer.id}", form=Terms, timeout="2d")
+        if decision.approved: ...
+        ```
+
+        `form` is a dataclass, msgspec struct or TypedDict of texts, numbers, booleans and
+        choices, which `values` has then. The first decision wins.
+
+        Raises TimeoutError when nobody decided in time, InvalidInput for values that do not fit
+        the form, ConfigurationError for a form of other fields.
+        """
+        leaf = "approve" if id is None else check_step_name(id)
+        limit = None if timeout is None else seconds(timeout)
+        return await approve(self._instance, leaf, title, description, form, limit)
+
+    def handle_update(
+        self,
+        name: str,
+        handler: Callable[..., object],
+        *,
+        validate: Callable[..., object] | None = None,
+        timeout: Duration | None = None,
+    ) -> None:
+        """Answer updates of a name from now on, those first that came before.
+
+        ```python
+        async def add(item: Item) -> int:
+            items.append(await reserve(item))
+            return len(items)
+
+        ctx.handle_update("add", add, validate=check_item, timeout="1m")
+        ```
+
+        `handler` is a sync or async function of the payload, which its annotation types; what
+        it returns is the answer. Each update runs as a task of its own. One whose payload does
+        not fit, or for which `validate` raises, is rejected and leaves no other trace.
+
+        Raises InvalidName for a name outside `[a-zA-Z0-9._-]{1,128}`, ConfigurationError for a
+        handler that takes more than the payload.
+        """
+        limit = None if timeout is None else seconds(timeout)
+        handle = Handler(check_signal_name(name), handler, validate, limit)
+        self._instance.updates.handle(handle)
+
+    # The run itself
+
+    def patched(self, id: str) -> bool:
+        """Say whether changed code takes its new path here.
+
+        ```python
+        if ctx.patched("check-stock"):
+            await check_stock(order)
+        ```
+
+        True for runs that come here for the first time, and from then on; False where the log
+        shows that older code has passed here, so that the run goes on as it began.
+        """
+        return self._instance.values.patched(check_step_name(id), self._instance.history)
+
+    def continue_as_new(self, input: object = None, *, version: int | None = None) -> Never:
+        """End this run and go on as a new one with an empty log, for loops without an end.
+
+        Messages that were not read go along, and so do name, tags and queue; callers that wait
+        for a result follow. Activities that were let go are waited for first.
+
+        Raises InvalidInput and PayloadError for an input that a start would refuse, and
+        ConfigurationError anywhere but in the workflow's own task.
+        """
+        raise continue_as_new(self._instance, input, version)
+
+
+def _leaf(workflow: Workflow[Any, object] | str, id: str | None) -> str:
+    if id is not None:
+        return check_step_name(id)
+    return workflow if isinstance(workflow, str) else workflow.name

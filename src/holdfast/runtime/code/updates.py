@@ -1,0 +1,177 @@
+"""Updates: signals that are answered, by handlers that the code has set."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+import msgspec
+
+from holdfast.codec import describe
+from holdfast.definitions.declared import Declared
+from holdfast.definitions.signatures import read_signature
+from holdfast.errors import ConfigurationError
+from holdfast.runtime.code.mailbox import Message
+from holdfast.runtime.log.details import UPDATE_ACCEPTED, UPDATE_COMPLETED, UPDATE_REJECTED
+from holdfast.runtime.loop.tasks import Evicted, WorkflowTask
+from holdfast.types import ErrorInfo, Event, Notice, update_topic
+
+if TYPE_CHECKING:
+    from holdfast.runtime.loop.loop import WorkflowLoop
+
+Note: TypeAlias = Callable[[str, str, "str | None"], None]
+HandlerFunction: TypeAlias = Callable[..., object]
+
+_encode = msgspec.json.Encoder().encode
+
+
+class _Answer(msgspec.Struct, omit_defaults=True):
+    update_name: str
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    error: ErrorInfo | None = None
+
+
+class Handler:
+    """What serves the updates of one name; it takes the payload, or nothing.
+
+    Raises ConfigurationError for a function that takes more.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        fn: HandlerFunction,
+        validate: Callable[..., object] | None,
+        timeout: float | None,
+    ) -> None:
+        self.name, self.fn, self.validate, self.timeout = name, fn, validate, timeout
+        parameters = list(read_signature(fn).parameters.values())
+        if len(parameters) > 1 or any(p.kind is p.KEYWORD_ONLY for p in parameters):
+            raise ConfigurationError(
+                f"the handler of update {name} takes the payload and nothing else: write "
+                "(payload) or ()"
+            )
+        self._payload = None
+        if parameters:
+            self._payload = Declared(fn, parameters[0].name, f"payload of update {name}")
+        self._result = Declared(fn, "return", f"result of update {name}")
+
+    def decode(self, payload: msgspec.Raw) -> tuple[object, ...]:
+        """Decode a payload into what the handler takes. Raises InvalidInput."""
+        return () if self._payload is None else (self._payload.decode(payload),)
+
+    async def call(self, args: tuple[object, ...]) -> str:
+        """Serve an update, and return its result as JSON text."""
+        async with asyncio.timeout(self.timeout):
+            result = self.fn(*args)
+            if inspect.isawaitable(result):
+                result = await cast("Awaitable[object]", result)
+        return self._result.encode(result)
+
+
+class Updates:
+    """The updates of one instance: those that wait for a handler, and what serves the others."""
+
+    __slots__ = ("_handlers", "_loop", "_note", "_noted", "_replies", "_waiting")
+
+    def __init__(self, loop: WorkflowLoop, note: Note) -> None:
+        self._loop, self._note = loop, note
+        self._handlers: dict[str, Handler] = {}
+        self._waiting: dict[str, list[Message]] = {}
+        self._noted: set[tuple[str, str]] = set()  # (type, id): facts of the log
+        self._replies: dict[str, str] = {}  # id: who is to be told of the answer
+
+    @property
+    def awaited(self) -> tuple[str, ...]:
+        """What wakes the run: every update that has a handler."""
+        return tuple(map(update_topic, self._handlers))
+
+    def learn(self, event: Event) -> None:
+        """Take in what was said of an update before."""
+        if event.key is not None:
+            self._noted.add((event.type, event.key))
+
+    def put(self, update: Message) -> None:
+        """Serve an update, or keep it until there is a handler."""
+        if update.reply_to is not None:
+            self._replies[update.id or ""] = update.reply_to
+        handler = self._handlers.get(update.name)
+        if handler is None:
+            self._waiting.setdefault(update.name, []).append(update)
+        else:
+            self._serve(handler, update)
+
+    def handle(self, handler: Handler) -> None:
+        """Serve the updates of a name from now on, those first that wait."""
+        if self._loop.closing:
+            raise Evicted
+        self._handlers[handler.name] = handler
+        for update in self._waiting.pop(handler.name, ()):
+            self._serve(handler, update)
+
+    def _serve(self, handler: Handler, update: Message) -> None:
+        loop = self._loop
+        scope = loop.callback_scope.child(f"update-{update.name}")
+        task = WorkflowTask(
+            self._perform(handler, update),
+            loop,
+            scope,
+            name=scope.path,
+            context=contextvars.Context(),
+        )
+        loop.keep(task)
+
+    async def _perform(self, handler: Handler, update: Message) -> None:
+        try:
+            args = handler.decode(update.payload)
+            if handler.validate is not None:
+                handler.validate(*args)
+        except Exception as error:
+            self._say(UPDATE_REJECTED, update, error=error)
+            return
+        self._say(UPDATE_ACCEPTED, update)
+        try:
+            result = await handler.call(args)
+        except (Exception, asyncio.CancelledError) as error:
+            if not self._loop.closing:
+                self._say(UPDATE_COMPLETED, update, error=error)
+        else:
+            self._say(UPDATE_COMPLETED, update, result=result)
+
+    def _say(
+        self,
+        kind: str,
+        update: Message,
+        *,
+        result: str | None = None,
+        error: BaseException | None = None,
+    ) -> None:
+        key = update.id or ""
+        if (kind, key) not in self._noted:
+            answer = _Answer(update.name)
+            if result is not None:
+                answer.result = msgspec.Raw(result)
+            if error is not None:
+                answer.error = describe(error)
+            self._note(kind, key, _encode(answer).decode())
+
+    # What others are to know
+
+    def replies(self, run_id: str, events: Sequence[Event]) -> list[Notice]:
+        """Return who is to be told that a commit's events are durable."""
+        replies = self._replies
+        if not replies:
+            return []
+        return [
+            Notice(replies[event.key], f"{run_id} {event.key}")
+            for event in events
+            if event.type in (UPDATE_COMPLETED, UPDATE_REJECTED) and event.key in replies
+        ]
+
+    @property
+    def unread(self) -> list[Message]:
+        """The updates that nobody has served, by name."""
+        return [update for updates in self._waiting.values() for update in updates]

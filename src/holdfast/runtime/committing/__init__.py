@@ -1,0 +1,1 @@
+"""What goes back to the store, gathered into few calls."""

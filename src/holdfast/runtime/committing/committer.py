@@ -1,0 +1,117 @@
+"""Group commit at the client: the turns of all runs in the process share calls to the store.
+
+A call whose answer was lost is repeated with its token, so that nothing is applied twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from uuid import UUID, uuid4
+
+from holdfast.errors import DatabaseUnavailable, TransientDatabaseError
+from holdfast.runtime.backoff import Backoff
+from holdfast.runtime.clock import Clock
+from holdfast.runtime.committing.lanes import Lanes
+from holdfast.store.port import Store
+from holdfast.types import Committed, Notice, Refusal, TurnCommit
+
+logger = logging.getLogger("holdfast.committer")
+
+_BUSY_SECONDS = 0.05
+
+Answer = Callable[[Refusal | None], None]
+_Entry = tuple[TurnCommit, Answer]
+
+
+class Committer:
+    """Send turns' parts in batches, and give each the answer to its own."""
+
+    def __init__(
+        self,
+        store: Store,
+        worker_id: str,
+        clock: Clock,
+        notify: Callable[[list[Notice]], None],
+    ) -> None:
+        self._store, self._worker_id, self._clock, self._notify = store, worker_id, clock, notify
+        self._lanes = Lanes[_Entry](lambda entries: self._commit(entries, uuid4()))
+        self._stragglers: set[asyncio.Task[None]] = set()
+
+    @property
+    def idle(self) -> bool:
+        """Say whether nothing waits and nothing is in flight."""
+        return self._lanes.idle and not self._stragglers
+
+    def submit(self, part: TurnCommit, answer: Answer) -> None:
+        """Commit a turn's part; `answer` is called with None or with the refusal.
+
+        The answer comes as a plain callback of the event loop, never from inside a task:
+        workflow loops may only be entered from there.
+        """
+        self._lanes.add((part, answer))
+
+    async def settle(self) -> None:
+        """Return once every part has its answer."""
+        while not self.idle:
+            await self._lanes.settle()
+            if self._stragglers:
+                await asyncio.wait(self._stragglers)
+
+    async def stop(self) -> None:
+        """Call off what is in flight; what was not answered is found again by its token or log."""
+        await self._lanes.stop()
+        for straggler in self._stragglers:
+            straggler.cancel()
+        await asyncio.gather(*self._stragglers, return_exceptions=True)
+
+    async def _commit(self, entries: list[_Entry], token: UUID) -> None:
+        parts = [part for part, _ in entries]
+        try:
+            committed = await self._persist(parts, token)
+        except Exception:
+            # Nobody knows what is durable now: let go, and the leases' end sorts it out.
+            logger.exception("a commit of %d run(s) failed; letting go of them", len(entries))
+            lost = {part.run_id: Refusal("lost", []) for part in parts}
+            committed = Committed(self._clock.now(), lost, [])
+        if committed.notices:
+            self._notify(committed.notices)
+        asyncio.get_running_loop().call_soon(self._answer, entries, token, committed)
+
+    async def _persist(self, parts: list[TurnCommit], token: UUID) -> Committed:
+        """Repeat a call whose answer is lost until there is one."""
+        backoff = Backoff()
+        while True:
+            sent = self._clock.local()
+            try:
+                committed = await self._store.commit(self._worker_id, token, parts)
+            except (TransientDatabaseError, DatabaseUnavailable) as error:
+                logger.warning("a commit of %d run(s) is repeated: %s", len(parts), error)
+                await backoff.wait()
+            else:
+                self._clock.observe(sent, self._clock.local(), committed.now)
+                return committed
+
+    def _answer(self, entries: list[_Entry], token: UUID, committed: Committed) -> None:
+        refused = committed.refused
+        if not refused:
+            for _, answer in entries:
+                answer(None)
+            return
+        busy: list[_Entry] = []
+        for part, answer in entries:
+            refusal = refused.get(part.run_id)
+            if refusal is not None and refusal.reason == "busy":
+                busy.append((part, answer))
+            else:
+                answer(refusal)
+        if busy:
+            straggler = asyncio.get_running_loop().create_task(self._try_later(busy, token))
+            self._stragglers.add(straggler)
+            straggler.add_done_callback(self._stragglers.discard)
+
+    async def _try_later(self, entries: list[_Entry], token: UUID) -> None:
+        """Repeat what somebody's open transaction holds up, without taking up a lane."""
+        await asyncio.sleep(_BUSY_SECONDS)
+        await self._commit(entries, token)

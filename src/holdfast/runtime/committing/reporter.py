@@ -1,0 +1,103 @@
+"""Reporting how attempts of activities ended, together as turns are committed.
+
+A call whose answer was lost is repeated: what its first try recorded is reported as lost then,
+which is all the same to a worker that lets go of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from holdfast.codec import describe, encode
+from holdfast.errors import DatabaseUnavailable, PayloadError, TransientDatabaseError
+from holdfast.runtime.backoff import Backoff
+from holdfast.runtime.clock import Clock
+from holdfast.runtime.committing.lanes import Lanes
+from holdfast.store.port import Store
+from holdfast.types import ActivitiesEnded, ActivityEnd, ActivityOutcome, Notice
+
+logger = logging.getLogger("holdfast.reporter")
+
+Answer = Callable[[ActivityOutcome], None]
+_Entry = tuple[ActivityEnd, Answer]
+
+
+class Reporter:
+    """Send ends in batches, and say what became of them."""
+
+    def __init__(
+        self,
+        store: Store,
+        worker_id: str,
+        clock: Clock,
+        notify: Callable[[list[Notice]], None],
+    ) -> None:
+        self._store, self._worker_id, self._clock, self._notify = store, worker_id, clock, notify
+        self._lanes = Lanes[_Entry](self._report)
+
+    @property
+    def idle(self) -> bool:
+        """Say whether nothing waits and nothing is in flight."""
+        return self._lanes.idle
+
+    def submit(self, end: ActivityEnd, answer: Answer) -> None:
+        """Report an end; `answer` is called with what became of it."""
+        self._lanes.add((end, answer))
+
+    async def settle(self) -> None:
+        """Return once every end has its answer."""
+        await self._lanes.settle()
+
+    async def stop(self) -> None:
+        """Call off what is in flight; what was not recorded is another attempt's."""
+        await self._lanes.stop()
+
+    async def _report(self, entries: list[_Entry]) -> None:
+        try:
+            outcomes = await self._send([end for end, _ in entries])
+        except PayloadError as error:
+            await self._report_apart(entries, error)
+            return
+        except Exception:
+            # Nobody knows what is recorded now: let go, and the leases' end sorts it out.
+            logger.exception("reporting %d activities failed; letting go of them", len(entries))
+            for _, answer in entries:
+                answer("lost")
+        else:
+            for (_, answer), outcome in zip(entries, outcomes, strict=True):
+                answer(outcome)
+
+    async def _report_apart(self, entries: list[_Entry], error: PayloadError) -> None:
+        """Find the end that the database refuses, and report that the activity failed with it."""
+        if len(entries) > 1:
+            for entry in entries:
+                await self._report([entry])
+            return
+        end, answer = entries[0]
+        info = encode(describe(error))
+        refused = msgspec.structs.replace(
+            end, result=None, error=info, retryable=False, details=None
+        )
+        if refused == end:
+            logger.error("an activity of run %s cannot be reported: %s", end.run_id, error)
+            answer("lost")
+        else:
+            await self._report([(refused, answer)])
+
+    async def _send(self, ends: list[ActivityEnd]) -> list[ActivityOutcome]:
+        """Repeat a call whose answer is lost until there is one."""
+        backoff = Backoff()
+        while True:
+            sent = self._clock.local()
+            try:
+                ended: ActivitiesEnded = await self._store.end_activities(self._worker_id, ends)
+            except (TransientDatabaseError, DatabaseUnavailable) as error:
+                logger.warning("reporting %d activities is repeated: %s", len(ends), error)
+                await backoff.wait()
+            else:
+                self._clock.observe(sent, self._clock.local(), ended.now)
+                self._notify(ended.notices)
+                return ended.outcomes

@@ -1,0 +1,1 @@
+"""The runs that a worker holds, driven by what happens."""

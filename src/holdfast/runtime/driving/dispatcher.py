@@ -1,0 +1,253 @@
+"""The runs that this worker holds: from a claimed task to a driver, and back.
+
+A fresh run begins at once, a cached one gets its tail, any other its log. All reads that are
+wanted at the same moment are one call. Workflow code is entered from plain callbacks of the
+event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from uuid import UUID
+
+from holdfast.definitions.app import App
+from holdfast.runtime.attempts.steps import StepRunner
+from holdfast.runtime.clock import Clock
+from holdfast.runtime.committing.committer import Committer
+from holdfast.runtime.driving.cache import TurnCache
+from holdfast.runtime.driving.driver import RunDriver
+from holdfast.runtime.driving.reader import LogReader
+from holdfast.runtime.log.details import WORKFLOW_STARTED
+from holdfast.runtime.turn.turn import RunInfo, Turn
+from holdfast.types import ClaimedTask, Event, Lease, Notice, Release
+
+logger = logging.getLogger("holdfast.worker")
+
+_STUCK_FIRST, _STUCK_LIMIT = 2.0, 300.0  # seconds between tries of a stuck run
+
+
+class Dispatcher:
+    """Hold the leased runs of one worker."""
+
+    def __init__(
+        self,
+        app: App,
+        clock: Clock,
+        committer: Committer,
+        runner: StepRunner,
+        reader: LogReader,
+        cache: TurnCache,
+        notify: Callable[[list[Notice]], None],
+        *,
+        release: Callable[[Release], None],
+        capacity_changed: Callable[[], None],
+        due: Callable[[int], None],
+    ) -> None:
+        self.clock, self.committer, self.runner = clock, committer, runner
+        self.notify, self.draining = notify, False
+        self.entered: RunDriver | None = None
+        self._app, self._reader, self._cache = app, reader, cache
+        self._release, self._capacity_changed, self._due = release, capacity_changed, due
+        self._drivers: dict[UUID, RunDriver] = {}
+        self._claimed_again: dict[UUID, ClaimedTask] = {}
+        self._moved = asyncio.Event()  # a run was let go of, or the grace period is over
+        self._hurried = False
+        self._opening: set[tuple[UUID, int]] = set()  # leases whose logs are still being read
+        self._stuck: dict[UUID, int] = {}  # how often in a row, by run
+
+    # Claimed tasks
+
+    @property
+    def held(self) -> int:
+        """How many runs this worker holds."""
+        return len(self._drivers) + len(self._opening)
+
+    @property
+    def executing(self) -> bool:
+        """Say whether a step runs now."""
+        return any(driver.running for driver in self._drivers.values())
+
+    @property
+    def busy(self) -> bool:
+        """Say whether a log is being read, a step runs or a commit is in flight."""
+        return bool(self._opening) or any(not driver.quiet for driver in self._drivers.values())
+
+    def accept(self, tasks: Sequence[ClaimedTask]) -> None:
+        """Begin with turns just claimed; called from anywhere on the event loop."""
+        loop = asyncio.get_running_loop()
+        for task in tasks:
+            self._opening.add((task.run_id, task.lease_no))
+            loop.call_soon(self._open, task)
+
+    def _opened(self, task: ClaimedTask) -> bool:
+        """Count a task no longer as one to be opened; False where a drain has given it back."""
+        lease = (task.run_id, task.lease_no)
+        was_wanted = lease in self._opening
+        self._opening.discard(lease)
+        self._moved.set()
+        return was_wanted
+
+    def _open(self, task: ClaimedTask) -> None:
+        run_id = task.run_id
+        if (run_id, task.lease_no) not in self._opening:  # given back by a drain
+            return
+        if run_id in self._drivers:  # the answer to its suspension is still on the way
+            self._claimed_again[run_id] = task
+            return
+        turn = self._cache.take(run_id)
+        if turn is not None:
+            first = turn.durable_length
+            if first == task.log_length:
+                self._resume(task, turn, [])
+            elif task.tail_from is not None and task.tail_from <= first:
+                self._resume(task, turn, task.tail[first - task.tail_from :])
+            else:
+                self._reader.read(run_id, first, lambda tail: self._resume(task, turn, tail))
+        elif task.input is not None and task.log_length == 1:
+            started = Event(WORKFLOW_STARTED, None, task.input, task.started_at)
+            self._begin(task, [started])
+        else:
+            self._reader.read(run_id, 0, lambda log: self._begin(task, log))
+
+    def _begin(self, task: ClaimedTask, log: list[Event]) -> None:
+        if not self._opened(task):
+            return
+        if not log:  # deleted in the meantime
+            self._capacity_changed()
+            return
+        info = RunInfo(
+            task.run_id,
+            task.name,
+            task.version,
+            task.attempts,
+            task.started_at,
+            task.parent_run_id,
+        )
+        workflow = self._app.find(task.name, task.version)
+        try:
+            turn = Turn(workflow, info, task.lease_no, log, self.clock.now, strict=self._app.strict)
+        except Exception as error:
+            logger.exception("run %s (%s) cannot be replayed", task.run_id, task.name)
+            self._release_stuck(task.run_id, task.lease_no, repr(error))
+            self._capacity_changed()
+            return
+        driver = RunDriver(self, task.run_id, task.lease_no, turn)
+        self._drivers[task.run_id] = driver
+        driver.begin()
+
+    def _resume(self, task: ClaimedTask, turn: Turn, tail: Sequence[Event]) -> None:
+        if not self._opened(task):
+            turn.abandon()
+            return
+        driver = RunDriver(self, task.run_id, task.lease_no, turn)
+        self._drivers[task.run_id] = driver
+        driver.resume(tail)
+
+    # What drivers tell (Host)
+
+    def suspended(self, driver: RunDriver) -> None:
+        """Keep a suspended run's turn for its next wake-up."""
+        if (due := driver.turn.visible_at) is not None:
+            self._due(due)
+        driver.close(keep_turn=True)
+        self._stuck.pop(driver.run_id, None)
+        self._cache.put(driver.run_id, driver.turn)
+        self._leave(driver)
+
+    def ended(self, driver: RunDriver) -> None:
+        """Forget a run that has ended or is another's."""
+        driver.close()
+        self._stuck.pop(driver.run_id, None)
+        self._leave(driver)
+
+    def stuck(self, driver: RunDriver, reason: str) -> None:
+        """Give a run back that cannot go on with this code; it is tried again, ever later."""
+        name = driver.turn.info.name
+        logger.error("run %s (%s) is stuck: %s", driver.run_id, name, reason)
+        driver.close()
+        self._release_stuck(driver.run_id, driver.lease_no, reason)
+        self._leave(driver)
+
+    def need_log(self, driver: RunDriver) -> None:
+        """Read a run's whole log for a turn that must replay it."""
+        self._reader.read(driver.run_id, 0, driver.rebuild)
+
+    def _release_stuck(self, run_id: UUID, lease_no: int, reason: str) -> None:
+        times = self._stuck[run_id] = self._stuck.get(run_id, 0) + 1
+        seconds = min(_STUCK_FIRST * 2 ** min(times - 1, 16), _STUCK_LIMIT)
+        at = self.clock.now() + int(seconds * 1e6)
+        self._release(Release(run_id, "", lease_no, visible_at=at, stuck=reason))
+
+    def _leave(self, driver: RunDriver) -> None:
+        if self._drivers.get(driver.run_id) is driver:
+            del self._drivers[driver.run_id]
+        again = self._claimed_again.pop(driver.run_id, None)
+        if again is not None:
+            asyncio.get_running_loop().call_soon(self._open, again)
+        self._moved.set()
+        self._capacity_changed()
+
+    # Heartbeat and news
+
+    def leases(self) -> list[Lease]:
+        """Return the leases held now. Safe to call from another thread."""
+        return [
+            Lease(run_id, "", driver.lease_no, driver.turn.durable_length)
+            for run_id, driver in list(self._drivers.items())
+        ]
+
+    def lose(self, run_id: UUID, lease_no: int) -> None:
+        """Let go of a run whose lease is another's; a commit in flight will say so itself."""
+        driver = self._drivers.get(run_id)
+        if driver is not None and driver.lease_no == lease_no and not driver.in_flight:
+            logger.warning("run %s: its lease was lost to another worker", run_id)
+            self.ended(driver)
+
+    def news(self, run_id: UUID) -> None:
+        """Read what others wrote to a run that is held here."""
+        driver = self._drivers.get(run_id)
+        if driver is not None and not driver.in_flight:
+            first = driver.turn.durable_length
+            self._reader.read(run_id, first, lambda tail: driver.news(tail, first))
+
+    # Draining
+
+    async def drain(self, grace_seconds: float) -> list[Release]:
+        """Let running steps end within the grace period; return what is to be released then.
+
+        No new step starts. What has been recorded stays recorded; the rest is another worker's.
+        """
+        self.draining = True
+        for driver in list(self._drivers.values()):
+            if driver.quiet:
+                self.rested(driver)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace_seconds):
+                while self.held and not self._hurried:
+                    self._moved.clear()
+                    await self._moved.wait()
+        releases = [
+            Release(run_id, "", driver.lease_no) for run_id, driver in self._drivers.items()
+        ]
+        releases += [Release(run_id, "", lease_no) for run_id, lease_no in self._opening]
+        for driver in list(self._drivers.values()):
+            driver.close()
+        self._drivers.clear()
+        self._opening.clear()
+        self._claimed_again.clear()
+        self._cache.clear()
+        return releases
+
+    def hurry(self) -> None:
+        """End the grace period now."""
+        self._hurried = True
+        self._moved.set()
+
+    def rested(self, driver: RunDriver) -> None:
+        """Give a run back that has nothing under way, while the worker drains."""
+        driver.close()
+        self._release(Release(driver.run_id, "", driver.lease_no))
+        self._leave(driver)

@@ -1,0 +1,261 @@
+"""Driving one leased run: what happens goes into its turn, what the turn wants is done.
+
+The turn decides and touches nothing; the driver touches the world and decides nothing. Every
+input ends in `_follow`, which drains the turn's outputs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol
+from uuid import UUID
+
+from holdfast.runtime.attempts.steps import StepExecution, StepRunner
+from holdfast.runtime.clock import Cancellable, Clock
+from holdfast.runtime.committing.committer import Committer
+from holdfast.runtime.turn.turn import Call, Turn
+from holdfast.types import Event, Notice, Refusal
+
+logger = logging.getLogger("holdfast.run")
+
+_CANCEL_GRACE = 5.0  # seconds that a cancelled async step may take before the next effect
+
+
+class Host(Protocol):
+    """What a driver needs of the worker that it runs on."""
+
+    clock: Clock
+    committer: Committer
+    runner: StepRunner
+    draining: bool
+    entered: RunDriver | None  # whose workflow code runs now: the heartbeat thread watches it
+    notify: Callable[[list[Notice]], None]
+
+    def suspended(self, driver: RunDriver) -> None:
+        """Take back a driver whose run waits without a lease."""
+
+    def ended(self, driver: RunDriver) -> None:
+        """Take back a driver whose run has ended or is another's."""
+
+    def stuck(self, driver: RunDriver, reason: str) -> None:
+        """Give a run back that cannot go on with this code."""
+
+    def need_log(self, driver: RunDriver) -> None:
+        """Read the run's whole log and give it to `rebuild`."""
+
+    def rested(self, driver: RunDriver) -> None:
+        """Take back a driver that has nothing under way, while the worker drains."""
+
+
+class RunDriver:
+    """One leased run on this worker."""
+
+    __slots__ = (
+        "_alarm",
+        "_due",
+        "_dying",
+        "_held",
+        "_host",
+        "_reads_log",
+        "closed",
+        "in_flight",
+        "lease_no",
+        "run_id",
+        "running",
+        "turn",
+    )
+
+    def __init__(self, host: Host, run_id: UUID, lease_no: int, turn: Turn) -> None:
+        self._host, self.run_id, self.lease_no, self.turn = host, run_id, lease_no, turn
+        self.running: dict[str, StepExecution] = {}
+        self.in_flight = False
+        self.closed = False
+        self._held: list[Call] = []  # steps that wait for cancelled ones to end
+        self._dying = 0
+        self._reads_log = False
+        self._due: int | None = None
+        self._alarm: Cancellable | None = None
+
+    # Inputs
+
+    def begin(self) -> None:
+        """Go on from where the log leaves off."""
+        self._enter(self.turn.begin)
+
+    def resume(self, tail: Sequence[Event]) -> None:
+        """Go on with a cached turn and what others wrote meanwhile."""
+        self._enter(self.turn.resume, self.lease_no, tail)
+
+    def rebuild(self, log: list[Event]) -> None:
+        """Go on from the whole log that the turn asked for."""
+        self._reads_log = False
+        self._enter(self.turn.rebuild, log)
+
+    def news(self, tail: list[Event], first: int) -> None:
+        """Take what others wrote while the run is leased."""
+        if not self.in_flight:
+            self._enter(self.turn.news, tail, first)
+
+    def _wake(self) -> None:
+        self._due = self._alarm = None
+        self._enter(self.turn.wake)
+
+    def _reported(self, execution: StepExecution) -> None:
+        key, turn = execution.call.key, self.turn
+        if self.closed or self.running.get(key) is not execution:
+            return
+        del self.running[key]
+        result, error, started_at = execution.result, execution.error, execution.started_at
+        self._host.entered = self
+        try:
+            if result is not None:
+                turn.step_completed(key, result, started_at)
+            elif error is not None:
+                retry_at, timed_out = execution.retry_at(), execution.timed_out
+                turn.step_failed(key, error, started_at, retry_at, timed_out)
+        except Exception as fault:
+            self._fault(fault)
+            return
+        self._follow()
+
+    def _answered(self, refusal: Refusal | None) -> None:
+        self.in_flight = False
+        if self.closed:
+            return
+        if refusal is None:
+            self._enter(self.turn.committed)
+        elif refusal.reason == "conflict":
+            self._enter(self.turn.conflict, refusal.tail)
+        elif refusal.reason == "lost":
+            self._host.ended(self)
+        else:
+            self._host.stuck(self, refusal.message)
+
+    def _enter(self, feed: Callable[..., None], *values: object) -> None:
+        """Give the turn an input, and do what it wants then."""
+        if self.closed:
+            return
+        self._host.entered = self
+        try:
+            feed(*values)
+        except Exception as fault:
+            self._fault(fault)
+            return
+        self._follow()
+
+    def _fault(self, fault: Exception) -> None:
+        """Let go of a run that we cannot drive: a fault of ours must not take the worker along."""
+        logger.error("run %s cannot be driven", self.run_id, exc_info=fault)
+        self._host.entered = None
+        self._host.stuck(self, f"internal error: {fault!r}")
+
+    # Outputs
+
+    def _follow(self) -> None:
+        turn = self.turn
+        self._host.entered = None
+        if turn.problems:
+            self._report_problems()
+        if turn.notices:
+            notices, turn.notices = turn.notices, []
+            self._host.notify(notices)
+        if turn.stuck is not None:
+            self._host.stuck(self, str(turn.stuck))
+        elif turn.lost:
+            self._host.ended(self)
+        elif turn.needs_log:
+            self._need_log()
+        else:
+            self._act()
+        if self._host.draining and self.quiet and not self.closed:
+            self._host.rested(self)
+
+    def _need_log(self) -> None:
+        """Ask once, whatever comes meanwhile: a second log would undo what followed the first."""
+        if not self._reads_log:
+            self._reads_log = True
+            self._host.need_log(self)
+
+    def _act(self) -> None:
+        turn = self.turn
+        if turn.to_cancel:
+            self._cancel_steps()
+        part = turn.outbox
+        if part is not None:
+            turn.outbox = None
+            self.in_flight = True
+            self._host.committer.submit(part, self._answered)
+        if turn.to_start:
+            calls, turn.to_start = turn.to_start, []
+            if self._dying:
+                self._held += calls
+            elif not self._host.draining:
+                self._start_steps(calls)
+        if not self.in_flight:
+            if turn.ended is not None:
+                self._host.ended(self)
+                return
+            if turn.suspended:
+                self._host.suspended(self)
+                return
+        if turn.next_due != self._due:
+            self._arm(turn.next_due)
+
+    def _start_steps(self, calls: list[Call]) -> None:
+        start, info = self._host.runner.start, self.turn.info
+        for call in calls:
+            self.running[call.key] = start(call, info, self._reported)
+
+    def _cancel_steps(self) -> None:
+        """Cancel, and let the next effects wait a while for async steps to clean up."""
+        keys, self.turn.to_cancel = self.turn.to_cancel, []
+        self._held = [call for call in self._held if call.key not in keys]
+        dying: list[asyncio.Future[object]] = []
+        for key in keys:
+            execution = self.running.pop(key, None)
+            if execution is not None and (future := execution.cancel()) is not None:
+                dying.append(future)
+        if dying:
+            self._dying += 1
+            loop = asyncio.get_running_loop()
+            waiting = loop.create_task(asyncio.wait(dying, timeout=_CANCEL_GRACE))
+            waiting.add_done_callback(self._cleaned_up)
+
+    def _cleaned_up(self, _: object) -> None:
+        self._dying -= 1
+        if self._dying == 0 and not self.closed and not self._host.draining:
+            held, self._held = self._held, []
+            self._start_steps(held)
+
+    def _arm(self, due: int | None) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        self._due = due
+        if due is not None:
+            self._alarm = self._host.clock.call_at(due, self._wake)
+
+    def _report_problems(self) -> None:
+        problems, self.turn.problems = self.turn.problems, []
+        for problem in problems:
+            logger.warning("run %s (%s): %s", self.run_id, self.turn.info.name, problem)
+
+    # Ending
+
+    @property
+    def quiet(self) -> bool:
+        """Say whether nothing of the run is under way: no step, no commit."""
+        return not self.running and not self.in_flight
+
+    def close(self, *, keep_turn: bool = False) -> None:
+        """Stop driving: steps still running are cancelled and not listened to."""
+        self.closed = True
+        if self._alarm is not None:
+            self._alarm.cancel()
+        for execution in self.running.values():
+            execution.cancel()
+        self.running.clear()
+        if not keep_turn:
+            self.turn.abandon()

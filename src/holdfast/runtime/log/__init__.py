@@ -1,0 +1,1 @@
+"""A run's log as the runtime reads and writes it."""

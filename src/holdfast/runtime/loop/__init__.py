@@ -1,0 +1,1 @@
+"""The event loop of workflows: plain asyncio, without a clock or I/O."""

@@ -1,0 +1,74 @@
+"""Two functions of asyncio in the form that a workflow's loop needs.
+
+They behave as before on every other loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from typing import Any, TypeVar
+
+from holdfast.runtime.loop.loop import WorkflowLoop
+
+_T = TypeVar("_T")
+
+_get_running = asyncio.events._get_running_loop  # pyright: ignore[reportPrivateUsage]
+_installed = False
+
+
+def install() -> None:
+    """Put the forms in place of asyncio's. Idempotent."""
+    global _installed
+    if _installed:
+        return
+    _installed = True
+    asyncio.as_completed = asyncio.tasks.as_completed = _ordered(asyncio.as_completed)
+    if sys.version_info < (3, 12):
+        asyncio.wait_for = asyncio.tasks.wait_for = _taskless(asyncio.wait_for)
+
+
+def _ordered(original: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
+    """Keep the order of bare coroutines, which asyncio puts through a set of addresses."""
+
+    @functools.wraps(original)
+    def as_completed(
+        fs: Iterable[Awaitable[Any]], *, timeout: float | None = None
+    ) -> Iterator[Any]:
+        single = asyncio.isfuture(fs) or asyncio.iscoroutine(fs)  # a mistake: asyncio says so
+        if isinstance(_get_running(), WorkflowLoop) and not single:
+            fs = [asyncio.ensure_future(one) for one in dict.fromkeys(fs)]
+        return original(fs, timeout=timeout)
+
+    return as_completed
+
+
+def _taskless(
+    original: Callable[..., Coroutine[Any, Any, Any]],
+) -> Callable[..., Coroutine[Any, Any, Any]]:
+    """Wait in the caller's own task, as from Python 3.12 on: the same keys on every version."""
+
+    @functools.wraps(original)
+    def wait_for(fut: Awaitable[_T], timeout: float | None) -> Coroutine[Any, Any, _T]:
+        if isinstance(_get_running(), WorkflowLoop):
+            return _wait_for(fut, timeout)
+        return original(fut, timeout)
+
+    return wait_for
+
+
+async def _wait_for(awaitable: Awaitable[_T], timeout: float | None) -> _T:
+    if timeout is None or timeout > 0:
+        async with asyncio.timeout(timeout):
+            return await awaitable
+    future = asyncio.ensure_future(awaitable)
+    if future.done():
+        return future.result()
+    future.cancel()
+    await asyncio.wait([future])
+    try:
+        return future.result()
+    except asyncio.CancelledError as exc:
+        raise TimeoutError from exc

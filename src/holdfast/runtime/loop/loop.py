@@ -1,0 +1,365 @@
+"""WorkflowLoop: an asyncio event loop without clock and I/O.
+
+It runs until every coroutine is blocked; then the run waits for the next event of its log.
+Time stands still within a drain, and timers fire only when the log says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextvars
+import sys
+from asyncio import events
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, TypeVarTuple, Unpack
+
+from holdfast.errors import DeterminismError
+from holdfast.runtime.log.details import TIMER_FIRED, TimerScheduled
+from holdfast.runtime.loop.closing import close_coroutine
+from holdfast.runtime.loop.guard import GuardedLoop
+from holdfast.runtime.loop.keys import Scope
+from holdfast.runtime.loop.order_calls import OrderCall
+from holdfast.runtime.loop.tasks import (
+    Evicted,
+    SoonHandle,
+    WorkflowFuture,
+    WorkflowTask,
+    WorkflowTimer,
+)
+from holdfast.types import Event
+
+if TYPE_CHECKING:
+    from holdfast.definitions.activities import Activity
+    from holdfast.definitions.steps import Step
+    from holdfast.definitions.workflows import Workflow
+    from holdfast.runtime.code.orders import Recorded
+
+_T = TypeVar("_T")
+_Ts = TypeVarTuple("_Ts")
+
+CallStep: TypeAlias = """Callable[
+    [Step[..., object], tuple[object, ...], Mapping[str, object]], Coroutine[object, None, Any]
+]"""
+CallActivity: TypeAlias = """Callable[
+    [Activity[..., object], tuple[object, ...], Mapping[str, object]], Coroutine[object, None, Any]
+]"""
+CallWorkflow: TypeAlias = """Callable[
+    [Workflow[Any, object], tuple[object, ...], Mapping[str, object]], Coroutine[object, None, Any]
+]"""
+
+MAX_HANDLES: Final = 100_000  # a drain that runs more never blocks: a busy wait
+MAX_DELAY: Final = 8_000 * 365 * 86_400 * 1_000_000  # "for ever", as far as a date can say
+_KEPT_TASKS: Final = 64
+
+_get_running = events._get_running_loop  # pyright: ignore[reportPrivateUsage]
+_set_running = events._set_running_loop  # pyright: ignore[reportPrivateUsage]
+_get_hooks, _set_hooks = sys.get_asyncgen_hooks, sys.set_asyncgen_hooks
+
+
+class WorkflowLoop(GuardedLoop):
+    """The event loop of one instance.
+
+    `now` is the run's time in microseconds, `position` how much of its virtual log it has been
+    fed. `broken` is what the code did that cannot be
+    repeated: it is remembered here because code may swallow the exception. `fatal` is an
+    exit (`SystemExit`, `KeyboardInterrupt`) that a task or a callback raised.
+    """
+
+    def __init__(self, salt: int) -> None:
+        self.now = 0
+        self.position = 0
+        self.timers: dict[str, WorkflowTimer] = {}
+        self.new_timers: list[WorkflowTimer] = []
+        self.recorded_timers: dict[str, TimerScheduled] = {}  # not yet created by the code
+        self.recorded_orders: dict[str, Recorded] = {}  # not yet given by the code
+        self.parked: dict[str, Event] = {}  # ends that the log has, of calls not yet made
+        self.tasks: list[WorkflowTask[Any]] = []  # strong: asyncio itself keeps them weakly
+        self.root_scope = Scope("")
+        self.callback_scope = Scope("~")
+        self.closing = False
+        self.broken: DeterminismError | None = None
+        self.fatal: BaseException | None = None
+        self.problems: list[str] = []
+        # What calling a step, an activity or a workflow on this loop does.
+        self.call_step: CallStep = _outside
+        self.call_activity: CallActivity = _outside
+        self.call_workflow: CallWorkflow = _outside
+        self._ready: collections.deque[asyncio.Handle] = collections.deque()
+        self._last_hash = salt
+        self._task_limit = _KEPT_TASKS
+
+    def salt(self, salt: int) -> None:
+        """Number tasks, futures and timers from another number on, before there are any."""
+        self._last_hash = salt
+
+    def next_hash(self) -> int:
+        """Number a new task, future or timer."""
+        self._last_hash += 1
+        return self._last_hash
+
+    # What asyncio asks of a loop
+
+    def get_debug(self) -> bool:
+        return False
+
+    def set_debug(self, enabled: bool) -> None:
+        """Debug mode does not apply: it would only slow the loop down."""
+
+    def time(self) -> float:
+        return self.now / 1e6
+
+    def is_running(self) -> bool:
+        return _get_running() is self
+
+    def is_closed(self) -> bool:
+        return self.closing
+
+    def create_future(self) -> asyncio.Future[Any]:
+        if self.closing:
+            raise Evicted
+        return WorkflowFuture[Any](self)
+
+    def create_task(
+        self,
+        coro: Generator[Any, None, _T] | Coroutine[Any, Any, _T],
+        *,
+        name: object = None,
+        context: contextvars.Context | None = None,
+        **options: Any,
+    ) -> asyncio.Task[_T]:
+        if self.closing:
+            coro.close()
+            raise Evicted
+        scope = self.scope().child(getattr(coro, "__name__", "task"))
+        task = WorkflowTask(
+            coro, self, scope, name=scope.path if name is None else name, context=context, **options
+        )
+        self.keep(task)
+        return task
+
+    def keep(self, task: WorkflowTask[Any]) -> None:
+        """Hold a task until it is done."""
+        self.tasks.append(task)
+        if len(self.tasks) > self._task_limit:
+            self.tasks = [task for task in self.tasks if not task.done()]
+            self._task_limit = max(_KEPT_TASKS, 2 * len(self.tasks))
+
+    def scope(self) -> Scope:
+        """Return where the running code counts its keys."""
+        task = asyncio.current_task(self)
+        return task.scope if isinstance(task, WorkflowTask) else self.callback_scope
+
+    def call_soon(
+        self,
+        callback: Callable[[Unpack[_Ts]], object],
+        *args: *_Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        handle = SoonHandle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_soon_threadsafe(
+        self,
+        callback: Callable[[Unpack[_Ts]], object],
+        *args: *_Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        error = self.refuse("loop.call_soon_threadsafe() or a thread")
+        if _get_running() is self:
+            raise error
+        # In that thread: what serves loops knows RuntimeError from loops that are closed.
+        raise RuntimeError(str(error))
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[[Unpack[_Ts]], object],
+        *args: *_Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[Unpack[_Ts]], object],
+        *args: *_Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        return self.start_timer("timer", when, callback, *args, context=context)
+
+    def start_timer(
+        self,
+        name: str,
+        when: float,
+        callback: Callable[..., object],
+        *args: object,
+        context: contextvars.Context | None = None,
+        due_at: int | None = None,
+    ) -> WorkflowTimer:
+        """Create a durable timer; with `due_at` it is due at that moment, whenever it starts."""
+        if self.closing:
+            raise Evicted
+        delay = round(max(0.0, min((when - self.time()) * 1e6, MAX_DELAY)))
+        timer = WorkflowTimer(self.scope().key(name), delay, when, callback, args, self, context)
+        timer.due_at, timer.mark = due_at, self.position
+        if self.recorded_timers and (fact := self.recorded_timers.pop(timer.key, None)):
+            self.check(timer.key, f"a timer of {fact.delay:g} s", f"a timer of {delay / 1e6:g} s")
+            timer.fire_at, timer.recorded = fact.fire_at, True
+        elif self.recorded_orders and (order := self.recorded_orders.get(timer.key)):
+            self.check(timer.key, str(order), "a timer")
+        self.timers[timer.key] = timer
+        self.new_timers.append(timer)
+        if self.parked and (event := self.parked.pop(timer.key, None)):
+            self.check(timer.key, "a timer" if event.type == TIMER_FIRED else "a step", "a timer")
+            self.fire(timer.key)
+        return timer
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        if isinstance(handle, WorkflowTimer):
+            self.timers.pop(handle.key, None)
+
+    def fire(self, key: str) -> bool:
+        """Make a timer's callback ready. Says whether there was such a timer."""
+        timer = self.timers.pop(key, None)
+        if timer is None:
+            return False
+        self._ready.append(timer)
+        return True
+
+    def get_exception_handler(self) -> None:
+        return None
+
+    def get_task_factory(self) -> None:
+        return None
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        # The collector may call this at any moment: no code of the workflow runs in it.
+        if not self.closing:
+            self.problems.append(f"{context.get('message')}: {context.get('exception')!r}")
+
+    default_exception_handler = call_exception_handler
+
+    async def shutdown_asyncgens(self) -> None:
+        """Nothing to do: abandoned generators are dropped."""
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """Nothing to do: there is no executor."""
+
+    def refuse(self, what: str) -> BaseException:
+        if self.closing:
+            return Evicted()
+        if self.broken is None:
+            self.broken = DeterminismError(
+                f"{what} inside a workflow: a replay could not repeat it; do it in a step"
+            )
+        return self.broken
+
+    def check(self, key: str, recorded: str, found: str) -> None:
+        """Raise DeterminismError where the code differs from what the log has for a key."""
+        if recorded != found:
+            self.broken = self.broken or DeterminismError(
+                f"{key!r} is {found} now, and {recorded} in the log: the code has changed under "
+                "this run; roll it back, or give changed calls new names"
+            )
+            raise self.broken
+
+    def unused(self) -> list[str]:
+        """Return the keys that the log has and the code has not called."""
+        return sorted({*self.parked, *self.recorded_timers, *self.recorded_orders})
+
+    # Running
+
+    def drain(self) -> None:
+        """Run until every coroutine is blocked.
+
+        Call it from a plain callback of the worker's loop, never from inside a task of it:
+        asyncio tracks the running task per thread on Python 3.14.
+        """
+        ready = self._ready
+        if not ready:
+            return
+        outer, hooks = _get_running(), _get_hooks()
+        _set_running(self)
+        _set_hooks(None, self._abandoned)
+        left = MAX_HANDLES
+        try:
+            while ready:
+                handle = ready.popleft()
+                if not handle.cancelled():
+                    self._run(handle)
+                left -= 1
+                if not left and self.broken is None:
+                    self.broken = DeterminismError(
+                        "the workflow never blocks: does it wait in a loop, with sleep(0)?"
+                    )
+                if self.broken is not None:
+                    ready.clear()
+        finally:
+            _set_hooks(*hooks)
+            _set_running(outer)
+
+    def _run(self, handle: asyncio.Handle) -> None:
+        try:
+            handle._run()  # pyright: ignore[reportPrivateUsage]
+        except (SystemExit, KeyboardInterrupt) as exc:
+            # A task keeps it as its outcome and raises it on: the worker must not exit.
+            self.fatal = self.fatal or exc
+
+    def _abandoned(self, generator: AsyncGenerator[object, Any]) -> None:
+        # Its `finally` would run when the collector pleases: not at all, then.
+        if not self.closing:
+            name = getattr(generator, "__name__", "?")
+            self.problems.append(
+                f"the async generator {name} was abandoned, and its cleanup did not run: "
+                "iterate over it inside `async with contextlib.aclosing(...)`"
+            )
+
+    # Closing
+
+    def drop(self) -> None:
+        """Close every coroutine. Idempotent.
+
+        Their synchronous `finally` code runs, Python offers no other way; every durable or
+        blocking call in it raises Evicted.
+        """
+        if self.closing:
+            return
+        self.closing = True
+        # In a context of its own, so that nothing that the code sets stays behind.
+        contextvars.Context().run(self._drop_tasks)
+        self._ready.clear()
+        self.timers.clear()
+        self.new_timers.clear()
+        self.tasks.clear()
+        # Back to the instance: a closed run must not need the collector to be freed.
+        self.call_step = self.call_activity = self.call_workflow = _closed
+
+    def _drop_tasks(self) -> None:
+        outer, hooks = _get_running(), _get_hooks()
+        _set_running(self)
+        _set_hooks(None, self._abandoned)
+        try:
+            for task in self.tasks:
+                if not task.done():
+                    own = task.get_coro()
+                    close_coroutine(own.coroutine if isinstance(own, OrderCall) else own)
+                elif not task.cancelled():
+                    task.exception()  # seen: asyncio need not report it
+        finally:
+            _set_hooks(*hooks)
+            _set_running(outer)
+
+
+def _closed(
+    called: object, args: tuple[object, ...], kwargs: Mapping[str, object]
+) -> Coroutine[object, None, Any]:
+    raise Evicted
+
+
+def _outside(
+    called: object, args: tuple[object, ...], kwargs: Mapping[str, object]
+) -> Coroutine[object, None, Any]:
+    raise DeterminismError(f"{called!r} is called outside of a run")

@@ -1,0 +1,211 @@
+"""Feeding a run's code: its log, what its steps bring, and all of it anew after a conflict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from holdfast.definitions.workflows import Workflow
+from holdfast.errors import DeterminismError
+from holdfast.runtime.code.calls import Call, RunInfo
+from holdfast.runtime.code.instance import Instance
+from holdfast.runtime.log.details import (
+    ANSWERS,
+    NOTED_ORDERS,
+    STEP_COMPLETED,
+    STEP_FAILED,
+    STEP_RETRY,
+    TERMINAL,
+    TIMER_SCHEDULED,
+    VALUE_RECORDED,
+    VALUE_SET,
+    YIELDED,
+)
+from holdfast.runtime.log.virtual_log import VirtualLog, count_replayed
+from holdfast.runtime.turn.clockwork import Clockwork
+from holdfast.runtime.turn.effects import Effects
+from holdfast.types import Event
+
+# Made by effects: kept through a conflict. All else is derived from the log, and derived anew.
+_KEPT: Final = frozenset({STEP_COMPLETED, STEP_FAILED, STEP_RETRY})
+# Facts, which the code has not been fed: they stand as well behind another event.
+_FACTS: Final = NOTED_ORDERS | ANSWERS | {TIMER_SCHEDULED, STEP_RETRY, VALUE_SET, VALUE_RECORDED}
+_UNFED: Final = _FACTS | TERMINAL | {YIELDED}
+
+
+class Feeder:
+    """Keeps a run's instance and its virtual log in step.
+
+    The instance has been fed the whole virtual log, one event a drain. `broken` is what the code
+    did that cannot be repeated; from then on it is fed nothing. While `needs_log`, there is no
+    code: it waits for the whole log to be built anew.
+    """
+
+    __slots__ = (
+        "_deadlines",
+        "_info",
+        "_known",
+        "_undelivered",
+        "_workflow",
+        "broken",
+        "clockwork",
+        "closed",
+        "effects",
+        "instance",
+        "log",
+        "needs_log",
+    )
+
+    def __init__(
+        self,
+        workflow: Workflow[Any, object],
+        info: RunInfo,
+        log: Sequence[Event],
+        clock: Callable[[], int],
+    ) -> None:
+        self._workflow, self._info = workflow, info
+        self.log = VirtualLog(log, clock)
+        self.effects = Effects()
+        self.broken: DeterminismError | None = None
+        self.needs_log = self.closed = False
+        self._undelivered: list[Event] = []  # what is to be fed behind the log it waits for
+        self._known = 0  # how much of that log the last instance had seen
+        self._deadlines: dict[str, int] = {}  # and those of its timers that stand
+        self._replay(log, {}, count_replayed(log))
+
+    @property
+    def receptive(self) -> bool:
+        """Whether the code may be fed."""
+        return not (self.closed or self.needs_log or self.broken or self.instance.finished)
+
+    def deliver(self, tail: Sequence[Event]) -> None:
+        """Feed what others have made durable."""
+        log, instance = self.log, self.instance
+        instance.loop.position = log.durable_length
+        log.extend(tail)
+        try:
+            instance.foresee(tail)
+            for event in tail:
+                instance.feed(event)
+        except DeterminismError as error:
+            self.broken = error
+
+    def complete(self, key: str, event: Event, result: str) -> None:
+        """Feed a step's result, if the code still waits for it; else keep the event."""
+        instance = self.instance
+        call = instance.pending.get(key)
+        if call is None or not self.receptive:
+            self._keep(event)
+            return
+        if instance.held is not None:
+            self.append(event)
+            return
+        log = self.log
+        instance.loop.position = log.length
+        log.fresh.append(event)
+        try:
+            instance.complete(call, result, event.at)
+        except DeterminismError as error:
+            self.broken = error
+
+    def offer(self, event: Event) -> None:
+        """Feed what an effect has brought, if the code still waits for it; else keep it."""
+        call = self.instance.pending.get(event.key or "")
+        if call is None or not self.receptive:
+            self._keep(event)
+        elif event.type == STEP_RETRY:
+            self._note_retry(event, call)
+        else:
+            self.append(event)
+
+    def append(self, event: Event) -> None:
+        """Feed an event, which is not durable yet."""
+        log, instance = self.log, self.instance
+        instance.loop.position = log.length
+        log.fresh.append(event)
+        try:
+            instance.feed(event)
+        except DeterminismError as error:
+            self.broken = error
+
+    def forget_orders(self) -> None:
+        """Give none of the orders that broken code made: the code that follows gives its own."""
+        log = self.log
+        log.fresh = [event for event in log.fresh if event.type not in NOTED_ORDERS]
+
+    def refused(self, tail: Sequence[Event]) -> None:
+        """Go on with `tail` in the place of all that is not durable."""
+        log = self.log
+        undurable = log.refused()
+        if self.broken is None and all(event.type in _UNFED for event in undurable):
+            # The code has seen only what is durable: what it sees next is the tail.
+            for event in undurable:
+                if event.type in _FACTS:
+                    log.fresh.append(event)
+            self.deliver(tail)
+            self._mark_retries(undurable)
+            return
+        self._undelivered = [event for event in undurable if event.type in _KEPT]
+        self._undelivered += self.effects.held.values()
+        self.effects.held.clear()
+        self._known = log.durable_length
+        self._deadlines = self.clockwork.deadlines(self._known)
+        log.extend(tail)
+        self._rebuild()
+
+    def replace(self, log: Sequence[Event]) -> None:
+        """Take the whole log that was asked for, and go on."""
+        self.needs_log = False
+        self.log.replace(log)
+        self._rebuild()
+
+    def close(self) -> None:
+        """Close the code for good. Idempotent."""
+        self.closed = True
+        self.instance.close()
+
+    def _rebuild(self) -> None:
+        """Close the code and replay it, with what its steps have brought behind the log."""
+        self.instance.close()
+        durable = self.log.durable
+        if durable is None:
+            self.needs_log = True
+            return
+        self.broken = None
+        self.effects.forget_pauses()
+        undelivered, self._undelivered = self._undelivered, []
+        self._replay(durable, self._deadlines, self._known)
+        for event in undelivered:
+            self.offer(event)
+
+    def _replay(self, log: Sequence[Event], deadlines: dict[str, int], live_from: int) -> None:
+        instance = self.instance = Instance(self._workflow, self._info, log, self.log.note)
+        self.clockwork = Clockwork(instance.loop, deadlines)
+        instance.live_from = live_from
+        feed = instance.feed
+        try:
+            for event in log:
+                feed(event)
+        except DeterminismError as error:
+            self.broken = error
+            self.log.fresh.clear()
+
+    def _keep(self, event: Event) -> None:
+        if self.needs_log:
+            self._undelivered.append(event)
+        elif self.broken is not None:
+            self.log.fresh.append(event)  # the work was done: the next try must not repeat it
+        else:
+            self.effects.held[event.key or ""] = event
+
+    def _note_retry(self, event: Event, call: Call) -> None:
+        """Add the fact that an attempt failed; the next one waits until it is durable."""
+        self.log.fresh.append(event)
+        self.instance.learn_retry(event)
+        self.effects.pause(call, self.log.length)
+
+    def _mark_retries(self, events: Sequence[Event]) -> None:
+        for event in events:
+            call = self.instance.pending.get(event.key or "")
+            if event.type == STEP_RETRY and call is not None:
+                self.effects.pause(call, self.log.length)

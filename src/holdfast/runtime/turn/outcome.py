@@ -1,0 +1,77 @@
+"""How a run ended, from what became of its code."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from holdfast.codec import describe, encode_error
+from holdfast.errors import DeterminismError, PayloadError
+from holdfast.runtime.code.continuing import ContinueAsNew, continuation
+from holdfast.runtime.code.instance import Instance
+from holdfast.runtime.log import order_details
+from holdfast.runtime.log.details import CANCELLED, COMPLETED, CONTINUED, FAILED
+from holdfast.types import Finish
+
+
+class Outcome(NamedTuple):
+    """A run's last event, as its type and its details, and its end."""
+
+    kind: str
+    text: str | None
+    end: Finish
+
+
+def completes(instance: Instance) -> bool:
+    """Say whether code that has ended did what it was to do, without failure or cancel."""
+    root = instance.root
+    if instance.loop.fatal is not None or root is None or root.cancelled():
+        return False
+    error = root.exception()
+    return error is None or isinstance(error, ContinueAsNew)
+
+
+def outcome(instance: Instance) -> Outcome:
+    """Return how a run ends whose code has ended.
+
+    A cancellation that nobody asked for is a failure, and so is an output that cannot be
+    stored.
+    """
+    root, fatal = instance.root, instance.loop.fatal
+    if fatal is not None:
+        return _failed(fatal)
+    assert root is not None, "only code that was started ends"
+    if root.cancelled():
+        if instance.cancel_requested:
+            return Outcome(CANCELLED, None, Finish("cancelled"))
+        return _failed(RuntimeError("the workflow was cancelled, but not from outside"))
+    error = root.exception()
+    if error is None:
+        try:
+            output = instance.workflow.encode_output(root.result())
+            return Outcome(COMPLETED, None, Finish("completed", output))
+        except PayloadError as refused:
+            error = refused
+    if isinstance(error, DeterminismError):
+        raise error
+    if isinstance(error, ContinueAsNew):
+        new = continuation(instance, error)
+        end = Finish("continued", f'{{"run_id":"{new.run_id}"}}')
+        return Outcome(CONTINUED, order_details.write(new), end)
+    return _failed(error)
+
+
+def _failed(error: BaseException) -> Outcome:
+    return Outcome(FAILED, None, Finish("failed", error=encode_error(describe(error))))
+
+
+def leftovers(instance: Instance) -> list[str]:
+    """Say what of a run's code is dropped with its end, and what of its log was not used."""
+    found = [] if instance.dealings is None else instance.orders.failures()
+    for task in instance.loop.tasks:
+        if not task.done():
+            found.append(f"the workflow has ended, and its task {task.get_name()!r} is dropped")
+        elif task._log_traceback:  # as asyncio knows it: nobody has asked for its exception
+            found.append(f"task {task.get_name()!r} failed unseen: {task.exception()!r}")
+    if unused := instance.loop.unused():
+        found.append(f"recorded, but no longer called by the code: {', '.join(unused)}")
+    return found

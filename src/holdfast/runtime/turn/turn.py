@@ -1,0 +1,398 @@
+"""Turn: one stretch of a run on one worker. No I/O: what happens goes in, what to do comes out.
+
+The instance has been fed the whole virtual log, one event a drain. Delivery precedes
+durability, effects follow it: a step starts, or is cancelled, once the part of the log that led
+to it is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from holdfast.definitions.workflows import Workflow
+from holdfast.errors import DeterminismError
+from holdfast.runtime.code.calls import Call, RunInfo
+from holdfast.runtime.code.instance import Instance
+from holdfast.runtime.log import details
+from holdfast.runtime.log.details import (
+    STEP_COMPLETED,
+    STEP_FAILED,
+    STEP_RETRY,
+    TIMER_FIRED,
+    TIMER_SCHEDULED,
+    YIELDED,
+)
+from holdfast.runtime.log.virtual_log import is_taken_away
+from holdfast.runtime.loop.tasks import WorkflowTimer
+from holdfast.runtime.turn.divergence import differences
+from holdfast.runtime.turn.feeder import Feeder
+from holdfast.runtime.turn.outcome import completes, leftovers, outcome
+from holdfast.runtime.turn.parts import make_part
+from holdfast.types import (
+    ANY_END,
+    EndStatus,
+    ErrorInfo,
+    Event,
+    Finish,
+    Notice,
+    Suspend,
+    TurnCommit,
+)
+
+__all__ = ["Call", "RunInfo", "Turn"]
+
+
+class Turn:
+    """A run's turn: after every input the driver takes the outputs.
+
+    Outputs: `to_start` and `to_cancel` are steps, `outbox` is at most one commit, to be answered
+    with `committed` or `conflict`; `next_due` is when to call `wake`; `problems` are warnings;
+    `notices` are to be sent, because what they tell of is durable.
+    State: `suspended` until `visible_at` (None: by an event only), `ended`, `lost` to another
+    worker, `stuck` with code that cannot go on, or in need of the whole log (`needs_log`).
+    """
+
+    __slots__ = (
+        "_clock",
+        "_ending",
+        "_feeder",
+        "_replies",
+        "_strict",
+        "ended",
+        "info",
+        "lease_no",
+        "lost",
+        "next_due",
+        "notices",
+        "outbox",
+        "problems",
+        "stuck",
+        "suspended",
+        "to_cancel",
+        "to_start",
+        "visible_at",
+    )
+
+    def __init__(
+        self,
+        workflow: Workflow[Any, object],
+        info: RunInfo,
+        lease_no: int,
+        log: Sequence[Event],
+        clock: Callable[[], int],
+        *,
+        strict: bool = False,
+    ) -> None:
+        """Replay `log`. With `strict` the code must make exactly the calls that the log has."""
+        self.info, self.lease_no = info, lease_no
+        self._clock, self._strict = clock, strict
+        self.to_start: list[Call] = []
+        self.to_cancel: list[str] = []
+        self.outbox: TurnCommit | None = None
+        self.next_due: int | None = None
+        self.visible_at: int | None = None
+        self.problems: list[str] = []
+        self.notices: list[Notice] = []
+        self._replies: list[Notice] = []  # to what is in flight
+        self.suspended = False
+        self.ended: EndStatus | None = None
+        self.stuck: DeterminismError | None = None
+        self._ending: EndStatus | None = None
+        self.lost = is_taken_away(log, lease_no)
+        self._feeder = Feeder(workflow, info, () if self.lost else log, clock)
+        if self.lost:
+            self.abandon()
+
+    @property
+    def durable_length(self) -> int:
+        """How many of the run's events are durable, as far as this turn knows."""
+        return self._feeder.log.durable_length
+
+    @property
+    def executing(self) -> dict[str, Call]:
+        """The steps that the driver has been told to start, by key."""
+        return self._feeder.effects.executing
+
+    @property
+    def instance(self) -> Instance:
+        """The run's code in execution."""
+        return self._feeder.instance
+
+    @property
+    def needs_log(self) -> bool:
+        """Whether the turn can go on only with the whole log, to be given to `rebuild`."""
+        return self._feeder.needs_log
+
+    # Inputs
+
+    def begin(self) -> None:
+        """Go on from where the log leaves off."""
+        feeder = self._feeder
+        if not feeder.closed and feeder.broken is None:
+            python, unused = differences(feeder.log, feeder.instance)
+            self.problems += python
+            if self._strict and (python or unused):
+                feeder.broken = DeterminismError("; ".join(python + unused))
+        self._pump()
+
+    def step_completed(self, key: str, result: str, started_at: int) -> None:
+        """Take a step's result, as JSON text."""
+        feeder = self._feeder
+        call = feeder.effects.executing.pop(key, None)
+        if call is None or feeder.closed:
+            return
+        text = details.step_completed(call.name, call.fingerprint, call.attempt, result, started_at)
+        feeder.complete(key, Event(STEP_COMPLETED, key, text, self._clock()), result)
+        self._pump()
+
+    def step_failed(
+        self, key: str, error: ErrorInfo, started_at: int, retry_at: int | None, timed_out: bool
+    ) -> None:
+        """Take a failed attempt. With `retry_at` the step is tried again then."""
+        feeder = self._feeder
+        call = feeder.effects.executing.pop(key, None)
+        if call is None or feeder.closed:
+            return
+        name, args, attempt = call.name, call.fingerprint, call.attempt
+        if retry_at is None:
+            kind = STEP_FAILED
+            text = details.step_failed(name, args, attempt, error, started_at, timed_out)
+        else:
+            kind = STEP_RETRY
+            text = details.step_retry(name, args, attempt, error, retry_at)
+        feeder.offer(Event(kind, key, text, self._clock()))
+        self._pump()
+
+    def committed(self) -> None:
+        """The commit is durable."""
+        feeder = self._feeder
+        feeder.log.land()
+        self.notices += self._replies
+        if feeder.closed:
+            return
+        if self._ending is not None:
+            self.ended = self._ending
+            self.problems += leftovers(feeder.instance)
+            self.to_cancel += feeder.effects.stop()
+            self.abandon()
+        elif self.suspended:
+            feeder.log.forget()
+        else:
+            self._pump()
+
+    def conflict(self, tail: Sequence[Event]) -> None:
+        """Nothing of the commit was written: `tail` stands in its place."""
+        self.suspended, self.visible_at, self._ending = False, None, None
+        if not self._let_go(tail):
+            self._feeder.refused(tail)
+            self._pump()
+
+    def resume(self, lease_no: int, tail: Sequence[Event]) -> None:
+        """Go on after a suspension: the run was claimed again, with what others wrote."""
+        self.lease_no, self.suspended, self.visible_at = lease_no, False, None
+        if not self._let_go(tail):
+            self._feeder.deliver(tail)
+            self._pump()
+
+    def news(self, tail: Sequence[Event], first: int) -> None:
+        """Take what others wrote, read from index `first` on.
+
+        Where it does not join on to what is known, or a commit is in flight, it is left to the
+        next conflict, which brings it again.
+        """
+        feeder = self._feeder
+        log, skip = feeder.log, feeder.log.durable_length - first
+        unready = log.committing or log.fresh or self.suspended or not feeder.receptive
+        if unready or not 0 <= skip < len(tail):
+            return
+        unseen = tail[skip:]
+        if not self._let_go(unseen):
+            feeder.deliver(unseen)
+            self._pump()
+
+    def rebuild(self, log: Sequence[Event]) -> None:
+        """Take the whole log, from index 0, that `needs_log` asked for."""
+        if not self._let_go(log):
+            self._feeder.replace(log)
+            self._pump()
+
+    def wake(self) -> None:
+        """Look what has become due."""
+        self._pump()
+
+    def abandon(self) -> None:
+        """Close the run's code, and do nothing any more. Idempotent."""
+        self.next_due = None
+        self._feeder.close()
+        self._gather_problems()
+
+    # Pumping
+
+    def _pump(self) -> None:
+        """Fire what is due, then act: in this order log order alone decides every race."""
+        feeder = self._feeder
+        self.next_due = None
+        if feeder.closed:
+            return
+        if not self.suspended and self._ending is None:
+            self._fire_timers()
+            if feeder.broken is None and not feeder.needs_log:
+                try:
+                    self._act()
+                except DeterminismError as error:
+                    feeder.broken = error
+        if feeder.broken is not None:
+            self._give_up(feeder.broken)
+        self._gather_problems()
+
+    def _fire_timers(self) -> None:
+        feeder = self._feeder
+        if not feeder.instance.loop.timers:
+            feeder.clockwork.reset()
+            return
+        while feeder.receptive and (timer := feeder.clockwork.due(now := self._clock())):
+            if feeder.instance.held is not None:  # paused
+                return
+            text = details.timer_fired(timer.key, timer.fire_at or now)
+            feeder.append(Event(TIMER_FIRED, timer.key, text, now))
+
+    def _act(self) -> None:
+        feeder = self._feeder
+        instance, log, effects = feeder.instance, feeder.log, feeder.effects
+        if instance.finished:
+            self._finish()
+            return
+        durable = log.durable_length
+        if instance.cancelled:
+            self.to_cancel += effects.cancel(instance, durable)
+        if instance.held is not None:
+            self._stand_still()
+            return
+        if instance.issued:
+            self.to_start += effects.start(instance, durable)
+        waiting = effects.pausing or bool(instance.loop.timers)
+        now = self._clock() if waiting else 0
+        if waiting:
+            self.to_start += effects.start_again(instance, durable, now)
+            for timer in feeder.clockwork.grown(now):
+                self._record(timer)
+        if not log.committing:
+            if effects.idle(instance, now):
+                self._suspend()
+            elif log.fresh:
+                self._ship(None)
+        if waiting and not self.suspended:
+            self.next_due = self._next_due(now)
+
+    def _next_due(self, now: int) -> int | None:
+        feeder = self._feeder
+        retry = feeder.effects.next_retry(feeder.log.durable_length)
+        moments = [at for at in (feeder.clockwork.next_at(), retry) if at is not None]
+        return max(now, min(moments)) if moments else None
+
+    # Committing
+
+    def _record(self, timer: WorkflowTimer) -> None:
+        timer.recorded = True
+        text = details.timer_scheduled(timer.key, timer.fire_at or 0, timer.delay)
+        self._feeder.log.note(TIMER_SCHEDULED, timer.key, text)
+
+    def _ship(self, then: Suspend | Finish | None) -> None:
+        log, instance = self._feeder.log, self._feeder.instance
+        place, events = log.durable_length, log.launch()
+        dealings = instance.dealings
+        self._replies = dealings.updates.replies(instance.run, events) if dealings else []
+        self.outbox = make_part(self.info, self.lease_no, place, events, then, dealings)
+
+    def _suspend(self) -> None:
+        """Give the lease back with this commit: nothing moves until it is answered."""
+        feeder = self._feeder
+        awaiting = feeder.instance.awaiting
+        wakings = (feeder.clockwork.first_deadline(), feeder.effects.next_retry())
+        moments = [at for at in wakings if at is not None]
+        if not moments and not awaiting and feeder.instance.held is None:
+            if not feeder.log.fresh:
+                raise DeterminismError(
+                    "the workflow waits for nothing durable: no step, timer or signal could ever "
+                    "wake it (does it wait for a thread, or for a lock that nobody releases?)"
+                )
+            self._ship(None)
+            return
+        for timer in feeder.clockwork.unrecorded():
+            self._record(timer)
+        self._yield(min(moments, default=None), awaiting)
+
+    def _yield(self, visible_at: int | None, awaiting: tuple[str, ...]) -> None:
+        if not self._feeder.log.fresh:
+            self._feeder.log.note(YIELDED, None, None)
+        self.suspended, self.visible_at = True, visible_at
+        self._ship(Suspend(visible_at, awaiting))
+
+    def _stand_still(self) -> None:
+        """Start nothing while the run is paused, and suspend when the running steps have ended."""
+        feeder = self._feeder
+        if feeder.log.committing:
+            return
+        if not feeder.effects.executing:
+            self._suspend()
+        elif feeder.log.fresh:
+            self._ship(None)
+
+    def _finish(self) -> None:
+        """End the run, once what is in flight has landed."""
+        feeder = self._feeder
+        if feeder.log.committing or self._lingers():
+            return
+        kind, text, end = outcome(feeder.instance)
+        feeder.log.note(kind, None, text)
+        self._ending = end.status
+        self._ship(end)
+
+    def _lingers(self) -> bool:
+        """Wait for activities that the completed code let go of. Says whether there are any."""
+        feeder = self._feeder
+        log, effects, dealings = feeder.log, feeder.effects, feeder.instance.dealings
+        if dealings is None or not completes(feeder.instance):
+            return False
+        orders = dealings.orders
+        if not orders.open_activities or not orders.let_go():
+            return False
+        if feeder.instance.cancel_requested:
+            orders.stop_waiting()
+            return False
+        if effects.executing and log.fresh:
+            self._ship(None)  # so that the end of the code is certain, and nobody awaits them
+            return True
+        self.to_cancel += effects.stop()
+        self._yield(None, (ANY_END,))
+        return True
+
+    # Letting go
+
+    def _let_go(self, events: Sequence[Event]) -> bool:
+        """Let the run go where it has ended or this lease was lost. Says whether it is gone."""
+        if not self._feeder.closed and is_taken_away(events, self.lease_no):
+            self.lost = True
+            self.to_cancel += self._feeder.effects.stop()
+            self.abandon()
+        return self._feeder.closed
+
+    def _give_up(self, error: DeterminismError) -> None:
+        """Record what steps have brought, so that no try repeats them; then be stuck."""
+        feeder = self._feeder
+        if feeder.log.committing:
+            return
+        feeder.forget_orders()
+        if feeder.log.fresh:
+            self._ship(None)
+            return
+        self.stuck = error
+        self.to_cancel += feeder.effects.stop()
+        self.abandon()
+
+    def _gather_problems(self) -> None:
+        found = self._feeder.instance.loop.problems
+        if found:
+            self.problems += found
+            found.clear()
