@@ -70,6 +70,69 @@ def test_a_signal_that_comes_as_a_run_continues_goes_along() -> None:
     assert [signal["input"] for signal in new["signals"]] == ["late"]
 
 
+async def serve(ctx: Context, n: int) -> None:
+    ctx.handle_update("add", lambda: n)
+    await ctx.wait_for_signal("tick")
+    ctx.continue_as_new(n + 1)
+
+
+def continuing() -> Bench:
+    """A run whose code has ended, and whose commit is under way."""
+    bench = Bench(serve, given=1)
+    bench.settle()
+    bench.resume(bench.signal("tick"))
+    return bench
+
+
+def test_an_update_that_comes_as_a_run_continues_goes_along() -> None:
+    """Trap 1. Trap 6. The handler that it has is of no use any more."""
+    bench = continuing()
+    bench.refuse(bench.update("add", None, "u1"))
+    bench.settle()
+    [new] = bench.details_of(details.CONTINUED)
+    assert [(each["key"], each["update"]) for each in new["signals"]] == [("u1", True)]
+    assert details.UPDATE_ACCEPTED not in bench.types()
+
+
+def test_a_cancel_that_comes_as_a_run_continues_ends_it() -> None:
+    """S10. Trap 16. Nobody would tell the run that follows."""
+    bench = continuing()
+    bench.refuse(bench.cancel_request())
+    bench.settle()
+    assert bench.turn.ended == "cancelled"
+
+
+def test_a_cancel_that_the_code_has_heard_does_not_keep_it_from_continuing() -> None:
+    """S10. The code has the last word."""
+
+    async def stubborn(ctx: Context, n: int) -> None:
+        try:
+            await ctx.wait_for_signal("tick")
+        except asyncio.CancelledError:
+            ctx.continue_as_new(n + 1)
+
+    bench = Bench(stubborn, given=1)
+    bench.settle()
+    bench.resume(bench.cancel_request())
+    bench.settle()
+    assert bench.turn.ended == "continued"
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_run_that_is_paused_as_it_continues_does_so_when_it_is_resumed(crash: bool) -> None:
+    """Trap 1. The run that follows would not be paused."""
+    bench = continuing()
+    bench.refuse(bench.plain(details.PAUSED, '{"reason":null}'))
+    bench.settle()
+    assert bench.turn.suspended
+    if crash:
+        bench.crash()
+        bench.settle()
+    bench.resume(bench.plain(details.RESUMED))
+    bench.settle()
+    assert bench.turn.ended == "continued"
+
+
 def test_a_child_that_continues_tells_its_parent_nothing() -> None:
     bench = Bench(count, given=1, parent=ORIGIN)
     bench.settle()

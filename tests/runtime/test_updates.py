@@ -12,7 +12,7 @@ from holdfast.definitions.steps import Step
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.log import details
 from holdfast.types import Notice, update_topic
-from tests.runtime.bench import RUN_ID, Bench
+from tests.runtime.bench import RUN_ID, Bench, Code
 
 
 async def _elsewhere(item: int) -> int:
@@ -218,3 +218,44 @@ def test_a_run_may_live_on_updates_alone() -> None:
     assert bench.output == "finished"
     assert bench.types()[-2:] == [details.UPDATE_COMPLETED, details.COMPLETED]
     assert len(bench.notices) == 1
+
+
+def limited(most: int) -> Code:
+    async def flow(ctx: Context) -> list[int]:
+        taken: list[int] = []
+
+        def check(count: int) -> None:
+            if count > most:
+                raise ValueError("too many")
+
+        async def take(count: int) -> None:
+            taken.append(count)
+
+        ctx.handle_update("take", take, validate=check)
+        await ctx.wait_for_signal("close")
+        return taken
+
+    return flow
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said", "taken"),
+    [
+        (10, 1, [details.UPDATE_ACCEPTED, details.UPDATE_COMPLETED], [5]),
+        (1, 10, [details.UPDATE_REJECTED], []),
+    ],
+)
+def test_what_was_said_of_an_update_stands_under_changed_code(
+    before: int, after: int, said: list[str], taken: list[int]
+) -> None:
+    """Trap 5. T9. The caller was told so."""
+    bench = Bench(limited(before))
+    bench.settle()
+    bench.resume(bench.update("take", 5))
+    bench.settle()
+    bench.crash(limited(after))
+    bench.settle()
+    bench.resume(bench.signal("close"))
+    bench.settle()
+    assert bench.output == taken
+    assert [kind for kind in bench.types() if kind in details.ANSWERS] == said

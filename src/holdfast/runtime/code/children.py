@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 from uuid import UUID
 
@@ -55,7 +55,7 @@ class ChildOptions(Value, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
 
 
-AWAITED: Final = ChildOptions(parent_close="cancel")
+_AWAITED: Final = ChildOptions(parent_close="cancel")
 
 
 class ChildHandle(Generic[T_co]):
@@ -94,6 +94,18 @@ class ChildHandle(Generic[T_co]):
     def cancel(self, reason: str | None = None) -> None:
         """Ask the child to stop, with this run's next commit; nothing where it has ended."""
         self._instance.orders.cancel(self._order, reason)
+
+
+def call_workflow(
+    instance: Instance,
+    workflow: Workflow[Any, object],
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
+) -> OrderCall:
+    """Start a child run as a plain call of its workflow asks for it."""
+    if len(args) > 1 or kwargs:
+        raise TypeError(f"workflow {workflow.name} takes one input at most, by its place")
+    return call_child(instance, workflow, workflow.name, args[0] if args else None, _AWAITED)
 
 
 def call_child(

@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.runtime.code.activity_calls import call_activity
 from holdfast.runtime.code.calls import Call, RunInfo
-from holdfast.runtime.code.children import AWAITED, call_child
+from holdfast.runtime.code.children import call_workflow
 from holdfast.runtime.code.context import Context
 from holdfast.runtime.code.dealings import Dealings
 from holdfast.runtime.code.mailbox import Mailbox, Message
@@ -49,12 +49,14 @@ class Instance:
     `pending` are the steps that it waits for, `issued` those that may start once their mark is
     durable, `cancelled` those that it gave up, with the mark from which that is certain; `orders`
     are what it asks of others. `held` are the events that came while the run was paused, None
-    where it is not. `note` is told of what the code writes. Of the log, some worker's code has
-    seen the first `history` events before; up to `live_from` the code repeats itself.
+    where it is not. `cancel_unheard` says that the code had ended when a cancel came. `note` is
+    told of what the code writes. Of the log, some worker's code has seen the first `history`
+    events before; up to `live_from` the code repeats itself.
     """
 
     __slots__ = (
         "cancel_requested",
+        "cancel_unheard",
         "cancelled",
         "dealings",
         "dropped",
@@ -98,7 +100,7 @@ class Instance:
         self.issued: collections.deque[Call] = collections.deque()
         self.cancelled: dict[str, int] = {}
         self.dropped: set[str] = set()
-        self.cancel_requested = False
+        self.cancel_requested = self.cancel_unheard = False
         self.retries: dict[str, details.StepRetryScheduled] = {}
         self.foresee(facts)
 
@@ -248,10 +250,7 @@ class Instance:
             settle(loop, call, event)
             del self.pending[key]
         elif key not in self.dropped:
-            if key in loop.timers:
-                loop.check(key, "a step", "a timer")
-            self._check_orders(key, "a step")
-            loop.parked[key] = event
+            self._park(key, event, "a step")
 
     def _end_order(self, event: Event) -> None:
         key = event.key or ""
@@ -262,23 +261,27 @@ class Instance:
     def _fire(self, event: Event) -> None:
         key = event.key or ""
         if not self.loop.fire(key):
-            if key in self.pending:
-                self.loop.check(key, "a timer", "a step")
-            self._check_orders(key, "a timer")
-            self.loop.parked[key] = event
+            self._park(key, event, "a timer")
 
-    def _check_orders(self, key: str, recorded: str) -> None:
+    def _park(self, key: str, event: Event, recorded: str) -> None:
+        loop = self.loop
+        if key in loop.timers or key in self.pending:
+            loop.check(key, recorded, "a timer" if key in loop.timers else "a step")
         if self.dealings is not None and (order := self.dealings.orders.open.get(key)):
-            self.loop.check(key, recorded, str(order))
+            loop.check(key, recorded, str(order))
+        loop.parked[key] = event
 
     def _receive(self, event: Event) -> None:
-        signal = details.read_signal(event.details or "")
-        (self.updates if signal.update else self.mailbox).put(Message.of(signal, event.key))
+        message = Message.read(event)
+        if message.update:
+            self.updates.put(message, serve=not self.finished)
+        else:
+            self.mailbox.put(message)
 
     def _request_cancel(self, event: Event) -> None:
         if not self.cancel_requested and self.root is not None:
             self.cancel_requested = True
-            self.root.cancel()
+            self.cancel_unheard = not self.root.cancel()
 
     def _pause(self, event: Event) -> None:
         self.held = []
@@ -322,9 +325,7 @@ class Instance:
         kwargs: Mapping[str, object],
     ) -> Coroutine[object, None, Any]:
         """Call a workflow: a child run is started here."""
-        if len(args) > 1 or kwargs:
-            raise TypeError(f"workflow {workflow.name} takes one input at most, by its place")
-        return call_child(self, workflow, workflow.name, args[0] if args else None, AWAITED)
+        return call_workflow(self, workflow, args, kwargs)
 
     def call_step(
         self, step: Step[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.codec import contains, decoder
-from holdfast.runtime.log.details import SignalReceived
+from holdfast.runtime.log.details import read_signal
 from holdfast.runtime.log.order_details import CarriedSignal
-from holdfast.types import JSON, Value
+from holdfast.types import JSON, Event, Value
 
 if TYPE_CHECKING:
     from holdfast.runtime.loop.loop import WorkflowLoop
@@ -28,9 +28,10 @@ class Message(Value, frozen=True, gc=False):
     reply_to: str | None = None
 
     @classmethod
-    def of(cls, signal: SignalReceived, key: str | None) -> Message:
-        """Read a SignalReceived and its key."""
-        return cls(signal.signal_name, signal.input, key, signal.update, signal.reply_to)
+    def read(cls, event: Event) -> Message:
+        """Read a SignalReceived."""
+        signal = read_signal(event.details or "")
+        return cls(signal.signal_name, signal.input, event.key, signal.update, signal.reply_to)
 
     def carried(self) -> CarriedSignal:
         """Write it down for the run that this one continues as."""

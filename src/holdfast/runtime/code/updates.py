@@ -94,12 +94,12 @@ class Updates:
         if event.key is not None:
             self._noted.add((event.type, event.key))
 
-    def put(self, update: Message) -> None:
-        """Serve an update, or keep it until there is a handler."""
+    def put(self, update: Message, *, serve: bool) -> None:
+        """Serve an update, or keep it: for a handler, or for the run that goes on for this one."""
         if update.reply_to is not None:
             self._replies[update.id or ""] = update.reply_to
         handler = self._handlers.get(update.name)
-        if handler is None:
+        if handler is None or not serve:
             self._waiting.setdefault(update.name, []).append(update)
         else:
             self._serve(handler, update)
@@ -125,12 +125,16 @@ class Updates:
         loop.keep(task)
 
     async def _perform(self, handler: Handler, update: Message) -> None:
+        """Check an update, carry it out, and say so; what the log has of it stands."""
+        if (UPDATE_REJECTED, update.id) in self._noted:
+            return
+        accepted = (UPDATE_ACCEPTED, update.id) in self._noted
         try:
             args = handler.decode(update.payload)
-            if handler.validate is not None:
+            if handler.validate is not None and not accepted:
                 handler.validate(*args)
         except Exception as error:
-            self._say(UPDATE_REJECTED, update, error=error)
+            self._say(UPDATE_COMPLETED if accepted else UPDATE_REJECTED, update, error=error)
             return
         self._say(UPDATE_ACCEPTED, update)
         try:

@@ -21,13 +21,29 @@ class Outcome(NamedTuple):
     end: Finish
 
 
-def completes(instance: Instance) -> bool:
-    """Say whether code that has ended did what it was to do, without failure or cancel."""
+def lingers(instance: Instance) -> bool:
+    """Say whether a run stays whose code has done what it was to do.
+
+    It waits for activities that the code let go of, and, where it would go on as another run,
+    until nobody has it paused: the other one would not be.
+    """
     root = instance.root
     if instance.loop.fatal is not None or root is None or root.cancelled():
         return False
-    error = root.exception()
-    return error is None or isinstance(error, ContinueAsNew)
+    error, dealings = root.exception(), instance.dealings
+    if isinstance(error, ContinueAsNew):
+        if instance.cancel_unheard:
+            return False
+        if instance.held is not None:
+            return True
+    elif error is not None:
+        return False
+    if dealings is None or not dealings.orders.open_activities or not dealings.orders.let_go():
+        return False
+    if instance.cancel_requested:
+        dealings.orders.stop_waiting()
+        return False
+    return True
 
 
 def outcome(instance: Instance) -> Outcome:
@@ -54,6 +70,8 @@ def outcome(instance: Instance) -> Outcome:
     if isinstance(error, DeterminismError):
         raise error
     if isinstance(error, ContinueAsNew):
+        if instance.cancel_unheard:  # and the run that follows would not hear of it either
+            return Outcome(CANCELLED, None, Finish("cancelled"))
         new = continuation(instance, error)
         end = Finish("continued", f'{{"run_id":"{new.run_id}"}}')
         return Outcome(CONTINUED, order_details.write(new), end)

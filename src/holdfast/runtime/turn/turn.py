@@ -27,7 +27,7 @@ from holdfast.runtime.log.virtual_log import is_taken_away
 from holdfast.runtime.loop.tasks import WorkflowTimer
 from holdfast.runtime.turn.divergence import differences
 from holdfast.runtime.turn.feeder import Feeder
-from holdfast.runtime.turn.outcome import completes, leftovers, outcome
+from holdfast.runtime.turn.outcome import leftovers, lingers, outcome
 from holdfast.runtime.turn.parts import make_part
 from holdfast.types import (
     ANY_END,
@@ -350,16 +350,10 @@ class Turn:
         self._ship(end)
 
     def _lingers(self) -> bool:
-        """Wait for activities that the completed code let go of. Says whether there are any."""
+        """Suspend completed code whose run is not over yet. Says whether it is so."""
         feeder = self._feeder
-        log, effects, dealings = feeder.log, feeder.effects, feeder.instance.dealings
-        if dealings is None or not completes(feeder.instance):
-            return False
-        orders = dealings.orders
-        if not orders.open_activities or not orders.let_go():
-            return False
-        if feeder.instance.cancel_requested:
-            orders.stop_waiting()
+        log, effects = feeder.log, feeder.effects
+        if not lingers(feeder.instance):
             return False
         if effects.executing and log.fresh:
             self._ship(None)  # so that the end of the code is certain, and nobody awaits them
