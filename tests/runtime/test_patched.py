@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
+import pytest
+
 from holdfast import Context
 from holdfast.definitions.steps import Step
 from holdfast.runtime.log import details
-from tests.runtime.bench import Bench
+from tests.runtime.bench import RUN_ID, Bench
 
 
 async def _elsewhere(item: int) -> int:
@@ -121,3 +125,35 @@ def test_each_time_in_a_loop_is_decided_by_itself() -> None:
     bench.resume(bench.signal("go"), bench.signal("go"))
     bench.settle()
     assert bench.output == [False, True, True]
+
+
+@pytest.mark.parametrize(("kept", "expected"), [(2, [True, True]), (3, [False, True])])
+def test_a_fork_takes_the_new_path_where_its_copy_ends(kept: int, expected: list[bool]) -> None:
+    """T9. Code is forked to go on differently; what its origin did next is not in the copy."""
+
+    async def before(ctx: Context) -> None:
+        await work(1)
+        await work(2)
+
+    async def after(ctx: Context) -> list[bool]:
+        await work(1)
+        first = ctx.patched("p")
+        await work(2)
+        return [first, ctx.patched("p")]
+
+    bench = Bench(before)
+    bench.complete("work", 1)
+    bench.commit()
+    bench.complete("work#2", 2)
+    bench.settle()
+    forked = json.dumps({"run_id": str(RUN_ID), "idx": kept, "seed": str(RUN_ID)})
+    bench.log = [*bench.log[:kept], bench.plain(details.FORKED, forked)]
+    bench.claim(after)
+    if kept == 2:
+        bench.complete("work#2", 2)
+    bench.settle()
+    assert bench.output == expected
+    bench.log.pop()  # as if the worker were lost before the end
+    bench.crash()
+    bench.settle()
+    assert bench.output == expected

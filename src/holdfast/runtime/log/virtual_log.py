@@ -7,10 +7,21 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from holdfast.runtime.log.details import GUESTS, TERMINAL, WORKER_LOST, read_worker_lost
+from holdfast.runtime.log.details import (
+    FORKED,
+    GUESTS,
+    STEP_COMPLETED,
+    STEP_FAILED,
+    TERMINAL,
+    TIMER_FIRED,
+    WORKER_LOST,
+    read_worker_lost,
+)
 from holdfast.types import Event
 
 PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
+# What a worker writes and feeds to the code, which goes on from it.
+_DELIVERED: Final = frozenset({STEP_COMPLETED, STEP_FAILED, TIMER_FIRED})
 _stamp = re.compile(r'\{"python":"([^"]+)"')
 
 
@@ -80,10 +91,16 @@ class VirtualLog:
 
 
 def count_replayed(log: Sequence[Event]) -> int:
-    """Return how many events, from the start, some worker's code has seen before."""
+    """Return how many events, from the start, some worker's code has gone on from before.
+
+    At the end of what a fork has of its origin, nobody has: that the origin did is cut off.
+    """
+    forked = False
     for place in range(len(log), 0, -1):
-        if log[place - 1].type not in GUESTS:
-            return place
+        kind = log[place - 1].type
+        if kind not in GUESTS:
+            return place - (forked and kind in _DELIVERED)
+        forked = forked or kind == FORKED
     return 0
 
 
