@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from holdfast.client.handle import RunHandle
     from holdfast.definitions.activities import Activity
     from holdfast.definitions.app import App
-    from holdfast.definitions.middleware import Middleware
+    from holdfast.definitions.middleware import CallNext, Middleware
     from holdfast.definitions.steps import Step
     from holdfast.definitions.workflows import Workflow
     from holdfast.errors import (
@@ -28,15 +28,17 @@ if TYPE_CHECKING:
     )
     from holdfast.local import local
     from holdfast.retry import Retry
-    from holdfast.runtime.attempts.activity_context import current_activity
-    from holdfast.runtime.attempts.step_context import current_step
+    from holdfast.runtime.attempts.activity_context import ActivityContext, current_activity
+    from holdfast.runtime.attempts.step_context import StepContext, current_step
     from holdfast.runtime.code.context import Context
     from holdfast.sync import SyncClient
 
 __all__ = [
     "Activity",
+    "ActivityContext",
     "ActivityFailed",
     "App",
+    "CallNext",
     "ChildFailed",
     "Client",
     "Context",
@@ -51,6 +53,7 @@ __all__ = [
     "RunTerminated",
     "RunTimedOut",
     "Step",
+    "StepContext",
     "StepFailed",
     "StepTimedOut",
     "SyncClient",
@@ -63,13 +66,16 @@ __all__ = [
 
 _HOMES = {
     "Activity": "holdfast.definitions.activities",
+    "ActivityContext": "holdfast.runtime.attempts.activity_context",
     "App": "holdfast.definitions.app",
+    "CallNext": "holdfast.definitions.middleware",
     "Client": "holdfast.client",
     "Context": "holdfast.runtime.code.context",
     "Middleware": "holdfast.definitions.middleware",
     "Retry": "holdfast.retry",
     "RunHandle": "holdfast.client.handle",
     "Step": "holdfast.definitions.steps",
+    "StepContext": "holdfast.runtime.attempts.step_context",
     "SyncClient": "holdfast.sync",
     "Workflow": "holdfast.definitions.workflows",
     "current_activity": "holdfast.runtime.attempts.activity_context",

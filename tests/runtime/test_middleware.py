@@ -10,11 +10,18 @@ from typing import TypeVar
 
 import pytest
 
-from holdfast import App, Context, Middleware, Retry, RunFailed, StepFailed
+from holdfast import (
+    ActivityContext,
+    App,
+    CallNext,
+    Context,
+    Middleware,
+    Retry,
+    RunFailed,
+    StepContext,
+    StepFailed,
+)
 from holdfast.client import Client
-from holdfast.definitions.middleware import CallNext
-from holdfast.runtime.attempts.activity_context import ActivityContext
-from holdfast.runtime.attempts.step_context import StepContext
 from holdfast.store.memory import MemoryStore
 from holdfast.store.memory.clock import wall_clock
 from holdfast.testing import Environment
