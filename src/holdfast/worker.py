@@ -141,6 +141,7 @@ class Worker:
             store,
             clock,
             self._notifier.submit,
+            info.handlers,
             interval_seconds=options.maintenance_seconds,
             silent_seconds=options.silent_seconds,
         )

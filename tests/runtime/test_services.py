@@ -279,16 +279,41 @@ async def test_leases_stay_alive_while_a_step_blocks_the_event_loop() -> None:
 # Maintenance
 
 
-async def test_what_no_worker_serves_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
-    """B7. T9. And again when it has been served in the meantime."""
-    store = MemoryStore()
-    maintenance = Maintenance(
+def maintain(store: MemoryStore, *handlers: str) -> Maintenance:
+    """The maintenance of a worker whose app has these handlers."""
+    return Maintenance(
         store,
         EngineClock(store.time),
         list[Notice]().extend,
+        handlers,
         interval_seconds=60,
         silent_seconds=1e9,
     )
+
+
+@pytest.mark.parametrize(
+    ("known", "level"),
+    [("waiting@1", "WARNING"), ("waiting@2", "WARNING"), ("waiting_room@1", "DEBUG")],
+    ids=["own", "another version", "another app"],
+)
+async def test_of_what_no_worker_serves_only_the_app_s_own_names_are_warned_of(
+    caplog: pytest.LogCaptureFixture, known: str, level: str
+) -> None:
+    """B7. A database is shared: what other apps have left is no news to a worker's terminal."""
+    store = MemoryStore()
+    async with Client(store=store, app=app) as client:
+        await client.start(waiting)
+        with caplog.at_level("DEBUG", "holdfast.maintenance"):
+            await maintain(store, known).run_once()
+    (record,) = caplog.records
+    assert record.levelname == level
+    assert "no worker runs waiting@1 of queue default: 1 task(s) wait" in record.message
+
+
+async def test_what_no_worker_serves_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    """B7. T9. And again when it has been served in the meantime."""
+    store = MemoryStore()
+    maintenance = maintain(store, *app.handlers())
 
     async def warnings() -> int:
         store.advance(60)

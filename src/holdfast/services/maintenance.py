@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from holdfast.errors import DatabaseError
@@ -31,19 +31,24 @@ class TimeOut(Protocol):
 
 
 class Maintenance:
-    """Look every `interval_seconds`, and when the next deadline comes; any number may run."""
+    """Look every `interval_seconds`, and when the next deadline comes; any number may run.
+
+    `handlers` are those of the worker's own app: a database may be shared with others.
+    """
 
     def __init__(
         self,
         store: Store,
         clock: Clock,
         notify: Callable[[list[Notice]], None],
+        handlers: Iterable[str],
         *,
         interval_seconds: float,
         silent_seconds: float,
     ) -> None:
         self._store, self._clock, self._notify = store, clock, notify
         self._interval, self._silent = interval_seconds, silent_seconds
+        self._names = {_name_of(handler) for handler in handlers}
         self._task: asyncio.Task[None] | None = None
         self._next_due: int | None = None
         self._look_at = 0  # for what no worker serves
@@ -93,7 +98,11 @@ class Maintenance:
                 return next_due
 
     async def _warn_of_unserved(self) -> None:
-        """Say once of each queue and handler that its tasks wait for a worker nobody runs."""
+        """Say once of each queue and handler that its tasks wait for a worker nobody runs.
+
+        Of names that the app has in no version, only those who debug are told: they are another
+        app's, whose worker need not run now.
+        """
         now = self._clock.now()
         if now < self._look_at:
             return
@@ -103,7 +112,8 @@ class Maintenance:
         }
         for (queue, handler), tasks in waiting.items():
             if (queue, handler) not in self._warned:
-                logger.warning(
+                logger.log(
+                    logging.WARNING if _name_of(handler) in self._names else logging.DEBUG,
                     "no worker runs %s of queue %s: %d task(s) wait. Start a worker that has it, "
                     "or end what waits for it",
                     handler,
@@ -141,3 +151,8 @@ class Maintenance:
                     await self._woken.wait()
             except TimeoutError:
                 return
+
+
+def _name_of(handler: str) -> str:
+    """Return the name of `name@version`."""
+    return handler.partition("@")[0]
