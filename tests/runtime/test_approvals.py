@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Generic, Literal, TypedDict, TypeVar
 
 import msgspec
 import pytest
@@ -15,6 +15,8 @@ from holdfast.runtime.code.forms import form_fields
 from holdfast.runtime.log import details
 from holdfast.types import ANY_END, Suspend
 from tests.runtime.bench import START, Bench
+
+T = TypeVar("T")
 
 
 class Colour(enum.Enum):
@@ -34,6 +36,13 @@ class Terms:
 
 class Reply(TypedDict):
     text: str
+
+
+@dataclass
+class Size(Generic[T]):
+    name: Annotated[Literal["small", "large", "extra"] | None, msgspec.Meta(title="Size")]
+    count: Literal[3, "many", 1] = 3
+    tag: T | None = None
 
 
 def test_a_decision_is_asked_for_and_waited_for() -> None:
@@ -75,7 +84,7 @@ def test_a_form_is_its_types_fields() -> None:
             "name": "reason",
             "type": "choice",
             "required": False,
-            "choices": ["loyalty", "volume"],
+            "choices": ["volume", "loyalty"],
             "default": "volume",
         },
         {
@@ -88,6 +97,12 @@ def test_a_form_is_its_types_fields() -> None:
         {"name": "urgent", "type": "boolean", "required": False, "default": False},
     ]
     assert [field.type for field in form_fields(Reply)] == ["text"]
+
+
+def test_the_choices_of_a_literal_stay_in_the_order_of_its_declaration() -> None:
+    name, count, _ = form_fields(Size[str])
+    assert name.choices == ("small", "large", "extra")
+    assert count.choices == (3, "many", 1)
 
 
 @pytest.mark.parametrize("form", [dict, int, tuple])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Final, cast
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, Literal, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import inspect as types
@@ -37,7 +37,8 @@ def form_fields(form: type) -> tuple[FormField, ...]:
         raise ConfigurationError(
             f"{form.__name__} is no form: use a dataclass, a msgspec struct or a TypedDict"
         )
-    return tuple(_field(form, field) for field in described.fields)
+    hints = get_type_hints(get_origin(form) or form)
+    return tuple(_field(form, field, hints[field.name]) for field in described.fields)
 
 
 def fill_in(fields: Iterable[FormField], values: Mapping[str, object]) -> dict[str, object]:
@@ -50,7 +51,7 @@ def fill_in(fields: Iterable[FormField], values: Mapping[str, object]) -> dict[s
     return {**empty, **values}
 
 
-def _field(form: type, field: types.Field) -> FormField:
+def _field(form: type, field: types.Field, hint: object) -> FormField:
     kind, label = _unwrapped(field.type)
     options, optional = _options(kind)
     found = _KINDS.get(type(options[0])) if len(options) == 1 else None
@@ -61,7 +62,7 @@ def _field(form: type, field: types.Field) -> FormField:
         )
     described = FormField(field.encode_name, found, field.required and not optional)
     if found == "choice":
-        described.choices = _choices(options[0])
+        described.choices = _choices(options[0], hint)
     if field.default is not msgspec.NODEFAULT:
         described.default = msgspec.Raw(encode(field.default))
     if label is not None:
@@ -85,8 +86,19 @@ def _unwrapped(kind: types.Type) -> tuple[types.Type, str | None]:
     return kind, None
 
 
-def _choices(kind: types.Type) -> tuple[str | int, ...]:
-    if isinstance(kind, types.LiteralType):
-        return tuple(value for value in kind.values if value is not None)
+def _choices(kind: types.Type, hint: object) -> tuple[str | int, ...]:
+    if isinstance(kind, types.LiteralType):  # msgspec sorts its values
+        declared = dict.fromkeys([*_literals(hint), *kind.values])
+        return tuple(value for value in declared if isinstance(value, str | int))
     assert isinstance(kind, types.EnumType), "choices are a Literal or an enum"
     return tuple(member.value for member in kind.cls)
+
+
+def _literals(hint: object) -> Iterator[object]:
+    """Go through the values of a type's Literals as they are declared."""
+    hint = getattr(hint, "__value__", hint)  # of a type alias
+    if get_origin(hint) is Literal:
+        yield from get_args(hint)
+    else:
+        for part in get_args(hint):
+            yield from _literals(part)
