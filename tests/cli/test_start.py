@@ -39,6 +39,16 @@ def test_without_input_it_is_null(cli: CommandLine) -> None:
     assert cli.json("runs", "show", done.stdout.strip())["input"] is None
 
 
+def test_a_paused_queue_or_workflow_is_named(cli: CommandLine) -> None:
+    cli("queues", "pause", "mail", "--reason", "no mail today")
+    cli("workflows", "pause", "double")
+    said = cli("start", "double", "1", "--queue", "mail").stderr
+    assert "queue 'mail' was paused" in said
+    assert "(no mail today): the run waits for `holdfast queues resume mail`" in said
+    assert "the run waits for `holdfast workflows resume double`" in said
+    assert "paused" not in cli("start", "pack", '{"id": 1}').stderr
+
+
 def test_input_that_is_no_json_is_refused_with_a_hint(cli: CommandLine) -> None:
     result = cli("start", "double", "hello", code=exits.USAGE)
     assert """'"hello"'""" in result.stderr

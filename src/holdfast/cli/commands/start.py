@@ -93,7 +93,7 @@ def start(
             return await _watch(settings, link, run, wait_timeout)
         _answer(settings, run, created=handle.created)
         if handle.created and not settings.json:
-            await _mind_workers(link, run)
+            await _mind(link, run)
         return exits.OK
 
     context.exit(with_link(settings, work, app=app))
@@ -131,17 +131,28 @@ async def _watch(settings: Settings, link: Link, run: Run, timeout: float | None
 
     if not settings.json:
         click.echo(f"run {run.run_id}", err=True)
-        await _mind_workers(link, run)
+        await _mind(link, run)
     ended = await watch_run(link, run, timeout, quiet=settings.json)
     return report_end(settings, ended)
 
 
-async def _mind_workers(link: Link, run: Run) -> None:
-    """Say so where nobody is there to run it: its name may be mistyped, or no worker started."""
+async def _mind(link: Link, run: Run) -> None:
+    """Say what keeps a run from being taken: a pause, or that nobody is there to run it.
+
+    Then its name may be mistyped, or no worker started.
+    """
+    from holdfast.cli.why_remote import pause_reason
     from holdfast.cli.workers_live import live_workers, serves
 
-    workers = live_workers(await link.store.list_workers(), await link.store.now())
-    if run.status == "running" and not any(serves(each, run) for each in workers):
+    if run.status != "running":
+        return
+    now = await link.store.now()
+    for pause in await link.store.list_pauses():
+        if (pause.scope, pause.name) in (("queue", run.queue), ("workflow", run.name)):
+            reason = pause_reason(pause.scope, pause, now)
+            click.echo(f"{reason.text}: the run waits for `{reason.command}`", err=True)
+    workers = live_workers(await link.store.list_workers(), now)
+    if not any(serves(each, run) for each in workers):
         click.echo(
             f"no live worker serves {run.name}@{run.version} on queue {run.queue!r}; "
             "`holdfast worker MODULE:APP` starts one",
