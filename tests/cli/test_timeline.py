@@ -61,6 +61,11 @@ def test_a_timer_spans_from_its_record_to_its_firing() -> None:
     assert (fired.ended_at, fired.outcome, fired.note) == (2_001_500, "done", "fired 1.5 ms late")
 
 
+def test_a_patch_is_a_moment() -> None:
+    span = one([event("ValueRecorded", 3, "patch:fee", value=True)])
+    assert (span.kind, span.label, span.began_at, span.ended_at) == ("patch", "patch:fee", 3, 3)
+
+
 def test_signals_values_cancels_and_losses_are_moments() -> None:
     events = [
         event("SignalReceived", 1, None, signal_name="packed", input=2),
@@ -125,11 +130,11 @@ def test_an_activity_spans_from_its_order_to_its_end() -> None:
 
 
 def test_a_child_spans_from_its_order_to_its_end() -> None:
-    started = event("ChildStarted", 1, "ship", workflow_name="shipping", child_run_id="c-1")
-    assert (one([started]).label, one([started]).child_run_id) == ("shipping", "c-1")
-    completed = one([started, event("ChildCompleted", 4, "ship", child_run_id="c-1", output=7)])
+    started = event("ChildStarted", 1, "ship#2", workflow_name="ship", child_run_id="c-1")
+    assert (one([started]).label, one([started]).child_run_id) == ("ship#2", "c-1")
+    completed = one([started, event("ChildCompleted", 4, "ship#2", child_run_id="c-1", output=7)])
     assert (completed.outcome, completed.note) == ("done", "7")
-    lost = event("ChildFailed", 4, "ship", child_run_id="c-1", status="timed_out", error=None)
+    lost = event("ChildFailed", 4, "ship#2", child_run_id="c-1", status="timed_out", error=None)
     assert (one([started, lost]).outcome, one([started, lost]).note) == ("failed", "timed out")
 
 
@@ -173,6 +178,8 @@ def test_every_kind_of_span_has_a_sign() -> None:
         event("SignalReceived", 1, "u", signal_name="u", update=True),
         event("WorkflowPaused", 1),
         event("WorkflowForked", 1, run_id="o-1"),
+        event("ValueRecorded", 1, "patch:fee", value=True),
+        event("SignalSent", 1, "signal", signal_name="s", run_id="o-1"),
         event("WorkflowContinuedAsNew", 2, run_id="n-1"),
         event("SignalSent", 2, "s", signal_name="s", run_id="t-1"),
     ]

@@ -32,11 +32,10 @@ class RemoteReader:
         match event.type:
             case "ActivityScheduled":
                 note = f"queue {text_of(details, 'queue')}"
-                self._begin(event, "activity", text_of(details, "activity_name") or key, note)
+                self._begin(event, "activity", key, note)
             case "ChildStarted":
                 run_id = text_of(details, "child_run_id")
-                label = text_of(details, "workflow_name") or key
-                self._begin(event, "child", label, f"run {run_id}", run_id)
+                self._begin(event, "child", key, f"run {run_id}", run_id)
             case "ApprovalRequested":
                 self._begin(event, "approval", text_of(details, "title"), "asks for a decision")
             case "ActivityRetryScheduled":

@@ -28,8 +28,8 @@ def family_objects(children: Sequence[Kin]) -> list[dict[str, object]]:
 
 def _grow(tree: Tree, run_id: UUID, children: Sequence[Kin], more: int) -> None:
     for each in children:
-        name = f" {each.run.name}@{each.run.version} "
-        line = state_text(each.run).append(name, "default").append(str(each.run.run_id), "dim")
+        line = state_text(each.run).append(f" {each.key} ", "default")
+        line.append(f"{each.run.name}@{each.run.version} {each.run.run_id}", "dim")
         _grow(tree.add(line), each.run.run_id, each.children, each.more)
     if more:
         tree.add(Text(f"… {more:,} more: holdfast runs list --parent {run_id}", "dim"))

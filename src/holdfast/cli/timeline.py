@@ -70,9 +70,11 @@ class _Reader:
                 found = "signal", text_of(details, "signal_name"), json_text(details.get("input"))
             case "SignalSent":
                 name, to = text_of(details, "signal_name"), text_of(details, "run_id")
-                found = "signal", f"{name} sent", f"to run {to}"
+                found = "sent", f"{name} sent", f"to run {to}"
             case "ValueSet":
                 found = "value", event.key or "", json_text(details.get("value"))
+            case "ValueRecorded":
+                found = "patch", event.key or "", "changed code takes its new path"
             case "WorkflowCancelRequested":
                 found = "cancel", "cancel requested", text_of(details, "reason")
             case "WorkflowTerminated":

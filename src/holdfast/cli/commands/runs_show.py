@@ -29,7 +29,7 @@ def show(context: click.Context, reference: str) -> None:
     ✓ step done    ✗ step failed   ↻ step being tried again   ☠ worker lost
     ⇢ activity     ↳ child run     ☐ approval                 ⇄ update
     ◷ timer        ✉ signal        = value                    ‖ pause
-    ⊘ cancel       ⑂ fork          ■ end
+    Δ patch        ⊘ cancel        ⑂ fork                     ■ end
     """
     from holdfast.cli.connecting import with_link
 
