@@ -12,7 +12,7 @@ from holdfast.cli.root import holdfast
 from holdfast.ids import uuid7
 from holdfast.types import Suspend
 from tests.cli.conftest import CommandLine
-from tests.cli.hand import Hand, activity, approval, child
+from tests.cli.hand import Entry, Hand, activity, approval, child
 from tests.cli.test_why import why
 
 
@@ -145,16 +145,42 @@ def test_a_run_that_continued_names_the_next(cli: CommandLine, hand: Hand) -> No
 def test_show_draws_the_tree_of_children(cli: CommandLine, hand: Hand) -> None:
     """S17."""
     run, child_id, grandchild_id = cli.start("double", "1"), uuid7(), uuid7()
-    hand.turn(run, child("pack", child_id))
+    hand.turn(run, child("pack", child_id, key="pack#2"))
     hand.turn(str(child_id), child("sleep_long", grandchild_id))
     shown = cli.json("runs", "show", run)
     (below,) = shown["children"]
     assert (below["run_id"], below["name"], below["state"]) == (str(child_id), "pack", "waiting")
     assert [each["run_id"] for each in below["children"]] == [str(grandchild_id)]
     drawn = cli("runs", "show", run).stdout
-    assert f"pack@1 {child_id}" in drawn
-    assert f"sleep_long@1 {grandchild_id}" in drawn
-    assert f"{run} (pack)" in cli("runs", "show", str(child_id)).stdout
+    assert "↳ pack#2 " in drawn
+    assert f"waiting pack#2 pack@1 {child_id}" in drawn
+    assert f"sleep_long sleep_long@1 {grandchild_id}" in drawn
+    assert f"{run} (pack#2)" in cli("runs", "show", str(child_id)).stdout
+
+
+def test_an_update_and_a_signal_that_nothing_asks_for_are_named(
+    cli: CommandLine, hand: Hand
+) -> None:
+    """The sender waits, or has mistyped a name, and the run alone does not show it."""
+    run = cli.start("pack", '{"id": 7}')
+    ready: Entry = ("ValueSet", "state", {"value": "ready"})
+    hand.turn(run, ready, then=Suspend(awaiting=("packed", "update:add")))
+    cli("runs", "signal", run, "paked", "1")
+    cli("runs", "signal", run, "paked", "2")
+    cli("runs", "update", run, "ad", "1", "--timeout", "0.1", code=exits.TIMED_OUT)
+    signals, update = why(cli, run)["details"]
+    assert signals.startswith("2 signals 'paked' came, the last ")
+    assert signals.endswith(" ago: nothing waits for this name now; what is not taken is kept")
+    assert update.startswith("update 'ad' came ")
+    assert update.endswith(" ago: no handler serves it, so it waits until the code sets one")
+
+
+def test_what_the_code_may_have_taken_is_not_named(cli: CommandLine, hand: Hand) -> None:
+    run = cli.start("pack", '{"id": 7}')
+    cli("runs", "signal", run, "early", "1")
+    hand.turn(run, activity("resize"), then=Suspend(awaiting=("packed",)))
+    (detail,) = why(cli, run)["details"]
+    assert detail.startswith("activity resize")
 
 
 def test_children_beyond_the_first_are_counted(cli: CommandLine, hand: Hand) -> None:
@@ -164,6 +190,17 @@ def test_children_beyond_the_first_are_counted(cli: CommandLine, hand: Hand) -> 
     assert f"… 5 more: holdfast runs list --parent {run}" in cli("runs", "show", run).stdout
     listed = cli.json("runs", "list", "--parent", run)["runs"]
     assert len({UUID(each["run_id"]) for each in listed}) == 25
+
+
+def test_a_parent_is_named_as_any_run_is(cli: CommandLine, hand: Hand) -> None:
+    run, child_id = cli.start("double", "1", "--key", "k"), uuid7()
+    hand.turn(run, child("pack", child_id))
+    for reference in (run, run[:13], run[-8:], "double/k"):
+        listed = cli.json("runs", "list", "--parent", reference)["runs"]
+        assert [each["run_id"] for each in listed] == [str(child_id)]
+    cli("runs", "list", "--parent", "double/other", code=exits.NOT_FOUND)
+    assert cli.json("runs", "pause", "--parent", "double/k")["changed"] == 1
+    assert cli.state(str(child_id)) == "paused"
 
 
 def test_show_has_activities_and_approvals_in_the_timeline(cli: CommandLine, hand: Hand) -> None:

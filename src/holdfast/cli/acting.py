@@ -126,12 +126,14 @@ def _act_on_all(settings: Settings, what: Act, where: RunFilters, dry_run: bool)
     from holdfast.cli.connecting import with_link
     from holdfast.cli.console import write_json
     from holdfast.cli.counting import Counter
+    from holdfast.cli.finding import find_parent
 
     counter = Counter()
 
     async def work(link: Link) -> BulkOutcome:
+        meant = await find_parent(link.client, where)
         try:
-            return await what.every(link.client)(where, dry_run=dry_run, progress=counter)
+            return await what.every(link.client)(meant, dry_run=dry_run, progress=counter)
         except asyncio.CancelledError:
             counter.end()
             done = counter.outcome.changed

@@ -36,7 +36,7 @@ _OPTIONS = (
     click.option("--queue", "queues", multiple=True, help="Runs of this queue."),
     click.option("--tag", "tags", multiple=True, help="Runs with this tag; repeated: with all."),
     click.option("--key", help="The run that was started with this key."),
-    click.option("--parent", metavar="ID", help="Runs that this run started."),
+    click.option("--parent", metavar="RUN", help="Runs that this run started."),
     click.option(
         "--since",
         metavar="MOMENT",
@@ -56,7 +56,10 @@ def filter_options(fn: F) -> F:
 
 
 def read_filters(options: dict[str, object]) -> RunFilters:
-    """Take the filters out of a command's options. Empty where none was given."""
+    """Take the filters out of a command's options. Empty where none was given.
+
+    `parent` is as the command line has it; `finding.find_parent` makes an id of it.
+    """
     from holdfast.cli.console import decoded
 
     given: Mapping[str, object] = {name: options.pop(option) for option, name in _NAMES.items()}

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from holdfast.cli.exits import NOT_FOUND, USAGE, Refusal
 from holdfast.client import Client
+from holdfast.client.filters import RunFilters
 from holdfast.ids import keyed_run_id
 from holdfast.types import Run
 
@@ -34,6 +35,20 @@ async def find_run(client: Client, reference: str) -> Run:
         return await client.get(UUID(reference))
     except ValueError:
         return await _find_by_part(client, reference.lower())
+
+
+async def find_parent(client: Client, filters: RunFilters) -> RunFilters:
+    """Return filters in which `parent`, as a command line names a run, is its id.
+
+    A whole id needs no run: the children of one that was forgotten may be there.
+    """
+    parent = filters.get("parent")
+    if not isinstance(parent, str):
+        return filters
+    try:
+        return {**filters, "parent": UUID(parent)}
+    except ValueError:
+        return {**filters, "parent": (await find_run(client, parent)).run_id}
 
 
 async def _find_by_part(client: Client, part: str) -> Run:

@@ -9,6 +9,7 @@ from holdfast.cli.console import decoded
 from holdfast.cli.explanation import Explanation
 from holdfast.cli.spans import Span, error_text
 from holdfast.cli.surroundings import Surroundings
+from holdfast.cli.why_messages import message_notes
 from holdfast.cli.why_queued import explain_queued
 from holdfast.cli.why_remote import count_open, remote_reasons
 from holdfast.cli.wording import ago, length, moment, several
@@ -143,7 +144,7 @@ def _cancel_notes(spans: Sequence[Span]) -> tuple[str, ...]:
 
 def _waiting(run: Run, wait: Wait, spans: Sequence[Span], now: int) -> Explanation:
     at = wait.visible_at
-    details = _cancel_notes(spans)
+    details = (*_cancel_notes(spans), *message_notes(wait, spans, now))
     until = "" if at is None else f"{moment(at, now)} ({ago(at, now)})"
     backoff = _backoff(spans, now)
     if backoff is not None:

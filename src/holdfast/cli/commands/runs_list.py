@@ -34,13 +34,14 @@ def list_runs(context: click.Context, /, limit: int, cursor: str | None, **optio
     """
     from holdfast.cli.connecting import with_link
     from holdfast.cli.console import console, write_json
+    from holdfast.cli.finding import find_parent
     from holdfast.cli.render_runs import run_object, runs_table
 
     filters = read_filters(options)
     filters["limit"], filters["cursor"] = limit, cursor
 
     async def work(link: Link) -> tuple[RunPage, int]:
-        page = await link.client.list(**filters)
+        page = await link.client.list(**await find_parent(link.client, filters))
         return page, await link.store.now()
 
     settings = settings_of(context)
