@@ -15,7 +15,7 @@ from holdfast.client.filters import RunFilters, run_filter
 from holdfast.client.forking import fork_run, retry_fork
 from holdfast.client.references import Signal, check_reason
 from holdfast.errors import ForkRefused, RunNotFound
-from holdfast.types import Delivered, State
+from holdfast.types import Delivered, Run, State
 
 PAGE = 200
 LANES = 8  # retries that are made at once
@@ -169,7 +169,7 @@ class BulkController(Controller):
         self,
         where: RunFilters,
         states: Sequence[State],
-        change: Callable[[Sequence[UUID]], Awaitable[int]],
+        change: Callable[[Sequence[Run]], Awaitable[int]],
         dry_run: bool,
         progress: Callable[[BulkOutcome], None] | None,
     ) -> BulkOutcome:
@@ -180,11 +180,11 @@ class BulkController(Controller):
         done = BulkOutcome()
         while True:
             page = await self._live.store.list_runs(page_filter)
-            run_ids = [run.run_id for run in page.runs]
-            changed = 0 if dry_run or not run_ids else await change(run_ids)
-            unchanged = 0 if dry_run else len(run_ids) - changed
+            matched = len(page.runs)
+            changed = 0 if dry_run or not matched else await change(page.runs)
+            unchanged = 0 if dry_run else matched - changed
             done = BulkOutcome(
-                done.matched + len(run_ids), done.changed + changed, done.unchanged + unchanged
+                done.matched + matched, done.changed + changed, done.unchanged + unchanged
             )
             if progress is not None:
                 progress(done)
@@ -193,16 +193,26 @@ class BulkController(Controller):
             page_filter = msgspec.structs.replace(page_filter, cursor=page.cursor)
 
     async def _deliver(
-        self, call: Callable[[Sequence[UUID]], Awaitable[Delivered]], run_ids: Sequence[UUID]
+        self, call: Callable[[Sequence[UUID]], Awaitable[Delivered]], runs: Sequence[Run]
     ) -> int:
-        delivered = await persist(partial(call, run_ids))
-        return self._live.settle(delivered).count("delivered")
+        """Change runs, and the newest of what continued as new after it was listed."""
+        run_ids, changed = [run.run_id for run in runs], 0
+        live = {run.run_id for run in runs if run.status == "running"}
+        while run_ids:
+            outcomes = self._live.settle(await persist(partial(call, run_ids)))
+            changed += outcomes.count("delivered")
+            pairs = zip(run_ids, outcomes, strict=True)
+            ended = [each for each, outcome in pairs if outcome == "ended" and each in live]
+            newest = await self._live.store.newest_runs(ended) if ended else {}
+            run_ids = [last for each, last in newest.items() if last != each]
+            live.update(run_ids)
+        return changed
 
-    async def _retry_page(self, run_ids: Sequence[UUID]) -> int:
-        waiting = iter(run_ids)
+    async def _retry_page(self, runs: Sequence[Run]) -> int:
+        waiting = iter(runs)
 
         async def work() -> int:
-            return sum([await self._retry_one(run_id) for run_id in waiting])
+            return sum([await self._retry_one(run.run_id) for run in waiting])
 
         lanes = [asyncio.create_task(work()) for _ in range(LANES)]
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -11,6 +11,7 @@ from holdfast.client import Client
 from holdfast.client.bulk import BulkOutcome
 from holdfast.errors import ConfigurationError, InvalidName
 from holdfast.store.port import Store
+from holdfast.types import RunFilter, RunPage
 
 from .workflows import Finisher, tick
 
@@ -89,6 +90,25 @@ async def test_an_interrupted_operation_goes_on_where_it_was(client: Client) -> 
         await interrupted()
     assert begun.is_set()
     assert await client.terminate_all({"limit": 5}) == BulkOutcome(15, 15, 0)
+
+
+async def test_a_run_that_continues_after_it_was_listed_is_followed(
+    client: Client, finisher: Finisher, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S10. Runs that are created meanwhile come before the page that is read."""
+    first = (await client.start(tick)).run_id
+    list_runs, continued = store.list_runs, list[UUID]()
+
+    async def list_and_continue(where: RunFilter) -> RunPage:
+        page = await list_runs(where)
+        [task] = await finisher.claim()
+        continued.append(await finisher.continue_as_new(task))
+        return page
+
+    monkeypatch.setattr(store, "list_runs", list_and_continue)
+    assert await client.cancel_all({}) == BulkOutcome(1, 1, 0)
+    assert (await client.get(first)).status == "continued"
+    assert (await client.get(continued[0])).status == "cancelled"
 
 
 async def test_what_cannot_be_meant_is_refused_before_anything_changes(client: Client) -> None:
