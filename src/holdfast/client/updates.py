@@ -86,8 +86,9 @@ class Replies:
     ) -> str:
         """Wait for an update's answer and return its result as JSON text.
 
-        A run that continues as new takes the update along. Raises UpdateRejected, UpdateFailed,
-        RunEnded for a run that ended without an answer, and RunNotFound.
+        A run that continues as new takes the update along, unless it has begun with it. Raises
+        UpdateRejected, UpdateFailed, RunEnded for a run that ended without an answer, and
+        RunNotFound.
         """
         pause = 0.0 if at_once else FIRST_PAUSE_SECONDS
         while True:
@@ -116,10 +117,18 @@ class Replies:
         if run.status == "running":
             return None
         # The answer may have been the last thing that the run did since the look above.
-        last = await self._store.find_reply(run_id, update_id) or successor(run)
-        if last is None:
+        answer = await self._store.find_reply(run_id, update_id)
+        if answer is not None:
+            return answer
+        next_id = successor(run)
+        if next_id is None or await self._was_begun(run_id, update_id):
             raise RunEnded(run_id, run.status)
-        return last
+        return next_id
+
+    async def _was_begun(self, run_id: UUID, update_id: str) -> bool:
+        """Say whether a handler was at work on an update, which then does not go along."""
+        log = (await self._store.read_events([(run_id, 0)])).get(run_id, [])
+        return any(event.type == "UpdateAccepted" and event.key == update_id for event in log)
 
     def _hear(self, payload: str) -> None:
         _, _, update_id = payload.partition(" ")

@@ -108,6 +108,23 @@ async def test_an_update_follows_a_run_that_continues_before_it_answers(
     assert await asking == 5
 
 
+async def test_an_update_that_was_begun_does_not_go_along(
+    client: Client, finisher: Finisher, store: Store
+) -> None:
+    """Whoever asked hears that nobody answers any more."""
+    first = (await client.start(tick)).run_id
+    [task] = await finisher.claim()
+    asking = asyncio.create_task(client.update(first, "add", update_id="u", timeout="30s"))
+    while not await signals(client, first):
+        await asyncio.sleep(0)
+    accepted = await finisher.event("UpdateAccepted", "u", {"update_name": "add"})
+    await finisher.write(task, accepted, at=2)
+    await finisher.continue_as_new(task)
+    with pytest.raises(RunEnded) as caught:
+        await asking
+    assert (caught.value.run_id, caught.value.status) == (first, "continued")
+
+
 async def test_control_reaches_the_newest(client: Client, finisher: Finisher) -> None:
     """S10. B6."""
     first, second, last = await chain(client, finisher)
