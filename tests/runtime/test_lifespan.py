@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
 from holdfast import App, Context, Retry, RunFailed
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, DatabaseUnavailable
 from holdfast.store.memory import MemoryStore
 from holdfast.store.memory.clock import wall_clock
 from holdfast.testing import Environment
+from holdfast.types import Heartbeat
 from holdfast.worker import Worker
 from tests.runtime.desk import Desk, working
 
@@ -99,6 +101,29 @@ async def test_a_worker_whose_lifespan_fails_does_not_start() -> None:
         await Worker(app, store).start()
     assert history == ["open database", "open orders", "close orders", "close database"]
     assert await store.list_workers() == []
+
+
+async def test_a_worker_that_could_not_sign_on_opens_its_lifespans_again() -> None:
+    class Unreachable(MemoryStore):
+        times = 1
+
+        async def heartbeat(self, *args: Any, **kwargs: Any) -> Heartbeat:
+            if self.times:
+                self.times -= 1
+                raise DatabaseUnavailable("not yet")
+            return await super().heartbeat(*args, **kwargs)
+
+    history: list[str] = []
+    app, store = shop(history), Unreachable(wall_clock)
+    desk, worker = await Desk(store).open(), Worker(app, store)
+    with pytest.raises(DatabaseUnavailable):
+        await worker.start()
+    assert history[-1] == "close database"
+    await worker.start()
+    await desk.order("look_elsewhere")
+    assert await desk.result("look_elsewhere") == "db"
+    assert history[-1] == "open orders"
+    await worker.stop(0)
 
 
 async def test_a_start_that_is_called_off_closes_what_is_open() -> None:

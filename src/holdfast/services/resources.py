@@ -34,6 +34,7 @@ class Resources:
         Idempotent.
         """
         if self._task is None and self._lifespans:
+            self._closing.clear()
             opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._task = asyncio.create_task(self._hold(opened), name="holdfast lifespans")
             try:
