@@ -99,6 +99,12 @@ class _StoreClock:
             loop.call_soon(alarm.go_off)
 
 
+class _Client(Client):
+    @property
+    def busy(self) -> bool:
+        return self._session is not None and not self._session.idle
+
+
 class Environment:
     """A worker, a client and an in-memory store whose time is virtual.
 
@@ -122,7 +128,8 @@ class Environment:
             Worker(each, self.store, options, clock=self._clock) for each in (app, *others)
         ]
         self.worker = self.workers[0]
-        self.client = Client(store=self.store, app=app)
+        self._client = _Client(store=self.store, app=app)
+        self.client: Client = self._client
         self._moving = asyncio.Lock()  # time moves by one moment, however many tests' tasks wait
 
     async def __aenter__(self) -> Self:
@@ -195,7 +202,7 @@ class Environment:
         """
         quiet = 0
         while quiet < _QUIET_ROUNDS:
-            if any(worker.busy for worker in self.workers):
+            if self._client.busy or any(worker.busy for worker in self.workers):
                 quiet = 0
                 executing = any(worker.executing for worker in self.workers)
                 await asyncio.sleep(_LOOK_SECONDS if executing else 0)

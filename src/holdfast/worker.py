@@ -256,6 +256,7 @@ class Worker:
             self._workload.busy
             or not self._committer.idle
             or not self._claimer.idle
+            or not self._notifier.idle
             or bool(self._releases)
         )
 

@@ -58,6 +58,16 @@ async def slow() -> None:
     await asyncio.sleep(60)
 
 
+@app.step
+async def lingering() -> None:
+    calls.append("begun")
+    try:
+        await asyncio.sleep(60)
+    finally:
+        await asyncio.sleep(0.02)
+        calls.append("cleaned up")
+
+
 @app.workflow
 async def nap(ctx: Context, days: float) -> float:
     begin = ctx.now()
@@ -301,3 +311,30 @@ async def test_entering_and_leaving_leaves_no_task_behind() -> None:
         await env.client.start(patient)
         await env.settle()
     assert asyncio.all_tasks() == before
+
+
+async def test_what_was_just_started_has_begun_once_all_has_settled(env: Environment) -> None:
+    """T1. Its wake-up follows close upon others of the same words, which are spaced out."""
+    for _ in range(50):
+        handle = await env.client.start(patient)
+        await env.settle()
+        run = await handle.get()
+        assert run.wait is not None
+        assert run.wait.awaiting == ("packed",)
+
+
+@app.workflow
+async def giving_up(ctx: Context) -> None:
+    task = asyncio.create_task(lingering())
+    await ctx.wait_for_signal("packed")
+    task.cancel()
+    await tell("after")
+
+
+async def test_a_step_that_waits_for_a_cancelled_one_is_waited_for(env: Environment) -> None:
+    handle = await env.client.start(giving_up)
+    while not calls:
+        await asyncio.sleep(0)
+    await handle.signal("packed")
+    await env.settle()
+    assert calls == ["begun", "cleaned up", "after"]

@@ -42,6 +42,11 @@ class Session:
         self._starts = Coalescer(self._start_batch)
         self._signals = Coalescer(self._signal_batch)
 
+    @property
+    def idle(self) -> bool:
+        """Say whether every wake-up has been sent."""
+        return self._notifier.idle
+
     async def close(self) -> None:
         """Finish what was asked for, send the last wake-ups, and stop."""
         await self._starts.close()

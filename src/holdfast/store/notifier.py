@@ -28,6 +28,11 @@ class Notifier:
         self._sent: list[Notice] = []
         self._sent_at = 0.0
 
+    @property
+    def idle(self) -> bool:
+        """Say whether everything submitted has been sent."""
+        return self._call is None
+
     def submit(self, notices: Iterable[Notice]) -> None:
         """Send notices soon; returns at once."""
         self._waiting.update(dict.fromkeys(notices))

@@ -67,13 +67,13 @@ class Dispatcher:
 
     @property
     def executing(self) -> bool:
-        """Say whether a step runs now."""
-        return any(driver.running for driver in self._drivers.values())
+        """Say whether a step runs now, or waits for a cancelled one to end."""
+        return any(driver.executing for driver in self._drivers.values())
 
     @property
     def busy(self) -> bool:
-        """Say whether a log is being read, a step runs or a commit is in flight."""
-        return bool(self._opening) or any(not driver.quiet for driver in self._drivers.values())
+        """Say whether a log is being read, a step runs or is about to, or a commit is in flight."""
+        return bool(self._opening) or any(driver.busy for driver in self._drivers.values())
 
     def accept(self, tasks: Sequence[ClaimedTask]) -> None:
         """Begin with turns just claimed; called from anywhere on the event loop."""

@@ -249,6 +249,16 @@ class RunDriver:
         """Say whether nothing of the run is under way: no step, no commit."""
         return not self.running and not self.in_flight
 
+    @property
+    def executing(self) -> bool:
+        """Say whether a step runs, or one waits for those that were cancelled to end."""
+        return bool(self.running or self._held)
+
+    @property
+    def busy(self) -> bool:
+        """Say whether something is under way that goes on by itself."""
+        return self.in_flight or self.executing
+
     def close(self, *, keep_turn: bool = False) -> None:
         """Stop driving: steps still running are cancelled and not listened to."""
         self.closed = True
