@@ -58,6 +58,7 @@ _POSITIVE = (
     "poll_seconds",
     "maintenance_seconds",
 )
+_CLEAN_UP_SECONDS = 5.0  # for async steps and activities that the drain has stopped
 _SETTLE_SECONDS = 2.0  # for the answers to what is in flight after the drain
 _CLOCK_SAMPLES = 3  # the first also prepares the question; the clock keeps the sharpest
 
@@ -158,7 +159,7 @@ class Worker:
 
     def _take_work(self, app: App) -> Workload:
         """Wire those who hold what is claimed: runs with their steps, and activities."""
-        launcher = Launcher(self._threads, self._resources.values)
+        launcher = self._launcher = Launcher(self._threads, self._resources.values)
         self._dispatcher = Dispatcher(
             app,
             self._clock,
@@ -232,6 +233,7 @@ class Worker:
             await self._heartbeat.stop()
         await self._committer.stop()
         await self._reporter.stop()
+        await self._launcher.settle(_CLEAN_UP_SECONDS)
         await self._resources.stop()
         for unlisten in listening:
             await self._gently(unlisten())

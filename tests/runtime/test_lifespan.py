@@ -185,6 +185,33 @@ async def test_lifespans_close_after_the_drain() -> None:
     assert history[2:] == ["last activity", "close orders", "close database"]
 
 
+@pytest.mark.parametrize("kind", ["step", "activity"])
+async def test_what_is_stopped_by_the_drain_cleans_up_before_lifespans_close(kind: str) -> None:
+    """S12. Trap 26. With the resource that it has been using."""
+    history: list[str] = []
+    app, begun = shop(history), asyncio.Event()
+
+    async def work() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            for _ in range(20):
+                await asyncio.sleep(0)
+            history.append("clean up")
+
+    call = app.activity(work) if kind == "activity" else app.step(work)
+
+    @app.workflow
+    async def working_hard(ctx: Context) -> None:
+        await call()
+
+    async with Environment(app) as env:
+        await env.client.start(working_hard)
+        await begun.wait()
+    assert history[2:] == ["clean up", "close orders", "close database"]
+
+
 async def test_a_test_puts_something_in_the_place_of_a_lifespan() -> None:
     app = App("shop")
 

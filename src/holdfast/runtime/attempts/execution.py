@@ -155,6 +155,7 @@ class Launcher:
 
     def __init__(self, threads: Executor, lifespans: Mapping[Lifespan[Any], object]) -> None:
         self._threads, self._lifespans = threads, lifespans
+        self._users: set[asyncio.Future[object]] = set()  # attempts that may use lifespans
 
     def launch(self, execution: Execution, arguments: str, layers: list[Layer]) -> None:
         """Start an attempt; it reports when it has ended, never before this returns.
@@ -188,6 +189,17 @@ class Launcher:
                 future = loop.run_in_executor(self._threads, variables.run, in_thread)
         execution.future = future
         future.add_done_callback(execution.finished)
+        if self._lifespans:
+            self._users.add(future)
+            future.add_done_callback(self._users.discard)
+
+    async def settle(self, seconds: float) -> None:
+        """Let attempts that were told to stop clean up with what the worker has opened for them.
+
+        A thread that was told to stop cannot be waited for.
+        """
+        if self._users:
+            await asyncio.wait(self._users, timeout=seconds)
 
     def _await_thread(self, in_thread: Callable[[], object]) -> Awaitable[object]:
         variables = contextvars.copy_context()  # with what the middleware has set
