@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
 
@@ -21,7 +21,7 @@ from holdfast.store.memory import MemoryStore
 from holdfast.testing import Environment
 from holdfast.types import ClaimedTask, Claims, Event, Notice
 from holdfast.worker import Worker, WorkerOptions
-from tests.runtime.desk import CountedBeats
+from tests.runtime.desk import CountedBeats, eventually
 
 HOUR = 3_600_000_000
 LEASE = 30.0
@@ -328,3 +328,29 @@ async def test_what_no_worker_serves_is_named_once(caplog: pytest.LogCaptureFixt
         assert await warnings() == 1
         await store.remove_worker(info.worker_id)
         assert await warnings() == 2
+
+
+class DeadlineMeanwhile(MemoryStore):
+    """Hears of a deadline while it is asked for those that are known."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hear: list[Callable[[], None]] = []
+        self.looks = 0
+
+    async def time_out_runs(self, *, limit: int) -> tuple[int, int | None, list[Notice]]:
+        self.looks += 1
+        answer = await super().time_out_runs(limit=limit)
+        while self.hear:
+            self.hear.pop()()
+        return answer
+
+
+async def test_a_deadline_that_is_heard_of_during_a_look_is_kept() -> None:
+    """S10. Trap 3. Else it would be met at the next look only."""
+    store = DeadlineMeanwhile()
+    maintenance = maintain(store)
+    store.hear.append(lambda: maintenance.due_at(0))
+    await maintenance.start()
+    await eventually(lambda: store.looks > 1)
+    await maintenance.stop()

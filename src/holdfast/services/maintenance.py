@@ -83,9 +83,11 @@ class Maintenance:
                 ", ".join(dead),
             )
         self._notify(notices)
-        dues = [await self._drain(self._store.time_out_runs)]
-        dues.append(await self._drain(self._store.time_out_activities))
-        self._next_due = min((due for due in dues if due is not None), default=None)
+        self._next_due = None  # what is said of deadlines while we look counts, too
+        for time_out in (self._store.time_out_runs, self._store.time_out_activities):
+            next_due = await self._drain(time_out)
+            if next_due is not None:
+                self.due_at(next_due)
         await self._warn_of_unserved()
         return self._interval * random.uniform(0.8, 1.2)
 
