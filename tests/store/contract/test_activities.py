@@ -330,3 +330,31 @@ async def test_a_claim_says_when_the_next_attempt_is_due(store: Store, ann: Manu
     await ann.end(await ann.take(handlers=RESIZE), error=FAILURE)
     claim = await ann.claim(handlers=RESIZE)
     assert (claim.tasks, claim.next_due_at) == ([], claim.now + SECOND)
+
+
+async def test_activities_that_failed_before_their_worker_was_lost_are_not_held_one_by_one(
+    store: Store, clock: Clock, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    """Trap 10. To fail is not to eat one's worker: each would wait until the one before ended."""
+    policy = {"attempts": None, "backoff": "fixed", "base": 0.0}
+    await ordered(store, ann, *(activity(str(number), retry=policy) for number in range(4)))
+    for _ in range(3):
+        for task in (await ann.claim(handlers=RESIZE)).tasks:
+            await ann.end(task, error=FAILURE)
+    assert len((await ann.claim(handlers=RESIZE, lease_seconds=10)).tasks) == 4
+    await clock.advance(10)
+    assert len((await bob.claim(handlers=RESIZE)).tasks) == 4
+
+
+async def test_a_worker_holds_one_activity_at_a_time_that_has_lost_three(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """Trap 10. An activity that eats its workers does not take along those beside it."""
+    await ordered(store, ann, *(activity(str(number)) for number in range(2)))
+    for _ in range(3):
+        assert len((await ann.claim(handlers=RESIZE, lease_seconds=10)).tasks) == 2
+        await clock.advance(10)
+    (first,) = (await ann.claim(handlers=RESIZE)).tasks
+    assert (await ann.claim(handlers=RESIZE)).tasks == [], "it holds one already"
+    await ann.end(first, result="1")
+    assert len((await ann.claim(handlers=RESIZE)).tasks) == 1

@@ -29,8 +29,8 @@ $$;
 -- A task that another worker suspended is left to that worker until p_sticky seconds after it
 -- came due, if that worker was heard of in the last three seconds. A task whose lease ran out
 -- gets WorkerLost in its run's log; a turn that lost p_max_attempts workers without progress fails
--- its run instead. An activity's policy is the worker's to keep: attempts may be over it. A run
--- that has lost three is a suspect: a worker holds one of those at a time, so that a run that eats
+-- its run instead. An activity's policy is the worker's to keep: attempts may be over it. A task
+-- that has lost three is a suspect: a worker holds one of those at a time, so that one that eats
 -- its workers does not take the runs beside it along.
 -- A worker that has the run in its cache is given the end of a log that grew by a little: `tail`,
 -- from the index `tail_from` on, which is that of its last claim.
@@ -189,7 +189,23 @@ begin
     where not t.is_lost or (u.run_id is not null and not t.cancelled);
 end $$;
 
--- Say whether a worker holds a run that had lost three workers before it came to this one.
+-- Say whether so many attempts of a task were lost, where that many have begun: the attempts of an
+-- activity may also have failed, and its log knows. Called by _lock_due and _holds_suspect.
+create or replace function holdfast._has_lost(p_run_id uuid, p_key text, p_losses int)
+returns boolean
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    return p_key = '' or p_losses <= (
+        select count(*) from holdfast.events e
+        where e.run_id = p_run_id and e.event_type = 'WorkerLost'
+            and e.details ->> 'task_key' = p_key);
+end $$;
+
+-- Say whether a worker holds a task that had lost three workers before it came to this one.
 create or replace function holdfast._holds_suspect(
     p_worker text, p_queues text[], p_handlers text[], p_now timestamptz
 ) returns boolean
@@ -206,6 +222,7 @@ begin
             where t.queue = l.queue and t.handler = l.handler and t.priority = l.priority
                 and t.worker is not null and t.visible_at > p_now
                 and t.worker = p_worker and t.attempts > 3
+                and holdfast._has_lost(t.run_id, t.key, 3)
             limit 1
         ) as t);
 end $$;
@@ -246,7 +263,7 @@ begin
             where p_since = '-infinity'
                 and t.queue = l.queue and t.handler = l.handler and t.priority = l.priority
                 and t.worker is not null and not t.paused and t.visible_at <= p_now
-                and t.attempts < 3
+                and (t.attempts < 3 or not holdfast._has_lost(t.run_id, t.key, 2))
             order by t.visible_at limit p_limit)
             union all
             (select t.run_id, t.key, t.priority, t.visible_at, true
@@ -254,7 +271,7 @@ begin
             where p_since = '-infinity'
                 and t.queue = l.queue and t.handler = l.handler and t.priority = l.priority
                 and t.worker is not null and not t.paused and t.visible_at <= p_now
-                and t.attempts >= 3
+                and t.attempts >= 3 and holdfast._has_lost(t.run_id, t.key, 2)
             order by t.visible_at, t.run_id, t.key limit 1)
         ) as t
     ), due as materialized (

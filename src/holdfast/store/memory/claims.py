@@ -28,6 +28,10 @@ from holdfast.types import (
 _NEAR = 8  # events that a claim brings along for a worker that has the run in its cache
 
 
+class _Fence(msgspec.Struct, frozen=True):
+    task_key: str
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """What a worker asks for; durations are microseconds."""
@@ -72,10 +76,10 @@ def claim_tasks(tables: Tables, now: int, claim: Claim) -> Claims:
     """Lease what is due, the most urgent first; a run that eats workers fails instead."""
     due = [task for task in _served(tables, claim) if claim.takes(task, now)]
     due.sort(key=lambda task: (task.priority, task.visible_at, task.run_id, task.key))
-    suspects = [task for task in due if _is_suspect(task)]
+    suspects = [task for task in due if _is_suspect(tables, task)]
     if suspects:
         tried = [] if _holds_suspect(tables, now, claim) else suspects[:1]
-        due = [task for task in due if task in tried or not _is_suspect(task)]
+        due = [task for task in due if task in tried or not _is_suspect(tables, task)]
     taken = due[: claim.limit]
     notices = _lose_workers(tables, now, taken, claim)
     # A run that failed for its lost workers has taken its other tasks and its children along.
@@ -95,15 +99,31 @@ def _stands(tables: Tables, task: TaskRow) -> bool:
     return tables.tasks.get((task.run_id, task.key)) is task
 
 
-def _is_suspect(task: TaskRow) -> bool:
-    """Say whether the task has lost so many workers that it is tried apart from its like."""
-    return task.worker is not None and task.attempts >= 3
+def _is_suspect(tables: Tables, task: TaskRow) -> bool:
+    """Say whether the task has lost three workers, the one that has it now among them."""
+    return task.worker is not None and task.attempts >= 3 and _has_lost(tables, task, 2)
+
+
+def _has_lost(tables: Tables, task: TaskRow, losses: int) -> bool:
+    """Say whether so many attempts were lost, where that many have begun.
+
+    The attempts of an activity may also have failed, and its log knows.
+    """
+    if task.key == TURN:
+        return True
+    events = (row.event for row in tables.logs[task.run_id])
+    fences = (event.details for event in events if event.type == "WorkerLost")
+    lost = (fence for fence in fences if details.read(fence, _Fence).task_key == task.key)
+    return sum(1 for _ in lost) >= losses
 
 
 def _holds_suspect(tables: Tables, now: int, claim: Claim) -> bool:
     """Say whether the worker has its one suspect already."""
     return any(
-        task.worker == claim.worker_id and task.attempts > 3 and task.visible_at > now
+        task.worker == claim.worker_id
+        and task.attempts > 3
+        and task.visible_at > now
+        and _has_lost(tables, task, 3)
         for task in tables.tasks.values()
         if claim.serves(task)
     )
