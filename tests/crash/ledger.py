@@ -5,15 +5,23 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from pathlib import Path
+from typing import Any
 
 from holdfast.client import Client
 from holdfast.types import LoggedEvent, Run
 
 TERMINAL = {"WorkflowCompleted", "WorkflowFailed", "WorkflowCanceled", "WorkflowTimedOut"}
+# What the log may have but once for a key, and what asked for it.
+ANSWERS = {
+    "ActivityCompleted": "ActivityScheduled",
+    "ChildCompleted": "ChildStarted",
+    "ApprovalResolved": "ApprovalRequested",
+    "UpdateCompleted": "UpdateAccepted",
+}
 
 
 def read_ledger(path: Path) -> dict[str, list[str]]:
-    """Return the nonces of all executions by step id."""
+    """Return the nonces of all executions by the id of their step or activity."""
     executions: dict[str, list[str]] = defaultdict(list)
     for line in path.read_text().splitlines():
         entry = json.loads(line)
@@ -37,28 +45,58 @@ def check_run(run: Run, log: list[LoggedEvent], executions: dict[str, list[str]]
     assert run.status == "completed", f"{run.run_id} {run.status} {run.error}"
     assert types[-1] == "WorkflowCompleted"
     assert not TERMINAL & set(types[:-1]), "an event after the end"
+    check_answers(log)
 
     recorded: dict[str, str] = {}
-    retries: Counter[str] = Counter()
-    lost = types.count("WorkerLost")
+    below: list[str] = []
+    retries, lost = Counter[str](), Counter[str]()  # by key; that of a lost turn is empty
+    steps: set[str] = set()
     for entry in log:
-        event = entry.event
-        details = json.loads(event.details or "null")
-        if event.type == "StepCompleted":
-            assert event.key is not None
-            assert event.key not in recorded, f"{event.key} was recorded twice"
-            recorded[event.key] = details["result"]["nonce"]
-        elif event.type == "StepRetryScheduled":
-            assert event.key is not None
-            retries[event.key] += 1
+        event, key = entry.event, entry.event.key or ""
+        details: Any = json.loads(event.details or "null")
+        match event.type:
+            case "StepCompleted" | "ActivityCompleted":
+                assert key not in recorded, f"{key} was recorded twice"
+                recorded[key] = details["result"]["nonce"]
+                if event.type == "StepCompleted":
+                    steps.add(key)
+            case "ChildCompleted":
+                below += details["output"]
+            case "StepRetryScheduled" | "ActivityRetryScheduled":
+                retries[key] += 1
+            case "WorkerLost":
+                lost[details["task_key"]] += 1
     output = json.loads(run.output or "null")
-    assert sorted(output) == sorted(recorded.values()), "a recorded result was not used once"
+    assert sorted(output) == sorted([*recorded.values(), *below]), "a result was not used once"
 
     extra = 0
     for key, nonce in recorded.items():
         nonces = executions[f"{run.run_id}/{key}"]
         assert nonce in nonces, f"{key}: the recorded execution left no trace"
         unrecorded = len(nonces) - 1 - retries[key]
-        assert unrecorded <= lost, f"{key}: {unrecorded} executions that no lost worker explains"
+        explained = lost["" if key in steps else key]
+        assert unrecorded <= explained, (
+            f"{key}: {unrecorded} executions that no lost worker explains"
+        )
         extra += max(0, unrecorded)
-    return Counter(runs=1, lost=lost, extra=extra, retries=retries.total(), steps=len(recorded))
+    turns = lost.pop("", 0)
+    return Counter(
+        runs=1,
+        lost=turns,
+        lost_activities=lost.total(),
+        extra=extra,
+        retries=retries.total(),
+        steps=len(steps),
+        activities=len(recorded) - len(steps),
+    )
+
+
+def check_answers(log: list[LoggedEvent]) -> None:
+    """Check that whatever was asked for was answered once, and no message came twice."""
+    keys: dict[str, Counter[str]] = defaultdict(Counter)
+    for entry in log:
+        keys[entry.event.type][entry.event.key or ""] += 1
+    for answer, question in ANSWERS.items():
+        assert keys[answer] == keys[question], f"{answer} and {question} do not match"
+        assert set(keys[answer].values()) <= {1}, f"{answer} came twice"
+    assert set(keys["SignalReceived"].values()) <= {1}, "a message was taken twice"

@@ -1,27 +1,29 @@
-"""A worker process of the crash suite: quick leases, and a switch that kills it at a store call.
-
-    python -m tests.crash.worker URL [--queue Q] [--kill-at N]
-
-Odd points lie before a store call, even ones after it, before its answer is seen.
-"""
+"""A worker process of the crash suite: quick leases, and a switch that kills it at a store call."""
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import signal
-import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from holdfast.store.postgres import PostgresStore
 from holdfast.worker import Worker, WorkerOptions
-from tests.crash.workload import app
+from tests.crash.across import app
+from tests.crash.workload import LEDGER
+
+DEFAULT = "default"
+WORK = {"commit", "end_activities", "read_events", "release_tasks", "listen", "notify"}
 
 
 class KillSwitch:
-    """A store that kills the process at the n-th point between its calls."""
+    """A store that kills the process at the n-th point between the calls that do its work.
+
+    The calls that only look whether there is work are left out, as how many there are depends
+    on the time: to die before a claim is to die after the call before it.
+    """
 
     def __init__(self, store: PostgresStore, kill_at: int) -> None:
         self._store, self._kill_at, self._points = store, kill_at, 0
@@ -35,26 +37,32 @@ class KillSwitch:
         method = getattr(self._store, name)
 
         async def call(*args: Any, **kwargs: Any) -> Any:
-            self._pass_point()
+            if name in WORK:
+                self._pass_point()
             answer = await method(*args, **kwargs)
-            self._pass_point()
+            if name in WORK or (name == "claim_tasks" and answer):
+                self._pass_point()
             return answer
 
         return call
 
 
-async def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("url")
-    parser.add_argument("--queue", default="default")
-    parser.add_argument("--kill-at", type=int, default=0)
-    options = parser.parse_args()
-    store = PostgresStore(options.url)
+def work(url: str, queues: tuple[str, ...], kill_at: int, ledger: Path) -> None:
+    """Be a worker process until it is killed; what it says goes beside the ledger."""
+    os.environ[LEDGER] = str(ledger)
+    with ledger.with_name("workers.log").open("ab") as output:
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
+    asyncio.run(_work(url, queues, kill_at))
+
+
+async def _work(url: str, queues: tuple[str, ...], kill_at: int) -> None:
+    store = PostgresStore(url)
     worker = Worker(
         app,
-        KillSwitch(store, options.kill_at) if options.kill_at else store,  # type: ignore[arg-type]
+        KillSwitch(store, kill_at) if kill_at else store,  # type: ignore[arg-type]
         WorkerOptions(
-            queues=(options.queue,),
+            queues=queues,
             concurrency=50,
             lease_seconds=1.2,
             heartbeat_seconds=0.3,
@@ -62,16 +70,7 @@ async def main() -> None:
             poll_seconds=0.2,
             maintenance_seconds=0.3,
         ),
-        heartbeat_store=lambda: PostgresStore(options.url, connections=1),
+        heartbeat_store=lambda: PostgresStore(url, connections=1),
     )
-    stop = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     await worker.start()
-    print("ready", flush=True)
-    await stop.wait()
-    await worker.stop(grace="5s")
-    await store.close()
-
-
-if __name__ == "__main__":
-    sys.exit(asyncio.run(main()))
+    await asyncio.Event().wait()

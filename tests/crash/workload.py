@@ -26,10 +26,10 @@ class Effect(TypedDict):
     nonce: str
 
 
-def _leave_trace(place: str) -> Effect:
-    step = current_step()
+def leave_trace(place: str, id: str, attempt: int) -> Effect:
+    """Have an effect outside: one line in the ledger, for an attempt of a step or activity."""
     nonce = uuid4().hex
-    line = json.dumps({"id": step.id, "attempt": step.attempt, "nonce": nonce}) + "\n"
+    line = json.dumps({"id": id, "attempt": attempt, "nonce": nonce}) + "\n"
     ledger = os.open(os.environ[LEDGER], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
         os.write(ledger, line.encode())  # one write: whole or not at all, also under SIGKILL
@@ -42,7 +42,8 @@ def _leave_trace(place: str) -> Effect:
 async def act(place: str) -> Effect:
     """Have an effect, with a pause on either side for kills to land in."""
     await asyncio.sleep(0.005)
-    effect = _leave_trace(place)
+    step = current_step()
+    effect = leave_trace(place, step.id, step.attempt)
     await asyncio.sleep(0.005)
     return effect
 
@@ -50,14 +51,16 @@ async def act(place: str) -> Effect:
 @app.step
 def act_in_thread(place: str) -> Effect:
     """Have an effect from a thread."""
-    return _leave_trace(place)
+    step = current_step()
+    return leave_trace(place, step.id, step.attempt)
 
 
 @app.step
 async def stumble(place: str) -> Effect:
     """Fail at the first two attempts, after the effect."""
-    effect = _leave_trace(place)
-    if current_step().attempt < 3:
+    step = current_step()
+    effect = leave_trace(place, step.id, step.attempt)
+    if step.attempt < 3:
         raise ConnectionError(f"stumbled at {place}")
     return effect
 

@@ -1,0 +1,148 @@
+"""Worker processes to be killed, and callers that are patient with what goes away meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import signal
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from functools import partial
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import TypeVar
+from uuid import uuid4
+
+import pytest
+
+from holdfast.client import Client
+from holdfast.client.handle import RunHandle
+from holdfast.errors import DatabaseUnavailable, RunEnded
+from holdfast.types import Run
+from tests.crash.worker import DEFAULT, work
+
+T = TypeVar("T")
+
+POINTS_AT_ONCE = 12
+
+_processes = multiprocessing.get_context("forkserver")
+# A worker is a fork of a process that has imported everything: there are hundreds of them.
+_processes.set_forkserver_preload([work.__module__])
+
+
+class Fleet:
+    """Worker processes that a test starts and kills."""
+
+    def __init__(self, url: str, ledger: Path) -> None:
+        self._url, self._ledger = url, ledger
+        self.workers: list[ForkServerProcess] = []
+
+    def start(self, *queues: str, kill_at: int = 0) -> ForkServerProcess:
+        """Start a worker of these queues; it takes work as soon as it can."""
+        worker = _processes.Process(
+            target=work,
+            args=(self._url, queues or (DEFAULT,), kill_at, self._ledger),
+            daemon=True,
+        )
+        worker.start()
+        self.workers.append(worker)
+        return worker
+
+    def kill(self, worker: ForkServerProcess) -> None:
+        """Kill a worker with SIGKILL, if it has not done so itself."""
+        worker.kill()
+        worker.join()
+        self.workers.remove(worker)
+
+    def kill_all(self) -> None:
+        """Leave no process behind."""
+        for worker in list(self.workers):
+            self.kill(worker)
+
+
+async def kill_at_every_point(
+    fleet: Fleet, start: Callable[[str], Awaitable[RunHandle[object]]]
+) -> int:
+    """Start a run for each point between two store calls, with a worker that dies there.
+
+    `start` starts it on a queue of its own. Ends with the first worker that survives its run;
+    returns how many points there were.
+    """
+    points = 0
+    while True:
+        batch = range(points + 1, points + 1 + POINTS_AT_ONCE)
+        killed = await asyncio.gather(*(_die_at(fleet, point, start) for point in batch))
+        points += sum(killed)
+        if not all(killed):
+            return points
+
+
+async def _die_at(
+    fleet: Fleet, point: int, start: Callable[[str], Awaitable[RunHandle[object]]]
+) -> bool:
+    """Say whether the worker of a run came to the point at which it dies."""
+    queue = f"point-{point}"
+    doomed = fleet.start(queue, kill_at=point)
+    handle = await start(queue)
+    ended = asyncio.create_task(handle.result())
+    await _until_one_ends(doomed, ended)
+    killed = doomed.exitcode is not None
+    heir = fleet.start(queue) if killed else doomed
+    await _until_one_ends(heir, ended)
+    await ended
+    fleet.kill(heir)
+    return killed
+
+
+async def _until_one_ends(worker: ForkServerProcess, run: asyncio.Future[object]) -> None:
+    """Wait for the end of a worker or a run; fail where the worker ended otherwise than killed."""
+    loop, gone = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(worker.sentinel, gone.set)
+    died = asyncio.create_task(gone.wait())
+    async with asyncio.timeout(60):
+        await asyncio.wait({died, run}, return_when=asyncio.FIRST_COMPLETED)
+    died.cancel()
+    loop.remove_reader(worker.sentinel)
+    assert worker.exitcode in (None, -signal.SIGKILL), "a worker ended by itself: see workers.log"
+
+
+async def until_all_end(handles: list[RunHandle[object]], seconds: float) -> list[Run]:
+    """Wait for all runs; name those that do not end."""
+    try:
+        async with asyncio.timeout(seconds):
+            for handle in handles:
+                await patiently(handle.result)
+    except TimeoutError:
+        runs = [await handle.get() for handle in handles]
+        hanging = [(r.run_id, r.name, r.state, r.wait) for r in runs if r.status == "running"]
+        pytest.fail(f"{len(hanging)} run(s) have not ended, such as {hanging[:3]}")
+    return [await handle.get() for handle in handles]
+
+
+async def send_signals(handles: list[RunHandle[object]], count: int) -> None:
+    """Signal every run `count` times, each delivery repeated as a nervous sender would."""
+    for i in range(count):
+        for handle in handles:
+            send = partial(handle.signal, "go", i, signal_id=f"go-{i}")
+            with suppress(RunEnded):  # some take but one
+                await patiently(send)
+                await patiently(send)
+            await asyncio.sleep(0.002)
+
+
+async def start_patiently(
+    client: Client, kind: str, inputs: Iterable[object]
+) -> list[RunHandle[object]]:
+    """Start a run for each input; a lost answer leaves what was started as it is."""
+    start = partial(client.start, kind)
+    return [await patiently(partial(start, each, key=f"{kind}-{uuid4()}")) for each in inputs]
+
+
+async def patiently(call: Callable[[], Awaitable[T]]) -> T:
+    """Repeat a call while the database is away."""
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                return await call()
+            except DatabaseUnavailable:
+                await asyncio.sleep(0.1)

@@ -1,0 +1,95 @@
+"""Processes killed while work is on its way between them: activities on queues of their own,
+nested children, approvals, updates and signals. Every run ends, its parent is told once, every
+result is used once, every effect outside is explained by the logs, and nothing is left queued.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from holdfast.client import Client
+from holdfast.client.handle import RunHandle
+from holdfast.store.embedded import EmbeddedServer
+from tests.crash.across import Errand
+from tests.crash.fleet import (
+    Fleet,
+    kill_at_every_point,
+    send_signals,
+    start_patiently,
+    until_all_end,
+)
+from tests.crash.ledger import check_runs
+from tests.crash.people import decide_all, update_all
+from tests.crash.worker import DEFAULT
+
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
+
+BLOWS = 10
+OFFICES_PER_BLOW = 4
+RUNS_PER_OFFICE = 4  # itself, its branch, two leaves
+SIDE = "side"
+CREWS = ((DEFAULT,), (SIDE,), (DEFAULT, SIDE), (SIDE,))
+
+
+async def test_work_across_workers_killed_at_random_is_neither_lost_nor_repeated(
+    fleet: Fleet, server: EmbeddedServer, ledger: Path
+) -> None:
+    """Traps 8, 18, 22, 23; S5, S7, S12, S15, T3, T4: workers of each queue, the postmaster once."""
+    choose = random.Random(11)
+    crews = {fleet.start(*queues): queues for queues in CREWS}
+    async with Client(server.url) as client, asyncio.TaskGroup() as outside:
+        people = outside.create_task(decide_all(client))
+        handles: list[RunHandle[object]] = []
+        for blow in range(BLOWS):
+            errands = [Errand(number=n, queue=SIDE) for n in range(OFFICES_PER_BLOW)]
+            wave = await start_patiently(client, "office", errands)
+            handles += wave
+            outside.create_task(send_signals(wave, 2))
+            outside.create_task(update_all(wave))
+            await asyncio.sleep(choose.uniform(0.05, 0.4))
+            if blow == BLOWS // 2:
+                os.kill(server.postmaster_pid, signal.SIGKILL)
+                await asyncio.to_thread(server.ensure_running)
+            else:
+                victim = choose.choice(list(crews))
+                queues = crews.pop(victim)
+                fleet.kill(victim)
+                crews[fleet.start(*queues)] = queues
+        await until_all_end(handles, 120)
+        people.cancel()
+        runs = [run async for run in client.runs()]
+        seen = await check_runs(client, runs, ledger)
+    assert seen["runs"] == BLOWS * OFFICES_PER_BLOW * RUNS_PER_OFFICE
+    assert seen["lost"] + seen["lost_activities"] > 0, "nobody was killed at work: it shows nothing"
+    check_nothing_is_queued(server)
+
+
+def check_nothing_is_queued(server: EmbeddedServer) -> None:
+    """Check that no task outlived its run."""
+    with psycopg.connect(server.url) as connection:
+        left = connection.execute("select run_id, key, kind from holdfast.tasks").fetchall()
+    assert not left
+
+
+async def test_a_worker_killed_between_any_two_store_calls_loses_nothing_across_workers(
+    fleet: Fleet, server: EmbeddedServer, ledger: Path
+) -> None:
+    """Traps 6, 8, 23; S4, S7: with an activity, a child and an approval under way."""
+    async with Client(server.url) as client, asyncio.TaskGroup() as outside:
+
+        async def start(queue: str) -> RunHandle[object]:
+            return await client.start("desk", Errand(number=1, queue=queue), queue=queue)
+
+        people = outside.create_task(decide_all(client))
+        points = await kill_at_every_point(fleet, start)
+        people.cancel()
+        await check_runs(client, [run async for run in client.runs()], ledger)
+    check_nothing_is_queued(server)
+    assert points > 20, "the worker makes more calls than that: the switch does not work"
