@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from uuid import UUID
 
 import pytest
@@ -279,6 +280,26 @@ def test_another_run_is_signalled_once() -> None:
     bench.crash()
     bench.settle()
     assert len(bench.of_type(details.SIGNAL_SENT)) == 1
+
+
+def test_a_fork_starts_children_of_its_own_where_they_have_keys() -> None:
+    """B3. What failed in its origin's child can be tried again; what completed is kept."""
+
+    async def flow(ctx: Context) -> object:
+        return [await ctx.child(ship, n, key=f"o-{n}") for n in range(2)]
+
+    origin = Bench(flow)
+    origin.settle()
+    kept = [*origin.of_type(details.CHILD_STARTED), origin.child_completed("ship", 1)]
+    bench = Bench(flow)
+    bench.turn.abandon()
+    forked = json.dumps({"run_id": str(OTHER_ID), "idx": 3, "seed": str(OTHER_ID)})
+    bench.log = [bench.log[0], *kept, bench.plain(details.FORKED, forked)]
+    bench.claim()
+    bench.settle()
+    [_, started] = bench.details_of(details.CHILD_STARTED)
+    assert started["child_run_id"] == str(child_run_id(RUN_ID, "ship\0o-1"))
+    assert started["key"] is None
 
 
 def test_another_workflow_under_a_key_makes_the_run_stuck() -> None:

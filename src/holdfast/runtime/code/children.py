@@ -149,10 +149,7 @@ def _start(
     name = workflow.name if isinstance(workflow, Workflow) else check_workflow_name(workflow)
     text = known.encode_input(input) if known else encode(input)
     key = loop.scope().key(leaf)
-    if options.key is None:
-        run_id = child_run_id(instance.info.run_id, key)
-    else:
-        run_id = keyed_run_id(name, options.key)
+    run_id = _child_id(instance, name, key, options.key)
     order = orders.children.get(run_id)
     if order is None:
         order = Order(CHILD, key, name, fingerprint(text), run_id)
@@ -203,7 +200,7 @@ def _started(
         input=msgspec.Raw(text),
         queue=check_queue_name(queue),
         priority=priority,
-        key=options.key,
+        key=options.key if options.key and order.run_id.bytes[0] == 0xFF else None,
         parent_close=options.parent_close,
         timeout=timeout if options.timeout is None else seconds(options.timeout),
         retention=known.retention_seconds if known else _RETENTION,
@@ -224,6 +221,19 @@ def _reader(order: Order, decode: Decode) -> Callable[[Event], object]:
         raise ChildFailed(order.key, error, failed.status, failed.child_run_id)
 
     return read
+
+
+def _child_id(instance: Instance, name: str, call: str, key: str | None) -> UUID:
+    """Return the id of a child. A fork has children of its own, also where they have keys.
+
+    Those of its origin are the origin's: what failed there could not be tried again.
+    """
+    parent = instance.info.run_id
+    if key is None:
+        return child_run_id(parent, call)
+    if instance.seed != parent:
+        return child_run_id(parent, f"{name}\0{key}")
+    return keyed_run_id(name, key)
 
 
 def send_signal(instance: Instance, run_id: UUID, name: str, payload: object) -> None:
