@@ -5,10 +5,10 @@ from __future__ import annotations
 from uuid import UUID
 
 from holdfast.client.coalescing import persist
-from holdfast.client.references import check_text
 from holdfast.client.session import Session
 from holdfast.codec import describe, encode_error
 from holdfast.errors import TokenUnknown
+from holdfast.texts import check_text
 from holdfast.types import ActivityEnd, ActivityOutcome, ErrorInfo
 
 _LEASES = 1_000_000_000  # beyond what a task is ever leased

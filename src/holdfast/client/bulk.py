@@ -13,8 +13,9 @@ from holdfast.client.coalescing import persist
 from holdfast.client.control import Controller
 from holdfast.client.filters import RunFilters, run_filter
 from holdfast.client.forking import fork_run, retry_fork
-from holdfast.client.references import Signal, check_reason
+from holdfast.client.references import Signal
 from holdfast.errors import ForkRefused, RunNotFound
+from holdfast.texts import check_reason
 from holdfast.types import Delivered, Run, State
 
 PAGE = 200

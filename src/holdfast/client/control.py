@@ -6,9 +6,10 @@ from functools import partial
 from uuid import UUID
 
 from holdfast.client.messaging import Messenger
-from holdfast.client.references import Named, RunRef, check_reason, name_of, resolve
+from holdfast.client.references import Named, RunRef, name_of, resolve
 from holdfast.errors import RunEnded, RunNotFound
 from holdfast.names import check_queue_name, check_workflow_name
+from holdfast.texts import check_reason
 from holdfast.types import Delivery, Scope
 
 

@@ -7,12 +7,12 @@ from typing import TypedDict
 from uuid import UUID
 
 from holdfast.client.coalescing import persist
-from holdfast.client.references import check_text
 from holdfast.client.session import Session
 from holdfast.codec import encode
 from holdfast.definitions.app import App
 from holdfast.errors import ConfigurationError, ForkRefused, RunNotFound, UnknownWorkflow
 from holdfast.ids import keyed_run_id, uuid7
+from holdfast.texts import check_text
 from holdfast.types import Fork, Forking, Run, Status
 
 # Their keys are names and ids that callers chose, not those of calls.

@@ -11,6 +11,7 @@ from holdfast.codec import encode
 from holdfast.errors import InvalidInput
 from holdfast.ids import keyed_run_id
 from holdfast.names import check_signal_name
+from holdfast.texts import check_text
 from holdfast.types import NewSignal
 
 
@@ -64,21 +65,3 @@ def check_id(what: str, text: str) -> str:
     if text == "":
         raise InvalidInput(f"the {what} is empty: it would be everybody's")
     return check_text(what, text)
-
-
-def check_reason(reason: str | None) -> str | None:
-    """Return the reason of a change, which may be left out. Raises InvalidInput."""
-    return None if reason is None else check_text("reason", reason)
-
-
-def check_text(what: str, text: str) -> str:
-    """Return a text that PostgreSQL can hold. Raises InvalidInput for any other."""
-    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidInput(f"{what} {text!r} is not a str")
-    if "\0" in text:
-        raise InvalidInput(f"{what} {text!r} has a NUL character, which PostgreSQL cannot hold")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise InvalidInput(f"{what} {text!r} has a lone surrogate: it is not Unicode") from None
-    return text

@@ -9,13 +9,13 @@ from datetime import UTC, datetime, timedelta
 from typing import TypedDict
 from uuid import UUID
 
-from holdfast.client.references import check_text
 from holdfast.codec import encode
 from holdfast.definitions.app import AnyWorkflow, App
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError, PayloadError
 from holdfast.ids import keyed_run_id, uuid7
 from holdfast.names import check_queue_name, check_workflow_name
+from holdfast.texts import check_key, check_tags, check_text
 from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, NewRun
 
 DEFAULT_RETENTION_SECONDS = 30 * 86_400.0
@@ -122,9 +122,7 @@ class Launch:
         if key is not None:
             if run_id is not None:
                 raise ConfigurationError("give a run either a key or a run_id: a key makes the id")
-            if not key:
-                raise ConfigurationError("a key must not be empty: it would be everybody's")
-            run_id = keyed_run_id(self.fields["name"], check_text("key", key))
+            run_id = keyed_run_id(self.fields["name"], check_key(key))
         return NewRun(
             run_id=run_id or uuid7(),
             key=key,
@@ -188,7 +186,7 @@ def prepare(
         delay_seconds=None if delay is None else seconds(delay),
         timeout_seconds=defaults.timeout_seconds if timeout is None else seconds(timeout),
         retention_seconds=_retention(options.get("retention"), defaults.retention_seconds),
-        tags=_tags(options.get("tags", ())),
+        tags=check_tags(options.get("tags", ())),
         headers=_headers(options.get("headers")),
     )
     return Launch(known, encode if known is None else known.encode_input, fields)
@@ -237,12 +235,6 @@ def _max_retention_seconds() -> float:
         raise ConfigurationError(
             f"{MAX_RETENTION_VARIABLE} is {text!r}: set it to a number of days"
         ) from None
-
-
-def _tags(tags: Iterable[str]) -> tuple[str, ...]:
-    if isinstance(tags, str):
-        raise ConfigurationError(f"tags are several texts: write [{tags!r}]")
-    return tuple(check_text("tag", tag) for tag in tags)
 
 
 def _headers(headers: Mapping[str, str] | None) -> Mapping[str, str] | None:

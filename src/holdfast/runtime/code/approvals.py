@@ -9,6 +9,7 @@ from holdfast.codec import decoder, encode
 from holdfast.runtime.code.forms import fill_in, form_fields
 from holdfast.runtime.code.orders import APPROVAL, Order
 from holdfast.runtime.log import order_details
+from holdfast.texts import check_text
 from holdfast.types import Value
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ async def approve(
 ) -> Decision[T]:
     """Ask for a decision and wait for it, at most `timeout` seconds."""
     loop = instance.loop
+    check_text("title", title)
+    check_text("description", description)
     order = Order(APPROVAL, loop.scope().key(leaf), title)
     timeout_at = None if timeout is None else loop.now + round(timeout * 1e6)
     fields = () if form is None else form_fields(form)

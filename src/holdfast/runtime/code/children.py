@@ -28,6 +28,7 @@ from holdfast.runtime.log.details import CHILD_COMPLETED
 from holdfast.runtime.log.order_details import ParentClose
 from holdfast.runtime.loop.order_calls import OrderCall
 from holdfast.runtime.loop.tasks import Evicted
+from holdfast.texts import check_reason
 from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, Event, Value
 
 if TYPE_CHECKING:
@@ -92,8 +93,11 @@ class ChildHandle(Generic[T_co]):
         send_signal(self._instance, self.run_id, name, payload)
 
     def cancel(self, reason: str | None = None) -> None:
-        """Ask the child to stop, with this run's next commit; nothing where it has ended."""
-        self._instance.orders.cancel(self._order, reason)
+        """Ask the child to stop, with this run's next commit; nothing where it has ended.
+
+        Raises InvalidInput for a reason that cannot be stored.
+        """
+        self._instance.orders.cancel(self._order, check_reason(reason))
 
 
 def call_workflow(
@@ -190,11 +194,16 @@ def _started(
         priority = known.priority if known else DEFAULT_PRIORITY
     if priority not in PRIORITIES:
         raise ConfigurationError(f"child {order.name}: priority must be 0 (first) to 4")
+    version = options.version
+    if version is None:
+        version = known.version if known else 1
+    if version < 1:
+        raise ConfigurationError(f"child {order.name}: a version is 1 or more, not {version}")
     timeout = known.timeout_seconds if known else None
     assert order.run_id is not None, "a child's order names its run"
     return order_details.ChildStarted(
         workflow_name=order.name,
-        version=options.version or (known.version if known else 1),
+        version=version,
         args=order.args or 0,
         child_run_id=order.run_id,
         input=msgspec.Raw(text),

@@ -23,6 +23,7 @@ from holdfast.runtime.code.children import (
 from holdfast.runtime.code.continuing import continue_as_new
 from holdfast.runtime.code.updates import Handler
 from holdfast.runtime.log.order_details import ParentClose
+from holdfast.texts import check_key, check_tags
 from holdfast.types import JSON
 
 if TYPE_CHECKING:
@@ -184,15 +185,7 @@ class RemoteContext:
 
         Raises ChildFailed where the child did not complete. Cancelling the wait cancels it.
         """
-        options = ChildOptions(
-            parent_close=parent_close,
-            key=key,
-            queue=queue,
-            priority=priority,
-            version=version,
-            timeout=timeout,
-            tags=tuple(tags),
-        )
+        options = _options(parent_close, key, queue, priority, version, timeout, tags)
         leaf, decode = _leaf(workflow, id), None if type is None else decoder(type)
         return call_child(self._instance, workflow, leaf, input, options, decode)
 
@@ -261,15 +254,7 @@ class RemoteContext:
 
         Options are those of `child`; by default the child goes on when this run ends.
         """
-        options = ChildOptions(
-            parent_close=parent_close,
-            key=key,
-            queue=queue,
-            priority=priority,
-            version=version,
-            timeout=timeout,
-            tags=tuple(tags),
-        )
+        options = _options(parent_close, key, queue, priority, version, timeout, tags)
         leaf, decode = _leaf(workflow, id), None if type is None else decoder(type)
         return start_child(self._instance, workflow, leaf, input, options, decode)
 
@@ -393,3 +378,23 @@ def _leaf(workflow: Workflow[Any, object] | str, id: str | None) -> str:
     if id is not None:
         return check_step_name(id)
     return workflow if isinstance(workflow, str) else workflow.name
+
+
+def _options(
+    parent_close: ParentClose,
+    key: str | None,
+    queue: str | None,
+    priority: int | None,
+    version: int | None,
+    timeout: Duration | None,
+    tags: Sequence[str],
+) -> ChildOptions:
+    return ChildOptions(
+        parent_close=parent_close,
+        key=None if key is None else check_key(key),
+        queue=queue,
+        priority=priority,
+        version=version,
+        timeout=timeout,
+        tags=check_tags(tags),
+    )

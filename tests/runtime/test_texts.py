@@ -1,0 +1,49 @@
+"""Texts that a run's code hands to others, and that the database could not hold."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from holdfast import Context
+from holdfast.errors import HoldfastError
+from tests.runtime.bench import Bench
+
+Call = Callable[[Context], Awaitable[object]]
+
+
+async def cancel(ctx: Context) -> None:
+    child = await ctx.start_child("ship")
+    child.cancel("a\0b")
+
+
+CALLS: dict[str, Call] = {
+    "key": lambda ctx: ctx.child("ship", key="a\0b"),
+    "empty key": lambda ctx: ctx.child("ship", key=""),
+    "tag": lambda ctx: ctx.start_child("ship", tags=["a\0b"]),
+    "tags": lambda ctx: ctx.child("ship", tags="urgent"),
+    "version": lambda ctx: ctx.child("ship", version=0),
+    "reason": cancel,
+    "title": lambda ctx: ctx.approve("a\0b"),
+    "surrogate": lambda ctx: ctx.approve("Offer", description="\ud800"),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_what_cannot_be_stored_is_refused_at_the_call(name: str) -> None:
+    """Trap 20. In the commit it would hold up the run for ever."""
+
+    async def flow(ctx: Context) -> str:
+        try:
+            await CALLS[name](ctx)
+        except HoldfastError as error:
+            return str(error)
+        return ""
+
+    bench = Bench(flow)
+    bench.settle()
+    assert any(
+        word in bench.output for word in ("NUL", "surrogate", "empty", "several", "1 or more")
+    )
+    assert bench.turn.ended == "completed"
