@@ -52,6 +52,8 @@ def check(world: World) -> None:
         # What was pending is closed with the run's end, and cleanup writes to the trace.
         found = state(live.instance)
         assert [found[key] for key in ("signals", "now")] == [final["signals"], final["now"]]
+    if world.end is not None:
+        check_updates(log, full)
     if world.end == "completed":
         assert not world.outside.unfinished(), "the run ends before what it let go"
         trace = json.loads(world.output or "")
@@ -78,6 +80,22 @@ def check_prefixes(world: World) -> None:
         first, second = state(going_on), state(again)
         assert first == second, f"after event {length}"
         again.close()
+
+
+def check_updates(log: Sequence[Event], ended: Instance) -> None:
+    """Each update was answered, or nobody accepted it. None is lost."""
+    received = [
+        event.key
+        for event in log
+        if event.type == details.SIGNAL_RECEIVED and '"update": true' in (event.details or "")
+    ]
+    said = {kind: {e.key for e in log if e.type == kind} for kind in details.ANSWERS}
+    assert said[details.UPDATE_ACCEPTED] == said[details.UPDATE_COMPLETED]
+    answered = said[details.UPDATE_COMPLETED] | said[details.UPDATE_REJECTED]
+    left = {message.id for message in ended.updates.unread}
+    left |= {event.key for event in ended.held or () if event.type == details.SIGNAL_RECEIVED}
+    assert not answered & left
+    assert answered | left == {*received, *(key for key in left if key is None)}
 
 
 def check_log(log: Sequence[Event]) -> None:

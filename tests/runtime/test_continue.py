@@ -13,7 +13,7 @@ from holdfast.definitions.activities import Activity
 from holdfast.definitions.steps import Step
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.log import details
-from holdfast.types import Finish
+from holdfast.types import Finish, Notice
 from tests.runtime.bench import RUN_ID, Bench
 
 ORIGIN = UUID("0198c0de-0000-7000-8000-00000000000a")
@@ -92,6 +92,28 @@ def test_an_update_that_comes_as_a_run_continues_goes_along() -> None:
     [new] = bench.details_of(details.CONTINUED)
     assert [(each["key"], each["update"]) for each in new["signals"]] == [("u1", True)]
     assert details.UPDATE_ACCEPTED not in bench.types()
+
+
+def test_what_nobody_has_taken_before_the_end_goes_along() -> None:
+    """Trap 1. S5. Tasks that would have been next do not take it any more."""
+
+    async def flow(ctx: Context) -> None:
+        async def read() -> None:
+            await ctx.wait_for_signal("note")
+
+        await ctx.wait_for_signal("tick")
+        asyncio.create_task(read())
+        ctx.handle_update("add", lambda: 1)
+        ctx.continue_as_new()
+
+    bench = Bench(flow)
+    bench.settle()
+    bench.resume(bench.signal("note"), bench.update("add", None, "u1"), bench.signal("tick"))
+    bench.settle()
+    [new] = bench.details_of(details.CONTINUED)
+    assert [each["signal_name"] for each in new["signals"]] == ["note", "add"]
+    assert not [kind for kind in bench.types() if kind in details.ANSWERS]
+    assert bench.notices == [Notice("client/1", f"{RUN_ID} u1")]
 
 
 def test_a_cancel_that_comes_as_a_run_continues_ends_it() -> None:

@@ -17,6 +17,7 @@ from holdfast.errors import DeterminismError
 from holdfast.runtime.code.calls import Call
 from holdfast.runtime.code.instance import Instance
 from holdfast.runtime.code.orders import Orders
+from holdfast.runtime.code.updates import Updates
 from holdfast.runtime.log import details
 from holdfast.runtime.loop.keys import Scope
 from holdfast.runtime.loop.loop import WorkflowLoop
@@ -133,6 +134,10 @@ def updates_are_answered_again(patch: pytest.MonkeyPatch) -> None:
         patch.delitem(Instance._FACTS, kind)
 
 
+def accepted_updates_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Updates, "call_off", lambda self: None)
+
+
 def orders_are_lost_in_conflicts(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(feeder, "_FACTS", feeder._FACTS - details.NOTED_ORDERS)
 
@@ -181,6 +186,7 @@ MUTANTS: list[Mutant] = [
     patches_are_forgotten,
     orders_are_given_again,
     updates_are_answered_again,
+    accepted_updates_are_forgotten,
     orders_are_lost_in_conflicts,
     paused_code_goes_on,
     held_back_events_in_one_drain,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from holdfast import Context
+from holdfast.definitions.activities import Activity
 from holdfast.definitions.steps import Step
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.log import details
@@ -259,3 +260,103 @@ def test_what_was_said_of_an_update_stands_under_changed_code(
     bench.settle()
     assert bench.output == taken
     assert [kind for kind in bench.types() if kind in details.ANSWERS] == said
+
+
+async def leave(ctx: Context, how: str) -> None:
+    """Accept an update, and end in one way or another before it is carried out."""
+
+    async def reserve() -> int:
+        return await work(1)
+
+    ctx.handle_update("reserve", reserve)
+    await ctx.wait_for_signal("leave")
+    if how == "failed":
+        raise KeyError("tea")
+    if how == "continued":
+        ctx.continue_as_new(how)
+
+
+def leaving(how: str) -> Bench:
+    """A run that has just ended so, and has not committed it."""
+    bench = Bench(leave, given=how)
+    bench.settle()
+    bench.resume(bench.update("reserve", None, "a"), bench.update("other", None, "b"))
+    bench.settle()
+    bench.news(bench.cancel_request() if how == "cancelled" else bench.signal("leave"))
+    return bench
+
+
+@pytest.mark.parametrize("how", ["completed", "failed", "cancelled", "continued"])
+def test_an_accepted_update_is_answered_where_the_run_ends_first(how: str) -> None:
+    """Trap 1. Who waits for any answer hears at once."""
+    bench = leaving(how)
+    bench.settle()
+    assert bench.turn.ended == how
+    assert bench.types()[-2] == details.UPDATE_COMPLETED
+    [answer] = bench.details_of(details.UPDATE_COMPLETED)
+    assert (answer["update_name"], answer["error"]["kind"]) == (
+        "reserve",
+        "holdfast.errors.RunEnded",
+    )
+    assert "before it had carried out" in answer["error"]["message"]
+    assert bench.notices == [Notice("client/1", f"{RUN_ID} {key}") for key in "ab"]
+    replay = Bench(leave, given=how)
+    replay.turn.abandon()
+    replay.log = bench.log[:-1]
+    replay.claim()
+    assert [event.type for event in replay.commit().events] == [bench.types()[-1]]
+
+
+@pytest.mark.parametrize("first", ["pause", "result"])
+def test_an_end_that_others_come_before_answers_once(first: str) -> None:
+    """Trap 30."""
+    bench = leaving("completed")
+    if first == "result":
+        bench.complete("~/update-reserve/work", 4)
+    bench.refuse(bench.plain(details.PAUSED, '{"reason":null}'))
+    assert bench.notices == []
+    bench.settle()
+    assert len(bench.of_type(details.UPDATE_COMPLETED)) == 1
+    assert len(bench.notices) == 2
+
+
+def test_a_run_that_waits_for_what_it_let_go_answers_at_once() -> None:
+    """Its code has ended, and nobody carries out what it accepted."""
+    render = Activity(_elsewhere, name="render")
+
+    async def flow(ctx: Context) -> None:
+        async def hang() -> None:
+            await ctx.wait_for_signal("never")
+
+        ctx.handle_update("hang", hang)
+        render(1)
+        await ctx.wait_for_signal("leave")
+
+    bench = Bench(flow)
+    bench.settle()
+    bench.resume(bench.update("hang", None), bench.signal("leave"))
+    bench.settle()
+    assert bench.turn.suspended
+    assert len(bench.notices) == 1
+    bench.resume(bench.activity_completed("render", 1))
+    bench.settle()
+    assert len(bench.of_type(details.UPDATE_COMPLETED)) == len(bench.notices) == 1
+
+
+def test_code_that_cannot_go_on_answers_nothing() -> None:
+    """What it accepted, the code that follows may carry out."""
+
+    async def flow(ctx: Context) -> None:
+        async def hang() -> None:
+            await ctx.wait_for_signal("never")
+
+        ctx.handle_update("hang", hang)
+        await ctx.wait_for_signal("leave")
+        await asyncio.to_thread(print)
+
+    bench = Bench(flow)
+    bench.settle()
+    bench.resume(bench.update("hang", None), bench.signal("leave"))
+    bench.settle()
+    assert bench.turn.stuck
+    assert not bench.of_type(details.UPDATE_COMPLETED)

@@ -37,7 +37,7 @@ class Session:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.ends = EndWatcher(store)
-        self.replies = Replies(store)
+        self.replies = Replies(store, self.ends)
         self._notifier = Notifier(store.notify)
         self._starts = Coalescer(self._start_batch)
         self._signals = Coalescer(self._signal_batch)

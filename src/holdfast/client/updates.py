@@ -1,7 +1,8 @@
 """Hear and look for the answers to updates: one topic serves every caller of a client.
 
 An update is a signal with an id; its answer is an event of the run's log. Whoever answers tells
-the topic, but wake-ups may get lost, so each answer is also looked for, ever more seldom.
+the topic, but wake-ups may get lost, so each answer is also looked for, ever more seldom. A run
+that ends without an answer is heard of as those are who wait for its end.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from uuid import UUID, uuid4
 import msgspec
 
 from holdfast.client.chains import successor
+from holdfast.client.waiting import EndWatcher
 from holdfast.errors import (
     DatabaseError,
     DatabaseUnavailable,
@@ -44,9 +46,9 @@ class _Answer(msgspec.Struct):
 class Replies:
     """Waits for the answers to the updates that a client has sent."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, ends: EndWatcher) -> None:
         self.topic = f"reply/{uuid4().hex}"
-        self._store = store
+        self._store, self._ends = store, ends
         self._expected: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
         self._listening = asyncio.Lock()
         self._stop_listening: Callable[[], Awaitable[None]] | None = None
@@ -90,23 +92,43 @@ class Replies:
         UpdateRejected, UpdateFailed, RunEnded for a run that ended without an answer, and
         RunNotFound.
         """
-        pause = 0.0 if at_once else FIRST_PAUSE_SECONDS
         while True:
-            await _wait(woken, pause)
-            woken.clear()
-            try:
-                answer = await self._look(run_id, update_id)
-            except (DatabaseUnavailable, TransientDatabaseError) as error:
-                logger.debug("cannot look for an answer now: %s", error)
-                answer = None
-            if isinstance(answer, Event):
-                return _result(run_id, answer)
-            if answer is not None:
-                run_id, pause = answer, 0.0
-            else:
-                pause = min(max(pause * 2, FIRST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS)
+            found = await self._follow(run_id, update_id, woken, at_once=at_once)
+            if isinstance(found, Event):
+                return _result(run_id, found)
+            run_id, at_once = found, True
 
-    async def _look(self, run_id: UUID, update_id: str) -> Event | UUID | None:
+    async def _follow(
+        self, run_id: UUID, update_id: str, woken: asyncio.Event, *, at_once: bool
+    ) -> Event | UUID:
+        """Wait for the answer of one run, or for the run that the update went on to."""
+        if not at_once:
+            await _wait(woken, FIRST_PAUSE_SECONDS)
+        found = await self._look(run_id, update_id, woken)
+        if found is not None:
+            return found
+        async with self._ends.expect(run_id) as end:  # what takes long may end with the run
+            self._ends.watch(run_id)
+            end.add_done_callback(lambda _: woken.set())
+            pause = FIRST_PAUSE_SECONDS
+            while found is None:
+                pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+                await _wait(woken, pause)
+                found = await self._look(run_id, update_id, woken)
+            return found
+
+    async def _look(
+        self, run_id: UUID, update_id: str, woken: asyncio.Event
+    ) -> Event | UUID | None:
+        """Look once; None also where the database cannot say now."""
+        woken.clear()
+        try:
+            return await self._ask(run_id, update_id)
+        except (DatabaseUnavailable, TransientDatabaseError) as error:
+            logger.debug("cannot look for an answer now: %s", error)
+            return None
+
+    async def _ask(self, run_id: UUID, update_id: str) -> Event | UUID | None:
         """Return the answer, or the run that the update went on to, or None before either."""
         answer = await self._store.find_reply(run_id, update_id)
         if answer is not None:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.client import Client
+from holdfast.client import Client, updates
 from holdfast.errors import (
     InvalidInput,
     ResultTimeout,
@@ -142,6 +142,22 @@ async def test_a_run_that_ends_without_an_answer_says_so(
     assert caught.value.status == "terminated"
     with pytest.raises(RunEnded):
         await client.update(task.run_id, "add")
+
+
+async def test_a_run_that_is_ended_from_outside_says_so_at_once(
+    client: Client, finisher: Finisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trap 1. Nobody answers then, and looking by itself would take long."""
+    task = await begun(client, finisher)
+    with pytest.raises(ResultTimeout):
+        await client.update(task.run_id, "add", update_id="u", timeout=0.01)
+    monkeypatch.setattr(updates, "FIRST_PAUSE_SECONDS", 3600.0)
+    monkeypatch.setattr(updates, "LONGEST_PAUSE_SECONDS", 3600.0)
+    asking = asyncio.create_task(client.update(task.run_id, "add", update_id="u", timeout="30s"))
+    await asyncio.sleep(0)
+    await client.terminate(task.run_id)
+    with pytest.raises(RunEnded, match="terminated"):
+        await asking
 
 
 async def test_an_update_that_cannot_be_meant_is_refused(client: Client) -> None:

@@ -70,7 +70,6 @@ class Instance:
         "note",
         "pending",
         "retries",
-        "root",
         "run",
         "seed",
         "workflow",
@@ -93,7 +92,6 @@ class Instance:
         loop.call_workflow = self.call_workflow
         self.mailbox = Mailbox(loop)
         self.dealings: Dealings | None = None
-        self.root: WorkflowTask[object] | None = None
         self.live_from = self.history = 0
         self.held: list[Event] | None = None
         self.pending: dict[str, Call] = {}
@@ -105,10 +103,14 @@ class Instance:
         self.foresee(facts)
 
     @property
+    def root(self) -> WorkflowTask[object] | None:
+        """The task of the run's own code, None before the run has started."""
+        return self.loop.root
+
+    @property
     def finished(self) -> bool:
         """Whether the run's own code has ended."""
-        root = self.root
-        return (root is not None and root.done()) or self.loop.fatal is not None
+        return self.loop.ended
 
     @property
     def replaying(self) -> bool:
@@ -223,7 +225,8 @@ class Instance:
 
     def _drain(self) -> None:
         """Run until blocked. Once the root has ended, what is left of the code stands still."""
-        loop, root = self.loop, self.root
+        loop = self.loop
+        root = loop.root
         if root is None or not root.done():
             loop.drain()
         if loop.broken is not None:
@@ -231,7 +234,7 @@ class Instance:
 
     def _start(self, event: Event) -> None:
         loop = self.loop
-        task = self.root = WorkflowTask(
+        task = loop.root = WorkflowTask(
             self._main(event.details or "null"),
             loop,
             loop.root_scope,
@@ -274,14 +277,15 @@ class Instance:
     def _receive(self, event: Event) -> None:
         message = Message.read(event)
         if message.update:
-            self.updates.put(message, serve=not self.finished)
+            self.updates.put(message)
         else:
             self.mailbox.put(message)
 
     def _request_cancel(self, event: Event) -> None:
-        if not self.cancel_requested and self.root is not None:
+        root = self.loop.root
+        if not self.cancel_requested and root is not None:
             self.cancel_requested = True
-            self.cancel_unheard = not self.root.cancel()
+            self.cancel_unheard = not root.cancel()
 
     def _pause(self, event: Event) -> None:
         self.held = []
@@ -393,7 +397,6 @@ class Instance:
     def close(self) -> None:
         """Drop the code and everything it waits for. Idempotent."""
         self.loop.drop()
-        self.root = None
         for call in self.pending.values():
             call.future = None  # a driver that still has the call must not keep the code alive
         self.pending.clear()

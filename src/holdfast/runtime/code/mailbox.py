@@ -69,10 +69,11 @@ class Mailbox:
         """Wait for the first message that contains `match`; None matches every message.
 
         As in asyncio.Queue, a message leaves the buffer when its waiter runs, not when it
-        arrives: a waiter that is cancelled in between has lost nothing.
+        arrives: a waiter that is cancelled in between has lost nothing. Behind the end of the
+        run's own code nobody takes any: they go along to the run that it continues as.
         """
         while True:
-            messages = self._messages.get(name, [])
+            messages = [] if self._loop.ended else self._messages.get(name, [])
             for place, message in enumerate(messages):
                 if match is None or contains(_read_plain(message.payload), match):
                     return messages.pop(place).payload

@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 import msgspec
 
@@ -26,6 +26,10 @@ Note: TypeAlias = Callable[[str, str, "str | None"], None]
 HandlerFunction: TypeAlias = Callable[..., object]
 
 _encode = msgspec.json.Encoder().encode
+_ENDED: Final = ErrorInfo(
+    kind="holdfast.errors.RunEnded",
+    message="the run ended before it had carried out the update",
+)
 
 
 class _Answer(msgspec.Struct, omit_defaults=True):
@@ -75,12 +79,13 @@ class Handler:
 class Updates:
     """The updates of one instance: those that wait for a handler, and what serves the others."""
 
-    __slots__ = ("_handlers", "_loop", "_note", "_noted", "_replies", "_waiting")
+    __slots__ = ("_accepted", "_handlers", "_loop", "_note", "_noted", "_replies", "_waiting")
 
     def __init__(self, loop: WorkflowLoop, note: Note) -> None:
         self._loop, self._note = loop, note
         self._handlers: dict[str, Handler] = {}
         self._waiting: dict[str, list[Message]] = {}
+        self._accepted: dict[str, Message] = {}  # id: those being carried out
         self._noted: set[tuple[str, str]] = set()  # (type, id): facts of the log
         self._replies: dict[str, str] = {}  # id: who is to be told of the answer
 
@@ -94,13 +99,13 @@ class Updates:
         if event.key is not None:
             self._noted.add((event.type, event.key))
 
-    def put(self, update: Message, *, serve: bool) -> None:
+    def put(self, update: Message) -> None:
         """Serve an update, or keep it: for a handler, or for the run that goes on for this one."""
         if update.reply_to is not None:
             self._replies[update.id or ""] = update.reply_to
         handler = self._handlers.get(update.name)
-        if handler is None or not serve:
-            self._waiting.setdefault(update.name, []).append(update)
+        if handler is None or self._loop.ended:
+            self._keep(update)
         else:
             self._serve(handler, update)
 
@@ -111,6 +116,15 @@ class Updates:
         self._handlers[handler.name] = handler
         for update in self._waiting.pop(handler.name, ()):
             self._serve(handler, update)
+
+    def call_off(self) -> None:
+        """Answer what was accepted: with the end of the run's code nobody carries it out."""
+        accepted, self._accepted = self._accepted, {}
+        for update in accepted.values():
+            self._say(UPDATE_COMPLETED, update, error=_ENDED)
+
+    def _keep(self, update: Message) -> None:
+        self._waiting.setdefault(update.name, []).append(update)
 
     def _serve(self, handler: Handler, update: Message) -> None:
         loop = self._loop
@@ -129,51 +143,64 @@ class Updates:
         if (UPDATE_REJECTED, update.id) in self._noted:
             return
         accepted = (UPDATE_ACCEPTED, update.id) in self._noted
+        if self._loop.ended and not accepted:  # just now, before this task's turn had come
+            self._keep(update)
+            return
         try:
             args = handler.decode(update.payload)
             if handler.validate is not None and not accepted:
                 handler.validate(*args)
         except Exception as error:
-            self._say(UPDATE_COMPLETED if accepted else UPDATE_REJECTED, update, error=error)
+            kind = UPDATE_COMPLETED if accepted else UPDATE_REJECTED
+            self._say(kind, update, error=describe(error))
             return
         self._say(UPDATE_ACCEPTED, update)
+        self._accepted[update.id or ""] = update
         try:
             result = await handler.call(args)
         except (Exception, asyncio.CancelledError) as error:
             if not self._loop.closing:
-                self._say(UPDATE_COMPLETED, update, error=error)
+                self._complete(update, error=describe(error))
         else:
-            self._say(UPDATE_COMPLETED, update, result=result)
+            self._complete(update, result=msgspec.Raw(result))
+
+    def _complete(
+        self,
+        update: Message,
+        *,
+        result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET,
+        error: ErrorInfo | None = None,
+    ) -> None:
+        self._accepted.pop(update.id or "", None)
+        self._say(UPDATE_COMPLETED, update, result=result, error=error)
 
     def _say(
         self,
         kind: str,
         update: Message,
         *,
-        result: str | None = None,
-        error: BaseException | None = None,
+        result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET,
+        error: ErrorInfo | None = None,
     ) -> None:
         key = update.id or ""
         if (kind, key) not in self._noted:
-            answer = _Answer(update.name)
-            if result is not None:
-                answer.result = msgspec.Raw(result)
-            if error is not None:
-                answer.error = describe(error)
+            answer = _Answer(update.name, result, error)
             self._note(kind, key, _encode(answer).decode())
 
     # What others are to know
 
-    def replies(self, run_id: str, events: Sequence[Event]) -> list[Notice]:
-        """Return who is to be told that a commit's events are durable."""
+    def replies(self, run_id: str, events: Sequence[Event], *, ends: bool) -> list[Notice]:
+        """Return who is to be told that a commit's events are durable.
+
+        Where the run `ends` with it, those too whose updates get no answer from it.
+        """
         replies = self._replies
         if not replies:
             return []
-        return [
-            Notice(replies[event.key], f"{run_id} {event.key}")
-            for event in events
-            if event.type in (UPDATE_COMPLETED, UPDATE_REJECTED) and event.key in replies
-        ]
+        told = [event.key for event in events if event.type in (UPDATE_COMPLETED, UPDATE_REJECTED)]
+        if ends:
+            told += [update.id for update in self.unread]
+        return [Notice(replies[key], f"{run_id} {key}") for key in told if key in replies]
 
     @property
     def unread(self) -> list[Message]:

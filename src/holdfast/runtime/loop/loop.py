@@ -61,7 +61,7 @@ class WorkflowLoop(GuardedLoop):
     """The event loop of one instance.
 
     `now` is the run's time in microseconds, `position` how much of its virtual log it has been
-    fed. `broken` is what the code did that cannot be
+    fed. `root` is the task of the run's own code. `broken` is what the code did that cannot be
     repeated: it is remembered here because code may swallow the exception. `fatal` is an
     exit (`SystemExit`, `KeyboardInterrupt`) that a task or a callback raised.
     """
@@ -77,6 +77,7 @@ class WorkflowLoop(GuardedLoop):
         self.tasks: list[WorkflowTask[Any]] = []  # strong: asyncio itself keeps them weakly
         self.root_scope = Scope("")
         self.callback_scope = Scope("~")
+        self.root: WorkflowTask[object] | None = None
         self.closing = False
         self.broken: DeterminismError | None = None
         self.fatal: BaseException | None = None
@@ -88,6 +89,12 @@ class WorkflowLoop(GuardedLoop):
         self._ready: collections.deque[asyncio.Handle] = collections.deque()
         self._last_hash = salt
         self._task_limit = _KEPT_TASKS
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run's own code has ended."""
+        root = self.root
+        return (root is not None and root.done()) or self.fatal is not None
 
     def salt(self, salt: int) -> None:
         """Number tasks, futures and timers from another number on, before there are any."""
@@ -334,6 +341,7 @@ class WorkflowLoop(GuardedLoop):
         self.timers.clear()
         self.new_timers.clear()
         self.tasks.clear()
+        self.root = None
         # Back to the instance: a closed run must not need the collector to be freed.
         self.call_step = self.call_activity = self.call_workflow = _closed
 

@@ -302,7 +302,10 @@ class Turn:
         log, instance = self._feeder.log, self._feeder.instance
         place, events = log.durable_length, log.launch()
         dealings = instance.dealings
-        self._replies = dealings.updates.replies(instance.run, events) if dealings else []
+        self._replies = []
+        if dealings is not None:
+            ends = isinstance(then, Finish)
+            self._replies = dealings.updates.replies(instance.run, events, ends=ends)
         self.outbox = make_part(self.info, self.lease_no, place, events, then, dealings)
 
     def _suspend(self) -> None:
@@ -340,27 +343,29 @@ class Turn:
             self._ship(None)
 
     def _finish(self) -> None:
-        """End the run, once what is in flight has landed."""
+        """End the run, or let it linger, once what is in flight has landed."""
         feeder = self._feeder
-        if feeder.log.committing or self._lingers():
+        if feeder.log.committing:
             return
-        kind, text, end = outcome(feeder.instance)
-        feeder.log.note(kind, None, text)
-        self._ending = end.status
-        self._ship(end)
+        instance = feeder.instance
+        found = None if lingers(instance) else outcome(instance)
+        if instance.dealings is not None:
+            instance.dealings.updates.call_off()
+        if found is None:
+            self._linger()
+            return
+        feeder.log.note(found.kind, None, found.text)
+        self._ending = found.end.status
+        self._ship(found.end)
 
-    def _lingers(self) -> bool:
-        """Suspend completed code whose run is not over yet. Says whether it is so."""
-        feeder = self._feeder
-        log, effects = feeder.log, feeder.effects
-        if not lingers(feeder.instance):
-            return False
+    def _linger(self) -> None:
+        """Suspend completed code whose run is not over yet."""
+        log, effects = self._feeder.log, self._feeder.effects
         if effects.executing and log.fresh:
             self._ship(None)  # so that the end of the code is certain, and nobody awaits them
-            return True
+            return
         self.to_cancel += effects.stop()
         self._yield(None, (ANY_END,))
-        return True
 
     # Letting go
 
