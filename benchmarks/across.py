@@ -75,7 +75,8 @@ async def cancel_tree(bench: Bench) -> list[Measurement]:
 
 
 async def _cancel(bench: Bench, workflow: str, count: int) -> float:
-    with bench.worker(WorkerSetting()) as worker:
+    # Some engines hold a waiting run like any other: there has to be room for all of them.
+    with bench.worker(WorkerSetting(at_once=count + 100)) as worker:
         await bench.warm_up(worker)
         run_id = await bench.engine.start(workflow, count)
         await bench.wait_until_gated(worker, count)

@@ -71,6 +71,12 @@ class DbosEngine:
     async def signal(self, run_id: str) -> None:
         self._client.send(run_id, {}, "go")
 
+    async def cancel_tree(self, run_id: str) -> None:
+        self._client.cancel_workflow(run_id, cancel_children=True)
+
+    async def fork(self, run_id: str, steps: int) -> None:
+        self._client.fork_workflow(run_id, steps + 1)  # the step to go on with
+
     async def unfinished(self) -> bool:
         return bool(
             self._ask(

@@ -25,6 +25,9 @@ NOTES = (
     " disk and back; starts of the same moment would share a transaction.",
     "S and L-paused come after 10 ms in which nobody had anything to do, and the processors and the"
     " disk answer more slowly then; a signal makes four round trips.",
+    "A: a step of DBOS runs where its workflow does; the nearest that it has is a child run (C).",
+    "X: DBOS marks the runs as cancelled and that is all; holdfast wakes each, and its code may"
+    " clean up before it ends.",
     "idle transactions are counted by the server, its own autovacuum included.",
 )
 ABOUT = "about"

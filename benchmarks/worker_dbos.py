@@ -43,6 +43,12 @@ def many(n: int) -> int:
     return n
 
 
+@DBOS.workflow(name="step_once")
+async def step_once() -> int:
+    await work_async(0)
+    return 1
+
+
 @DBOS.workflow(name="fan")
 async def fan(n: int) -> int:
     await asyncio.gather(*(work_async(i) for i in range(n)))
@@ -69,6 +75,24 @@ async def long(n: int) -> list[float]:
     moments = [await clock() for _ in range(n)]
     await DBOS.recv_async("go", timeout_seconds=YEAR_SECONDS)
     return [moments[0], moments[100], moments[-100], moments[-1]]
+
+
+@DBOS.workflow(name="children")
+async def children(n: int) -> int:
+    handles = [await DBOS.enqueue_workflow_async(QUEUE, step_once) for _ in range(n)]
+    return sum([await handle.get_result() for handle in handles])
+
+
+@DBOS.workflow(name="crowd")
+async def crowd(n: int) -> int:
+    handles = [await DBOS.enqueue_workflow_async(QUEUE, gated, 0) for _ in range(n)]
+    return len([await handle.get_result() for handle in handles])
+
+
+@DBOS.workflow(name="crowds")
+async def crowds(n: int) -> int:
+    handles = [await DBOS.enqueue_workflow_async(QUEUE, crowd, n // 10) for _ in range(10)]
+    return sum([await handle.get_result() for handle in handles])
 
 
 def measure_inside(count: int) -> float:
