@@ -61,6 +61,15 @@ def test_a_timer_spans_from_its_record_to_its_firing() -> None:
     assert (fired.ended_at, fired.outcome, fired.note) == (2_001_500, "done", "fired 1.5 ms late")
 
 
+def test_a_timer_that_fires_very_late_says_so_in_hours() -> None:
+    at = 7_200_000_000
+    fired = [
+        event("TimerScheduled", 1, "timer", fire_at=1_000_000),
+        event("TimerFired", at + 1_000_000, "timer", fire_at=1_000_000),
+    ]
+    assert one(fired).note == "fired 2 h late"
+
+
 def test_a_patch_is_a_moment() -> None:
     span = one([event("ValueRecorded", 3, "patch:fee", value=True)])
     assert (span.kind, span.label, span.began_at, span.ended_at) == ("patch", "patch:fee", 3, 3)
@@ -103,6 +112,19 @@ def test_bars_share_one_scale() -> None:
     assert first.index("━") < first.rindex("━") < second.index("━") < second.rindex("━")
     assert abs(first.count("━") - second.count("━")) <= 1
     assert "500 ms" in first
+
+
+def test_where_there_is_little_room_labels_and_notes_are_cut_not_moments_and_lengths() -> None:
+    label, note = "a-step-whose-name-is-rather-long", "a note that is longer than what is left"
+    events = [event("StepCompleted", 2_500_000, label, result=note, started_at=1_250_000)]
+    output = StringIO()
+    spans = read_spans(events, 3_000_000)
+    Console(file=output, width=100).print(timeline(spans, 1_000_000, 3_000_000, 3_000_000))
+    (line,) = output.getvalue().splitlines()
+    assert line.startswith("+250 ms ✓ a-step-whose-")
+    assert " 1.2 s " in line
+    assert label not in line
+    assert note not in line
 
 
 def test_an_activity_spans_from_its_order_to_its_end() -> None:

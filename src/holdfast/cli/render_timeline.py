@@ -62,12 +62,14 @@ def timeline(spans: Sequence[Span], began_at: int, ended_at: int | None, now: in
 
     until = ended_at or max([now, *(span.ended_at or 0 for span in spans)])
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 1, 0, 0))
+    # Where there is little room, rich narrows the columns that may wrap: labels and notes, whose
+    # texts are cut instead (see `_cut`).
     table.add_column(justify="right", style="dim", no_wrap=True)
     table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True, max_width=_LABEL, overflow="ellipsis")
+    table.add_column(max_width=_LABEL)
     table.add_column(no_wrap=True, width=_BAR)
     table.add_column(justify="right", no_wrap=True)
-    table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+    table.add_column(ratio=1)
     for span in spans:
         for row in _rows(span, began_at, until):
             table.add_row(*row)
@@ -83,21 +85,28 @@ def _rows(span: Span, began_at: int, until: int) -> Iterator[tuple[str | Text, .
     yield (
         f"+{length(span.began_at - began_at)}",
         Text(sign, style),
-        Text(span.label, style if span.outcome in ("failed", "dropped") else ""),
+        _cut(span.label, style if span.outcome in ("failed", "dropped") else ""),
         _bar(span, began_at, until, style),
         lasted,
-        Text(shorten(_note(span), _NOTE), "red" if span.outcome == "failed" else "dim"),
+        _cut(shorten(_note(span), _NOTE), "red" if span.outcome == "failed" else "dim"),
     )
     for failure in span.failures:
         if failure.retry_at is not None:
             yield (
                 f"+{length(failure.at - began_at)}",
                 "",
-                Text(f"  attempt {failure.number} failed", "dim"),
+                _cut(f"  attempt {failure.number} failed", "dim"),
                 "",
                 "",
-                Text(shorten(failure.error, _NOTE), "yellow"),
+                _cut(shorten(failure.error, _NOTE), "yellow"),
             )
+
+
+def _cut(text: str, style: str) -> Text:
+    """Style a text that stays on its line, however narrow its column is."""
+    from rich.text import Text
+
+    return Text(text, style, no_wrap=True, overflow="ellipsis")
 
 
 def _bar(span: Span, began_at: int, until: int, style: str) -> Text:

@@ -19,6 +19,7 @@ from holdfast.cli.spans import (
     read_details,
     text_of,
 )
+from holdfast.cli.wording import length
 from holdfast.types import Event
 
 
@@ -115,7 +116,7 @@ class _Reader:
             return
         fire_at = number_of(details, "fire_at")
         late = max(0, event.at - fire_at) if fire_at else 0
-        note = f"fired {late / 1000:.1f} ms late" if late else "fired"
+        note = f"fired {length(late)} late" if late else "fired"
         self.spans[place] = replace(self.spans[place], ended_at=event.at, outcome="done", note=note)
 
     def _add(
