@@ -56,6 +56,15 @@ def test_it_must_be_clear_which_runs_are_meant(
     assert cli.state(run) == "queued"
 
 
+def test_a_run_that_has_ended_is_named_once_where_it_is_left_alone(
+    cli: CommandLine, hand: Hand
+) -> None:
+    run = cli.start("double", "1")
+    hand.fail(run)
+    shown = cli("runs", "pause", run, code=exits.FAILED).stdout
+    assert shown == f"{run}: it has ended (failed) and takes nothing more\n"
+
+
 def test_a_failed_run_is_retried_once(cli: CommandLine, hand: Hand) -> None:
     run = cli.start("double", "1")
     assert "only a run that failed" in cli("runs", "retry", run, code=exits.FAILED).stdout
@@ -64,6 +73,9 @@ def test_a_failed_run_is_retried_once(cli: CommandLine, hand: Hand) -> None:
     assert cli.state(answer["new_run_id"]) == "queued"
     again = cli("runs", "retry", run, code=exits.FAILED).stdout
     assert f"retried before, as {answer['new_run_id']}, which is running" in again
+    explained = cli.json("runs", "why", run)
+    assert f"retried as run {answer['new_run_id']}, which is queued" in explained["details"][-1]
+    assert explained["commands"] == [f"holdfast runs why {answer['new_run_id']}"]
     assert cli("runs", "retry", "--all").stdout == "0 runs retried; 1 left as they were\n"
 
 

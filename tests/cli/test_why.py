@@ -50,6 +50,14 @@ def test_a_run_of_another_queue_names_the_workers_that_have_its_code(served: Com
     assert "for other queues: default" in answer["details"][0]
 
 
+def test_a_run_whose_input_does_not_fit_leads_to_one_with_another(served: CommandLine) -> None:
+    run = served.start("double", '"one"')
+    until(lambda: served.state(run) == "failed" or None)
+    answer = why(served, run)
+    assert "holdfast.errors.InvalidInput: input of double" in answer["because"]
+    assert answer["commands"] == [f"holdfast runs fork {run} --index 1 --input '…'"]
+
+
 def test_a_delayed_run_names_its_start(cli: CommandLine) -> None:
     answer = why(cli, cli.start("double", "1", "--delay", "2h"))
     assert answer["because"].startswith("its start is delayed until")

@@ -33,6 +33,16 @@ def test_an_activity_that_nobody_serves_names_the_worker_to_start(
     assert why(cli, run)["details"][0].endswith("; 1 worker could take it")
 
 
+def test_a_mistyped_activity_or_queue_names_what_is_served(cli: CommandLine, hand: Hand) -> None:
+    """B7."""
+    run = cli.start("double", "1")
+    hand.sign_on(["resize@0", "scan@0", "pack@1"], ["gpu"])
+    hand.turn(run, activity("rezise", queue="gpu"), activity("scan", queue="gup"))
+    mistyped, elsewhere = why(cli, run)["details"]
+    assert mistyped.endswith("serves rezise; that queue's workers have resize, scan")
+    assert elsewhere.endswith("none that lives serves scan; it is served on 'gpu'")
+
+
 def test_an_activity_under_way_names_its_worker_and_what_it_said(
     cli: CommandLine, hand: Hand
 ) -> None:

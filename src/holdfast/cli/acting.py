@@ -113,8 +113,10 @@ def _act_on_each(settings: Settings, what: Act, references: tuple[str, ...], dry
 async def _attempt(what: Act, client: Client, run_id: UUID) -> Change:
     try:
         return await what.one(client, run_id)
-    except (RunEnded, ForkRefused) as error:
-        return Change(False, str(error))
+    except RunEnded as error:
+        return Change(False, f"it has ended ({error.status}) and takes nothing more")
+    except ForkRefused as error:
+        return Change(False, error.reason)
 
 
 def _object(run_id: UUID, change: Change) -> dict[str, object]:

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from holdfast.cli.spans import Span
 from holdfast.client.approvals import OpenApproval
+from holdfast.client.forking import retry_fork
 from holdfast.types import OpenActivity, Pause, Run, Scope, WorkerInfo
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ class Surroundings:
     """What `explain` knows of the world at one moment; `now` is engine time.
 
     `children` are the newest runs of the children that the run's log names as open, by the id
-    with which each was started.
+    with which each was started. `retried_as` is the run that goes on where this one failed.
     """
 
     now: int
@@ -31,6 +32,7 @@ class Surroundings:
     children: Mapping[UUID, Run] = field(default_factory=dict[UUID, Run])
     approvals: Sequence[OpenApproval] = ()
     pauses: Sequence[Pause] = ()
+    retried_as: Run | None = None
 
     def pause_of(self, scope: Scope, name: str) -> Pause | None:
         """Return the pause of a queue or a workflow."""
@@ -40,10 +42,12 @@ class Surroundings:
 
 
 async def look_around(link: Link, run: Run, spans: Sequence[Span]) -> Surroundings:
-    """Ask for what may keep a run from going on; of one that has ended, nothing does."""
+    """Ask for what may keep a run from going on; of one that has ended, its retry."""
     now = await link.store.now()
     if run.status != "running":
-        return Surroundings(now)
+        retry_id = retry_fork(run.run_id).new_run_id
+        retries = await link.store.get_runs([retry_id])
+        return Surroundings(now, retried_as=retries.get(retry_id))
     waited_for = {span.kind for span in spans if span.outcome == "open"}
     return Surroundings(
         now=now,

@@ -16,6 +16,7 @@ from holdfast.cli.wording import ago, length, moment, several
 from holdfast.cli.workers_live import is_silent
 from holdfast.types import ANY_END, Run, Wait
 
+_INVALID_INPUT = "holdfast.errors.InvalidInput: "
 _UPDATE = "update:"  # what an awaited update's name begins with
 
 
@@ -23,7 +24,7 @@ def explain(run: Run, spans: Sequence[Span], around: Surroundings) -> Explanatio
     """Explain a run from its row, its spans, and what it depends on besides."""
     wait = run.wait
     if run.status != "running" or wait is None:
-        return _ended(run, spans)
+        return _ended(run, spans, around)
     found = _going(run, wait, spans, around)
     reasons = remote_reasons(run, spans, around)
     commands = dict.fromkeys([*found.commands, *(each.command for each in reasons if each.command)])
@@ -43,17 +44,14 @@ def _going(run: Run, wait: Wait, spans: Sequence[Span], around: Surroundings) ->
     return _waiting(run, wait, spans, around.now)
 
 
-def _ended(run: Run, spans: Sequence[Span]) -> Explanation:
+def _ended(run: Run, spans: Sequence[Span], around: Surroundings) -> Explanation:
     at = run.completed_at or run.created_at
     when = f"at {moment(at)}, {length(at - run.created_at)} after its start"
     match run.status:
         case "completed":
             return Explanation(run.state, f"it completed {when}", (f"output: {run.output}",))
         case "failed":
-            error = error_text(decoded(run.error))
-            because = f"it failed {when}: {error}"
-            retry = f"holdfast runs retry {run.run_id}"
-            return Explanation(run.state, because, _failed_calls(spans), (retry,))
+            return _failed(run, spans, around.retried_as, when)
         case "timed_out":
             return Explanation(run.state, f"it was ended at its deadline, {when}")
         case "continued":
@@ -65,6 +63,18 @@ def _ended(run: Run, spans: Sequence[Span]) -> Explanation:
             asked = [span for span in spans if span.kind in ("cancel", "end")]
             reasons = tuple(f"reason: {span.note}" for span in asked if span.note)
             return Explanation(run.state, f"it was {run.status} {when}", reasons)
+
+
+def _failed(run: Run, spans: Sequence[Span], retried_as: Run | None, when: str) -> Explanation:
+    error = error_text(decoded(run.error))
+    details = _failed_calls(spans)
+    command = f"holdfast runs retry {run.run_id}"
+    if retried_as is not None:
+        details += (f"it was retried as run {retried_as.run_id}, which is {retried_as.state}",)
+        command = f"holdfast runs why {retried_as.run_id}"
+    elif not spans and error.startswith(_INVALID_INPUT):  # the same input would fail again
+        command = f"holdfast runs fork {run.run_id} --index 1 --input '…'"
+    return Explanation(run.state, f"it failed {when}: {error}", details, (command,))
 
 
 def _failed_calls(spans: Sequence[Span]) -> tuple[str, ...]:

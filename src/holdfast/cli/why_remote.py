@@ -103,9 +103,20 @@ def _activity(run: Run, span: Span, found: OpenActivity, around: Surroundings) -
     if serving:
         return Reason(f"{waits}; {several(len(serving), 'worker')} could take it")
     return Reason(
-        f"{waits}; none that lives serves {found.name}",
+        f"{waits}; none that lives serves {found.name}{_offered(found, around)}",
         f"holdfast worker MODULE:APP --queue {found.queue}",
     )
+
+
+def _offered(found: OpenActivity, around: Surroundings) -> str:
+    """Name the queues that do serve an activity, else what its queue serves: a name is mistyped."""
+    live = live_workers(around.workers, around.now)
+    having = [each for each in live if f"{found.name}@0" in each.handlers]
+    if queues := sorted({queue for each in having for queue in each.queues}):
+        return f"; it is served on {', '.join(map(repr, queues))}"
+    known = {name for each in live if found.queue in each.queues for name in each.handlers}
+    activities = sorted(name.removesuffix("@0") for name in known if name.endswith("@0"))
+    return f"; that queue's workers have {', '.join(activities)}" if activities else ""
 
 
 def _child(span: Span, around: Surroundings) -> Reason:
