@@ -103,6 +103,14 @@ async def test_a_worker_whose_lifespan_fails_does_not_start() -> None:
     assert await store.list_workers() == []
 
 
+def test_a_lifespan_that_does_not_yield_is_refused_at_its_definition() -> None:
+    async def pool() -> int:
+        return 1
+
+    with pytest.raises(ConfigurationError, match="lifespan pool does not yield"):
+        App("shop").lifespan(pool)  # type: ignore[arg-type]
+
+
 async def test_a_worker_that_could_not_sign_on_opens_its_lifespans_again() -> None:
     class Unreachable(MemoryStore):
         times = 1

@@ -162,6 +162,19 @@ def test_names_are_checked(define: Callable[[], object]) -> None:
         define()
 
 
+@pytest.mark.parametrize(
+    "define",
+    [
+        lambda: app.activity(retry=3)(half.fn),  # type: ignore[call-overload]
+        lambda: app.step(retry=3)(half.fn),  # type: ignore[call-overload]
+        lambda: double.with_options(retry=3),  # type: ignore[arg-type]
+    ],
+)
+def test_a_number_is_no_retry_policy(define: Callable[[], object]) -> None:
+    with pytest.raises(ConfigurationError, match=r"retry takes a Retry, such as Retry.*, not 3"):
+        define()
+
+
 @pytest.mark.parametrize("option", ["start_to_close", "schedule_to_close", "heartbeat_timeout"])
 def test_a_limit_that_lets_nothing_run_is_refused(option: str) -> None:
     with pytest.raises(ConfigurationError, match="lets nothing run"):

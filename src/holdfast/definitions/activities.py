@@ -6,7 +6,7 @@ from asyncio import _get_running_loop  # pyright: ignore[reportPrivateUsage]
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import ClassVar, ParamSpec, Protocol, TypeVar, cast
 
-from holdfast.definitions.recorded import Recorded, limit_seconds
+from holdfast.definitions.recorded import Recorded, check_retry, limit_seconds
 from holdfast.definitions.signatures import read_signature
 from holdfast.durations import Duration
 from holdfast.errors import ConfigurationError
@@ -89,7 +89,7 @@ class Activity(Recorded[P, R_co]):
         if queue is not None:
             changed.queue = check_queue_name(queue)
         if retry is not None:
-            changed.retry = retry
+            changed.retry = check_retry(retry, self)
         if start_to_close is not None:
             changed.timeout_seconds = limit_seconds(start_to_close)
         if schedule_to_close is not None:

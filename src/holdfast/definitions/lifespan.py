@@ -6,7 +6,7 @@ from asyncio import _get_running_loop  # pyright: ignore[reportPrivateUsage]
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from inspect import isasyncgenfunction
+from inspect import isasyncgenfunction, iscoroutinefunction
 from typing import Any, Final, Generic, TypeVar, cast
 
 from holdfast.errors import ConfigurationError
@@ -40,8 +40,14 @@ class Lifespan(Generic[T]):
         """Wrap an async generator function that yields once, or one that gives a context manager.
 
         Neither takes an argument: what it needs of others it takes from lifespans before it.
+        Raises ConfigurationError for an async function that does not yield.
         """
         self.name: str = getattr(fn, "__name__", repr(fn))
+        if iscoroutinefunction(fn):
+            raise ConfigurationError(
+                f"lifespan {self.name} does not yield: `yield` the resource instead of returning "
+                "it, and close it after that"
+            )
         self.__doc__ = fn.__doc__
         if isasyncgenfunction(fn):
             fn = asynccontextmanager(cast("Callable[[], AsyncGenerator[T]]", fn))

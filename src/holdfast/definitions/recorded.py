@@ -49,7 +49,7 @@ class Recorded(Generic[P, R_co]):
         self.fn: Callable[..., object] = fn
         self.name = self._check_name(fn, name)
         self.is_async = inspect.iscoroutinefunction(fn)
-        self.retry = retry or Retry()
+        self.retry = check_retry(retry, self)
         self.timeout_seconds = limit_seconds(timeout)
         if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
             raise ConfigurationError(
@@ -105,6 +105,18 @@ class Recorded(Generic[P, R_co]):
                 f"{fn!r} has no name of its own: give the {self.kind} one with name=…"
             )
         return _CHECKS[self.kind](found)
+
+
+def check_retry(retry: object, of: Recorded[..., object]) -> Retry:
+    """Return the policy, the usual one for None. Raises ConfigurationError for what is none."""
+    if retry is None:
+        return Retry()
+    if not isinstance(retry, Retry):
+        raise ConfigurationError(
+            f"{of.kind} {of.name}: retry takes a Retry, such as Retry(attempts=5) or Retry.NEVER, "
+            f"not {retry!r}"
+        )
+    return retry
 
 
 def limit_seconds(limit: Duration | None) -> float | None:

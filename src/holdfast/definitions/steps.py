@@ -7,7 +7,7 @@ from asyncio import _get_running_loop  # pyright: ignore[reportPrivateUsage]
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import ClassVar, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
 
-from holdfast.definitions.recorded import Recorded, limit_seconds
+from holdfast.definitions.recorded import Recorded, check_retry, limit_seconds
 from holdfast.definitions.signatures import Signature
 from holdfast.durations import Duration
 from holdfast.names import check_step_name
@@ -85,7 +85,7 @@ class Step(Recorded[P, R_co]):
         if name is not None:
             changed.name = check_step_name(name)
         if retry is not None:
-            changed.retry = retry
+            changed.retry = check_retry(retry, self)
         if timeout is not None:
             changed.timeout_seconds = limit_seconds(timeout)
         return changed
