@@ -266,8 +266,8 @@ class Environment:
     async def _describe_wait(self, run_id: UUID) -> str:
         run = await self.client.get(await self._newest(run_id))
         return (
-            f"run {run.run_id} ({run.name}) waits for {await self._name_wait(run)} that does not "
-            "come by itself"
+            f"run {run.run_id} ({run.name}) waits for {await self._name_wait(run)}: that does "
+            "not come by itself"
         )
 
     async def _name_wait(self, run: Run) -> str:
@@ -280,5 +280,6 @@ class Environment:
             return f"signal {' or '.join(names)}"
         if unserved := await self.store.unserved():
             queue, handler, _ = unserved[0]
-            return f"{handler} of queue {queue}, which no worker of this environment has,"
+            name = handler.removesuffix("@0")  # an activity has no version
+            return f"{name} of queue {queue}, which no worker of this environment has"
         return "the end of an activity or a child" if awaiting else "something"

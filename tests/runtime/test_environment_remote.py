@@ -149,5 +149,5 @@ async def test_an_activity_that_nobody_has_is_named(monkeypatch: pytest.MonkeyPa
     """B7."""
     monkeypatch.setattr("holdfast.testing._PATIENCE_SECONDS", 0.02)
     async with Environment(app) as env:
-        with pytest.raises(AssertionError, match="render@0 of queue gpu, which no worker"):
+        with pytest.raises(AssertionError, match="render of queue gpu, which no worker"):
             await env.run(remote)

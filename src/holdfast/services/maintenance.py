@@ -118,7 +118,7 @@ class Maintenance:
                     logging.WARNING if _name_of(handler) in self._names else logging.DEBUG,
                     "no worker runs %s of queue %s: %d task(s) wait. Start a worker that has it, "
                     "or end what waits for it",
-                    handler,
+                    handler.removesuffix("@0"),  # an activity has no version
                     queue,
                     tasks,
                 )
