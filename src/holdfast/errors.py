@@ -196,7 +196,7 @@ class ForkRefused(RunError):
     """The run cannot be forked or retried as asked; nothing was started."""
 
     def __init__(self, run_id: UUID, reason: str) -> None:
-        super().__init__(f"run {run_id} cannot be forked: {reason}")
+        super().__init__(f"run {run_id} cannot be forked or retried so: {reason}")
         self.run_id, self.reason = run_id, reason
 
 

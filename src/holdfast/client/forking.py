@@ -81,10 +81,10 @@ async def fork_run(session: Session, fork: Fork) -> tuple[bool, Status]:
         return False, found[fork.new_run_id].status
     if outcome == "missing":
         raise RunNotFound(fork.run_id)
-    raise ForkRefused(fork.run_id, _reason(outcome, fork))
+    raise ForkRefused(fork.run_id, await _reason(session, outcome, fork))
 
 
-def _reason(outcome: Forking, fork: Fork) -> str:
+async def _reason(session: Session, outcome: Forking, fork: Fork) -> str:
     if outcome == "running":
         return (
             "only a run that failed, timed out, was cancelled or was terminated can be retried; "
@@ -92,8 +92,9 @@ def _reason(outcome: Forking, fork: Fork) -> str:
         )
     if outcome == "unknown_key":
         keys = ", ".join(map(repr, sorted(fork.results)))
-        return f"not each of {keys} is a step or activity that has completed in what is kept"
-    return f"its log has no {fork.until} events to keep: an index is 1 to the log's length"
+        return f"{keys}: no step or activity of this key has completed in what is kept"
+    length = len(await session.read_log(fork.run_id, 0))
+    return f"its log has no {fork.until} events to keep: an index is 1 to {length}, its length"
 
 
 async def _until(session: Session, run_id: UUID, step: str | None, index: int | None) -> int | None:

@@ -84,11 +84,11 @@ async def test_a_fork_that_cannot_be_made_says_why(client: Client, finisher: Fin
     origin = await with_steps(client, finisher, "reserve", "charge")
     with pytest.raises(ForkRefused, match="no key 'chrage': there are reserve, charge"):
         await client.fork(origin, step="chrage")
-    with pytest.raises(ForkRefused, match="has no 9 events"):
+    with pytest.raises(ForkRefused, match=r"has no 9 events.* 1 to \d+, its length"):
         await client.fork(origin, index=9)
     with pytest.raises(ForkRefused, match="an index is 1 or more"):
         await client.fork(origin, index=0)
-    with pytest.raises(ForkRefused, match="'charge' is a step or activity"):
+    with pytest.raises(ForkRefused, match="'charge': no step or activity"):
         await client.fork(origin, step="charge", results={"charge": 1})
     with pytest.raises(ConfigurationError, match="either a step or an index"):
         await client.fork(origin, step="charge", index=1)
