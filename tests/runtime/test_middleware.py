@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Awaitable
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import pytest
 
@@ -22,6 +22,7 @@ from holdfast import (
     StepFailed,
 )
 from holdfast.client import Client
+from holdfast.errors import ConfigurationError
 from holdfast.store.memory import MemoryStore
 from holdfast.store.memory.clock import wall_clock
 from holdfast.testing import Environment
@@ -204,3 +205,9 @@ async def test_without_middleware_a_step_is_not_wrapped() -> None:
     app = shop(Middleware())
     layers = app.registry.layers
     assert (layers.runs, layers.steps, layers.activities) == ([], [], [])
+
+
+def test_a_class_in_the_place_of_its_instance_is_refused() -> None:
+    """T11."""
+    with pytest.raises(ConfigurationError, match="pass an instance"):
+        App("shop").add_middleware(cast("Middleware", Middleware))

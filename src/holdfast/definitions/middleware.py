@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
+from holdfast.errors import ConfigurationError
+
 if TYPE_CHECKING:
     from holdfast.runtime.attempts.activity_context import ActivityContext
     from holdfast.runtime.attempts.step_context import StepContext
@@ -59,7 +61,11 @@ class Layers:
         self.activities: list[Layer] = []
 
     def add(self, middleware: Middleware) -> None:
-        """Put one more inside of those that are there."""
+        """Put one inside of those that are there. Raises ConfigurationError for another thing."""
+        if not isinstance(middleware, Middleware):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(
+                f"{middleware!r} is no middleware: pass an instance of a class derived from it"
+            )
         kind = type(middleware)
         if kind.run is not Middleware.run:
             self.runs.append(middleware.run)
