@@ -252,6 +252,33 @@ def test_a_timeout_around_a_call_is_decided_once() -> None:
     assert bench.output == "late"
 
 
+@pytest.mark.parametrize(("first", "winner"), [("render", 1), ("ship", 2)])
+def test_a_race_of_an_activity_and_a_child_is_decided_once(first: str, winner: int) -> None:
+    """Trap 19. Whoever came first in the log wins, however late the replay."""
+
+    async def flow(ctx: Context) -> list[object]:
+        racers = {asyncio.create_task(render(1)), asyncio.create_task(ctx.child("ship"))}
+        done, _ = await asyncio.wait(racers, return_when=asyncio.FIRST_COMPLETED)
+        won = [task.result() for task in done]
+        await ctx.wait_for_signal("go")
+        return won
+
+    bench = Bench(flow)
+    bench.settle()
+    keys = {event.key.rpartition("/")[2]: event.key for event in bench.log if event.key}
+    ends = {
+        "render": bench.activity_completed(keys["render"], 1),
+        "ship": bench.child_completed(keys["ship"], 2),
+    }
+    bench.resume(ends.pop(first), *ends.values())
+    bench.settle()
+    bench.crash()
+    bench.settle()
+    bench.resume(bench.signal("go"))
+    bench.settle()
+    assert bench.output == [winner]
+
+
 def test_an_activity_is_called_by_name_where_its_code_is_elsewhere() -> None:
     """S7."""
 
@@ -281,7 +308,7 @@ def test_an_activity_is_called_by_name_where_its_code_is_elsewhere() -> None:
     ids=["other_arguments", "activity_to_step", "step_to_activity"],
 )
 def test_a_changed_call_makes_the_run_stuck(before: Caller, after: Caller, message: str) -> None:
-    """S11. B7."""
+    """S6. T9."""
 
     async def old(ctx: Context) -> None:
         await before()

@@ -118,7 +118,7 @@ class Forgetful(MemoryStore):
 
 
 async def test_a_report_whose_answer_is_lost_is_repeated() -> None:
-    """Trap 4. What the first try recorded is recorded once."""
+    """Trap 23. S7. What the first try recorded is recorded once."""
     store = Forgetful()
     desk = await Desk(store).open()
     async with working(app, store) as worker:
@@ -141,7 +141,7 @@ class Choosy(MemoryStore):
 
 
 async def test_a_value_that_the_database_refuses_fails_its_activity_alone() -> None:
-    """S7. T3."""
+    """Trap 20. S7."""
     store = Choosy(wall_clock)
     desk = await Desk(store).open()
     for key, text in [("first", "a"), ("second", "bad"), ("third", "c")]:

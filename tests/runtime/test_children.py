@@ -303,7 +303,7 @@ def test_a_fork_starts_children_of_its_own_where_they_have_keys() -> None:
 
 
 def test_another_workflow_under_a_key_makes_the_run_stuck() -> None:
-    """S11."""
+    """S6. T9."""
 
     async def old(ctx: Context) -> None:
         await ctx.child(ship, 1, id="do")

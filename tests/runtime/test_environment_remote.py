@@ -108,7 +108,7 @@ async def test_an_activity_given_up_between_two_attempts_is_not_tried_again() ->
 
 
 async def test_children_sleep_side_by_side() -> None:
-    """S9."""
+    """S8."""
     async with Environment(app) as env:
         began = env.now
         assert await env.run(family) == [2, 3]

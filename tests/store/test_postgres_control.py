@@ -134,7 +134,7 @@ async def test_a_decision_behind_an_uncommitted_withdrawal_finds_it_closed(
 async def test_a_fork_of_a_run_in_flight_copies_what_is_committed(
     scene: Scene, ann: ManualWorker
 ) -> None:
-    """S9. It waits for nobody, and nobody for it; the origin goes on."""
+    """S2, S5. It waits for nobody, and nobody for it; the origin goes on."""
     run_id, fork_id = await start(scene.store), uuid4()
     task = await ann.take()
     await ann.commit(task, step("first"))
@@ -159,7 +159,7 @@ async def bystander(scene: Scene, worker: ManualWorker) -> ClaimedTask:
 async def test_a_fork_during_its_origins_commits_has_no_gap(
     scene: Scene, ann: ManualWorker
 ) -> None:
-    """S9. Every copy is a beginning of the log."""
+    """S2, S5. Every copy is a beginning of the log."""
     run_id = await start(scene.store)
     task = await ann.take()
     forks = [uuid4() for _ in range(20)]

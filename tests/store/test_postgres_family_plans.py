@@ -109,7 +109,7 @@ async def test_plans_of_families_made_on_empty_tables_stay_right(scene: Scene) -
 
 
 async def test_a_fork_reads_a_log_and_no_other(scene: Scene) -> None:
-    """S9. A thousand events, once for the copy."""
+    """S2. A thousand events, once for the copy."""
     meter = Meter(await scene.session())
     [run_id] = await meter.start(1)
     [task], _ = await meter.claim(1)
