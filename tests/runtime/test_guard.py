@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -165,6 +166,29 @@ def test_an_abandoned_async_generator_is_dropped_and_reported() -> None:
     bench.settle()
     assert any("aclosing" in problem for problem in bench.turn.problems)
     assert cleaned == []
+
+
+def test_an_ended_run_is_freed_without_the_collector() -> None:
+    """A worker ends thousands of runs a second: none may be left to the collector."""
+
+    async def flow(ctx: Context) -> None:
+        ctx.handle_update("add", lambda item: None)
+        ctx.set("progress", await work(1))
+
+    gc.collect()
+    gc.disable()
+    try:
+        bench = Bench(flow)
+        code = weakref.ref(bench.turn.instance.loop)
+        bench.complete("work", 1)
+        bench.settle()
+        assert bench.turn.ended == "completed"
+        bench.made.remove(bench.turn)
+        bench.started.clear()
+        del bench.turn
+        assert code() is None
+    finally:
+        gc.enable()
 
 
 def test_a_drain_leaves_the_interpreters_hooks_and_loop_as_they_were() -> None:
