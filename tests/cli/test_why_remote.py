@@ -40,7 +40,7 @@ def test_a_mistyped_activity_or_queue_names_what_is_served(cli: CommandLine, han
     hand.turn(run, activity("rezise", queue="gpu"), activity("scan", queue="gup"))
     mistyped, elsewhere = why(cli, run)["details"]
     assert mistyped.endswith("serves rezise; that queue's workers have resize, scan")
-    assert elsewhere.endswith("none that lives serves scan; it is served on 'gpu'")
+    assert elsewhere.endswith("none that lives serves scan; workers that have it serve 'gpu'")
 
 
 def test_an_activity_under_way_names_its_worker_and_what_it_said(

@@ -109,11 +109,14 @@ def _activity(run: Run, span: Span, found: OpenActivity, around: Surroundings) -
 
 
 def _offered(found: OpenActivity, around: Surroundings) -> str:
-    """Name the queues that do serve an activity, else what its queue serves: a name is mistyped."""
+    """Name the queues of the workers that have an activity, else what its queue's workers have.
+
+    Where the queue or the activity is mistyped, the one that was meant is among them.
+    """
     live = live_workers(around.workers, around.now)
     having = [each for each in live if f"{found.name}@0" in each.handlers]
     if queues := sorted({queue for each in having for queue in each.queues}):
-        return f"; it is served on {', '.join(map(repr, queues))}"
+        return f"; workers that have it serve {', '.join(map(repr, queues))}"
     known = {name for each in live if found.queue in each.queues for name in each.handlers}
     activities = sorted(name.removesuffix("@0") for name in known if name.endswith("@0"))
     return f"; that queue's workers have {', '.join(activities)}" if activities else ""
