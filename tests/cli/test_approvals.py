@@ -108,6 +108,14 @@ def test_on_a_terminal_the_form_is_asked_for(
     assert resolution(cli, run, "refund")["values"] == {"amount": 12.5, "via": "van"}
 
 
+def test_a_question_that_is_called_off_decides_nothing(
+    cli: CommandLine, run: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(approvals_decide, "_can_ask", lambda: True)
+    cli("approvals", "decide", run, "refund", stdin="", code=exits.INTERRUPTED)
+    assert len(cli.json("approvals", "list", run)) == 2
+
+
 def test_a_default_is_taken_for_an_empty_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     fields = [
         FormField("rush", "boolean", required=True, default=True),

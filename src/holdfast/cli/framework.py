@@ -80,7 +80,7 @@ class RootGroup(Group):
                 raise
             click.echo(f"holdfast: {error}", err=True)
             ctx.exit(exits.code_for(error))
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, click.Abort):  # Abort: Ctrl-C at a question
             click.echo("", err=True)
             ctx.exit(exits.INTERRUPTED)
 

@@ -113,7 +113,10 @@ async def _find(link: Link, reference: str, key: str | None) -> _Asked:
     if key is not None:
         return _Asked(run_id, key, found.get(key))
     if not found:
-        raise exits.Refusal(f"run {run_id} waits for no decision", exits.NOT_FOUND)
+        raise exits.Refusal(
+            f"run {run_id} waits for no decision; `holdfast runs show {run_id}` has those taken",
+            exits.NOT_FOUND,
+        )
     if len(found) > 1:
         keys = ", ".join(found)
         raise exits.Refusal(f"run {run_id} waits for several decisions: add {keys}", exits.USAGE)
