@@ -80,7 +80,15 @@ async def _serve(app: App, database: Database, schema: str, options: WorkerOptio
             _say_ready(worker)
             async with _parent_watched(stop):
                 await stop.wait()
-            logger.info("worker %s stops: %d run(s) held", worker.worker_id, worker.held)
+            logger.info(
+                "worker %s stops: %d run(s) held%s",
+                worker.worker_id,
+                worker.held,
+                f", whose steps may take {options.grace_seconds:g} s to end; asked again, it "
+                "ends at once"
+                if worker.held
+                else "",
+            )
             await worker.stop()
             logger.info("worker %s has stopped", worker.worker_id)
             return signals.exit_code()
