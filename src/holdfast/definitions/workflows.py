@@ -113,11 +113,11 @@ class Workflow(Generic[In_contra, Out_co]):
 
         Raises InvalidInput where the input does not fit.
         """
-        args = () if self._input is None else (self.decode_input(text),)
         layers = self.registry.layers.runs
-        if not layers:
-            return self.fn(ctx, *args)
-        return self._surrounded(surround(layers, ctx, partial(self.fn, ctx, *args)))
+        if layers:
+            args = () if self._input is None else (self.decode_input(text),)
+            return self._surrounded(surround(layers, ctx, partial(self.fn, ctx, *args)))
+        return self.fn(ctx) if self._input is None else self.fn(ctx, self.decode_input(text))
 
     @staticmethod
     async def _surrounded(call: CallNext) -> Out_co:

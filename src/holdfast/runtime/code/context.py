@@ -20,7 +20,7 @@ from holdfast.runtime.code.run_log import RunLog
 from holdfast.types import JSON
 
 if TYPE_CHECKING:
-    from holdfast.runtime.code.instance import Instance
+    pass
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -37,11 +37,7 @@ class Context(RemoteContext):
     the log as the call's name: give one to calls that are made often or may be reordered.
     """
 
-    __slots__ = ("_log",)
-
-    def __init__(self, instance: Instance) -> None:
-        super().__init__(instance)
-        self._log: RunLog | None = None
+    __slots__ = ()
 
     @property
     def run_id(self) -> UUID:
@@ -74,9 +70,7 @@ class Context(RemoteContext):
     @property
     def log(self) -> RunLog:
         """A logger that says nothing while the code only repeats what it has done before."""
-        if self._log is None:
-            self._log = RunLog(self._instance)
-        return self._log
+        return RunLog(self._instance)
 
     # Steps
 
@@ -137,7 +131,9 @@ class Context(RemoteContext):
         ran out of time, PayloadError for arguments that cannot be stored.
         """
         step = _named(fn, name, retry, timeout, self._instance.workflow.step_retry)
-        return self._instance.call(step, name if id is None else check_step_name(id), args, kwargs)
+        return self._instance.call_step(
+            step, name if id is None else check_step_name(id), args, kwargs
+        )
 
     # Waiting
 

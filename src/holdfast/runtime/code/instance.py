@@ -8,7 +8,6 @@ drain. *Facts* (deadlines, failed attempts, orders) are learnt before and looked
 from __future__ import annotations
 
 import asyncio
-import collections
 import contextvars
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -87,20 +86,19 @@ class Instance:
         self.run, self.seed = str(info.run_id), info.run_id
         loop = self.loop = WorkflowLoop(info.run_id.int & _SALT_BITS)  # type: ignore[abstract]
         loop.now = info.started_at
-        loop.call_step = self.call_step
-        loop.call_activity = self.call_activity
-        loop.call_workflow = self.call_workflow
+        loop.caller = self
         self.mailbox = Mailbox(loop)
         self.dealings: Dealings | None = None
         self.live_from = self.history = 0
         self.held: list[Event] | None = None
         self.pending: dict[str, Call] = {}
-        self.issued: collections.deque[Call] = collections.deque()
+        self.issued: list[Call] = []
         self.cancelled: dict[str, int] = {}
         self.dropped: set[str] = set()
         self.cancel_requested = self.cancel_unheard = False
         self.retries: dict[str, details.StepRetryScheduled] = {}
-        self.foresee(facts)
+        if len(facts) > 1:  # more than its start
+            self.foresee(facts)
 
     @property
     def root(self) -> WorkflowTask[object] | None:
@@ -203,8 +201,14 @@ class Instance:
         if deliver is None:
             return  # a fact takes a place in the log, but neither wakes anyone nor moves time
         deliver(self, event)
-        self._move_to(event.at)
-        self._drain()
+        loop = self.loop
+        if event.at > loop.now:
+            loop.now = event.at
+        root = loop.root
+        if root is None or not root.done():  # what is left behind its end stands still
+            loop.drain()
+        if loop.broken is not None:
+            raise loop.broken
 
     def complete(self, call: Call, result: str, at: int) -> None:
         """Deliver a result that this instance's turn has just recorded."""
@@ -222,15 +226,6 @@ class Instance:
     def _move_to(self, moment: int) -> None:
         if moment > self.loop.now:
             self.loop.now = moment
-
-    def _drain(self) -> None:
-        """Run until blocked. Once the root has ended, what is left of the code stands still."""
-        loop = self.loop
-        root = loop.root
-        if root is None or not root.done():
-            loop.drain()
-        if loop.broken is not None:
-            raise loop.broken
 
     def _start(self, event: Event) -> None:
         loop = self.loop
@@ -332,19 +327,13 @@ class Instance:
         return call_workflow(self, workflow, args, kwargs)
 
     def call_step(
-        self, step: Step[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]
-    ) -> Coroutine[object, None, Any]:
-        """Call a step: its key is taken here, and it starts where it is awaited."""
-        return self.call(step, step.name, args, kwargs)
-
-    def call(
         self,
         step: Step[..., object],
         leaf: str,
         args: tuple[object, ...],
         kwargs: Mapping[str, object],
     ) -> Coroutine[object, None, Any]:
-        """Call a step under a name of the caller's choice."""
+        """Call a step under a name: its key is taken here, and it starts where it is awaited."""
         loop = self.loop
         if loop.closing:
             raise Evicted

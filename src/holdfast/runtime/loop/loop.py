@@ -11,11 +11,12 @@ import collections
 import contextvars
 import sys
 from asyncio import events
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, TypeVarTuple, Unpack
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from typing import TYPE_CHECKING, Any, Final, Never, TypeVar, TypeVarTuple, Unpack
 
 from holdfast.errors import DeterminismError
 from holdfast.runtime.log.details import TIMER_FIRED, TimerScheduled
+from holdfast.runtime.loop.caller import Args, Called, Caller, Kwargs
 from holdfast.runtime.loop.closing import close_coroutine
 from holdfast.runtime.loop.guard import GuardedLoop
 from holdfast.runtime.loop.keys import Scope
@@ -37,16 +38,6 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
-
-CallStep: TypeAlias = """Callable[
-    [Step[..., object], tuple[object, ...], Mapping[str, object]], Coroutine[object, None, Any]
-]"""
-CallActivity: TypeAlias = """Callable[
-    [Activity[..., object], tuple[object, ...], Mapping[str, object]], Coroutine[object, None, Any]
-]"""
-CallWorkflow: TypeAlias = """Callable[
-    [Workflow[Any, object], tuple[object, ...], Mapping[str, object]], Coroutine[object, None, Any]
-]"""
 
 MAX_HANDLES: Final = 100_000  # a drain that runs more never blocks: a busy wait
 MAX_DELAY: Final = 8_000 * 365 * 86_400 * 1_000_000  # "for ever", as far as a date can say
@@ -82,10 +73,7 @@ class WorkflowLoop(GuardedLoop):
         self.broken: DeterminismError | None = None
         self.fatal: BaseException | None = None
         self.problems: list[str] = []
-        # What calling a step, an activity or a workflow on this loop does.
-        self.call_step: CallStep = _outside
-        self.call_activity: CallActivity = _outside
-        self.call_workflow: CallWorkflow = _outside
+        self.caller: Caller | None = None
         self._ready: collections.deque[asyncio.Handle] = collections.deque()
         self._last_hash = salt
         self._task_limit = _KEPT_TASKS
@@ -277,6 +265,28 @@ class WorkflowLoop(GuardedLoop):
         """Return the keys that the log has and the code has not called."""
         return sorted({*self.parked, *self.recorded_timers, *self.recorded_orders})
 
+    # What the code calls
+
+    def call_step(self, step: Step[..., object], args: Args, kwargs: Kwargs) -> Called:
+        """Call a step: its key is taken here, and it starts where it is awaited."""
+        caller = self.caller or self._refuse_call(step)
+        return caller.call_step(step, step.name, args, kwargs)
+
+    def call_activity(self, activity: Activity[..., object], args: Args, kwargs: Kwargs) -> Called:
+        """Call an activity: it is scheduled here, awaited or not."""
+        caller = self.caller or self._refuse_call(activity)
+        return caller.call_activity(activity, args, kwargs)
+
+    def call_workflow(self, workflow: Workflow[Any, object], args: Args, kwargs: Kwargs) -> Called:
+        """Call a workflow: a child run is started here."""
+        caller = self.caller or self._refuse_call(workflow)
+        return caller.call_workflow(workflow, args, kwargs)
+
+    def _refuse_call(self, called: object) -> Never:
+        if self.closing:
+            raise Evicted
+        raise DeterminismError(f"{called!r} is called outside of a run")
+
     # Running
 
     def drain(self) -> None:
@@ -342,8 +352,7 @@ class WorkflowLoop(GuardedLoop):
         self.new_timers.clear()
         self.tasks.clear()
         self.root = None
-        # Back to the instance: a closed run must not need the collector to be freed.
-        self.call_step = self.call_activity = self.call_workflow = _closed
+        self.caller = None  # a closed run must not need the collector to be freed
 
     def _drop_tasks(self) -> None:
         outer, hooks = _get_running(), _get_hooks()
@@ -359,15 +368,3 @@ class WorkflowLoop(GuardedLoop):
         finally:
             _set_hooks(*hooks)
             _set_running(outer)
-
-
-def _closed(
-    called: object, args: tuple[object, ...], kwargs: Mapping[str, object]
-) -> Coroutine[object, None, Any]:
-    raise Evicted
-
-
-def _outside(
-    called: object, args: tuple[object, ...], kwargs: Mapping[str, object]
-) -> Coroutine[object, None, Any]:
-    raise DeterminismError(f"{called!r} is called outside of a run")

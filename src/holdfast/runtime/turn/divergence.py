@@ -8,7 +8,8 @@ from holdfast.runtime.log.virtual_log import PYTHON, VirtualLog
 
 def differences(log: VirtualLog, instance: Instance) -> tuple[list[str], list[str]]:
     """Return what is to be warned of in any case, and what only strictness refuses."""
-    warnings, others = list[str](), list[str]()
+    warnings: list[str] = []
+    others: list[str] = []
     if log.python not in (None, PYTHON):
         warnings.append(f"the run was begun on Python {log.python}, and this is Python {PYTHON}")
     forked = instance.seed != instance.info.run_id  # a fork has results of calls still to come

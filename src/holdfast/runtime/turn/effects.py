@@ -45,8 +45,11 @@ class Effects:
         """Return the calls whose mark is durable; those that were executing go on."""
         issued, pending, executing = instance.issued, instance.pending, self.executing
         found: list[Call] = []
-        while issued and (issued[0].mark <= durable or issued[0].retry_at is not None):
-            call = issued.popleft()
+        taken = 0
+        for call in issued:
+            if call.mark > durable and call.retry_at is None:
+                break
+            taken += 1
             if pending.get(call.key) is not call or call.key in executing:
                 continue
             if call.retry_at is None:
@@ -54,6 +57,7 @@ class Effects:
                 found.append(call)
             else:
                 self._pausing[call.key] = call
+        del issued[:taken]
         return found
 
     def start_again(self, instance: Instance, durable: int, now: int) -> list[Call]:

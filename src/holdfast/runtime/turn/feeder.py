@@ -21,7 +21,7 @@ from holdfast.runtime.log.details import (
     VALUE_SET,
     YIELDED,
 )
-from holdfast.runtime.log.virtual_log import VirtualLog, count_replayed
+from holdfast.runtime.log.virtual_log import VirtualLog
 from holdfast.runtime.turn.clockwork import Clockwork
 from holdfast.runtime.turn.effects import Effects
 from holdfast.types import Event
@@ -71,7 +71,7 @@ class Feeder:
         self._undelivered: list[Event] = []  # what is to be fed behind the log it waits for
         self._known = 0  # how much of that log the last instance had seen
         self._deadlines: dict[str, int] = {}  # and those of its timers that stand
-        self._replay(log, {}, count_replayed(log))
+        self._replay(log, {}, None)
 
     @property
     def receptive(self) -> bool:
@@ -178,10 +178,12 @@ class Feeder:
         for event in undelivered:
             self.offer(event)
 
-    def _replay(self, log: Sequence[Event], deadlines: dict[str, int], live_from: int) -> None:
+    def _replay(
+        self, log: Sequence[Event], deadlines: dict[str, int], live_from: int | None
+    ) -> None:
         instance = self.instance = Instance(self._workflow, self._info, log, self.log.note)
         self.clockwork = Clockwork(instance.loop, deadlines)
-        instance.live_from = live_from
+        instance.live_from = instance.history if live_from is None else live_from
         feed = instance.feed
         try:
             for event in log:

@@ -129,7 +129,8 @@ class Turn:
     def begin(self) -> None:
         """Go on from where the log leaves off."""
         feeder = self._feeder
-        if not feeder.closed and feeder.broken is None:
+        begun = feeder.log.python is not None
+        if begun and not feeder.closed and feeder.broken is None:
             python, unused = differences(feeder.log, feeder.instance)
             self.problems += python
             if self._strict and (python or unused):
@@ -168,7 +169,9 @@ class Turn:
         """The commit is durable."""
         feeder = self._feeder
         feeder.log.land()
-        self.notices += self._replies
+        if self._replies:
+            self.notices += self._replies
+            self._replies = []
         if feeder.closed:
             return
         if self._ending is not None:
@@ -183,7 +186,7 @@ class Turn:
 
     def conflict(self, tail: Sequence[Event]) -> None:
         """Nothing of the commit was written: `tail` stands in its place."""
-        self.suspended, self.visible_at, self._ending = False, None, None
+        self.suspended, self.visible_at, self._ending, self._replies = False, None, None, []
         if not self._let_go(tail):
             self._feeder.refused(tail)
             self._pump()
@@ -302,7 +305,6 @@ class Turn:
         log, instance = self._feeder.log, self._feeder.instance
         place, events = log.durable_length, log.launch()
         dealings = instance.dealings
-        self._replies = []
         if dealings is not None:
             ends = isinstance(then, Finish)
             self._replies = dealings.updates.replies(instance.run, events, ends=ends)
