@@ -51,7 +51,7 @@ def list_texts(folder: str) -> list[str]:
 @app.step(timeout="1m")
 def count_words(path: str) -> Count:
     """Read one file and count what it holds."""
-    print(f"reading {path}", flush=True)
+    print(f"reading {path}\n", end="", flush=True)  # whole, from several threads
     text = Path(path).read_text(encoding="utf-8", errors="replace")
     words = Counter(re.findall(r"[\w']+", text.lower()))
     return Count(path, text.count("\n"), words.total(), words.most_common(FREQUENT))
