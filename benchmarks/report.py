@@ -26,10 +26,7 @@ NOTES = (
     "S and L-paused come after 10 ms in which nobody had anything to do, and the processors and the"
     " disk answer more slowly then; a signal makes four round trips.",
     "L, S and R-resume are chains of three or four transactions between processes that sleep in"
-    " between. On a virtual machine that has been idle for 5 to 10 ms, an empty query takes 110 µs"
-    " instead of 16 and a write to the disk 270 instead of 90, and every link pays that.",
-    "W1 and W5 beside Absurd: ten times is not reached against ten clients with ten connections;"
-    " both processors are full then, the worker's and PostgreSQL's.",
+    " between: compare L with L-paused for what a pause of 10 ms costs on this machine.",
     "A: a step of DBOS runs where its workflow does; the nearest that it has is a child run (C).",
     "X: DBOS marks the runs as cancelled and that is all; holdfast wakes each, and its code may"
     " clean up before it ends.",
