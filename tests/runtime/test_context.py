@@ -261,7 +261,7 @@ def test_the_code_of_a_step_can_ask_about_itself() -> None:
         current_step()
 
     async def step() -> None:
-        context.bind()
+        context.variable.set(context)
         here = current_step()
         assert (here.run_id, here.workflow, here.version) == (info.run_id, "flow", 2)
         assert (here.key, here.step, here.attempt) == ("branch/work", "work", 3)

@@ -10,6 +10,8 @@ from typing import Any, cast
 from holdfast import Context
 from holdfast.definitions.steps import Step
 from holdfast.definitions.workflows import Workflow
+from holdfast.runtime.attempts.execution import Execution
+from holdfast.runtime.attempts.step_context import StepContext
 from holdfast.runtime.attempts.steps import StepExecution, StepRunner
 from holdfast.runtime.clock import Clock, EngineClock
 from holdfast.runtime.committing.committer import Committer
@@ -49,7 +51,7 @@ class Scene:
     def start(
         self, call: Call, info: RunInfo, report: Callable[[StepExecution], None]
     ) -> StepExecution:
-        execution = StepExecution(call, info, self.clock, report)
+        execution = Execution(call.step, StepContext(info, call), START, None, report)
         self.started.append(call.key)
         self.executions[call.key] = execution, report
         return execution

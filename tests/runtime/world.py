@@ -129,7 +129,7 @@ class World:
         if turn.ended:
             return
         again = self.replay(self.log[: turn.durable_length])
-        held = again.pending if not again.finished else {}
+        held = again.pending if not again.loop.ended else {}
         assert key not in held, f"{key} is cancelled, but by the log it is awaited"
         again.close()
 

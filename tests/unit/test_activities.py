@@ -45,6 +45,7 @@ class RecordingLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         super().__init__()
+        self.caller = self
         self.calls: list[tuple[str, tuple[object, ...], Mapping[str, object]]] = []
 
     def call_activity(
@@ -103,7 +104,7 @@ async def test_outside_a_workflow_an_activity_is_a_plain_call() -> None:
     assert list(await asyncio.gather(double(1), half(1))) == [2, 0.5]
 
 
-def test_in_a_workflow_the_loop_is_called() -> None:
+def test_in_a_workflow_the_run_is_called() -> None:
     async def main() -> object:
         return [await double(1, note="n"), await checkout(3)]
 

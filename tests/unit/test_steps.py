@@ -66,15 +66,20 @@ class RecordingLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         super().__init__()
+        self.caller = self
         self.calls: list[tuple[str, str]] = []
 
     def call_step(
-        self, step: Step[..., Any], args: tuple[object, ...], kwargs: Mapping[str, object]
+        self,
+        step: Step[..., Any],
+        leaf: str,
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
     ) -> Coroutine[object, None, object]:
         async def recorded() -> object:
             return "recorded"
 
-        self.calls.append((step.name, step.encode_arguments(args, kwargs)))
+        self.calls.append((leaf, step.encode_arguments(args, kwargs)))
         return recorded()
 
 
@@ -99,7 +104,7 @@ async def test_outside_a_workflow_a_step_is_a_plain_call() -> None:
     assert task.result() == 2.5
 
 
-def test_on_a_loop_that_records_steps_the_loop_is_called() -> None:
+def test_in_a_workflow_the_run_is_called() -> None:
     async def main() -> object:
         return [await double(1, note="n"), await Shop("n").label(x=3)]
 

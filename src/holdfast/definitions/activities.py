@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from asyncio import _get_running_loop  # pyright: ignore[reportPrivateUsage]
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import ClassVar, ParamSpec, Protocol, TypeVar, cast
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import ClassVar, ParamSpec, TypeVar
 
+from holdfast.definitions.caller import current_caller
 from holdfast.definitions.recorded import Recorded, check_retry, limit_seconds
 from holdfast.definitions.signatures import read_signature
 from holdfast.durations import Duration
@@ -15,16 +15,7 @@ from holdfast.retry import Retry
 from holdfast.types import DEFAULT_QUEUE
 
 P = ParamSpec("P")
-R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
-
-
-class ActivityLoop(Protocol):
-    """An event loop on which calling an activity schedules it."""
-
-    def call_activity(
-        self, activity: Activity[..., R], args: tuple[object, ...], kwargs: Mapping[str, object]
-    ) -> Coroutine[object, None, R]: ...
 
 
 class Activity(Recorded[P, R_co]):
@@ -70,9 +61,9 @@ class Activity(Recorded[P, R_co]):
         return self.timeout_seconds
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[object, None, R_co]:
-        loop = _get_running_loop()
-        if hasattr(loop, "call_activity"):
-            return cast("ActivityLoop", loop).call_activity(self, args, kwargs)
+        caller = current_caller()
+        if caller is not None:
+            return caller.call_activity(self, args, kwargs)
         return self.call_plain(*args, **kwargs)
 
     def with_options(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from asyncio import _get_running_loop  # pyright: ignore[reportPrivateUsage]
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from inspect import isasyncgenfunction, iscoroutinefunction
 from typing import Any, Final, Generic, TypeVar, cast
 
+from holdfast.definitions.caller import current_caller
 from holdfast.errors import ConfigurationError
 
 T = TypeVar("T")
@@ -71,7 +71,7 @@ class Lifespan(Generic[T]):
 
         Raises ConfigurationError elsewhere: workflow code replays, and must not touch it.
         """
-        if hasattr(_get_running_loop(), "call_step"):
+        if current_caller() is not None:
             raise ConfigurationError(
                 f"{self.name} is asked for in workflow code: move it to a step"
             )

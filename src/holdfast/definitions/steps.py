@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import types
-from asyncio import _get_running_loop  # pyright: ignore[reportPrivateUsage]
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import ClassVar, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import ClassVar, Concatenate, ParamSpec, TypeVar, overload
 
+from holdfast.definitions.caller import current_caller
 from holdfast.definitions.recorded import Recorded, check_retry, limit_seconds
 from holdfast.definitions.signatures import Signature
 from holdfast.durations import Duration
@@ -16,16 +16,7 @@ from holdfast.retry import Retry
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 S = TypeVar("S")
-R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
-
-
-class StepLoop(Protocol):
-    """An event loop on which calling a step is durable."""
-
-    def call_step(
-        self, step: Step[..., R], args: tuple[object, ...], kwargs: Mapping[str, object]
-    ) -> Coroutine[object, None, R]: ...
 
 
 class Step(Recorded[P, R_co]):
@@ -54,9 +45,9 @@ class Step(Recorded[P, R_co]):
         self._method_signature: Signature | None = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[object, None, R_co]:
-        loop = _get_running_loop()
-        if hasattr(loop, "call_step"):
-            return cast("StepLoop", loop).call_step(self, args, kwargs)
+        caller = current_caller()
+        if caller is not None:
+            return caller.call_step(self, self.name, args, kwargs)
         return self.call_plain(*args, **kwargs)
 
     @overload

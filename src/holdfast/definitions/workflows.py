@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from asyncio import _get_running_loop  # pyright: ignore[reportPrivateUsage]
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Generic, Never, Protocol, TypeVar, cast, overload
+from typing import Generic, TypeVar, cast, overload
 
 import msgspec
 
+from holdfast.definitions.caller import current_caller
 from holdfast.definitions.declared import Declared
 from holdfast.definitions.middleware import CallNext, surround
 from holdfast.definitions.registry import Registry
@@ -25,17 +25,6 @@ In_contra = TypeVar("In_contra", contravariant=True)
 Out_co = TypeVar("Out_co", covariant=True)
 
 _SHAPE = "it takes the context and at most one input, so write (ctx) or (ctx, input)"
-
-
-class WorkflowLoop(Protocol):
-    """An event loop on which calling a workflow starts a child run."""
-
-    def call_workflow(
-        self,
-        workflow: Workflow[Never, Out],
-        args: tuple[object, ...],
-        kwargs: Mapping[str, object],
-    ) -> Coroutine[object, None, Out]: ...
 
 
 class Workflow(Generic[In_contra, Out_co]):
@@ -100,9 +89,9 @@ class Workflow(Generic[In_contra, Out_co]):
 
         Raises ConfigurationError outside of a workflow, where a client starts runs.
         """
-        loop = _get_running_loop()
-        if hasattr(loop, "call_workflow"):
-            return cast("WorkflowLoop", loop).call_workflow(self, args, {})
+        caller = current_caller()
+        if caller is not None:
+            return caller.call_workflow(self, args, {})
         raise ConfigurationError(
             f"workflow {self.name} is called outside of a workflow: start a run of it with "
             "`await client.start(…)`, or call its code alone as `.fn(…)`"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from functools import partial
 
 import msgspec
 
@@ -44,13 +43,12 @@ class Order(msgspec.Struct, frozen=True):
 read_order = msgspec.json.Decoder(Order).decode
 
 
-class ActivityExecution(Execution):
+class ActivityExecution(Execution[ActivityContext]):
     """One attempt under way. After the report `end` says what came of it."""
 
     __slots__ = (
         "_called_off",
         "_deferred",
-        "_said",
         "_stopped",
         "_watch",
         "silence_seconds",
@@ -65,9 +63,8 @@ class ActivityExecution(Execution):
         started_at: int,
         report: Callable[[ActivityExecution], None],
     ) -> None:
-        self._said = ActivityContext(task, is_async=activity.is_async)
-        report_this = partial(report, self)
-        super().__init__(activity, self._said, started_at, order.start_to_close, report_this)
+        context = ActivityContext(task, is_async=activity.is_async)
+        super().__init__(activity, context, started_at, order.start_to_close, report)
         self.task, self.silence_seconds = task, order.heartbeat_timeout
         self._called_off = self._deferred = False
         self._stopped: BaseException | None = None  # why it was cancelled, if it ends of that
@@ -77,7 +74,7 @@ class ActivityExecution(Execution):
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start the clocks of a thread that begins now."""
-        self._said.beaten_at = time.monotonic()
+        self.context.beaten_at = time.monotonic()
         super().begin(loop)
 
     def watch(self) -> None:
@@ -98,7 +95,7 @@ class ActivityExecution(Execution):
     @property
     def _silent_seconds(self) -> float:
         waits_for_a_thread = not (self.function.is_async or self.begun)
-        return 0.0 if waits_for_a_thread else time.monotonic() - self._said.beaten_at
+        return 0.0 if waits_for_a_thread else time.monotonic() - self.context.beaten_at
 
     def _silence(self, error: TimeoutError) -> None:
         if self.function.is_async and self.future is not None:
@@ -156,14 +153,14 @@ class ActivityExecution(Execution):
             retryable=self.retryable and not self._called_off,
             timed_out=self.timed_out,
             started_at=self.started_at,
-            details=self._said.details,
+            details=self.context.details,
         )
 
     def lease(self) -> Lease:
         """Return the lease, with what the attempt said that the database does not know yet."""
         task = self.task
-        return Lease(task.run_id, task.key, task.lease_no, 0, self._said.news)
+        return Lease(task.run_id, task.key, task.lease_no, 0, self.context.news)
 
     def known(self, details: str) -> None:
         """Note that the database knows what the attempt said."""
-        self._said.known(details)
+        self.context.known(details)

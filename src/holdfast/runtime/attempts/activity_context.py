@@ -19,6 +19,11 @@ class CompletedLater(BaseException):
     """The attempt ends, and its result comes from outside; not an error, so never caught as one."""
 
 
+_current: contextvars.ContextVar[ActivityContext | None] = contextvars.ContextVar(
+    "holdfast_activity", default=None
+)
+
+
 class ActivityContext(AttemptContext):
     """One attempt of an activity, as its own code sees it.
 
@@ -26,6 +31,8 @@ class ActivityContext(AttemptContext):
     as an idempotency key. `attempt` counts from 1. `token` is that of this attempt alone: who has
     it may complete or fail the activity from outside.
     """
+
+    variable = _current
 
     __slots__ = ("_is_async", "_known", "_task", "beaten_at", "details")
 
@@ -35,10 +42,6 @@ class ActivityContext(AttemptContext):
         self.details: str | None = None  # what the last heartbeat said, as JSON text
         self._known: str | None = None  # of that, what the database knows
         self.beaten_at = time.monotonic()
-
-    def bind(self) -> None:
-        """Make this what `current_activity` returns, in the current context variables."""
-        _current.set(self)
 
     @property
     def run_id(self) -> UUID:
@@ -101,11 +104,6 @@ class ActivityContext(AttemptContext):
     def known(self, details: str) -> None:
         """Note what the database knows now."""
         self._known = details
-
-
-_current: contextvars.ContextVar[ActivityContext | None] = contextvars.ContextVar(
-    "holdfast_activity", default=None
-)
 
 
 def current_activity() -> ActivityContext:

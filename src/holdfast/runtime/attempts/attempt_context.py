@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import contextvars
 import threading
-from typing import Final
+from typing import Any, ClassVar, Final
 
 _creating = threading.Lock()
 
 
 class AttemptContext:
-    """One attempt, as its own code sees it. `attempt` counts from 1."""
+    """One attempt, as its own code sees it. `attempt` counts from 1.
+
+    `variable` is where the code finds the one that it runs in.
+    """
+
+    variable: ClassVar[contextvars.ContextVar[Any]]
 
     __slots__ = ("_cancelled", "attempt")
 
     def __init__(self, attempt: int) -> None:
         self.attempt: Final[int] = attempt
         self._cancelled: threading.Event | None = None
-
-    def bind(self) -> None:
-        """Make this what the code finds, in the context variables of the attempt."""
-        raise NotImplementedError
 
     @property
     def cancelled(self) -> bool:

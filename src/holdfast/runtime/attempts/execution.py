@@ -12,11 +12,11 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from functools import partial
-from typing import Any, TypeAlias, cast
+from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 from holdfast.codec import describe
 from holdfast.definitions.lifespan import Lifespan, bind_lifespans
-from holdfast.definitions.middleware import CallNext, Layer, surround
+from holdfast.definitions.middleware import Layer, surround
 from holdfast.definitions.recorded import Recorded
 from holdfast.errors import PayloadError
 from holdfast.runtime.attempts.attempt_context import AttemptContext
@@ -26,16 +26,18 @@ from holdfast.types import ErrorInfo
 logger = logging.getLogger("holdfast.run")
 
 AsyncFunction: TypeAlias = Callable[..., Awaitable[object]]
+C = TypeVar("C", bound=AttemptContext)
 
 
 class AttemptExit(Exception):
     """An attempt asked the interpreter to exit; that is a failure of it, not of the worker."""
 
 
-class Execution:
+class Execution(Generic[C]):
     """One attempt under way. After the report either `result` or `error` is set.
 
-    `retryable` says whether the error is one that another attempt may not have.
+    `report` is called with the attempt itself. `retryable` says whether the error is one that
+    another attempt may not have.
     """
 
     __slots__ = (
@@ -56,10 +58,10 @@ class Execution:
     def __init__(
         self,
         function: Recorded[..., object],
-        context: AttemptContext,
+        context: C,
         started_at: int,
         limit_seconds: float | None,
-        report: Callable[[], None],
+        report: Callable[[Any], None],
     ) -> None:
         self.function, self.context, self.started_at = function, context, started_at
         self.limit_seconds = limit_seconds
@@ -70,7 +72,7 @@ class Execution:
         self.begun = False  # its thread has
         self.future: asyncio.Future[object] | None = None
         self.timer: Cancellable | None = None
-        self._report: Callable[[], None] | None = report
+        self._report: Callable[[Any], None] | None = report
 
     @property
     def ended(self) -> bool:
@@ -137,7 +139,7 @@ class Execution:
             self.timer.cancel()
         report, self._report = self._report, None
         if report is not None:
-            report()
+            report(self)
 
     def _may_be_retried(self, error: BaseException) -> bool:
         if isinstance(error, PayloadError):  # the same code gives the same value
@@ -157,7 +159,7 @@ class Launcher:
         self._threads, self._lifespans = threads, lifespans
         self._users: set[asyncio.Future[object]] = set()  # attempts that may use lifespans
 
-    def launch(self, execution: Execution, arguments: str, layers: list[Layer]) -> None:
+    def launch(self, execution: Execution[Any], arguments: str, layers: list[Layer]) -> None:
         """Start an attempt; it reports when it has ended, never before this returns.
 
         `arguments` are JSON text, `layers` the middleware around the attempt.
@@ -170,21 +172,24 @@ class Launcher:
             loop.call_soon(execution.fail, error)
             return
         variables = contextvars.copy_context()
-        variables.run(execution.context.bind)
+        variables.run(execution.context.variable.set, execution.context)
         if self._lifespans:
             variables.run(bind_lifespans, self._lifespans)
         future: asyncio.Future[object]
         if function.is_async:
-            call: CallNext = partial(cast("AsyncFunction", function.fn), *args, **kwargs)
-            attempt = _limited if execution.limit_seconds is not None else _guarded
+            call = cast("AsyncFunction", function.fn)
             if layers:
-                call = surround(layers, execution.context, call)
-            future = asyncio.Task(attempt(execution, call), loop=loop, context=variables)
+                call = surround(layers, execution.context, partial(call, *args, **kwargs))
+                args, kwargs = (), {}
+            attempt = _limited if execution.limit_seconds is not None else _guarded
+            coroutine = attempt(execution, call, args, kwargs)
+            future = asyncio.Task(coroutine, loop=loop, context=variables)
         else:
             in_thread = partial(_in_thread, loop, execution, partial(function.fn, *args, **kwargs))
             if layers:
                 call = surround(layers, execution.context, partial(self._await_thread, in_thread))
-                future = asyncio.Task(_guarded(execution, call), loop=loop, context=variables)
+                coroutine = _guarded(execution, call, (), {})
+                future = asyncio.Task(coroutine, loop=loop, context=variables)
             else:
                 future = loop.run_in_executor(self._threads, variables.run, in_thread)
         execution.future = future
@@ -212,21 +217,31 @@ def over(seconds: float) -> str:
     return f"the attempt ran longer than {seconds:g} s"
 
 
-async def _guarded(execution: Execution, call: CallNext) -> object:
+async def _guarded(
+    execution: Execution[Any],
+    call: AsyncFunction,
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
+) -> object:
     """Keep the interpreter's exits away from the worker's loop, which would end with them."""
     try:
-        return await call()
+        return await call(*args, **kwargs)
     except (SystemExit, KeyboardInterrupt) as error:
         raise AttemptExit(f"the {execution.function.kind} raised {error!r}") from error
 
 
-async def _limited(execution: Execution, call: CallNext) -> object:
+async def _limited(
+    execution: Execution[Any],
+    call: AsyncFunction,
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
+) -> object:
     seconds = execution.limit_seconds
     assert seconds is not None
     limit = asyncio.timeout(seconds)
     try:
         async with limit:
-            return await _guarded(execution, call)
+            return await _guarded(execution, call, args, kwargs)
     except TimeoutError:
         if not limit.expired():
             raise
@@ -235,7 +250,7 @@ async def _limited(execution: Execution, call: CallNext) -> object:
 
 
 def _in_thread(
-    loop: asyncio.AbstractEventLoop, execution: Execution, call: Callable[[], object]
+    loop: asyncio.AbstractEventLoop, execution: Execution[Any], call: Callable[[], object]
 ) -> object:
     execution.begin(loop)
     try:

@@ -8,6 +8,10 @@ from uuid import UUID
 from holdfast.runtime.attempts.attempt_context import AttemptContext
 from holdfast.runtime.code.calls import Call, RunInfo
 
+_current: contextvars.ContextVar[StepContext | None] = contextvars.ContextVar(
+    "holdfast_step", default=None
+)
+
 
 class StepContext(AttemptContext):
     """One attempt of a step, as its own code sees it.
@@ -16,15 +20,13 @@ class StepContext(AttemptContext):
     as an idempotency key. `attempt` counts from 1.
     """
 
+    variable = _current
+
     __slots__ = ("_call", "_info")
 
     def __init__(self, info: RunInfo, call: Call) -> None:
         super().__init__(call.attempt)
         self._info, self._call = info, call
-
-    def bind(self) -> None:
-        """Make this what `current_step` returns, in the current context variables."""
-        _current.set(self)
 
     @property
     def run_id(self) -> UUID:
@@ -55,11 +57,6 @@ class StepContext(AttemptContext):
     def id(self) -> str:
         """The call's own id, the same at each attempt."""
         return self._call.id
-
-
-_current: contextvars.ContextVar[StepContext | None] = contextvars.ContextVar(
-    "holdfast_step", default=None
-)
 
 
 def current_step() -> StepContext:

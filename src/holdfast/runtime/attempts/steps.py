@@ -1,10 +1,9 @@
-"""Attempts of steps: what the execution shares with activities, and when to try again."""
+"""Attempts of steps: what they share with activities, and when to try again."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from functools import partial
 from typing import TypeAlias
 
 from holdfast.definitions.middleware import Layer
@@ -13,26 +12,8 @@ from holdfast.runtime.attempts.step_context import StepContext
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.code.calls import Call, RunInfo
 
-Report: TypeAlias = "Callable[[StepExecution], None]"
-
-
-class StepExecution(Execution):
-    """One attempt of a step."""
-
-    __slots__ = ("_clock", "call")
-
-    def __init__(self, call: Call, info: RunInfo, clock: Clock, report: Report) -> None:
-        step = call.step
-        context = StepContext(info, call)
-        super().__init__(step, context, clock.now(), step.timeout_seconds, partial(report, self))
-        self.call, self._clock = call, clock
-
-    def retry_at(self) -> int | None:
-        """Return when the step is to be tried again after this failure, None for not at all."""
-        retry, attempt = self.call.step.retry, self.context.attempt
-        if not (self.retryable and retry.lasts(attempt)):
-            return None
-        return self._clock.now() + int(retry.delay_seconds(attempt, random.random) * 1e6)
+StepExecution: TypeAlias = Execution[StepContext]
+Report: TypeAlias = Callable[[StepExecution], None]
 
 
 class StepRunner:
@@ -43,6 +24,14 @@ class StepRunner:
 
     def start(self, call: Call, info: RunInfo, report: Report) -> StepExecution:
         """Start an attempt. `report` is called with it when it has ended, never before return."""
-        execution = StepExecution(call, info, self._clock, report)
+        step, context = call.step, StepContext(info, call)
+        execution = Execution(step, context, self._clock.now(), step.timeout_seconds, report)
         self._launcher.launch(execution, call.arguments, self._layers)
         return execution
+
+    def retry_at(self, execution: StepExecution) -> int | None:
+        """Return when to try again after a failure, None for not at all."""
+        retry, attempt = execution.function.retry, execution.context.attempt
+        if not (execution.retryable and retry.lasts(attempt)):
+            return None
+        return self._clock.now() + int(retry.delay_seconds(attempt, random.random) * 1e6)

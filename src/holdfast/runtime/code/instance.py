@@ -106,11 +106,6 @@ class Instance:
         return self.loop.root
 
     @property
-    def finished(self) -> bool:
-        """Whether the run's own code has ended."""
-        return self.loop.ended
-
-    @property
     def replaying(self) -> bool:
         """Whether the code repeats what it has done before."""
         return self.loop.position <= self.live_from

@@ -103,7 +103,7 @@ class RunDriver:
         self._enter(self.turn.wake)
 
     def _reported(self, execution: StepExecution) -> None:
-        key, turn = execution.call.key, self.turn
+        key, turn = execution.context.key, self.turn
         if self.closed or self.running.get(key) is not execution:
             return
         del self.running[key]
@@ -113,8 +113,8 @@ class RunDriver:
             if result is not None:
                 turn.step_completed(key, result, started_at)
             elif error is not None:
-                retry_at, timed_out = execution.retry_at(), execution.timed_out
-                turn.step_failed(key, error, started_at, retry_at, timed_out)
+                retry_at = self._host.runner.retry_at(execution)
+                turn.step_failed(key, error, started_at, retry_at, execution.timed_out)
         except Exception as fault:
             self._fault(fault)
             return

@@ -12,14 +12,14 @@ import contextvars
 import sys
 from asyncio import events
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
-from typing import TYPE_CHECKING, Any, Final, Never, TypeVar, TypeVarTuple, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple, Unpack
 
 from holdfast.errors import DeterminismError
 from holdfast.runtime.log.details import TIMER_FIRED, TimerScheduled
-from holdfast.runtime.loop.caller import Args, Called, Caller, Kwargs
 from holdfast.runtime.loop.closing import close_coroutine
 from holdfast.runtime.loop.guard import GuardedLoop
 from holdfast.runtime.loop.keys import Scope
+from holdfast.runtime.loop.nobody import NOBODY
 from holdfast.runtime.loop.order_calls import OrderCall
 from holdfast.runtime.loop.tasks import (
     Evicted,
@@ -31,9 +31,7 @@ from holdfast.runtime.loop.tasks import (
 from holdfast.types import Event
 
 if TYPE_CHECKING:
-    from holdfast.definitions.activities import Activity
-    from holdfast.definitions.steps import Step
-    from holdfast.definitions.workflows import Workflow
+    from holdfast.definitions.caller import Caller
     from holdfast.runtime.code.orders import Recorded
 
 _T = TypeVar("_T")
@@ -73,7 +71,7 @@ class WorkflowLoop(GuardedLoop):
         self.broken: DeterminismError | None = None
         self.fatal: BaseException | None = None
         self.problems: list[str] = []
-        self.caller: Caller | None = None
+        self.caller: Caller = NOBODY
         self._ready: collections.deque[asyncio.Handle] = collections.deque()
         self._last_hash = salt
         self._task_limit = _KEPT_TASKS
@@ -265,28 +263,6 @@ class WorkflowLoop(GuardedLoop):
         """Return the keys that the log has and the code has not called."""
         return sorted({*self.parked, *self.recorded_timers, *self.recorded_orders})
 
-    # What the code calls
-
-    def call_step(self, step: Step[..., object], args: Args, kwargs: Kwargs) -> Called:
-        """Call a step: its key is taken here, and it starts where it is awaited."""
-        caller = self.caller or self._refuse_call(step)
-        return caller.call_step(step, step.name, args, kwargs)
-
-    def call_activity(self, activity: Activity[..., object], args: Args, kwargs: Kwargs) -> Called:
-        """Call an activity: it is scheduled here, awaited or not."""
-        caller = self.caller or self._refuse_call(activity)
-        return caller.call_activity(activity, args, kwargs)
-
-    def call_workflow(self, workflow: Workflow[Any, object], args: Args, kwargs: Kwargs) -> Called:
-        """Call a workflow: a child run is started here."""
-        caller = self.caller or self._refuse_call(workflow)
-        return caller.call_workflow(workflow, args, kwargs)
-
-    def _refuse_call(self, called: object) -> Never:
-        if self.closing:
-            raise Evicted
-        raise DeterminismError(f"{called!r} is called outside of a run")
-
     # Running
 
     def drain(self) -> None:
@@ -306,7 +282,11 @@ class WorkflowLoop(GuardedLoop):
             while ready:
                 handle = ready.popleft()
                 if not handle.cancelled():
-                    self._run(handle)
+                    try:
+                        handle._run()  # pyright: ignore[reportPrivateUsage]
+                    except (SystemExit, KeyboardInterrupt) as exc:
+                        # A task keeps it as its outcome and raises it on: the worker stays.
+                        self.fatal = self.fatal or exc
                 left -= 1
                 if not left and self.broken is None:
                     self.broken = DeterminismError(
@@ -317,13 +297,6 @@ class WorkflowLoop(GuardedLoop):
         finally:
             _set_hooks(*hooks)
             _set_running(outer)
-
-    def _run(self, handle: asyncio.Handle) -> None:
-        try:
-            handle._run()  # pyright: ignore[reportPrivateUsage]
-        except (SystemExit, KeyboardInterrupt) as exc:
-            # A task keeps it as its outcome and raises it on: the worker must not exit.
-            self.fatal = self.fatal or exc
 
     def _abandoned(self, generator: AsyncGenerator[object, Any]) -> None:
         # Its `finally` would run when the collector pleases: not at all, then.
@@ -352,7 +325,7 @@ class WorkflowLoop(GuardedLoop):
         self.new_timers.clear()
         self.tasks.clear()
         self.root = None
-        self.caller = None  # a closed run must not need the collector to be freed
+        self.caller = NOBODY  # a closed run must not need the collector to be freed
 
     def _drop_tasks(self) -> None:
         outer, hooks = _get_running(), _get_hooks()

@@ -14,21 +14,17 @@ IN_PLACE: Final = 1_000_000  # a pause before a retry up to this long is waited 
 class Effects:
     """Decides which steps start and which are cancelled.
 
-    Both are effects: what led to them must be durable. `held` are ends of steps that the code
+    Both are effects: what led to them must be durable. `pausing` are the steps that wait for
+    their next attempt, `held` are ends of steps that the code
     has given up, which is not yet certain.
     """
 
-    __slots__ = ("_pausing", "executing", "held")
+    __slots__ = ("executing", "held", "pausing")
 
     def __init__(self) -> None:
         self.executing: dict[str, Call] = {}
         self.held: dict[str, Event] = {}
-        self._pausing: dict[str, Call] = {}
-
-    @property
-    def pausing(self) -> bool:
-        """Whether a step waits for its next attempt."""
-        return bool(self._pausing)
+        self.pausing: dict[str, Call] = {}
 
     def cancel(self, instance: Instance, durable: int) -> list[str]:
         """Return the executing steps that the code gave up, where that is certain."""
@@ -56,18 +52,18 @@ class Effects:
                 executing[call.key] = call
                 found.append(call)
             else:
-                self._pausing[call.key] = call
+                self.pausing[call.key] = call
         del issued[:taken]
         return found
 
     def start_again(self, instance: Instance, durable: int, now: int) -> list[Call]:
         """Return the calls whose pause is over and whose failed attempts are durable."""
         found: list[Call] = []
-        for key, call in list(self._pausing.items()):
+        for key, call in list(self.pausing.items()):
             if instance.pending.get(key) is not call:
-                del self._pausing[key]
+                del self.pausing[key]
             elif call.mark <= durable and (call.retry_at or 0) <= now:
-                del self._pausing[key]
+                del self.pausing[key]
                 call.retry_at = None
                 self.executing[key] = call
                 found.append(call)
@@ -76,16 +72,16 @@ class Effects:
     def pause(self, call: Call, mark: int) -> None:
         """Let a call wait for its next attempt, until the last one's failure is durable."""
         call.mark = mark
-        self._pausing[call.key] = call
+        self.pausing[call.key] = call
 
     def forget_pauses(self) -> None:
         """Leave it to a rebuilt instance which calls pause."""
-        self._pausing.clear()
+        self.pausing.clear()
 
     def idle(self, instance: Instance, now: int) -> bool:
         """Say whether nothing executes and nothing is about to: the lease is not needed."""
         pending = instance.pending
-        if self.executing or len(pending) > len(self._pausing):
+        if self.executing or len(pending) > len(self.pausing):
             return False
         return all((call.retry_at or 0) > now + IN_PLACE for call in pending.values())
 
@@ -93,7 +89,7 @@ class Effects:
         """Return the earliest end of a pause, with `durable` only of calls that may start."""
         moments = [
             call.retry_at or 0
-            for call in self._pausing.values()
+            for call in self.pausing.values()
             if durable is None or call.mark <= durable
         ]
         return min(moments, default=None)

@@ -76,7 +76,7 @@ class Feeder:
     @property
     def receptive(self) -> bool:
         """Whether the code may be fed."""
-        return not (self.closed or self.needs_log or self.broken or self.instance.finished)
+        return not (self.closed or self.needs_log or self.broken or self.instance.loop.ended)
 
     def deliver(self, tail: Sequence[Event]) -> None:
         """Feed what others have made durable."""

@@ -247,7 +247,8 @@ class Turn:
                     feeder.broken = error
         if feeder.broken is not None:
             self._give_up(feeder.broken)
-        self._gather_problems()
+        if feeder.instance.loop.problems:
+            self._gather_problems()
 
     def _fire_timers(self) -> None:
         feeder = self._feeder
@@ -263,7 +264,7 @@ class Turn:
     def _act(self) -> None:
         feeder = self._feeder
         instance, log, effects = feeder.instance, feeder.log, feeder.effects
-        if instance.finished:
+        if instance.loop.ended:
             self._finish()
             return
         durable = log.durable_length
@@ -274,7 +275,7 @@ class Turn:
             return
         if instance.issued:
             self.to_start += effects.start(instance, durable)
-        waiting = effects.pausing or bool(instance.loop.timers)
+        waiting = effects.pausing or instance.loop.timers
         now = self._clock() if waiting else 0
         if waiting:
             self.to_start += effects.start_again(instance, durable, now)
@@ -394,6 +395,5 @@ class Turn:
 
     def _gather_problems(self) -> None:
         found = self._feeder.instance.loop.problems
-        if found:
-            self.problems += found
-            found.clear()
+        self.problems += found
+        found.clear()

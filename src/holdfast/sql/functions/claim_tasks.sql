@@ -1,10 +1,33 @@
--- List the lanes of a claim: each is one range of the index. Called by claim_tasks.
+-- List the lanes of a claim: each is one range of the index. Called by _lock_due and
+-- _holds_suspect.
 create or replace function holdfast._lanes(p_queues text[], p_handlers text[])
 returns table (queue text, handler text, priority int)
 language sql immutable as $$
     select q.queue, h.handler, p.priority
     from generate_series(0, 4) as p (priority), unnest(p_queues) as q (queue),
         unnest(p_handlers) as h (handler)
+$$;
+
+-- List the lanes that may hold free tasks which come due between two moments. A handler without
+-- any costs one probe, not one for each priority: most handlers of an app rest at any moment.
+-- Called by _lock_due and _next_due.
+create or replace function holdfast._free_lanes(
+    p_queues text[], p_handlers text[], p_since timestamptz, p_until timestamptz
+) returns table (queue text, handler text, priority int)
+language sql stable as $$
+    with busy as materialized (
+        select q.queue, h.handler
+        from unnest(p_queues) as q (queue) cross join unnest(p_handlers) as h (handler)
+        cross join lateral (
+            select from holdfast.tasks t
+            where t.queue = q.queue and t.handler = h.handler
+                and t.priority = any ('{0,1,2,3,4}') and t.worker is null
+                and t.visible_at > p_since and t.visible_at <= p_until
+            limit 1
+        ) as t
+    )
+    select b.queue, b.handler, p.priority
+    from busy b cross join generate_series(0, 4) as p (priority)
 $$;
 
 -- Say whether a worker may have a free task that is due: not if a rival has the run in its
@@ -247,33 +270,36 @@ declare
     v_chosen bigint;
 begin
     with candidates as materialized (
+        select t.run_id, t.key, t.priority, t.visible_at, false as suspect
+        from holdfast._free_lanes(p_queues, p_handlers, p_since, p_ahead) as l
+        cross join lateral (
+            select t.run_id, t.key, t.priority, t.visible_at
+            from holdfast.tasks t
+            where t.queue = l.queue and t.handler = l.handler and t.priority = l.priority
+                and t.worker is null and not t.paused
+                and t.visible_at > p_since and t.visible_at <= p_ahead
+                and holdfast._may_have(t.sticky_worker, p_rivals, t.visible_at, p_others)
+            order by t.visible_at limit p_limit
+        ) as t
+        union all
         select t.run_id, t.key, t.priority, t.visible_at, t.suspect
         from holdfast._lanes(p_queues, p_handlers) as l
         cross join lateral (
             (select t.run_id, t.key, t.priority, t.visible_at, false as suspect
             from holdfast.tasks t
             where t.queue = l.queue and t.handler = l.handler and t.priority = l.priority
-                and t.worker is null and not t.paused
-                and t.visible_at > p_since and t.visible_at <= p_ahead
-                and holdfast._may_have(t.sticky_worker, p_rivals, t.visible_at, p_others)
-            order by t.visible_at limit p_limit)
-            union all
-            (select t.run_id, t.key, t.priority, t.visible_at, false
-            from holdfast.tasks t
-            where p_since = '-infinity'
-                and t.queue = l.queue and t.handler = l.handler and t.priority = l.priority
                 and t.worker is not null and not t.paused and t.visible_at <= p_now
                 and (t.attempts < 3 or not holdfast._has_lost(t.run_id, t.key, 2))
             order by t.visible_at limit p_limit)
             union all
             (select t.run_id, t.key, t.priority, t.visible_at, true
             from holdfast.tasks t
-            where p_since = '-infinity'
-                and t.queue = l.queue and t.handler = l.handler and t.priority = l.priority
+            where t.queue = l.queue and t.handler = l.handler and t.priority = l.priority
                 and t.worker is not null and not t.paused and t.visible_at <= p_now
                 and t.attempts >= 3 and holdfast._has_lost(t.run_id, t.key, 2)
             order by t.visible_at, t.run_id, t.key limit 1)
         ) as t
+        where p_since = '-infinity'
     ), due as materialized (
         select c.run_id, c.key, c.priority, c.visible_at
         from candidates c
@@ -307,7 +333,7 @@ begin
     from (
         select t.run_id, t.key, t.visible_at, t.worker
         from (
-            select * from holdfast._lanes(p_queues, p_handlers) as l
+            select * from holdfast._free_lanes(p_queues, p_handlers, p_since, p_ahead) as l
             order by l.priority, random()
         ) as l
         cross join lateral (
@@ -339,7 +365,7 @@ begin
     return least(
         min(t.visible_at + case when t.sticky_worker = any (p_rivals) then p_sticky else '0' end),
         min(t.visible_at) filter (where t.place = 8))
-    from holdfast._lanes(p_queues, p_handlers) as l
+    from holdfast._free_lanes(p_queues, p_handlers, p_taken - p_sticky, 'infinity') as l
     cross join lateral (
         select t.visible_at, t.sticky_worker, row_number() over (order by t.visible_at) as place
         from holdfast.tasks t

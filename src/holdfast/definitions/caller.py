@@ -1,7 +1,8 @@
-"""What a workflow's loop needs of the instance whose code runs on it: that it makes the calls."""
+"""Who makes the calls of the code that is running: a run calls durably, all else plainly."""
 
 from __future__ import annotations
 
+from asyncio import _get_running_loop  # pyright: ignore[reportPrivateUsage]
 from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -16,16 +17,21 @@ Called: TypeAlias = Coroutine[object, None, Any]
 
 
 class Caller(Protocol):
-    """Who makes the calls of a run's code."""
+    """The run whose code calls."""
 
     def call_step(self, step: Step[..., object], leaf: str, args: Args, kwargs: Kwargs) -> Called:
         """Call a step, which stands in the log under a leaf of the caller's choice."""
         ...
 
     def call_activity(self, activity: Activity[..., object], args: Args, kwargs: Kwargs) -> Called:
-        """Call an activity."""
+        """Schedule an activity, awaited or not."""
         ...
 
     def call_workflow(self, workflow: Workflow[Any, object], args: Args, kwargs: Kwargs) -> Called:
-        """Call a workflow as a child."""
+        """Start a child run, awaited or not."""
         ...
+
+
+def current_caller() -> Caller | None:
+    """Return the run whose code is running, None outside of workflow code."""
+    return getattr(_get_running_loop(), "caller", None)
