@@ -12,7 +12,7 @@ from msgspec import inspect as types
 from holdfast.codec._models import is_model_type, load
 from holdfast.errors import ConfigurationError, InvalidInput
 
-Decode: TypeAlias = Callable[[str | bytes | msgspec.Raw], object]
+Decode: TypeAlias = Callable[[str | bytes | msgspec.Raw], Any]
 
 _UNTYPED = (Any, object, Never, NoReturn)
 

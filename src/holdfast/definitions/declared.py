@@ -36,7 +36,7 @@ class Declared:
         with contextlib.suppress(NameError):
             self._resolve()
 
-    def decode(self, text: str | bytes | msgspec.Raw) -> object:
+    def decode(self, text: str | bytes | msgspec.Raw) -> Any:
         """Decode JSON text into the declared type. Raises InvalidInput where it does not fit."""
         decode = self._decode or self._resolved()
         try:

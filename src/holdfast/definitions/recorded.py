@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import ClassVar, Generic, ParamSpec, Self, TypeVar, cast
+from typing import Any, ClassVar, Generic, ParamSpec, Self, TypeVar
 
 import msgspec
 
@@ -46,7 +46,7 @@ class Recorded(Generic[P, R_co]):
         Raises ConfigurationError for a function that cannot be recorded, naming what to change.
         """
         functools.update_wrapper(self, fn)
-        self.fn: Callable[..., object] = fn
+        self.fn: Callable[..., Any] = fn
         self.name = self._check_name(fn, name)
         self.is_async = inspect.iscoroutinefunction(fn)
         self.retry = check_retry(retry, self)
@@ -67,11 +67,13 @@ class Recorded(Generic[P, R_co]):
     def call_plain(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[object, None, R_co]:
         """Call the function itself, without recording anything."""
         if self.is_async:
-            return cast("Coroutine[object, None, R_co]", self.fn(*args, **kwargs))
+            coroutine: Coroutine[object, None, R_co] = self.fn(*args, **kwargs)
+            return coroutine
         return self._call_inline(args, kwargs)
 
     async def _call_inline(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> R_co:
-        return cast("R_co", self.fn(*args, **kwargs))
+        result: R_co = self.fn(*args, **kwargs)
+        return result
 
     def encode_arguments(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> str:
         """Encode arguments; equal ones give equal text, however the caller wrote them.
@@ -91,7 +93,8 @@ class Recorded(Generic[P, R_co]):
 
     def decode_result(self, text: str | bytes | msgspec.Raw) -> R_co:
         """Decode a result into the declared type. Raises InvalidInput where it does not fit."""
-        return cast("R_co", self._result.decode(text))
+        result: R_co = self._result.decode(text)
+        return result
 
     def _copy(self) -> Self:
         copied = object.__new__(type(self))

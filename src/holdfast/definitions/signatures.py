@@ -7,7 +7,7 @@ import math
 import sys
 import types
 from collections.abc import Callable, Mapping
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -92,12 +92,13 @@ class Signature:
         args = [self._at(index).decode(raw) for index, raw in enumerate(positional)]
         return tuple(args), {key: self._named(key).decode(raw) for key, raw in named.items()}
 
-    def _decode_full(self, text: str) -> tuple[object, ...]:
+    def _decode_full(self, text: str) -> tuple[Any, ...]:
         """Decode all positional parameters in one go. Raises InvalidInput where they differ."""
         if self._full is None:
             kinds = tuple(declared.annotation for declared in self._positional)
             self._full = decoder(types.GenericAlias(tuple, kinds or ((),)))
-        return cast("tuple[object, ...]", self._full(text))
+        found: tuple[Any, ...] = self._full(text)
+        return found
 
     def _bind(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Arguments:
         try:

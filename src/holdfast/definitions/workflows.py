@@ -138,7 +138,8 @@ class Workflow(Generic[In_contra, Out_co]):
 
     def decode_output(self, text: str | bytes | msgspec.Raw) -> Out_co:
         """Decode an output into the declared type. Raises InvalidInput where it does not fit."""
-        return cast("Out_co", self._output.decode(text))
+        output: Out_co = self._output.decode(text)
+        return output
 
 
 def _input_parameter(fn: Callable[..., object], name: str) -> inspect.Parameter | None:

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from functools import partial
-from typing import Any, Generic, TypeAlias, TypeVar, cast
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from holdfast.codec import describe
 from holdfast.definitions.lifespan import Lifespan, bind_lifespans
@@ -26,6 +26,7 @@ from holdfast.types import ErrorInfo
 logger = logging.getLogger("holdfast.run")
 
 AsyncFunction: TypeAlias = Callable[..., Awaitable[object]]
+_NO_KEYWORDS: Mapping[str, object] = {}
 C = TypeVar("C", bound=AttemptContext)
 
 
@@ -177,10 +178,10 @@ class Launcher:
             variables.run(bind_lifespans, self._lifespans)
         future: asyncio.Future[object]
         if function.is_async:
-            call = cast("AsyncFunction", function.fn)
+            call: AsyncFunction = function.fn
             if layers:
                 call = surround(layers, execution.context, partial(call, *args, **kwargs))
-                args, kwargs = (), {}
+                args, kwargs = (), _NO_KEYWORDS
             attempt = _limited if execution.limit_seconds is not None else _guarded
             coroutine = attempt(execution, call, args, kwargs)
             future = asyncio.Task(coroutine, loop=loop, context=variables)
@@ -188,7 +189,7 @@ class Launcher:
             in_thread = partial(_in_thread, loop, execution, partial(function.fn, *args, **kwargs))
             if layers:
                 call = surround(layers, execution.context, partial(self._await_thread, in_thread))
-                coroutine = _guarded(execution, call, (), {})
+                coroutine = _guarded(execution, call, (), _NO_KEYWORDS)
                 future = asyncio.Task(coroutine, loop=loop, context=variables)
             else:
                 future = loop.run_in_executor(self._threads, variables.run, in_thread)

@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from holdfast.runtime.loop.tasks import Evicted
 
+if TYPE_CHECKING:
+    from holdfast.definitions.activities import Activity
+    from holdfast.definitions.caller import Args, Kwargs
+    from holdfast.definitions.steps import Step
+    from holdfast.definitions.workflows import Workflow
+
 
 class Nobody:
-    """Ends what still calls."""
+    """Ends the code that still calls."""
 
-    def call_step(self, *_: object) -> NoReturn:
+    def call_step(self, step: Step[..., object], leaf: str, args: Args, kwargs: Kwargs) -> NoReturn:
         """Raise Evicted."""
         raise Evicted
 
-    call_activity = call_workflow = call_step
+    def call_activity(
+        self, activity: Activity[..., object], args: Args, kwargs: Kwargs
+    ) -> NoReturn:
+        """Raise Evicted."""
+        raise Evicted
+
+    def call_workflow(
+        self, workflow: Workflow[Any, object], args: Args, kwargs: Kwargs
+    ) -> NoReturn:
+        """Raise Evicted."""
+        raise Evicted
 
 
 NOBODY: Final = Nobody()
