@@ -20,6 +20,7 @@ from holdfast.types import Committed, Notice, Refusal, TurnCommit
 logger = logging.getLogger("holdfast.committer")
 
 _BUSY_SECONDS = 0.05
+_MANY = 64  # checkpoints, of which a half is worth a call of its own
 
 Answer = Callable[[Refusal | None], None]
 _Entry = tuple[TurnCommit, Answer]
@@ -36,7 +37,7 @@ class Committer:
         notify: Callable[[list[Notice]], None],
     ) -> None:
         self._store, self._worker_id, self._clock, self._notify = store, worker_id, clock, notify
-        self._lanes = Lanes[_Entry](lambda entries: self._commit(entries, uuid4()))
+        self._lanes = Lanes[_Entry](lambda entries: self._commit(entries, uuid4()), halves=_halves)
         self._stragglers: set[asyncio.Task[None]] = set()
 
     @property
@@ -115,3 +116,8 @@ class Committer:
         """Repeat what somebody's open transaction holds up, without taking up a lane."""
         await asyncio.sleep(_BUSY_SECONDS)
         await self._commit(entries, token)
+
+
+def _halves(entries: list[_Entry]) -> bool:
+    """Say whether to commit in two calls. Ends and suspensions cost more by the call: not those."""
+    return len(entries) >= _MANY and all(part.then is None for part, _ in entries)

@@ -17,17 +17,19 @@ class Lanes(Generic[T]):
     """Give entries to `send` in batches, so many at a time.
 
     Two lanes keep the database busy while answers are worked through; more lanes only make the
-    batches smaller.
+    batches smaller. Entries that all come at once would leave at once, and the database and this
+    process would wait for each other by turns: where `halves` says so, they take both lanes.
     """
 
     def __init__(
         self,
         send: Callable[[list[T]], Coroutine[object, object, None]],
         *,
+        halves: Callable[[list[T]], bool] = lambda _: False,
         lanes: int = 2,
         batch: int = 400,
     ) -> None:
-        self._send, self._lanes, self._batch = send, lanes, batch
+        self._send, self._halves, self._lanes, self._batch = send, halves, lanes, batch
         self._waiting: list[T] = []
         self._flights: set[asyncio.Task[None]] = set()
         self._called = False
@@ -61,7 +63,10 @@ class Lanes(Generic[T]):
     def _launch(self) -> None:
         self._called = False
         while self._waiting and len(self._flights) < self._lanes:
-            entries, self._waiting = self._waiting[: self._batch], self._waiting[self._batch :]
+            size = self._batch
+            if not self._flights and self._halves(self._waiting):
+                size = min(size, -(-len(self._waiting) // 2))
+            entries, self._waiting = self._waiting[:size], self._waiting[size:]
             flight = asyncio.get_running_loop().create_task(self._send(entries))
             self._flights.add(flight)
             flight.add_done_callback(self._landed)
