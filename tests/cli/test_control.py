@@ -119,6 +119,23 @@ def test_workflows_are_paused_and_listed_with_their_versions(cli: CommandLine, h
     cli("workflows", "resume", "pack", "double", code=exits.FAILED)
 
 
+def test_a_paused_name_that_nobody_knows_is_pointed_out(cli: CommandLine, hand: Hand) -> None:
+    hand.sign_on(["double@1"])
+    cli.start("checkout", "1", "--queue", "gpu")
+    shown = cli("queues", "pause", "defualt")
+    assert shown.stdout == "queue defualt: paused\n"
+    assert "nobody knows queue defualt" in shown.stderr
+    assert "did you mean default?" in shown.stderr
+    assert "did you mean checkout?" in cli("workflows", "pause", "chekout").stderr
+    assert cli("queues", "pause", "default", "gpu").stderr == ""
+    assert cli("workflows", "pause", "double", "checkout").stderr == ""
+    paused = cli.json("queues", "pause", "gpo", "gpu", code=exits.FAILED)
+    assert paused == [
+        {"queue": "gpo", "changed": True, "known": False, "similar": ["gpu"]},
+        {"queue": "gpu", "changed": False, "known": True, "similar": []},
+    ]
+
+
 def test_an_activity_is_completed_with_its_token(cli: CommandLine, hand: Hand) -> None:
     """S7. Completion from outside by token."""
     run = cli.start("double", "1")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -12,34 +12,81 @@ from holdfast.cli.settings import settings_of
 
 if TYPE_CHECKING:
     from holdfast.cli.connecting import Link
-    from holdfast.client import Client
     from holdfast.types import Scope
 
+_NOBODY = {
+    "queue": "no live worker serves it, and no run waits in it",
+    "workflow": "no live worker has it, and no run is of it",
+}
 
-def set_pause(
-    context: click.Context,
-    scope: Scope,
-    names: tuple[str, ...],
-    change: Callable[[Client, str], Awaitable[bool]],
-    done: str,
-    undone: str,
-) -> None:
-    """Change the pauses of these names, say what became of each, and exit.
 
-    Exit code 1 where one was so before.
+def pause(context: click.Context, scope: Scope, names: tuple[str, ...], reason: str | None) -> None:
+    """Pause these names, say what became of each and which nobody knows, and exit.
+
+    A name that nobody knows may come to be served later, so it is paused all the same. Exit code
+    1 where one was paused before.
+    """
+    from holdfast.cli.connecting import with_link
+    from holdfast.cli.console import write_json
+    from holdfast.cli.known_names import find_unknown
+
+    async def work(link: Link) -> tuple[dict[str, bool], Mapping[str, Sequence[str]]]:
+        client = link.client
+        change = client.pause_queue if scope == "queue" else client.pause_workflow
+        changes = {name: await change(name, reason) for name in names}
+        return changes, await find_unknown(link, scope, names)
+
+    settings = settings_of(context)
+    changes, unknown = with_link(settings, work)
+    if settings.json:
+        write_json(
+            [
+                {
+                    scope: name,
+                    "changed": changed,
+                    "known": name not in unknown,
+                    "similar": unknown.get(name, ()),
+                }
+                for name, changed in changes.items()
+            ]
+        )
+    else:
+        _tell(scope, changes, "paused", "it was paused before")
+        for name, similar in unknown.items():
+            click.echo(_warning(scope, name, similar), err=True)
+    context.exit(exits.OK if all(changes.values()) else exits.FAILED)
+
+
+def resume(context: click.Context, scope: Scope, names: tuple[str, ...]) -> None:
+    """Let these names go on, say what became of each, and exit.
+
+    Exit code 1 where one was not paused.
     """
     from holdfast.cli.connecting import with_link
     from holdfast.cli.console import write_json
 
-    settings = settings_of(context)
-
     async def work(link: Link) -> dict[str, bool]:
-        return {name: await change(link.client, name) for name in names}
+        client = link.client
+        change = client.resume_queue if scope == "queue" else client.resume_workflow
+        return {name: await change(name) for name in names}
 
+    settings = settings_of(context)
     changes = with_link(settings, work)
     if settings.json:
         write_json([{scope: name, "changed": changed} for name, changed in changes.items()])
     else:
-        for name, changed in changes.items():
-            click.echo(f"{scope} {name}: {done if changed else undone}")
+        _tell(scope, changes, "resumed", "it was not paused")
     context.exit(exits.OK if all(changes.values()) else exits.FAILED)
+
+
+def _tell(scope: Scope, changes: Mapping[str, bool], done: str, undone: str) -> None:
+    for name, changed in changes.items():
+        click.echo(f"{scope} {name}: {done if changed else undone}")
+
+
+def _warning(scope: Scope, name: str, similar: Sequence[str]) -> str:
+    meant = f"did you mean {' or '.join(similar)}? " if similar else ""
+    return (
+        f"WARNING: nobody knows {scope} {name}: {_NOBODY[scope]}. {meant}"
+        f"`holdfast {scope}s resume {name}` takes the pause back"
+    )

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from holdfast.cli.framework import Group, command
 from holdfast.cli.settings import settings_of
-
-if TYPE_CHECKING:
-    from holdfast.client import Client
 
 _HERE = "holdfast.cli.commands.workflows"
 
@@ -45,14 +40,12 @@ def list_workflows(context: click.Context) -> None:
 def pause(context: click.Context, names: tuple[str, ...], reason: str | None) -> None:
     """Let no worker begin a turn of these workflows' runs, of any version.
 
-    A run that a worker holds goes on until it waits. Exit code 1 where one was paused before.
+    A run that a worker holds goes on until it waits. A workflow that nobody knows yet is paused
+    too, with a warning. Exit code 1 where one was paused before.
     """
-    from holdfast.cli.pausing import set_pause
+    from holdfast.cli import pausing
 
-    async def change(client: Client, name: str) -> bool:
-        return await client.pause_workflow(name, reason)
-
-    set_pause(context, "workflow", names, change, "paused", "it was paused before")
+    pausing.pause(context, "workflow", names, reason)
 
 
 @command("resume", examples=("holdfast workflows resume checkout",))
@@ -63,9 +56,6 @@ def resume(context: click.Context, names: tuple[str, ...]) -> None:
 
     Exit code 1 where one was not paused.
     """
-    from holdfast.cli.pausing import set_pause
+    from holdfast.cli import pausing
 
-    async def change(client: Client, name: str) -> bool:
-        return await client.resume_workflow(name)
-
-    set_pause(context, "workflow", names, change, "resumed", "it was not paused")
+    pausing.resume(context, "workflow", names)
