@@ -18,6 +18,7 @@ from holdfast import App, Client, Context, Retry, current_activity, errors
 from holdfast.client.filters import STATES, RunFilters
 from holdfast.client.forking import ForkOptions
 from holdfast.client.starting import StartOptions
+from holdfast.runtime.code.children import ChildOptions
 from holdfast.runtime.log import details
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import Environment
@@ -108,7 +109,7 @@ def test_each_error_has_its_row() -> None:
         ("`@app.step", (set(inspect.signature(App.step).parameters) - {"self", "fn"}) | {"id"}),
         ("`@app.activity", options_of(App.activity, "fn")),
         ("`ctx.activity(", options_of(Context.activity, "name", "args")),
-        ("`ctx.child(", options_of(Context.child, "workflow", "input")),
+        ("`ctx.child(", {*ChildOptions.__annotations__, "type"}),
         ("`ctx.approve(", options_of(Context.approve, "title")),
         ("`ctx.handle_update(", options_of(Context.handle_update, "name", "handler")),
         ("`client.fork(", {*ForkOptions.__annotations__}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from uuid import UUID
 
 import pytest
@@ -322,14 +323,26 @@ def test_a_workflow_is_not_called_outside_of_one() -> None:
         ship(1)
 
 
-def test_a_bad_priority_is_refused_at_the_call() -> None:
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"priority": 9}, "priority must be 0"),
+        ({"parent_close": "kill"}, "parent_close is terminate, cancel, abandon, not 'kill'"),
+        ({"quue": "air", "delay": 1}, "a child takes no delay, quue"),
+    ],
+)
+@pytest.mark.parametrize("call", [Context.child, Context.start_child])
+def test_a_bad_option_is_refused_at_the_call(
+    call: Callable[..., Awaitable[object]], options: dict[str, object], message: str
+) -> None:
     async def flow(ctx: Context) -> str:
         try:
-            await ctx.child(ship, 1, priority=9)
-        except ConfigurationError as error:
+            await call(ctx, ship, 1, **options)
+        except (ConfigurationError, TypeError) as error:
             return str(error)
         return ""
 
     bench = Bench(flow)
     bench.settle()
-    assert "priority" in bench.output
+    assert message in bench.output
+    assert bench.of_type(details.CHILD_STARTED) == []

@@ -14,6 +14,7 @@ from holdfast.definitions.lifespan import Lifespan
 from holdfast.definitions.steps import Step
 from holdfast.definitions.workflows import Workflow
 from holdfast.retry import Retry
+from holdfast.runtime.code.children import ChildHandle
 from holdfast.runtime.code.context import Context
 
 T = TypeVar("T")
@@ -80,6 +81,12 @@ async def checkout(ctx: Context, order: dict[str, int]) -> list[str]:
     assert_type(await asyncio.gather(rendered(1), halved(2)), tuple[str, float])
     assert_type(await plain(), int)
     assert_type(await counted(3), None)
+    assert_type(await ctx.child(checkout, order, key="k", timeout="1d"), list[str])
+    assert_type(await ctx.child("pack", order, type=int, queue="air", tags=["a"]), int)
+    assert_type(await ctx.child("pack", priority=0, version=2), object)
+    started = await ctx.start_child(checkout, order, parent_close="cancel", id="first")
+    assert_type(started, ChildHandle[list[str]])
+    assert_type(await (await ctx.start_child("pack", type=int)).result(), int)
     return first
 
 
@@ -101,7 +108,7 @@ assert_type(pool, Lifespan[int])
 assert_type(pool.get(), int)
 
 
-async def wrong() -> None:
+async def wrong(ctx: Context) -> None:
     await listed("no")  # type: ignore[arg-type]
     await listed(1, other=2)  # type: ignore[call-arg]
     await halved()  # type: ignore[call-arg]
@@ -110,6 +117,10 @@ async def wrong() -> None:
     await checkout(3)  # type: ignore[arg-type]
     await checkout()  # type: ignore[call-arg]
     pool.override("no")  # type: ignore[arg-type]
+    await ctx.child(plain, quue="air")  # type: ignore[call-overload]
+    await ctx.child(plain, priority="first")  # type: ignore[call-overload]
+    await ctx.child("plain", parent_close="kill")  # type: ignore[call-overload]
+    await ctx.start_child(plain, quue="air")  # type: ignore[call-overload]
     result: int = await listed(1)  # type: ignore[assignment]
     await asyncio.sleep(result)
 

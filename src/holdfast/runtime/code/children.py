@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict, TypeVar, cast, get_args
 from uuid import UUID
 
 import msgspec
@@ -21,15 +21,20 @@ from holdfast.errors import (
     UnknownWorkflow,
 )
 from holdfast.ids import child_run_id, keyed_run_id
-from holdfast.names import check_queue_name, check_signal_name, check_workflow_name
+from holdfast.names import (
+    check_queue_name,
+    check_signal_name,
+    check_step_name,
+    check_workflow_name,
+)
 from holdfast.runtime.code.orders import CHILD, SIGNAL, Order
 from holdfast.runtime.log import order_details
 from holdfast.runtime.log.details import CHILD_COMPLETED
 from holdfast.runtime.log.order_details import ParentClose
 from holdfast.runtime.loop.order_calls import OrderCall
 from holdfast.runtime.loop.tasks import Evicted
-from holdfast.texts import check_reason
-from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, Event, Value
+from holdfast.texts import check_key, check_reason, check_tags
+from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, Event
 
 if TYPE_CHECKING:
     from holdfast.runtime.code.instance import Instance
@@ -37,6 +42,7 @@ if TYPE_CHECKING:
 T_co = TypeVar("T_co", covariant=True)
 
 _RETENTION: Final = seconds("30d")
+_CLOSES: Final[tuple[str, ...]] = get_args(ParentClose)
 _HOW_ENDED: Final[dict[str, Callable[[UUID], RunError]]] = {
     "cancelled": RunCancelled,
     "terminated": RunTerminated,
@@ -44,19 +50,28 @@ _HOW_ENDED: Final[dict[str, Callable[[UUID], RunError]]] = {
 }
 
 
-class ChildOptions(Value, frozen=True, kw_only=True):
-    """How a child is started; None stands for what its workflow says."""
+class ChildOptions(TypedDict, total=False):
+    """What a call may say about the child that it starts; what it leaves out, the workflow decides.
 
+    Durations are seconds, a text such as `"5m"`, or a `timedelta`.
+    """
+
+    key: str | None
+    """The same key finds the same run of a workflow; it makes the run's id."""
+    queue: str | None
+    """The queue whose workers may run it."""
+    priority: int | None
+    """0 (most urgent) to 4; 2 unless the workflow says otherwise."""
+    version: int | None
+    """The workflow's version; by name the highest that this program has, else 1."""
+    timeout: Duration | None
+    """How long after its start the child is ended, whatever it does."""
+    tags: Iterable[str]
+    """Labels to list runs by."""
     parent_close: ParentClose
-    key: str | None = None
-    queue: str | None = None
-    priority: int | None = None
-    version: int | None = None
-    timeout: Duration | None = None
-    tags: tuple[str, ...] = ()
-
-
-_AWAITED: Final = ChildOptions(parent_close="cancel")
+    """What becomes of it when this run ends: `"cancel"`, `"abandon"` of `start_child`."""
+    id: str | None
+    """The call's name in the log; the workflow's where it is left out."""
 
 
 class ChildHandle(Generic[T_co]):
@@ -109,60 +124,60 @@ def call_workflow(
     """Start a child run as a plain call of its workflow asks for it."""
     if len(args) > 1 or kwargs:
         raise TypeError(f"workflow {workflow.name} takes one input at most, by its place")
-    return call_child(instance, workflow, workflow.name, args[0] if args else None, _AWAITED)
+    return call_child(instance, workflow, args[0] if args else None, type=None, options={})
 
 
 def call_child(
     instance: Instance,
     workflow: Workflow[Any, object] | str,
-    leaf: str,
     input: object,
+    type: type[Any] | None,
     options: ChildOptions,
-    decode: Decode | None = None,
 ) -> OrderCall:
     """Start a child run; cancelling who awaits it cancels the child."""
-    order, read = _start(instance, workflow, leaf, input, options, decode)
+    order, read = _start(instance, workflow, input, type, options, "cancel")
     return OrderCall(instance.orders, order, read, instance.loop.next_hash())
 
 
 def start_child(
     instance: Instance,
     workflow: Workflow[Any, object] | str,
-    leaf: str,
     input: object,
+    type: type[Any] | None,
     options: ChildOptions,
-    decode: Decode | None = None,
 ) -> ChildHandle[object]:
     """Start a child run and let it go."""
-    order, read = _start(instance, workflow, leaf, input, options, decode)
+    order, read = _start(instance, workflow, input, type, options, "abandon")
     return ChildHandle(instance, order, read)
 
 
 def _start(
     instance: Instance,
     workflow: Workflow[Any, object] | str,
-    leaf: str,
     input: object,
+    type: type[Any] | None,
     options: ChildOptions,
-    decode: Decode | None,
+    parent_close: ParentClose,
 ) -> tuple[Order, Callable[[Event], object]]:
     loop, orders = instance.loop, instance.orders
     if loop.closing:
         raise Evicted
-    known = _known(instance, workflow, options.version)
+    if unknown := options.keys() - ChildOptions.__optional_keys__:
+        raise TypeError(f"a child takes no {', '.join(sorted(unknown))}")
+    own_key, leaf = options.get("key"), options.get("id")
+    known = _known(instance, workflow, options.get("version"))
     name = workflow.name if isinstance(workflow, Workflow) else check_workflow_name(workflow)
     text = known.encode_input(input) if known else encode(input)
-    key = loop.scope().key(leaf)
-    run_id = _child_id(instance, name, key, options.key)
+    decode = _decoder(known, type)
+    key = loop.scope().key(name if leaf is None else check_step_name(leaf))
+    run_id = _child_id(instance, name, key, None if own_key is None else check_key(own_key))
     order = orders.children.get(run_id)
     if order is None:
         order = Order(CHILD, key, name, fingerprint(text), run_id)
-        started = _started(order, known, text, options)
+        started = _started(order, known, text, options, parent_close)
         orders.place(order, lambda: order_details.write(started))
-        if options.key is not None:
+        if own_key is not None:
             orders.children[run_id] = order
-    if decode is None:
-        decode = known.decode_output if known else decoder(object)
     return order, _reader(order, decode)
 
 
@@ -181,25 +196,37 @@ def _known(
         return None
 
 
+def _decoder(known: Workflow[Any, object] | None, type: type[Any] | None) -> Decode:
+    if type is not None:
+        return decoder(type)
+    return known.decode_output if known else decoder(object)
+
+
 def _started(
     order: Order,
     known: Workflow[Any, object] | None,
     text: str,
     options: ChildOptions,
+    parent_close: ParentClose,
 ) -> order_details.ChildStarted:
     """Write down a child to be started, and check its options."""
-    queue = options.queue or (known.queue if known else DEFAULT_QUEUE)
-    priority = options.priority
+    queue = options.get("queue") or (known.queue if known else DEFAULT_QUEUE)
+    priority, version = options.get("priority"), options.get("version")
     if priority is None:
         priority = known.priority if known else DEFAULT_PRIORITY
     if priority not in PRIORITIES:
         raise ConfigurationError(f"child {order.name}: priority must be 0 (first) to 4")
-    version = options.version
     if version is None:
         version = known.version if known else 1
     if version < 1:
         raise ConfigurationError(f"child {order.name}: a version is 1 or more, not {version}")
-    timeout = known.timeout_seconds if known else None
+    parent_close = options.get("parent_close", parent_close)
+    if parent_close not in _CLOSES:
+        raise ConfigurationError(
+            f"child {order.name}: parent_close is {', '.join(_CLOSES)}, not {parent_close!r}"
+        )
+    key, timeout = options.get("key"), options.get("timeout")
+    timeout_seconds = known.timeout_seconds if known else None
     assert order.run_id is not None, "a child's order names its run"
     return order_details.ChildStarted(
         workflow_name=order.name,
@@ -209,11 +236,11 @@ def _started(
         input=msgspec.Raw(text),
         queue=check_queue_name(queue),
         priority=priority,
-        key=options.key if options.key and order.run_id.bytes[0] == 0xFF else None,
-        parent_close=options.parent_close,
-        timeout=timeout if options.timeout is None else seconds(options.timeout),
+        key=key if order.run_id.bytes[0] == 0xFF else None,
+        parent_close=parent_close,
+        timeout=timeout_seconds if timeout is None else seconds(timeout),
         retention=known.retention_seconds if known else _RETENTION,
-        tags=options.tags,
+        tags=check_tags(options.get("tags", ())),
     )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Never, TypeVar, cast, overload
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Never, TypeVar, Unpack, cast, overload
 from uuid import UUID
 
 from holdfast.codec import decoder
@@ -22,8 +22,6 @@ from holdfast.runtime.code.children import (
 )
 from holdfast.runtime.code.continuing import continue_as_new
 from holdfast.runtime.code.updates import Handler
-from holdfast.runtime.log.order_details import ParentClose
-from holdfast.texts import check_key, check_tags
 from holdfast.types import JSON
 
 if TYPE_CHECKING:
@@ -121,15 +119,7 @@ class RemoteContext:
         self,
         workflow: Workflow[Any, Out],
         input: object = None,
-        *,
-        key: str | None = None,
-        queue: str | None = None,
-        priority: int | None = None,
-        version: int | None = None,
-        timeout: Duration | None = None,
-        tags: Sequence[str] = (),
-        parent_close: ParentClose = "cancel",
-        id: str | None = None,
+        **options: Unpack[ChildOptions],
     ) -> Coroutine[object, None, Out]: ...
     @overload
     def child(
@@ -138,29 +128,14 @@ class RemoteContext:
         input: object = None,
         *,
         type: type[T],
-        key: str | None = None,
-        queue: str | None = None,
-        priority: int | None = None,
-        version: int | None = None,
-        timeout: Duration | None = None,
-        tags: Sequence[str] = (),
-        parent_close: ParentClose = "cancel",
-        id: str | None = None,
+        **options: Unpack[ChildOptions],
     ) -> Coroutine[object, None, T]: ...
     @overload
     def child(
         self,
         workflow: str,
         input: object = None,
-        *,
-        key: str | None = None,
-        queue: str | None = None,
-        priority: int | None = None,
-        version: int | None = None,
-        timeout: Duration | None = None,
-        tags: Sequence[str] = (),
-        parent_close: ParentClose = "cancel",
-        id: str | None = None,
+        **options: Unpack[ChildOptions],
     ) -> Coroutine[object, None, object]: ...
     def child(
         self,
@@ -168,41 +143,29 @@ class RemoteContext:
         input: object = None,
         *,
         type: type[Any] | None = None,
-        key: str | None = None,
-        queue: str | None = None,
-        priority: int | None = None,
-        version: int | None = None,
-        timeout: Duration | None = None,
-        tags: Sequence[str] = (),
-        parent_close: ParentClose = "cancel",
-        id: str | None = None,
+        **options: Unpack[ChildOptions],
     ) -> Coroutine[object, None, object]:
         """Start a child run with options, and wait for its output.
 
-        With a `key` the same workflow has one run of that key, however often it is called;
-        `parent_close` says what becomes of a child that outlives this run. A workflow of another
-        program is given by its name; `type` decodes its output.
+        ```python
+        label = await ctx.child(ship, parcel, key=parcel.id, timeout="2d")
+        ```
 
-        Raises ChildFailed where the child did not complete. Cancelling the wait cancels it.
+        `options` are those of `ChildOptions`. With a `key` the same workflow has one run of that
+        key, however often it is called; `parent_close` says what becomes of a child that outlives
+        this run. A workflow of another program is given by its name; `type` decodes its output.
+
+        Raises ChildFailed where the child did not complete; InvalidInput, PayloadError and
+        ConfigurationError for what a start would refuse. Cancelling the wait cancels the child.
         """
-        options = _options(parent_close, key, queue, priority, version, timeout, tags)
-        leaf, decode = _leaf(workflow, id), None if type is None else decoder(type)
-        return call_child(self._instance, workflow, leaf, input, options, decode)
+        return call_child(self._instance, workflow, input, type, options)
 
     @overload
     async def start_child(
         self,
         workflow: Workflow[Any, Out],
         input: object = None,
-        *,
-        key: str | None = None,
-        queue: str | None = None,
-        priority: int | None = None,
-        version: int | None = None,
-        timeout: Duration | None = None,
-        tags: Sequence[str] = (),
-        parent_close: ParentClose = "abandon",
-        id: str | None = None,
+        **options: Unpack[ChildOptions],
     ) -> ChildHandle[Out]: ...
     @overload
     async def start_child(
@@ -211,29 +174,14 @@ class RemoteContext:
         input: object = None,
         *,
         type: type[T],
-        key: str | None = None,
-        queue: str | None = None,
-        priority: int | None = None,
-        version: int | None = None,
-        timeout: Duration | None = None,
-        tags: Sequence[str] = (),
-        parent_close: ParentClose = "abandon",
-        id: str | None = None,
+        **options: Unpack[ChildOptions],
     ) -> ChildHandle[T]: ...
     @overload
     async def start_child(
         self,
         workflow: str,
         input: object = None,
-        *,
-        key: str | None = None,
-        queue: str | None = None,
-        priority: int | None = None,
-        version: int | None = None,
-        timeout: Duration | None = None,
-        tags: Sequence[str] = (),
-        parent_close: ParentClose = "abandon",
-        id: str | None = None,
+        **options: Unpack[ChildOptions],
     ) -> ChildHandle[object]: ...
     async def start_child(
         self,
@@ -241,22 +189,14 @@ class RemoteContext:
         input: object = None,
         *,
         type: type[Any] | None = None,
-        key: str | None = None,
-        queue: str | None = None,
-        priority: int | None = None,
-        version: int | None = None,
-        timeout: Duration | None = None,
-        tags: Sequence[str] = (),
-        parent_close: ParentClose = "abandon",
-        id: str | None = None,
+        **options: Unpack[ChildOptions],
     ) -> ChildHandle[Any]:
         """Start a child run and let it go: it is started with this run's next commit.
 
-        Options are those of `child`; by default the child goes on when this run ends.
+        `options` are those of `ChildOptions`; by default the child goes on when this run ends.
+        Raises InvalidInput, PayloadError and ConfigurationError for what a start would refuse.
         """
-        options = _options(parent_close, key, queue, priority, version, timeout, tags)
-        leaf, decode = _leaf(workflow, id), None if type is None else decoder(type)
-        return start_child(self._instance, workflow, leaf, input, options, decode)
+        return start_child(self._instance, workflow, input, type, options)
 
     def signal_run(self, run_id: UUID, name: str, payload: object = None) -> None:
         """Send a message to another run, once, with this run's next commit.
@@ -372,29 +312,3 @@ class RemoteContext:
         ConfigurationError anywhere but in the workflow's own task.
         """
         raise continue_as_new(self._instance, input, version)
-
-
-def _leaf(workflow: Workflow[Any, object] | str, id: str | None) -> str:
-    if id is not None:
-        return check_step_name(id)
-    return workflow if isinstance(workflow, str) else workflow.name
-
-
-def _options(
-    parent_close: ParentClose,
-    key: str | None,
-    queue: str | None,
-    priority: int | None,
-    version: int | None,
-    timeout: Duration | None,
-    tags: Sequence[str],
-) -> ChildOptions:
-    return ChildOptions(
-        parent_close=parent_close,
-        key=None if key is None else check_key(key),
-        queue=queue,
-        priority=priority,
-        version=version,
-        timeout=timeout,
-        tags=check_tags(tags),
-    )
