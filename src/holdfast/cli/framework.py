@@ -30,7 +30,7 @@ class Command(click.Command):
 
 
 class Group(click.Group):
-    """A group whose commands are imported when they are asked for."""
+    """A group whose commands are made already, or imported when they are asked for."""
 
     def __init__(
         self,
@@ -46,13 +46,13 @@ class Group(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Name the commands in the order in which they are of use."""
-        return list(self.sources)
+        return [*self.sources, *self.commands]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command."""
+        """Return a command, imported where it was not made already."""
         source = self.sources.get(cmd_name)
         if source is None:
-            return None
+            return self.commands.get(cmd_name)
         module, _, attribute = source.partition(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
@@ -130,7 +130,7 @@ def write_lines(formatter: click.HelpFormatter, title: str, lines: Sequence[str]
 
 
 def command(
-    name: str, *, examples: Sequence[str] = ()
+    name: str, *, help: str | None = None, examples: Sequence[str] = ()
 ) -> Callable[[Callable[..., object]], Command]:
-    """Declare a command with examples."""
-    return click.command(name, cls=Command, examples=examples)
+    """Declare a command with examples; its help is the function's docstring if none is given."""
+    return click.command(name, cls=Command, help=help, examples=examples)
