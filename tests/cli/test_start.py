@@ -84,6 +84,18 @@ def test_an_app_checks_the_input_before_a_run_exists(cli: CommandLine) -> None:
     assert cli.json("runs", "list")["runs"] == []
 
 
+def test_an_app_refuses_an_input_that_its_workflow_does_not_take(cli: CommandLine) -> None:
+    refused = ("start", "sleep_long", "3", "--app", SAMPLE)
+    assert "sleep_long takes no input" in cli(*refused, code=exits.USAGE).stderr
+    assert cli.json("runs", "list")["runs"] == []
+    cli("start", "sleep_long", "--app", SAMPLE)
+
+
+def test_without_an_app_an_input_that_nobody_takes_fails_its_run(served: CommandLine) -> None:
+    ended = served("start", "hash_seed", "3", "--wait", code=exits.FAILED)
+    assert "hash_seed takes no input" in ended.stderr
+
+
 def test_an_app_refuses_a_workflow_that_it_does_not_have(cli: CommandLine) -> None:
     result = cli("start", "unpack", "1", "--app", SAMPLE, code=exits.USAGE)
     assert "app sample has no workflow unpack; it has double@1, pack@1" in result.stderr

@@ -80,6 +80,14 @@ def test_bad_input_is_refused_before_a_run_exists() -> None:
         checkout.decode_input('{"id": null}')
 
 
+def test_an_input_that_nobody_takes_is_refused_when_its_run_begins() -> None:
+    with pytest.raises(InvalidInput, match="plain takes no input"):
+        plain.decode_input("3")
+    with pytest.raises(InvalidInput, match="plain takes no input"):
+        plain.invoke(None, "3")
+    assert plain.decode_input(" null") is None
+
+
 def test_the_default_of_an_input_is_recorded_when_the_run_starts() -> None:
     assert counted.encode_input() == "5"
     assert plain.encode_input() == "null"

@@ -102,11 +102,12 @@ class Workflow(Generic[In_contra, Out_co]):
 
         Raises InvalidInput where the input does not fit.
         """
+        value = self.decode_input(text)
+        args = () if self._input is None else (value,)
         layers = self.registry.layers.runs
         if layers:
-            args = () if self._input is None else (self.decode_input(text),)
             return self._surrounded(surround(layers, ctx, partial(self.fn, ctx, *args)))
-        return self.fn(ctx) if self._input is None else self.fn(ctx, self.decode_input(text))
+        return self.fn(ctx, *args)
 
     @staticmethod
     async def _surrounded(call: CallNext) -> Out_co:
@@ -120,17 +121,22 @@ class Workflow(Generic[In_contra, Out_co]):
         """
         if self._input is None:
             if value is not None:
-                raise InvalidInput(f"workflow {self.name} takes no input")
+                raise self._surplus()
             return "null"
         return self._input.encode(self._default if value is None else value)
 
     def decode_input(self, text: str) -> object:
         """Decode an input into the declared type. Raises InvalidInput where it does not fit."""
         if self._input is None:
+            if text.strip() != "null":
+                raise self._surplus()
             return None
         if self._default is not None and text.strip() == "null":
             text = self.encode_input()
         return self._input.decode(text)
+
+    def _surplus(self) -> InvalidInput:
+        return InvalidInput(f"workflow {self.name} takes no input")
 
     def encode_output(self, value: object) -> str:
         """Encode an output. Raises PayloadError (InvalidInput where the type is another)."""
