@@ -247,8 +247,8 @@ class UpdateFailed(RunError):
 class TokenUnknown(RunError):
     """No attempt of an activity has this token any more: it ended, or another followed it."""
 
-    def __init__(self, token: str) -> None:
-        super().__init__(f"token {token!r} is no open attempt's: it has ended, or was followed")
+    def __init__(self, token: str, why: str = "it has ended, or was followed") -> None:
+        super().__init__(f"token {token!r} is no open attempt's: {why}")
         self.token = token
 
 

@@ -149,6 +149,13 @@ def test_an_activity_is_completed_with_its_token(cli: CommandLine, hand: Hand) -
     )
 
 
+@pytest.mark.parametrize("token", ["nonsense", "nonsense:1:scan", ":::"])
+def test_what_is_no_token_is_told_how_one_looks(cli: CommandLine, token: str) -> None:
+    for command in ("complete", "fail"):
+        refused = cli("activities", command, token, "1", code=exits.NOT_FOUND).stderr
+        assert "a token is RUN_ID:LEASE_NO:KEY" in refused
+
+
 def test_an_activity_that_fails_is_tried_again_unless_it_is_final(
     cli: CommandLine, hand: Hand
 ) -> None:

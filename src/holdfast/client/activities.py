@@ -12,6 +12,7 @@ from holdfast.texts import check_text
 from holdfast.types import ActivityEnd, ActivityOutcome, ErrorInfo
 
 _LEASES = 1_000_000_000  # beyond what a task is ever leased
+_SHAPE = "a token is RUN_ID:LEASE_NO:KEY, as the attempt gave it away"
 
 
 def read_token(token: str) -> tuple[UUID, int, str]:
@@ -21,9 +22,9 @@ def read_token(token: str) -> tuple[UUID, int, str]:
     try:
         found = UUID(run_id), int(lease_no), key
     except ValueError:
-        raise TokenUnknown(token) from None
+        raise TokenUnknown(token, _SHAPE) from None
     if not key or "\0" in key or not 0 < found[1] < _LEASES:
-        raise TokenUnknown(token)
+        raise TokenUnknown(token, _SHAPE)
     return found
 
 
