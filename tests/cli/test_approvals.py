@@ -119,7 +119,7 @@ def test_a_question_that_is_called_off_decides_nothing(
 def test_a_default_is_taken_for_an_empty_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     fields = [
         FormField("rush", "boolean", required=True, default=True),
-        FormField("count", "number", default=3),
+        FormField("count", "number", required=False, default=3),
     ]
     monkeypatch.setattr("click.termui.visible_prompt_func", lambda _: "")
     assert ask_for_values(fields, {}) == {"rush": True, "count": 3}
@@ -127,10 +127,10 @@ def test_a_default_is_taken_for_an_empty_answer(monkeypatch: pytest.MonkeyPatch)
 
 def test_values_are_read_as_their_fields_say() -> None:
     fields = [
-        FormField("text", "text"),
-        FormField("count", "number"),
-        FormField("rush", "boolean"),
-        FormField("level", "choice", choices=(1, 2, "high")),
+        FormField("text", "text", required=False),
+        FormField("count", "number", required=False),
+        FormField("rush", "boolean", required=False),
+        FormField("level", "choice", required=False, choices=(1, 2, "high")),
     ]
     texts = ["text=7", "count=7", "rush=No", "level=2"]
     assert read_values(fields, texts) == {"text": "7", "count": 7, "rush": False, "level": 2}

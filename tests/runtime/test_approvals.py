@@ -13,7 +13,7 @@ from holdfast import Context
 from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.runtime.code.forms import form_fields
 from holdfast.runtime.log import details
-from holdfast.types import ANY_END, Suspend
+from holdfast.types import ANY_END, FormField, Suspend
 from tests.runtime.bench import START, Bench
 
 T = TypeVar("T")
@@ -96,6 +96,7 @@ def test_a_form_is_its_types_fields() -> None:
         },
         {"name": "urgent", "type": "boolean", "required": False, "default": False},
     ]
+    assert msgspec.convert(fields, tuple[FormField, ...]) == form_fields(Terms)
     assert [field.type for field in form_fields(Reply)] == ["text"]
 
 

@@ -1,10 +1,8 @@
-"""Approvals as people see them: what is asked, the fields of the form, and what fits into them."""
+"""Approvals as people see them: what is asked, and what fills its form in."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from typing import Literal, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -21,47 +19,18 @@ from holdfast.errors import (
     InvalidInput,
     RunNotFound,
 )
-from holdfast.types import Approval, Decided, Decision
+from holdfast.types import Approval, Decided, Decision, FormField
+
+__all__ = [
+    "MAX_OPEN",
+    "FormField",
+    "OpenApproval",
+    "decide",
+    "fill_form",
+    "read_approval",
+]
 
 MAX_OPEN = 1_000  # open approvals of one run that are looked at
-
-FieldType: TypeAlias = Literal["text", "number", "boolean", "choice"]
-
-
-class FormField(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A value that whoever approves may give, or must where it is `required`.
-
-    `choices` are those of a choice; a `default` stands in for what is left out.
-    """
-
-    name: str
-    type: FieldType
-    required: bool = False
-    choices: tuple[str | int | float | bool | None, ...] = ()
-    default: object = msgspec.UNSET
-    label: str = ""
-
-    @property
-    def has_default(self) -> bool:
-        """Whether something stands in where no value is given."""
-        return self.default is not msgspec.UNSET
-
-    def check(self, value: object) -> object:
-        """Return a value that fits. Raises InvalidInput, which names the field."""
-        if value is None and not self.required:
-            return value
-        fits = {
-            "text": isinstance(value, str),
-            "number": _is_number(value),
-            "boolean": isinstance(value, bool),
-            "choice": any(_same(value, each) for each in self.choices),
-        }
-        if fits[self.type]:
-            return value
-        wanted = f"a {self.type}"
-        if self.type == "choice":
-            wanted = f"one of {', '.join(_written(each) for each in self.choices)}"
-        raise InvalidInput(f"field {self.name!r} takes {wanted}, not {_written(value)}")
 
 
 class OpenApproval(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,21 +153,3 @@ def fill_form(
         elif field.required:
             raise InvalidInput(f"field {field.name!r} is required to approve: give it a value")
     return filled or None
-
-
-def _is_number(value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return math.isfinite(value)
-
-
-def _same(value: object, choice: object) -> bool:
-    # Python's True equals 1; a form's does not.
-    return value == choice and isinstance(value, bool) == isinstance(choice, bool)
-
-
-def _written(value: object) -> str:
-    try:
-        return msgspec.json.encode(value).decode()
-    except (TypeError, ValueError):
-        return repr(value)

@@ -18,6 +18,7 @@ from holdfast.types.base import (
     Status,
     Value,
 )
+from holdfast.types.forms import FieldType, FormField
 from holdfast.types.messages import (
     Approval,
     Decided,
@@ -83,9 +84,11 @@ __all__ = [
     "EndStatus",
     "ErrorInfo",
     "Event",
+    "FieldType",
     "Finish",
     "Fork",
     "Forking",
+    "FormField",
     "Heartbeat",
     "Lease",
     "LoggedEvent",

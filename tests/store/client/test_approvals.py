@@ -138,9 +138,9 @@ async def test_values_that_do_not_fit_decide_nothing(client: Client, finisher: F
 def test_a_value_that_does_not_fit_its_field_is_named(values: Any, says: str) -> None:
     fields = (
         FormField("amount", "number", required=True),
-        FormField("note", "text"),
-        FormField("rush", "boolean", default=False),
-        FormField("via", "choice", choices=("mail", "van", 1)),
+        FormField("note", "text", required=False),
+        FormField("rush", "boolean", required=False, default=False),
+        FormField("via", "choice", required=False, choices=("mail", "van", 1)),
     )
     with pytest.raises(InvalidInput) as caught:
         fill_form(fields, values, complete=True)

@@ -8,11 +8,12 @@ from typing import Final, Literal, cast, get_args, get_origin, get_type_hints
 import msgspec
 from msgspec import inspect as types
 
-from holdfast.codec import encode
+from holdfast.codec import decoder, encode
 from holdfast.errors import ConfigurationError
-from holdfast.runtime.log.order_details import FieldKind, FormField
+from holdfast.types import FieldType, FormField
 
-_KINDS: Final[dict[type[types.Type], FieldKind]] = {
+_plain = decoder(object)
+_TYPES: Final[dict[type[types.Type], FieldType]] = {
     types.StrType: "text",
     types.IntType: "number",
     types.FloatType: "number",
@@ -43,31 +44,34 @@ def form_fields(form: type) -> tuple[FormField, ...]:
 
 def fill_in(fields: Iterable[FormField], values: Mapping[str, object]) -> dict[str, object]:
     """Return the values with None for what may be left empty and was."""
-    empty: dict[str, object] = {
-        field.name: None
-        for field in fields
-        if not field.required and field.default is msgspec.UNSET
-    }
+    empty = {field.name: None for field in fields if not field.required and not field.has_default}
     return {**empty, **values}
 
 
 def _field(form: type, field: types.Field, hint: object) -> FormField:
     kind, label = _unwrapped(field.type)
     options, optional = _options(kind)
-    found = _KINDS.get(type(options[0])) if len(options) == 1 else None
+    found = _TYPES.get(type(options[0])) if len(options) == 1 else None
     if found is None:
         raise ConfigurationError(
             f"{form.__name__}.{field.name}: a form takes text, numbers, booleans and choices "
             "(a Literal or an enum)"
         )
-    described = FormField(field.encode_name, found, field.required and not optional)
-    if found == "choice":
-        described.choices = _choices(options[0], hint)
-    if field.default is not msgspec.NODEFAULT:
-        described.default = msgspec.Raw(encode(field.default))
-    if label is not None:
-        described.label = label
-    return described
+    return FormField(
+        name=field.encode_name,
+        type=found,
+        required=field.required and not optional,
+        choices=_choices(options[0], hint) if found == "choice" else (),
+        default=_default(field),
+        label=label or "",
+    )
+
+
+def _default(field: types.Field) -> object:
+    """Return what the log has of a default: a plain JSON value."""
+    if field.default is msgspec.NODEFAULT:
+        return msgspec.UNSET
+    return _plain(encode(field.default))
 
 
 def _options(kind: types.Type) -> tuple[list[types.Type], bool]:

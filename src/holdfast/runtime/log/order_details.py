@@ -13,10 +13,9 @@ import msgspec
 
 from holdfast.durations import seconds
 from holdfast.retry import Retry
-from holdfast.types import ErrorInfo
+from holdfast.types import ErrorInfo, FormField
 
 ParentClose: TypeAlias = Literal["terminate", "cancel", "abandon"]
-FieldKind: TypeAlias = Literal["text", "number", "boolean", "choice"]
 
 
 class RetryPolicy(msgspec.Struct, gc=False):
@@ -72,17 +71,6 @@ class ChildCancelRequested(msgspec.Struct, gc=False):
 
     child_run_id: UUID
     reason: str | None = None
-
-
-class FormField(msgspec.Struct, gc=False):
-    """What somebody who decides is asked for."""
-
-    name: str
-    type: FieldKind
-    required: bool
-    choices: tuple[str | int, ...] | msgspec.UnsetType = msgspec.UNSET
-    default: object = msgspec.UNSET
-    label: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class ApprovalRequested(msgspec.Struct, gc=False):
