@@ -34,7 +34,8 @@ class LosingProxy:
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
-        self._target = query.get("host", parts.hostname or ""), int(query.get("port", 5432))
+        port = query.get("port", parts.port or 5432)
+        self._target = query.get("host", parts.hostname or "localhost"), int(port)
         self._parts = parts
         self._flows: set[asyncio.Task[None]] = set()
         self.losing = False
@@ -44,8 +45,9 @@ class LosingProxy:
     async def running(self) -> AsyncIterator[LosingProxy]:
         server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        user = f"{self._parts.username}@" if self._parts.username else ""
-        self.url = f"postgresql://{user}127.0.0.1:{port}{self._parts.path}?sslmode=disable"
+        account, at, _ = self._parts.netloc.rpartition("@")
+        place = f"{account}{at}127.0.0.1:{port}{self._parts.path}"
+        self.url = f"postgresql://{place}?sslmode=disable"
         yield self
         server.close()
         for flow in self._flows:

@@ -46,6 +46,7 @@ READ = """
     from pg_stat_xact_user_tables t join pg_index i on i.indrelid = t.relid
     where t.schemaname = 'holdfast' and t.relname <> 'workers'  -- a handful, read whole
 """
+PAGES = "select pg_stat_get_xact_blocks_fetched('holdfast.tasks_due'::regclass)"
 
 
 def seed(count: int, *, handler: str = "order@1", days: int = 1) -> str:
@@ -171,6 +172,21 @@ async def test_plans_made_on_empty_tables_stay_right(scene: Scene) -> None:
     await scene.watcher.connection.execute(seed(20_000))
     readings = await meter.round(20)
     assert [reading for reading in readings if reading.rows or reading.entries > 20 * 40] == []
+
+
+async def test_claim_planned_on_empty_tables_does_not_walk_what_waits(scene: Scene) -> None:
+    """Storage rule 17. What an index scan passes over is in no count of rows, but its pages are."""
+    meter = Meter(await scene.session())
+    await scene.watcher.connection.execute("vacuum analyze")
+    for _ in range(8):
+        await meter.start(2)
+        await meter.claim(10)
+    await scene.watcher.connection.execute(seed(20_000))
+    async with meter.session.transaction():
+        before = await meter.session.connection.fetchval(PAGES)
+        tasks, _ = await meter.claim(10)
+        pages = await meter.session.connection.fetchval(PAGES) - before
+    assert (tasks, pages < 60) == ([], True)
 
 
 async def test_plans_of_activities_stay_right(scene: Scene) -> None:

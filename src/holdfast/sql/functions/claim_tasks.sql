@@ -10,6 +10,8 @@ $$;
 
 -- List the lanes that may hold free tasks which come due between two moments. A handler without
 -- any costs one probe, not one for each priority: most handlers of an app rest at any moment.
+-- Before version 17 PostgreSQL descends once for each priority all the same, or, planned while
+-- there was little, reads all that waits and filters by priority: there every lane is listed.
 -- Called by _lock_due and _next_due.
 create or replace function holdfast._free_lanes(
     p_queues text[], p_handlers text[], p_since timestamptz, p_until timestamptz
@@ -19,10 +21,13 @@ language sql stable as $$
         select q.queue, h.handler
         from unnest(p_queues) as q (queue) cross join unnest(p_handlers) as h (handler)
         cross join lateral (
-            select from holdfast.tasks t
+            select 1 where current_setting('server_version_num')::int < 170000
+            union all
+            (select 1 from holdfast.tasks t
             where t.queue = q.queue and t.handler = h.handler
                 and t.priority = any ('{0,1,2,3,4}') and t.worker is null
                 and t.visible_at > p_since and t.visible_at <= p_until
+            limit 1)
             limit 1
         ) as t
     )
