@@ -13,6 +13,7 @@ from holdfast import App, Context
 from holdfast.definitions.steps import Step
 from holdfast.errors import InvalidName, PayloadError
 from holdfast.retry import Retry
+from holdfast.runtime.attempts.activity_context import current_activity
 from holdfast.runtime.attempts.step_context import StepContext, current_step
 from holdfast.runtime.code.calls import Call, RunInfo
 from holdfast.runtime.log import details
@@ -257,8 +258,6 @@ def test_the_code_of_a_step_can_ask_about_itself() -> None:
     call = Call("branch/work", work, "[1]", str(info.run_id))
     call.attempt = 3
     context = StepContext(info, call)
-    with pytest.raises(LookupError):
-        current_step()
 
     async def step() -> None:
         context.variable.set(context)
@@ -287,3 +286,17 @@ def test_a_plain_function_called_as_a_step_has_the_apps_retry() -> None:
     turn.begin()
     assert turn.to_start[0].step.retry.attempts == 9
     turn.abandon()
+
+
+@pytest.mark.parametrize(
+    ("ask", "other"),
+    [(current_step, "current_activity()"), (current_activity, "current_step()")],
+)
+def test_who_asks_where_nothing_runs_hears_where_to_ask(
+    ask: Callable[[], object], other: str
+) -> None:
+    with pytest.raises(LookupError, match="test it through a workflow") as caught:
+        ask()
+    message = str(caught.value)
+    assert f"call {ask.__name__}() in the code of" in message
+    assert f"has {other}" in message

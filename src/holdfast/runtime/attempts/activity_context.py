@@ -122,5 +122,10 @@ def current_activity() -> ActivityContext:
     """
     context = _current.get()
     if context is None:
-        raise LookupError("no activity is running here")
+        raise LookupError(
+            "no activity of a run is running here: call current_activity() in the code of an "
+            "activity that a workflow has called (a step has current_step()), and hand what it "
+            "gives to threads of your own. An activity called as a plain function has none: test "
+            "it through a workflow, in holdfast.testing.Environment"
+        )
     return context

@@ -72,5 +72,10 @@ def current_step() -> StepContext:
     """
     context = _current.get()
     if context is None:
-        raise LookupError("no step of a run is running here")
+        raise LookupError(
+            "no step of a run is running here: call current_step() in the code of a step that a "
+            "workflow has called (an activity has current_activity()), and hand what it gives to "
+            "threads of your own. A step called as a plain function has none: test it through a "
+            "workflow, in holdfast.testing.Environment"
+        )
     return context
