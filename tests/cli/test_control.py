@@ -76,6 +76,8 @@ def test_a_failed_run_is_retried_once(cli: CommandLine, hand: Hand) -> None:
     explained = cli.json("runs", "why", run)
     assert f"retried as run {answer['new_run_id']}, which is queued" in explained["details"][-1]
     assert explained["commands"] == [f"holdfast runs why {answer['new_run_id']}"]
+    dry = cli("runs", "retry", "--all", "--dry-run").stdout
+    assert dry == "0 runs would be retried; 1 would be left as they are; nothing was changed\n"
     assert cli("runs", "retry", "--all").stdout == "0 runs retried; 1 left as they were\n"
 
 

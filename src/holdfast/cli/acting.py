@@ -138,8 +138,9 @@ def _act_on_all(settings: Settings, what: Act, where: RunFilters, dry_run: bool)
             return await what.every(link.client)(meant, dry_run=dry_run, progress=counter)
         except asyncio.CancelledError:
             counter.end()
-            done = counter.outcome.changed
-            click.echo(f"{several(done, 'run')} {what.verb}; the same command goes on", err=True)
+            if not dry_run:
+                done = several(counter.outcome.changed, "run")
+                click.echo(f"{done} {what.verb}; the same command goes on", err=True)
             raise
 
     outcome = with_link(settings, work)
@@ -147,9 +148,14 @@ def _act_on_all(settings: Settings, what: Act, where: RunFilters, dry_run: bool)
     if settings.json:
         counts = {name: getattr(outcome, name) for name in outcome.__struct_fields__}
         write_json({**counts, "dry_run": dry_run})
-    elif dry_run:
-        click.echo(f"{several(outcome.matched, 'run')} would be {what.verb}; nothing was changed")
     else:
-        rest = f"; {outcome.unchanged:,} left as they were" if outcome.unchanged else ""
-        click.echo(f"{several(outcome.changed, 'run')} {what.verb}{rest}")
+        click.echo(_summary(what.verb, outcome, dry_run))
     return exits.OK
+
+
+def _summary(verb: str, outcome: BulkOutcome, dry_run: bool) -> str:
+    changed, left = several(outcome.changed, "run"), f"{outcome.unchanged:,}"
+    if dry_run:
+        rest = f"; {left} would be left as they are" if outcome.unchanged else ""
+        return f"{changed} would be {verb}{rest}; nothing was changed"
+    return f"{changed} {verb}" + (f"; {left} left as they were" if outcome.unchanged else "")

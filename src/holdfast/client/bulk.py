@@ -29,7 +29,7 @@ class BulkOutcome(msgspec.Struct, frozen=True):
     """How many runs a filter matched, and how many of them it changed.
 
     `unchanged` are those that had ended meanwhile, or had been changed so before. A dry run
-    matches only.
+    changes nothing and says what a call would, as far as the runs' rows tell.
     """
 
     matched: int = 0
@@ -57,12 +57,11 @@ class BulkController(Controller):
 
         ```python
         done = await client.cancel_all({"names": "checkout"}, reason="closed", dry_run=True)
-        print(done.matched)
+        print(done.changed)
         ```
         """
         call = partial(self._live.store.cancel_runs, reason=check_reason(reason))
-        change = partial(self._deliver, call)
-        return await self._to_all(where, LIVE, change, dry_run, progress)
+        return await self._deliver_all(where, LIVE, call, _goes_on, dry_run, progress)
 
     async def terminate_all(
         self,
@@ -80,8 +79,7 @@ class BulkController(Controller):
         ```
         """
         call = partial(self._live.store.terminate_runs, reason=check_reason(reason))
-        change = partial(self._deliver, call)
-        return await self._to_all(where, LIVE, change, dry_run, progress)
+        return await self._deliver_all(where, LIVE, call, _goes_on, dry_run, progress)
 
     async def pause_all(
         self,
@@ -100,8 +98,7 @@ class BulkController(Controller):
         ```
         """
         call = partial(self._live.store.pause_runs, reason=check_reason(reason))
-        change = partial(self._deliver, call)
-        return await self._to_all(where, LIVE, change, dry_run, progress)
+        return await self._deliver_all(where, LIVE, call, _can_pause, dry_run, progress)
 
     async def resume_all(
         self,
@@ -116,9 +113,10 @@ class BulkController(Controller):
         await client.resume_all({"names": "checkout"})
         ```
         """
-        change = partial(self._deliver, self._live.store.resume_runs)
         # A run whose worker has yet to let go of it is paused, and running.
-        return await self._to_all(where, ("paused", "running"), change, dry_run, progress)
+        states: tuple[State, ...] = ("paused", "running")
+        call = self._live.store.resume_runs
+        return await self._deliver_all(where, states, call, _can_resume, dry_run, progress)
 
     async def signal_all(
         self,
@@ -145,8 +143,7 @@ class BulkController(Controller):
             signals = [msgspec.structs.replace(pattern, run_id=run_id) for run_id in run_ids]
             return await self._live.store.signal_runs(signals)
 
-        change = partial(self._deliver, send)
-        return await self._to_all(where, LIVE, change, dry_run, progress)
+        return await self._deliver_all(where, LIVE, send, _goes_on, dry_run, progress)
 
     async def retry_all(
         self,
@@ -164,14 +161,31 @@ class BulkController(Controller):
         print(done.changed, "of", done.matched)
         ```
         """
-        return await self._to_all(where, FAILED, self._retry_page, dry_run, progress)
+        change = self._count_retriable if dry_run else self._retry_page
+        return await self._to_all(where, FAILED, change, progress)
+
+    async def _deliver_all(
+        self,
+        where: RunFilters,
+        states: Sequence[State],
+        call: Callable[[Sequence[UUID]], Awaitable[Delivered]],
+        would_change: Callable[[Run], bool],
+        dry_run: bool,
+        progress: Callable[[BulkOutcome], None] | None,
+    ) -> BulkOutcome:
+        """Make a call for each page; in a dry run, count what it would change."""
+
+        async def count(runs: Sequence[Run]) -> int:
+            return sum(map(would_change, runs))
+
+        change = count if dry_run else partial(self._deliver, call)
+        return await self._to_all(where, states, change, progress)
 
     async def _to_all(
         self,
         where: RunFilters,
         states: Sequence[State],
         change: Callable[[Sequence[Run]], Awaitable[int]],
-        dry_run: bool,
         progress: Callable[[BulkOutcome], None] | None,
     ) -> BulkOutcome:
         filters: RunFilters = {"limit": PAGE, **where}
@@ -182,10 +196,9 @@ class BulkController(Controller):
         while True:
             page = await self._live.store.list_runs(page_filter)
             matched = len(page.runs)
-            changed = 0 if dry_run or not matched else await change(page.runs)
-            unchanged = 0 if dry_run else matched - changed
+            changed = await change(page.runs) if matched else 0
             done = BulkOutcome(
-                done.matched + matched, done.changed + changed, done.unchanged + unchanged
+                done.matched + matched, done.changed + changed, done.unchanged + matched - changed
             )
             if progress is not None:
                 progress(done)
@@ -209,6 +222,14 @@ class BulkController(Controller):
             live.update(run_ids)
         return changed
 
+    async def _count_retriable(self, runs: Sequence[Run]) -> int:
+        retries = [
+            retry_fork(run.run_id).new_run_id
+            for run in runs
+            if run.status not in ("running", "completed", "continued")
+        ]
+        return len(retries) - len(await self._live.store.get_runs(retries))
+
     async def _retry_page(self, runs: Sequence[Run]) -> int:
         waiting = iter(runs)
 
@@ -227,3 +248,15 @@ class BulkController(Controller):
             return (await fork_run(self._live, retry_fork(run_id)))[0]
         except (ForkRefused, RunNotFound):  # it is not what it was when it was listed
             return False
+
+
+def _goes_on(run: Run) -> bool:
+    return run.wait is not None
+
+
+def _can_pause(run: Run) -> bool:
+    return run.wait is not None and not run.wait.paused
+
+
+def _can_resume(run: Run) -> bool:
+    return run.wait is not None and run.wait.paused

@@ -29,7 +29,7 @@ class SyncBulkController(SyncController):
 
         ```python
         done = client.cancel_all({"names": "checkout"}, reason="closed", dry_run=True)
-        print(done.matched)
+        print(done.changed)
         ```
         """
         return self._call(

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.client import Client
 from holdfast.client.bulk import BulkOutcome
+from holdfast.client.filters import RunFilters
 from holdfast.errors import ConfigurationError, InvalidName
 from holdfast.store.port import Store
 from holdfast.types import RunFilter, RunPage
@@ -36,9 +37,25 @@ async def test_a_filter_s_runs_are_cancelled_in_pages(client: Client) -> None:
 async def test_a_dry_run_changes_nothing(client: Client) -> None:
     await client.start_many(tick, [None] * 5)
     for act in (client.cancel_all, client.terminate_all, client.pause_all):
-        assert await act({}, dry_run=True) == BulkOutcome(matched=5)
-    assert await client.signal_all({}, "go", dry_run=True) == BulkOutcome(matched=5)
+        assert await act({}, dry_run=True) == BulkOutcome(5, 5, 0)
+    assert await client.signal_all({}, "go", dry_run=True) == BulkOutcome(5, 5, 0)
     assert await states(client) == {"queued"}
+
+
+async def test_a_dry_run_counts_what_a_call_would_change(
+    client: Client, finisher: Finisher
+) -> None:
+    handles = await client.start_many(tick, [None] * 4)
+    await handles[0].pause()
+    assert await client.pause_all({}, dry_run=True) == await client.pause_all({"limit": 2})
+    assert await client.resume_all({}, dry_run=True) == await client.resume_all({})
+    await finisher.fail(ValueError("no"))
+    await client.retry(handles[0].run_id)
+    everywhere: RunFilters = {"states": ("failed", "queued")}
+    foreseen = await client.retry_all(everywhere, dry_run=True)
+    assert foreseen == BulkOutcome(matched=5, changed=3, unchanged=2)
+    assert await client.retry_all(everywhere) == foreseen
+    assert await client.cancel_all({"states": "failed"}, dry_run=True) == BulkOutcome(4, 0, 4)
 
 
 async def test_what_is_repeated_changes_nothing_twice(client: Client) -> None:
