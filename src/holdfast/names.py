@@ -51,7 +51,8 @@ def check_value_name(name: str) -> str:
 
 
 def _check(kind: str, name: str) -> str:
-    if _name.fullmatch(name):
+    # Callers without a type checker pass anything.
+    if isinstance(name, str) and _name.fullmatch(name):  # pyright: ignore[reportUnnecessaryIsInstance]
         return name
     raise InvalidName(
         f"{name!r} is no name for {kind}: it takes 1 to 128 of the characters "

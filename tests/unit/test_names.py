@@ -23,7 +23,9 @@ def test_a_name_inside_its_alphabet_is_taken(check, name: str) -> None:  # type:
 
 
 @pytest.mark.parametrize("check", CHECKS)
-@pytest.mark.parametrize("name", ["", "x" * 129, "a b", "a@1", "a#2", "a/b", "é", "a\n", "a\0"])
+@pytest.mark.parametrize(
+    "name", ["", "x" * 129, "a b", "a@1", "a#2", "a/b", "é", "a\n", "a\0", 3, b"a"]
+)
 def test_a_name_outside_its_alphabet_is_refused(check, name: str) -> None:  # type: ignore[no-untyped-def]
     """B1."""
     with pytest.raises(InvalidName, match="is no name for a"):

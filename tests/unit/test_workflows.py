@@ -80,11 +80,11 @@ def test_bad_input_is_refused_before_a_run_exists() -> None:
         checkout.decode_input('{"id": null}')
 
 
-def test_an_input_that_nobody_takes_is_refused_when_its_run_begins() -> None:
+async def test_an_input_that_nobody_takes_is_refused_when_its_run_begins() -> None:
     with pytest.raises(InvalidInput, match="plain takes no input"):
         plain.decode_input("3")
     with pytest.raises(InvalidInput, match="plain takes no input"):
-        plain.invoke(None, "3")
+        await plain.invoke(None, "3")
     assert plain.decode_input(" null") is None
 
 
@@ -97,6 +97,21 @@ def test_outputs_are_checked_and_restored() -> None:
     assert checkout.decode_output(checkout.encode_output(Order(1))) == Order(1)
     with pytest.raises(InvalidInput, match="output of checkout"):
         checkout.encode_output("no order")
+
+
+@pytest.mark.parametrize(
+    ("options", "refusal"),
+    [
+        ({"name": 3}, "3 is no name for a workflow"),
+        ({"queue": 3}, "workflow plain: queue: 3 is no name for a queue"),
+        ({"version": "2"}, "workflow plain: version must be 1 or more"),
+        ({"retention": "abc"}, "workflow plain: retention: not a duration: 'abc'"),
+        ({"timeout": "abc"}, "workflow plain: timeout: not a duration: 'abc'"),
+    ],
+)
+def test_an_option_that_cannot_work_is_named(options: dict[str, Any], refusal: str) -> None:
+    with pytest.raises(ConfigurationError, match=refusal):
+        App("other").workflow(**options)(plain.fn)
 
 
 def test_a_version_is_defined_once() -> None:

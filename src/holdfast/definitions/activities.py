@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import ClassVar, ParamSpec, TypeVar
 
 from holdfast.definitions.caller import current_caller
-from holdfast.definitions.recorded import Recorded, check_retry, limit_seconds
+from holdfast.definitions.options import limit_seconds, option
+from holdfast.definitions.recorded import Recorded, check_retry
 from holdfast.definitions.signatures import read_signature
 from holdfast.durations import Duration
 from holdfast.errors import ConfigurationError
@@ -28,6 +29,7 @@ class Activity(Recorded[P, R_co]):
     """
 
     kind: ClassVar[str] = "activity"
+    timeout_option: ClassVar[str] = "start_to_close"
 
     def __init__(
         self,
@@ -47,12 +49,12 @@ class Activity(Recorded[P, R_co]):
         super().__init__(fn, name=name, retry=retry, timeout=start_to_close)
         if next(iter(read_signature(fn).parameters), None) == "self":
             raise ConfigurationError(
-                f"activity {self.name} is a method, and the worker that runs it has no such "
+                f"{self} is a method, and the worker that runs it has no such "
                 "instance: make it a function"
             )
-        self.queue = check_queue_name(queue)
-        self.schedule_to_close_seconds = limit_seconds(schedule_to_close)
-        self.heartbeat_timeout_seconds = limit_seconds(heartbeat_timeout)
+        self.queue = self._check_queue(queue)
+        self.schedule_to_close_seconds = self._limit(schedule_to_close, "schedule_to_close")
+        self.heartbeat_timeout_seconds = self._limit(heartbeat_timeout, "heartbeat_timeout")
         self.handler = activity_handler(self.name)
 
     @property
@@ -78,16 +80,23 @@ class Activity(Recorded[P, R_co]):
         """Return the same activity on another queue, or with other limits, for some calls."""
         changed = self._copy()
         if queue is not None:
-            changed.queue = check_queue_name(queue)
+            changed.queue = self._check_queue(queue)
         if retry is not None:
             changed.retry = check_retry(retry, self)
         if start_to_close is not None:
-            changed.timeout_seconds = limit_seconds(start_to_close)
+            changed.timeout_seconds = self._limit(start_to_close, "start_to_close")
         if schedule_to_close is not None:
-            changed.schedule_to_close_seconds = limit_seconds(schedule_to_close)
+            changed.schedule_to_close_seconds = self._limit(schedule_to_close, "schedule_to_close")
         if heartbeat_timeout is not None:
-            changed.heartbeat_timeout_seconds = limit_seconds(heartbeat_timeout)
+            changed.heartbeat_timeout_seconds = self._limit(heartbeat_timeout, "heartbeat_timeout")
         return changed
+
+    def _check_queue(self, queue: str) -> str:
+        with option(str(self), "queue"):
+            return check_queue_name(queue)
+
+    def _limit(self, limit: Duration | None, name: str) -> float | None:
+        return limit_seconds(limit, str(self), name)
 
 
 def activity_handler(name: str) -> str:

@@ -10,8 +10,9 @@ from typing import Any, ClassVar, Generic, ParamSpec, Self, TypeVar
 import msgspec
 
 from holdfast.definitions.declared import Declared
+from holdfast.definitions.options import limit_seconds, option
 from holdfast.definitions.signatures import Arguments, Signature
-from holdfast.durations import Duration, seconds
+from holdfast.durations import Duration
 from holdfast.errors import ConfigurationError
 from holdfast.names import check_activity_name, check_step_name
 from holdfast.retry import Retry
@@ -32,6 +33,7 @@ class Recorded(Generic[P, R_co]):
     """
 
     kind: ClassVar[str]
+    timeout_option: ClassVar[str] = "timeout"
 
     def __init__(
         self,
@@ -50,16 +52,17 @@ class Recorded(Generic[P, R_co]):
         self.name = self._check_name(fn, name)
         self.is_async = inspect.iscoroutinefunction(fn)
         self.retry = check_retry(retry, self)
-        self.timeout_seconds = limit_seconds(timeout)
+        self.timeout_seconds = limit_seconds(timeout, str(self), self.timeout_option)
         if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
-            raise ConfigurationError(
-                f"{self.kind} {self.name} is a generator: return a list instead"
-            )
+            raise ConfigurationError(f"{self} is a generator: return a list instead")
         self._signature = Signature(fn, self.name)
         self._result = Declared(fn, "return", f"result of {self.name}")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[object, None, R_co]:
         return self.call_plain(*args, **kwargs)
@@ -107,7 +110,8 @@ class Recorded(Generic[P, R_co]):
             raise ConfigurationError(
                 f"{fn!r} has no name of its own: give the {self.kind} one with name=…"
             )
-        return _CHECKS[self.kind](found)
+        with option(f"{self.kind} {getattr(fn, '__name__', fn)}", "name"):
+            return _CHECKS[self.kind](found)
 
 
 def check_retry(retry: object, of: Recorded[..., object]) -> Retry:
@@ -116,17 +120,6 @@ def check_retry(retry: object, of: Recorded[..., object]) -> Retry:
         return Retry()
     if not isinstance(retry, Retry):
         raise ConfigurationError(
-            f"{of.kind} {of.name}: retry takes a Retry, such as Retry(attempts=5) or Retry.NEVER, "
-            f"not {retry!r}"
+            f"{of}: retry takes a Retry, such as Retry(attempts=5) or Retry.NEVER, not {retry!r}"
         )
     return retry
-
-
-def limit_seconds(limit: Duration | None) -> float | None:
-    """Return a time limit in seconds. Raises ConfigurationError for one that lets nothing run."""
-    if limit is None:
-        return None
-    length = seconds(limit)
-    if length == 0:
-        raise ConfigurationError("a timeout of 0 s lets nothing run: leave it out for no timeout")
-    return length

@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import ClassVar, Concatenate, ParamSpec, TypeVar, overload
 
 from holdfast.definitions.caller import current_caller
-from holdfast.definitions.recorded import Recorded, check_retry, limit_seconds
+from holdfast.definitions.options import limit_seconds, option
+from holdfast.definitions.recorded import Recorded, check_retry
 from holdfast.definitions.signatures import Signature
 from holdfast.durations import Duration
 from holdfast.names import check_step_name
@@ -74,9 +75,10 @@ class Step(Recorded[P, R_co]):
         """Return the same step under another name, or with other limits, for some calls."""
         changed = self._copy()
         if name is not None:
-            changed.name = check_step_name(name)
+            with option(str(self), "name"):
+                changed.name = check_step_name(name)
         if retry is not None:
             changed.retry = check_retry(retry, self)
         if timeout is not None:
-            changed.timeout_seconds = limit_seconds(timeout)
+            changed.timeout_seconds = limit_seconds(timeout, str(self), "timeout")
         return changed

@@ -12,6 +12,7 @@ import msgspec
 from holdfast.definitions.caller import current_caller
 from holdfast.definitions.declared import Declared
 from holdfast.definitions.middleware import CallNext, surround
+from holdfast.definitions.options import option
 from holdfast.definitions.registry import Registry
 from holdfast.definitions.signatures import read_signature
 from holdfast.durations import Duration, seconds
@@ -55,12 +56,15 @@ class Workflow(Generic[In_contra, Out_co]):
         self.fn = fn
         self.name = check_workflow_name(fn.__name__ if name is None else name)
         self.version = version
-        self.queue = check_queue_name(queue)
-        self.retention_seconds = None if retention is None else seconds(retention)
-        self.timeout_seconds = None if timeout is None else seconds(timeout)
+        with option(f"workflow {self.name}", "queue"):
+            self.queue = check_queue_name(queue)
+        with option(f"workflow {self.name}", "retention"):
+            self.retention_seconds = None if retention is None else seconds(retention)
+        with option(f"workflow {self.name}", "timeout"):
+            self.timeout_seconds = None if timeout is None else seconds(timeout)
         self.priority = priority
         self.registry = registry or Registry(self.name)
-        if version < 1:
+        if not isinstance(version, int) or version < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(f"workflow {self.name}: version must be 1 or more")
         if priority not in PRIORITIES:
             raise ConfigurationError(f"workflow {self.name}: priority must be 0 (first) to 4")
