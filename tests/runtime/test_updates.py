@@ -173,6 +173,69 @@ def test_an_answer_that_was_not_committed_is_told_to_nobody() -> None:
     assert len(bench.notices) == 1
 
 
+async def desk(ctx: Context) -> None:
+    async def reserve(item: int) -> int:
+        return await work(item) if item else 0
+
+    ctx.handle_update("reserve", reserve)
+    await ctx.wait_for_signal("close")
+
+
+def owed(bench: Bench) -> int:
+    """How many callers the run's code keeps in mind."""
+    updates = bench.turn.instance.updates
+    return len(updates._replies) + len(updates._shipped)
+
+
+def test_callers_who_were_told_are_forgotten() -> None:
+    """A run that lives on updates keeps those in mind that it has to answer, and no others."""
+    bench = Bench(desk)
+    bench.settle()
+    for number in range(20):
+        bench.resume(bench.update("reserve", 0, f"u{number}"))
+        bench.refuse(bench.signal("other"))
+        bench.settle()
+        assert owed(bench) == 1
+    bench.resume(bench.update("reserve", 1, "slow"), bench.update("elsewhere", 0, "unread"))
+    bench.settle()
+    assert owed(bench) == 2
+    assert [notice.payload for notice in bench.notices] == [f"{RUN_ID} u{n}" for n in range(20)]
+    bench.crash()
+    assert owed(bench) == 2
+
+
+def test_an_answer_is_told_once_however_often_its_commit_is_refused() -> None:
+    """Trap 30."""
+    bench = Bench(desk)
+    bench.settle()
+    bench.resume(bench.update("reserve", 0, "a"))
+    bench.refuse(bench.signal("other"))
+    bench.refuse(bench.update("reserve", 0, "b"))
+    bench.refuse(bench.signal("other"))
+    assert bench.notices == []
+    bench.settle()
+    bench.resume(bench.signal("close"))
+    bench.settle()
+    assert [notice.payload for notice in bench.notices] == [f"{RUN_ID} a", f"{RUN_ID} b"]
+
+
+def test_code_that_is_built_anew_tells_of_the_answers_that_were_refused() -> None:
+    """Trap 30. Those that stand in the log were told before."""
+    bench = Bench(desk)
+    bench.settle()
+    bench.resume(bench.update("reserve", 0, "a"))
+    bench.settle()
+    bench.resume(bench.update("reserve", 1, "b"))
+    bench.complete("~/update-reserve#2/work", 1)
+    bench.commit()  # that it was accepted
+    bench.refuse(bench.signal("other"))
+    assert bench.turn.needs_log
+    bench.turn.rebuild(bench.log)
+    bench.take()
+    bench.settle()
+    assert [notice.payload for notice in bench.notices] == [f"{RUN_ID} a", f"{RUN_ID} b"]
+
+
 def test_a_result_that_cannot_be_stored_fails_the_update() -> None:
     """Trap 20."""
 
@@ -318,6 +381,19 @@ def test_an_end_that_others_come_before_answers_once(first: str) -> None:
     bench.settle()
     assert len(bench.of_type(details.UPDATE_COMPLETED)) == 1
     assert len(bench.notices) == 2
+
+
+def test_a_caller_whose_update_goes_along_hears_of_an_end_that_a_pause_came_before() -> None:
+    """Trap 30."""
+    bench = leaving("continued")
+    bench.refuse(bench.plain(details.PAUSED, '{"reason":null}'))
+    bench.settle()
+    assert bench.turn.suspended
+    assert [notice.payload for notice in bench.notices] == [f"{RUN_ID} a"]
+    bench.resume(bench.plain(details.RESUMED))
+    bench.settle()
+    assert bench.turn.ended == "continued"
+    assert [notice.payload for notice in bench.notices] == [f"{RUN_ID} a", f"{RUN_ID} b"]
 
 
 def test_a_run_that_waits_for_what_it_let_go_answers_at_once() -> None:

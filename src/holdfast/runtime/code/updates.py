@@ -26,6 +26,7 @@ Note: TypeAlias = Callable[[str, str, "str | None"], None]
 HandlerFunction: TypeAlias = Callable[..., object]
 
 _encode = msgspec.json.Encoder().encode
+_FINAL: Final = (UPDATE_COMPLETED, UPDATE_REJECTED)
 _ENDED: Final = ErrorInfo(
     kind="holdfast.errors.RunEnded",
     message="the run ended before it had carried out the update",
@@ -79,7 +80,16 @@ class Handler:
 class Updates:
     """The updates of one instance: those that wait for a handler, and what serves the others."""
 
-    __slots__ = ("_accepted", "_handlers", "_loop", "_note", "_noted", "_replies", "_waiting")
+    __slots__ = (
+        "_accepted",
+        "_handlers",
+        "_loop",
+        "_note",
+        "_noted",
+        "_replies",
+        "_shipped",
+        "_waiting",
+    )
 
     def __init__(self, loop: WorkflowLoop, note: Note) -> None:
         self._loop, self._note = loop, note
@@ -87,7 +97,8 @@ class Updates:
         self._waiting: dict[str, list[Message]] = {}
         self._accepted: dict[str, Message] = {}  # id: those being carried out
         self._noted: set[tuple[str, str]] = set()  # (type, id): facts of the log
-        self._replies: dict[str, str] = {}  # id: who is to be told of the answer
+        self._replies: dict[str, str] = {}  # id: who is to be told of an answer to come
+        self._shipped: dict[str, str] = {}  # and of those in the last commit
 
     @property
     def awaited(self) -> tuple[str, ...]:
@@ -101,7 +112,7 @@ class Updates:
 
     def put(self, update: Message) -> None:
         """Serve an update, or keep it: for a handler, or for the run that goes on for this one."""
-        if update.reply_to is not None:
+        if update.reply_to is not None and not self._was_answered(update):
             self._replies[update.id or ""] = update.reply_to
         handler = self._handlers.get(update.name)
         if handler is None or self._loop.ended:
@@ -122,6 +133,9 @@ class Updates:
         accepted, self._accepted = self._accepted, {}
         for update in accepted.values():
             self._say(UPDATE_COMPLETED, update, error=_ENDED)
+
+    def _was_answered(self, update: Message) -> bool:
+        return any((kind, update.id) in self._noted for kind in _FINAL)
 
     def _keep(self, update: Message) -> None:
         self._waiting.setdefault(update.name, []).append(update)
@@ -192,15 +206,25 @@ class Updates:
     def replies(self, run_id: str, events: Sequence[Event], *, ends: bool) -> list[Notice]:
         """Return who is to be told that a commit's events are durable.
 
-        Where the run `ends` with it, those too whose updates get no answer from it.
+        Where the run `ends` with it, those too whose updates get no answer from it. A refused
+        commit's answers are in the next one again: what that one does not repeat is durable, and
+        forgotten here.
         """
-        replies = self._replies
-        if not replies:
+        owed, last = self._replies, self._shipped
+        if not owed and not last:
             return []
-        told = [event.key for event in events if event.type in (UPDATE_COMPLETED, UPDATE_REJECTED)]
+        told: dict[str, str] = {}
+        for event in events:
+            if event.type in _FINAL:
+                key = event.key or ""
+                topic = owed.pop(key, None) or last.get(key)
+                if topic is not None:
+                    told[key] = topic
+        self._shipped = told
         if ends:
-            told += [update.id for update in self.unread]
-        return [Notice(replies[key], f"{run_id} {key}") for key in told if key in replies]
+            unread = (update.id or "" for update in self.unread)
+            told = told | {key: owed[key] for key in unread if key in owed}
+        return [Notice(topic, f"{run_id} {key}") for key, topic in told.items()]
 
     @property
     def unread(self) -> list[Message]:
