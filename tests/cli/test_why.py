@@ -98,6 +98,24 @@ def test_a_stuck_run_shows_the_divergence_and_when_it_is_tried_again(served: Com
     assert "it is tried again" in answer["details"][0]
 
 
+def test_a_fork_that_its_changed_input_makes_stuck_names_the_way_out(
+    served: CommandLine, tmp_path: Path
+) -> None:
+    (tmp_path / "let-go").touch()
+    run = served.start("held", f'"{tmp_path}"')
+    served.await_state(run, "completed")
+    fork = served("runs", "fork", run, "--input", '"elsewhere"').stdout.strip()
+    served.await_state(fork, "stuck")
+    answer = why(served, fork)
+    assert "what was changed in this fork leads the code off the log" in answer["because"]
+    assert "the code has changed under this run" not in answer["because"]
+    assert f"a fork of run {run}: where its changed input makes" in answer["details"][1]
+    assert answer["commands"][0] == f"holdfast runs fork {run} --index 1 --input '…'"
+    anew = served("runs", "fork", run, "--index", "1", "--input", f'"{tmp_path}"').stdout.strip()
+    served.await_state(anew, "completed")
+    served("runs", "terminate", fork)
+
+
 def test_a_running_run_names_its_worker(served: CommandLine, tmp_path: Path) -> None:
     run = served.start("held", f'"{tmp_path}"')
     until(lambda: list(tmp_path.glob("held-*")) or None, "the step to run")

@@ -46,7 +46,8 @@ class Span:
     """Something that happened in a run. A moment has the same beginning and end.
 
     `open` has no end yet; `dropped` was no longer wanted when the run went on. `key` is that of
-    the call, `child_run_id` names the run that a child is.
+    the call, `child_run_id` names the run that a child is, `origin_run_id` that of which
+    a fork was made.
     """
 
     kind: Kind
@@ -59,6 +60,7 @@ class Span:
     failures: tuple[Attempt, ...] = ()
     key: str = ""
     child_run_id: str = ""
+    origin_run_id: str = ""
 
 
 def error_text(value: JSON) -> str:

@@ -23,7 +23,8 @@ class Surroundings:
     """What `explain` knows of the world at one moment; `now` is engine time.
 
     `children` are the newest runs of the children that the run's log names as open, by the id
-    with which each was started. `retried_as` is the run that goes on where this one failed.
+    with which each was started. `retried_as` is the run that goes on where this one failed,
+    `origin` the run of which this one, being stuck, is a fork.
     """
 
     now: int
@@ -33,6 +34,7 @@ class Surroundings:
     approvals: Sequence[OpenApproval] = ()
     pauses: Sequence[Pause] = ()
     retried_as: Run | None = None
+    origin: Run | None = None
 
     def pause_of(self, scope: Scope, name: str) -> Pause | None:
         """Return the pause of a queue or a workflow."""
@@ -60,7 +62,16 @@ async def look_around(link: Link, run: Run, spans: Sequence[Span]) -> Surroundin
         if "approval" in waited_for
         else (),
         pauses=await link.store.list_pauses(),
+        origin=await _origin(link, run, spans) if run.state == "stuck" else None,
     )
+
+
+async def _origin(link: Link, run: Run, spans: Sequence[Span]) -> Run | None:
+    """Return the run that this one is a fork of; None for its retry, which changes nothing."""
+    origins = [UUID(span.origin_run_id) for span in spans if span.kind == "fork"]
+    if not origins or run.run_id == retry_fork(origins[-1]).new_run_id:
+        return None
+    return (await link.store.get_runs([origins[-1]])).get(origins[-1])
 
 
 async def _open_children(link: Link, spans: Sequence[Span]) -> Mapping[UUID, Run]:

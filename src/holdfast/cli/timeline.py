@@ -59,6 +59,10 @@ class _Reader:
                 span = self.spans[self.paused]
                 self.spans[self.paused] = replace(span, ended_at=event.at, outcome="done")
                 self.paused = None
+            case "WorkflowForked":
+                origin = text_of(details, "run_id")
+                self._add("fork", "forked", event.at, event.at, "noted", f"from run {origin}")
+                self.spans[-1] = replace(self.spans[-1], origin_run_id=origin)
             case _:
                 self.remote.read(event, details)
                 self._note(event, details)
@@ -82,8 +86,6 @@ class _Reader:
                 found = "end", "terminated", text_of(details, "reason")
             case "WorkflowContinuedAsNew":
                 found = "end", "continued as new", f"run {text_of(details, 'run_id')}"
-            case "WorkflowForked":
-                found = "fork", "forked", f"from run {text_of(details, 'run_id')}"
             case "WorkerLost":
                 key = text_of(details, "task_key")
                 label = f"worker of {key} lost" if key else "worker lost"

@@ -34,7 +34,7 @@ def explain(run: Run, spans: Sequence[Span], around: Surroundings) -> Explanatio
 
 def _going(run: Run, wait: Wait, spans: Sequence[Span], around: Surroundings) -> Explanation:
     if wait.stuck is not None:
-        return _stuck(run, wait, wait.stuck, around.now)
+        return _stuck(run, wait, wait.stuck, around)
     if wait.paused:
         return _paused(run, wait, spans, around.now)
     if wait.worker is not None:
@@ -87,14 +87,22 @@ def _failed_calls(spans: Sequence[Span]) -> tuple[str, ...]:
     )
 
 
-def _stuck(run: Run, wait: Wait, reason: str, now: int) -> Explanation:
-    again = "soon" if wait.visible_at is None else ago(wait.visible_at, now)
-    return Explanation(
-        run.state,
-        f"it cannot go on with the code that the workers have: {reason}",
-        (f"it is tried again {again}; a worker with corrected code heals it",),
-        (f'holdfast runs terminate {run.run_id} --reason "…"',),
-    )
+def _stuck(run: Run, wait: Wait, reason: str, around: Surroundings) -> Explanation:
+    again = "soon" if wait.visible_at is None else ago(wait.visible_at, around.now)
+    details = [f"it is tried again {again}; a worker with corrected code heals it"]
+    commands = [f'holdfast runs terminate {run.run_id} --reason "…"']
+    origin = around.origin
+    if origin is not None:
+        other = origin.input != run.input
+        details.append(
+            f"it is a fork of run {origin.run_id}: where "
+            f"{'its changed input' if other else 'what was changed in it'} makes the code take "
+            "another path than the log that it copied, fork from an earlier index"
+        )
+        again_from = f"holdfast runs fork {origin.run_id} --index 1"
+        commands.insert(0, again_from + (" --input '…'" if other else ""))
+    because = f"it cannot go on with the code that the workers have: {reason}"
+    return Explanation(run.state, because, tuple(details), tuple(commands))
 
 
 def _paused(run: Run, wait: Wait, spans: Sequence[Span], now: int) -> Explanation:

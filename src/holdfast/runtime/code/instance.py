@@ -173,6 +173,7 @@ class Instance:
     def _learn_fork(self, event: Event) -> None:
         self.seed = read_forked(event.details or "").seed
         self.loop.salt(self.seed.int & _SALT_BITS)
+        self.loop.forked = True
 
     def feed(self, event: Event) -> None:
         """Deliver one event, then run until blocked; hold it while the run is paused.

@@ -40,6 +40,13 @@ _Ts = TypeVarTuple("_Ts")
 MAX_HANDLES: Final = 100_000  # a drain that runs more never blocks: a busy wait
 MAX_DELAY: Final = 8_000 * 365 * 86_400 * 1_000_000  # "for ever", as far as a date can say
 _KEPT_TASKS: Final = 64
+_CHANGED_CODE: Final = (
+    "the code has changed under this run; roll it back, or give changed calls new names"
+)
+_CHANGED_FORK: Final = (
+    "what was changed in this fork leads the code off the log that it copied, or the code has "
+    "changed; fork from an earlier index, or roll the code back"
+)
 
 _get_running = events._get_running_loop  # pyright: ignore[reportPrivateUsage]
 _set_running = events._set_running_loop  # pyright: ignore[reportPrivateUsage]
@@ -72,6 +79,7 @@ class WorkflowLoop(GuardedLoop):
         self.fatal: BaseException | None = None
         self.problems: list[str] = []
         self.caller: Caller = NOBODY
+        self.forked = False  # the log was copied from another run's
         self._ready: collections.deque[asyncio.Handle] = collections.deque()
         self._last_hash = salt
         self._task_limit = _KEPT_TASKS
@@ -141,7 +149,11 @@ class WorkflowLoop(GuardedLoop):
     def scope(self) -> Scope:
         """Return where the running code counts its keys."""
         task = asyncio.current_task(self)
-        return task.scope if isinstance(task, WorkflowTask) else self.callback_scope
+        if isinstance(task, WorkflowTask):
+            return task.scope
+        if task is not None:  # nobody could close it, and the collector would run its cleanup
+            raise self.refuse("asyncio.Task() in place of asyncio.create_task()")
+        return self.callback_scope
 
     def call_soon(
         self,
@@ -253,9 +265,9 @@ class WorkflowLoop(GuardedLoop):
     def check(self, key: str, recorded: str, found: str) -> None:
         """Raise DeterminismError where the code differs from what the log has for a key."""
         if recorded != found:
+            cause = _CHANGED_FORK if self.forked else _CHANGED_CODE
             self.broken = self.broken or DeterminismError(
-                f"{key!r} is {found} now, and {recorded} in the log: the code has changed under "
-                "this run; roll it back, or give changed calls new names"
+                f"{key!r} is {found} now, and {recorded} in the log: {cause}"
             )
             raise self.broken
 
