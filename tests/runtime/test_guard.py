@@ -168,6 +168,23 @@ def test_an_abandoned_async_generator_is_dropped_and_reported() -> None:
     assert cleaned == []
 
 
+def test_a_task_that_the_loop_did_not_make_takes_no_durable_call() -> None:
+    """Trap 17. A closed run does not know it: its cleanup would call plainly, when collected."""
+
+    async def branch() -> None:
+        try:
+            await work(1)
+        finally:
+            await work(2)
+
+    async def flow(ctx: Context) -> None:
+        await asyncio.Task(branch())
+
+    bench = Bench(flow)
+    assert bench.starts == []
+    assert "create_task" in str(bench.turn.stuck)
+
+
 def test_an_ended_run_is_freed_without_the_collector() -> None:
     """A worker ends thousands of runs a second: none may be left to the collector."""
 
