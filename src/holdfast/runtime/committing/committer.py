@@ -63,11 +63,13 @@ class Committer:
     async def stop(self) -> None:
         """Call off what is in flight; what was not answered is found again by its token or log."""
         await self._lanes.stop()
-        for straggler in self._stragglers:
-            straggler.cancel()
-        await asyncio.gather(*self._stragglers, return_exceptions=True)
+        while self._stragglers:  # the answer to one that has just ended may make another
+            for straggler in self._stragglers:
+                straggler.cancel()
+            await asyncio.wait(self._stragglers)
 
     async def _commit(self, entries: list[_Entry], token: UUID) -> None:
+        entries = _newest(entries)
         parts = [part for part, _ in entries]
         try:
             committed = await self._persist(parts, token)
@@ -116,6 +118,23 @@ class Committer:
         """Repeat what somebody's open transaction holds up, without taking up a lane."""
         await asyncio.sleep(_BUSY_SECONDS)
         await self._commit(entries, token)
+
+
+def _newest(entries: list[_Entry]) -> list[_Entry]:
+    """Leave out what another part of its run follows: the run was let go of and claimed again.
+
+    A call takes one part of a run, and would be refused as a whole.
+    """
+    newest = {part.run_id: place for place, (part, _) in enumerate(entries)}
+    if len(newest) == len(entries):
+        return entries
+    loop, kept = asyncio.get_running_loop(), list[_Entry]()
+    for place, (part, answer) in enumerate(entries):
+        if newest[part.run_id] == place:
+            kept.append((part, answer))
+        else:
+            loop.call_soon(answer, Refusal("lost", []))
+    return kept
 
 
 def _halves(entries: list[_Entry]) -> bool:
