@@ -70,8 +70,9 @@ class Terminals:
                 await process.communicate()
 
     async def _start(self, command: str) -> asyncio.subprocess.Process:
+        of_the_shell = "|" in command or command.startswith("kill ")
         return await asyncio.create_subprocess_shell(
-            f"exec {command}" if "|" not in command else command,
+            command if of_the_shell else f"exec {command}",
             cwd=self.directory,
             env=self._environment(),
             stdin=asyncio.subprocess.DEVNULL,
