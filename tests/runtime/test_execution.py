@@ -6,8 +6,10 @@ import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+from holdfast.definitions.middleware import CallNext
 from holdfast.definitions.steps import Step
 from holdfast.runtime.attempts.execution import Launcher
+from holdfast.runtime.attempts.step_context import StepContext
 from holdfast.runtime.attempts.steps import StepExecution, StepRunner
 from holdfast.runtime.clock import EngineClock
 from holdfast.runtime.code.calls import Call, RunInfo
@@ -42,3 +44,28 @@ async def test_a_step_cancelled_before_it_has_a_thread_never_starts() -> None:
         assert await reported.get() is first
         assert await reported.get() is third
     assert begun == ["first", "third"]
+
+
+async def test_the_clock_of_a_cancelled_step_is_not_started() -> None:
+    """Its thread has begun, and the event loop hears of that too late: nothing else stops it."""
+    begun, gate = threading.Event(), threading.Event()
+
+    def enter() -> None:
+        begun.set()
+        gate.wait()
+
+    async def around(context: StepContext, call_next: CallNext) -> object:
+        return await call_next()
+
+    step = Step(enter, timeout="1h")
+    with ThreadPoolExecutor(1) as threads:
+        runner = StepRunner(Launcher(threads, {}), EngineClock(), [around])
+        call = Call("enter", step, step.encode_arguments((), {}), str(RUN_ID))
+        execution = runner.start(call, INFO, lambda _: None)
+        await asyncio.sleep(0)  # the middleware goes on to the thread
+        begun.wait()
+        ended = execution.cancel()
+        gate.set()
+        assert ended is not None
+        await asyncio.wait([ended])
+    assert execution.timer is None

@@ -87,7 +87,7 @@ class Execution(Generic[C]):
             loop.call_soon_threadsafe(self._arm, loop, self.limit_seconds)
 
     def _arm(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
-        if self.future is not None and not self.future.done():
+        if not self.ended:
             self.timer = loop.call_later(seconds, self.expire, over(seconds))
 
     def finished(self, future: asyncio.Future[object]) -> None:
