@@ -63,6 +63,31 @@ def test_a_recorded_step_that_is_no_longer_called_is_reported() -> None:
     assert any("fetch" in problem for problem in bench.turn.problems)
 
 
+def test_an_input_that_fits_no_longer_is_stuck_and_a_roll_back_heals() -> None:
+    """Only a run that has done nothing yet fails of its input."""
+
+    async def of_another_type(ctx: Context, given: list[int]) -> list[int]:
+        raise AssertionError("never called")
+
+    async def without_one(ctx: Context) -> list[int]:
+        raise AssertionError("never called")
+
+    async def taking_one(ctx: Context, given: str) -> list[int]:
+        return [await fetch(given), await ship("b")]
+
+    bench = Bench(taking_one, given="a")
+    bench.complete("fetch", 1)
+    bench.commit()
+    for changed in (of_another_type, without_one):
+        bench.crash(changed)
+        assert "input" in str(bench.turn.stuck)
+        assert bench.turn.outbox is None
+    bench.claim(taking_one)
+    bench.complete("ship", 2)
+    bench.settle()
+    assert bench.output == [1, 2]
+
+
 def test_other_arguments_under_a_key_are_stuck_and_a_roll_back_heals() -> None:
     async def second(ctx: Context) -> list[int]:
         return [await fetch("other"), await ship("b"), await ship("c")]

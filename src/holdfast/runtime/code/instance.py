@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
+from holdfast.errors import InvalidInput
 from holdfast.runtime.code.activity_calls import call_activity
 from holdfast.runtime.code.calls import Call, RunInfo
 from holdfast.runtime.code.children import call_workflow
@@ -235,7 +236,13 @@ class Instance:
         loop.keep(task)
 
     async def _main(self, text: str) -> object:
-        return await self.workflow.invoke(Context(self), text)
+        try:
+            code = self.workflow.invoke(Context(self), text)
+        except InvalidInput as error:
+            if self.history:  # it fitted before: no reason to lose what was done since
+                raise self.loop.differ(f"the input does not fit the code ({error})") from None
+            raise
+        return await code
 
     def _end_call(self, event: Event) -> None:
         key, loop = event.key or "", self.loop

@@ -265,11 +265,13 @@ class WorkflowLoop(GuardedLoop):
     def check(self, key: str, recorded: str, found: str) -> None:
         """Raise DeterminismError where the code differs from what the log has for a key."""
         if recorded != found:
-            cause = _CHANGED_FORK if self.forked else _CHANGED_CODE
-            self.broken = self.broken or DeterminismError(
-                f"{key!r} is {found} now, and {recorded} in the log: {cause}"
-            )
-            raise self.broken
+            raise self.differ(f"{key!r} is {found} now, and {recorded} in the log")
+
+    def differ(self, how: str) -> DeterminismError:
+        """Note that the code is not the one that the log is of; return what says so."""
+        cause = _CHANGED_FORK if self.forked else _CHANGED_CODE
+        self.broken = self.broken or DeterminismError(f"{how}: {cause}")
+        return self.broken
 
     def unused(self) -> list[str]:
         """Return the keys that the log has and the code has not called."""
