@@ -134,17 +134,28 @@ class Dispatcher:
             self._release_stuck(task.run_id, task.lease_no, repr(error))
             self._capacity_changed()
             return
-        driver = RunDriver(self, task.run_id, task.lease_no, turn)
-        self._drivers[task.run_id] = driver
-        driver.begin()
+        if (driver := self._drive(task, turn)) is not None:
+            driver.begin()
 
     def _resume(self, task: ClaimedTask, turn: Turn, tail: Sequence[Event]) -> None:
         if not self._opened(task):
             turn.abandon()
             return
-        driver = RunDriver(self, task.run_id, task.lease_no, turn)
-        self._drivers[task.run_id] = driver
-        driver.resume(tail)
+        if (driver := self._drive(task, turn)) is not None:
+            driver.resume(tail)
+
+    def _drive(self, task: ClaimedTask, turn: Turn) -> RunDriver | None:
+        """Hold a run by a lease. None where a later one holds it: both logs were being read."""
+        held = self._drivers.get(task.run_id)
+        if held is not None and held.lease_no > task.lease_no:
+            turn.abandon()
+            self._capacity_changed()
+            return None
+        if held is not None:
+            held.close()
+            self._capacity_changed()
+        driver = self._drivers[task.run_id] = RunDriver(self, task.run_id, task.lease_no, turn)
+        return driver
 
     # What drivers tell (Host)
 

@@ -1,0 +1,95 @@
+"""The runs that a worker holds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+from uuid import UUID
+
+import pytest
+
+from holdfast import App, Context
+from holdfast.runtime.attempts.execution import Execution
+from holdfast.runtime.attempts.step_context import StepContext
+from holdfast.runtime.attempts.steps import StepExecution, StepRunner
+from holdfast.runtime.clock import EngineClock
+from holdfast.runtime.code.calls import Call, RunInfo
+from holdfast.runtime.committing.committer import Committer
+from holdfast.runtime.driving.cache import TurnCache
+from holdfast.runtime.driving.dispatcher import Dispatcher
+from holdfast.runtime.driving.reader import LogReader
+from holdfast.types import ClaimedTask, Event, Notice, Release
+
+START = 1_700_000_000_000_000
+RUN_ID = UUID(int=7)
+LOG = [
+    Event("WorkflowStarted", None, "null", START),
+    Event("StepCompleted", "work", '{"name":"work","args":223132457,"result":1}', START),
+]
+app = App("dispatched")
+
+
+@app.step
+async def work() -> int:
+    raise AssertionError("the test runs no step")
+
+
+@app.workflow
+async def flow(ctx: Context) -> list[int]:
+    return [await work(), await work()]
+
+
+class Desk:
+    """Reads logs when it is told to, and keeps which steps were started."""
+
+    def __init__(self) -> None:
+        self.reads: list[Callable[[list[Event]], None]] = []
+        self.started: list[StepExecution] = []
+
+    def read(self, run_id: UUID, first: int, answer: Callable[[list[Event]], None]) -> None:
+        self.reads.append(answer)
+
+    def start(
+        self, call: Call, info: RunInfo, report: Callable[[StepExecution], None]
+    ) -> StepExecution:
+        execution = Execution(call.step, StepContext(info, call), START, None, report)
+        self.started.append(execution)
+        return execution
+
+
+def claimed(lease_no: int) -> ClaimedTask:
+    """A claim of the run, whose log has to be read."""
+    return ClaimedTask(
+        RUN_ID, "", "workflow", "default", "flow", 1, 1, lease_no, len(LOG), START, None, None
+    )
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+async def test_of_two_leases_whose_logs_are_read_at_once_the_later_one_holds(
+    order: tuple[int, int],
+) -> None:
+    """Trap 18. The first one ran out meanwhile; it is not driven beside the second."""
+    desk, loop = Desk(), asyncio.get_running_loop()
+    dispatcher = Dispatcher(
+        app,
+        EngineClock(),
+        cast("Committer", None),
+        cast("StepRunner", desk),
+        cast("LogReader", desk),
+        TurnCache(10),
+        list[Notice]().extend,
+        release=list[Release]().append,
+        capacity_changed=lambda: None,
+        due=lambda at: None,
+    )
+    dispatcher.accept([claimed(1), claimed(2)])
+    await asyncio.sleep(0)
+    for place in order:
+        loop.call_soon(desk.reads[place], LOG)
+    await asyncio.sleep(0)
+
+    assert [lease.lease_no for lease in dispatcher.leases()] == [2]
+    assert dispatcher.held == 1
+    under_way = [execution for execution in desk.started if not execution.ended]
+    assert len(under_way) == 1
