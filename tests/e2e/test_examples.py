@@ -117,6 +117,15 @@ def read_until(process: subprocess.Popen[str], pattern: str, times: int = 1) -> 
     raise AssertionError(f"it ended without {pattern!r}: {lines}")
 
 
+def kill(process: subprocess.Popen[str]) -> list[str]:
+    """Kill a program, and return the lines that it still wrote before the signal came."""
+    process.send_signal(signal.SIGKILL)
+    assert process.stdout is not None
+    lines = [line.strip() for line in process.stdout]
+    process.wait()
+    return lines
+
+
 def words_of(path: Path) -> int:
     return len(re.findall(r"[\w']+", path.read_text(encoding="utf-8").lower()))
 
@@ -137,9 +146,7 @@ def test_wordcount_killed_in_the_middle_reads_no_counted_file_again(desk: Desk) 
         (folder / f"{number:02}.txt").write_text("word " * (number + 1), encoding="utf-8")
 
     with desk.running("wordcount.py", str(folder), "--slow") as process:
-        first = read_until(process, "^reading", times=6)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        first = read_until(process, "^reading", times=6) + kill(process)
     run = first[0].removeprefix("started ")
     recorded = [entry for entry in desk.log(run) if entry["type"] == "StepCompleted"]
     counted = {entry["key"] for entry in recorded}
@@ -148,7 +155,7 @@ def test_wordcount_killed_in_the_middle_reads_no_counted_file_again(desk: Desk) 
     second = desk.run("wordcount.py", str(folder), "--slow")
     assert second.startswith(f"going on with {run}")
     assert "78 words in 12 files" in second
-    reads = Counter(re.findall(r"reading \S*/(\d\d)\.txt", "\n".join(first) + second))
+    reads = Counter(re.findall(r"reading \S*/(\d\d)\.txt", "\n".join([*first, second])))
     assert set(reads) == {f"{number:02}" for number in range(12)}
     again = {name for name, times in reads.items() if times > 1}
     assert len(again) <= 12 - (len(counted) - 1), "only what was not recorded is read again"
@@ -250,9 +257,7 @@ def test_a_killed_conversion_goes_on_and_somebody_else_decides(desk: Desk) -> No
     manuscripts(folder, 10)
     arguments = ("convert.py", str(folder), str(output), "--slow")
     with desk.running(*arguments) as process:
-        first = read_until(process, "^converting", times=6)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        first = read_until(process, "^converting", times=6) + kill(process)
     run = first[0].removeprefix("started ")
     listed = desk.command("runs", "list", "--workflow", "convert_document", "--json")
     done = {each["input"]["name"] for each in json.loads(listed)["runs"] if each["output"]}
