@@ -7,7 +7,7 @@ import math
 import sys
 import types
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -18,6 +18,7 @@ from holdfast.errors import ConfigurationError, InvalidInput, PayloadError
 Arguments: TypeAlias = tuple[tuple[object, ...], Mapping[str, object]]
 
 _NO_KEYWORDS: Mapping[str, object] = types.MappingProxyType({})
+NO_ARGUMENTS: Final[Arguments] = ((), _NO_KEYWORDS)
 
 _split_positional = msgspec.json.Decoder(list[msgspec.Raw]).decode
 

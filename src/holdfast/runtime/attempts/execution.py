@@ -18,6 +18,7 @@ from holdfast.codec import describe
 from holdfast.definitions.lifespan import Lifespan, bind_lifespans
 from holdfast.definitions.middleware import Layer, surround
 from holdfast.definitions.recorded import Recorded
+from holdfast.definitions.signatures import NO_ARGUMENTS, Arguments
 from holdfast.errors import PayloadError
 from holdfast.runtime.attempts.attempt_context import AttemptContext
 from holdfast.runtime.clock import Cancellable
@@ -26,8 +27,8 @@ from holdfast.types import ErrorInfo
 logger = logging.getLogger("holdfast.run")
 
 AsyncFunction: TypeAlias = Callable[..., Awaitable[object]]
-_NO_KEYWORDS: Mapping[str, object] = {}
 C = TypeVar("C", bound=AttemptContext)
+R = TypeVar("R")
 
 
 class AttemptExit(Exception):
@@ -168,7 +169,7 @@ class Launcher:
         loop = asyncio.get_running_loop()
         function = execution.function
         try:
-            args, kwargs = function.decode_arguments(arguments)
+            given = function.decode_arguments(arguments)
         except Exception as error:
             loop.call_soon(execution.fail, error)
             return
@@ -180,16 +181,16 @@ class Launcher:
         if function.is_async:
             call: AsyncFunction = function.fn
             if layers:
-                call = surround(layers, execution.context, partial(call, *args, **kwargs))
-                args, kwargs = (), _NO_KEYWORDS
+                call = surround(layers, execution.context, _bound(call, given))
+                given = NO_ARGUMENTS
             attempt = _limited if execution.limit_seconds is not None else _guarded
-            coroutine = attempt(execution, call, args, kwargs)
+            coroutine = attempt(execution, call, given)
             future = asyncio.Task(coroutine, loop=loop, context=variables)
         else:
-            in_thread = partial(_in_thread, loop, execution, partial(function.fn, *args, **kwargs))
+            in_thread = partial(_in_thread, loop, execution, _bound(function.fn, given))
             if layers:
                 call = surround(layers, execution.context, partial(self._await_thread, in_thread))
-                coroutine = _guarded(execution, call, (), _NO_KEYWORDS)
+                coroutine = _guarded(execution, call, NO_ARGUMENTS)
                 future = asyncio.Task(coroutine, loop=loop, context=variables)
             else:
                 future = loop.run_in_executor(self._threads, variables.run, in_thread)
@@ -218,31 +219,27 @@ def over(seconds: float) -> str:
     return f"the attempt ran longer than {seconds:g} s"
 
 
-async def _guarded(
-    execution: Execution[Any],
-    call: AsyncFunction,
-    args: tuple[object, ...],
-    kwargs: Mapping[str, object],
-) -> object:
+def _bound(call: Callable[..., R], given: Arguments) -> Callable[[], R]:
+    args, kwargs = given
+    return partial(call, *args, **kwargs)
+
+
+async def _guarded(execution: Execution[Any], call: AsyncFunction, given: Arguments) -> object:
     """Keep the interpreter's exits away from the worker's loop, which would end with them."""
+    args, kwargs = given
     try:
         return await call(*args, **kwargs)
     except (SystemExit, KeyboardInterrupt) as error:
         raise AttemptExit(f"the {execution.function.kind} raised {error!r}") from error
 
 
-async def _limited(
-    execution: Execution[Any],
-    call: AsyncFunction,
-    args: tuple[object, ...],
-    kwargs: Mapping[str, object],
-) -> object:
+async def _limited(execution: Execution[Any], call: AsyncFunction, given: Arguments) -> object:
     seconds = execution.limit_seconds
     assert seconds is not None
     limit = asyncio.timeout(seconds)
     try:
         async with limit:
-            return await _guarded(execution, call, args, kwargs)
+            return await _guarded(execution, call, given)
     except TimeoutError:
         if not limit.expired():
             raise
