@@ -11,6 +11,7 @@ from uuid import UUID
 
 from holdfast.codec import encode
 from holdfast.definitions.app import AnyWorkflow, App
+from holdfast.definitions.starts import AnyRunOptions
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError, PayloadError
 from holdfast.ids import keyed_run_id, uuid7
@@ -25,28 +26,17 @@ MAX_RETENTION_DAYS = 365.0
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class RunOptions(TypedDict, total=False):
-    """What a start may say about its runs; what it leaves out, the workflow decides.
-
-    Durations are seconds, a text such as `"5m"`, or a `timedelta`.
-    """
+class RunOptions(AnyRunOptions, total=False):
+    """What a client's start may say about its runs."""
 
     delay: Duration | None
     """How long after now the run becomes due."""
     start_at: datetime | None
     """The moment at which the run becomes due, with a time zone."""
-    priority: int | None
-    """0 (most urgent) to 4; 2 unless the workflow says otherwise."""
-    queue: str | None
-    """The queue whose workers may run it."""
     version: int | None
     """The workflow's version; the run keeps it."""
-    timeout: Duration | None
-    """How long after its start the run is ended, whatever it does."""
     retention: Duration | None
     """How long after its end the run is kept; HOLDFAST_MAX_RETENTION_DAYS (365) at most."""
-    tags: Iterable[str]
-    """Labels to list runs by."""
     headers: Mapping[str, str] | None
     """Names and values that travel with the run, such as a trace context."""
 

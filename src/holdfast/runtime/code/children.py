@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict, TypeVar, cast, get_args
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, get_args
 from uuid import UUID
 
 import msgspec
 
 from holdfast.codec import Decode, decoder, describe, encode, fingerprint
+from holdfast.definitions.starts import AnyRunOptions
 from holdfast.definitions.workflows import Workflow
-from holdfast.durations import Duration, seconds
+from holdfast.durations import seconds
 from holdfast.errors import (
     ChildFailed,
     ConfigurationError,
@@ -50,24 +51,13 @@ _HOW_ENDED: Final[dict[str, Callable[[UUID], RunError]]] = {
 }
 
 
-class ChildOptions(TypedDict, total=False):
-    """What a call may say about the child that it starts; what it leaves out, the workflow decides.
-
-    Durations are seconds, a text such as `"5m"`, or a `timedelta`.
-    """
+class ChildOptions(AnyRunOptions, total=False):
+    """What a call may say about the child that it starts."""
 
     key: str | None
     """The same key finds the same run of a workflow; it makes the run's id."""
-    queue: str | None
-    """The queue whose workers may run it."""
-    priority: int | None
-    """0 (most urgent) to 4; 2 unless the workflow says otherwise."""
     version: int | None
     """The workflow's version; by name the highest that this program has, else 1."""
-    timeout: Duration | None
-    """How long after its start the child is ended, whatever it does."""
-    tags: Iterable[str]
-    """Labels to list runs by."""
     parent_close: ParentClose
     """What becomes of it when this run ends: `"cancel"`, `"abandon"` of `start_child`."""
     id: str | None

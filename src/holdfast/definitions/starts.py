@@ -1,0 +1,24 @@
+"""What may be said about a run that is started, by a client or by another run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypedDict
+
+from holdfast.durations import Duration
+
+
+class AnyRunOptions(TypedDict, total=False):
+    """What every start may say; what it leaves out, the workflow decides.
+
+    Durations are seconds, a text such as `"5m"`, or a `timedelta`.
+    """
+
+    priority: int | None
+    """0 (most urgent) to 4; 2 unless the workflow says otherwise."""
+    queue: str | None
+    """The queue whose workers may run it."""
+    timeout: Duration | None
+    """How long after its start the run is ended, whatever it does."""
+    tags: Iterable[str]
+    """Labels to list runs by."""
