@@ -13,9 +13,8 @@ from holdfast.cli import exits
 from holdfast.cli.commands import approvals_decide
 from holdfast.cli.forms import ask_for_values, read_values
 from holdfast.cli.root import holdfast
-from holdfast.client.approvals import FormField
 from holdfast.errors import InvalidInput
-from holdfast.types import JSON
+from holdfast.types import JSON, FormField
 from tests.cli.conftest import CommandLine
 from tests.cli.hand import Hand, approval
 

@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 import click
 import msgspec
 
-from holdfast.client.approvals import FormField, OpenApproval
+from holdfast.client.approvals import OpenApproval
 from holdfast.errors import InvalidInput
+from holdfast.types import FormField
 
 _YES, _NO = ("yes", "y", "true", "1"), ("no", "n", "false", "0")
 

@@ -21,15 +21,6 @@ from holdfast.errors import (
 )
 from holdfast.types import Approval, Decided, Decision, FormField
 
-__all__ = [
-    "MAX_OPEN",
-    "FormField",
-    "OpenApproval",
-    "decide",
-    "fill_form",
-    "read_approval",
-]
-
 MAX_OPEN = 1_000  # open approvals of one run that are looked at
 
 

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from holdfast.client import Client
-from holdfast.client.approvals import FormField, fill_form
+from holdfast.client.approvals import fill_form
 from holdfast.errors import (
     ApprovalClosed,
     ApprovalDecided,
@@ -17,7 +17,7 @@ from holdfast.errors import (
     InvalidInput,
     RunNotFound,
 )
-from holdfast.types import JSON, Event
+from holdfast.types import JSON, Event, FormField
 
 from .workflows import Finisher, tick
 
