@@ -29,11 +29,10 @@ class Words:
 def pausable_group(scope: Scope, words: Words) -> Group:
     """Make the group of a scope, `queues` or `workflows`, with its commands."""
     plural = f"{scope}s"
-    commands = (_list(scope, words), _pause(scope, words), _resume(scope, words))
     return Group(
         plural,
         help=f"Look at {plural}, pause them, and let them go on.",
-        commands={each.name: each for each in commands if each.name},
+        commands=[_list(scope, words), _pause(scope, words), _resume(scope, words)],
         examples=(f"holdfast {plural} list", f"holdfast {plural} pause {words.name}"),
     )
 

@@ -147,13 +147,12 @@ class Dispatcher:
     def _drive(self, task: ClaimedTask, turn: Turn) -> RunDriver | None:
         """Hold a run by a lease. None where a later one holds it: both logs were being read."""
         held = self._drivers.get(task.run_id)
-        if held is not None and held.lease_no > task.lease_no:
-            turn.abandon()
-            self._capacity_changed()
-            return None
         if held is not None:
+            self._capacity_changed()  # of the two, one is let go of
+            if held.lease_no > task.lease_no:
+                turn.abandon()
+                return None
             held.close()
-            self._capacity_changed()
         driver = self._drivers[task.run_id] = RunDriver(self, task.run_id, task.lease_no, turn)
         return driver
 

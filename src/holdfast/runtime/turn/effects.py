@@ -15,8 +15,8 @@ class Effects:
     """Decides which steps start and which are cancelled.
 
     Both are effects: what led to them must be durable. `pausing` are the steps that wait for
-    their next attempt, `held` are ends of steps that the code
-    has given up, which is not yet certain.
+    their next attempt, `held` are ends of steps that the code has given up, which is not yet
+    certain.
     """
 
     __slots__ = ("executing", "held", "pausing")
