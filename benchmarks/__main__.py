@@ -76,7 +76,9 @@ def _names(known: dict[str, Any]) -> Any:
 
 
 def _version(name: str) -> str:
-    return next((r.partition("==")[2] for r in CANDIDATES[name].requirements), "") or version(name)
+    engine = CANDIDATES[name]
+    pinned = next((r.partition("==")[2] for r in engine.requirements), "")
+    return pinned or version(engine.package)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,9 @@ from typing import cast
 from benchmarks.engine import Engine
 
 INSTALL_SECONDS = 300
+OURS, LIMIT = "holdfast", "limit"
 NOT_OFFERED, NOT_MEASURED = "not offered", "not measured"
+NO_MEANING = "-"
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,9 @@ class Candidate:
     """An engine: where its adapter is, what it needs from PyPI, and how it is set up.
 
     With no requirements it runs in the environment that runs the benchmark. `missing` says of
-    workloads that are not run with it why: it has no such thing, or nobody measured it.
+    workloads that are not run with it why: it has no such thing, or nobody measured it. `only`
+    names the workloads that mean something for it. `package` is the one whose version is shown
+    where `requirements` names none.
     """
 
     name: str
@@ -30,6 +34,14 @@ class Candidate:
     requirements: tuple[str, ...]
     setting: str
     missing: Mapping[str, str] = field(default_factory=dict)
+    only: frozenset[str] | None = None
+    package: str = ""
+
+    def reason_not_to_run(self, workload: str) -> str | None:
+        """Return why this engine is not run with a workload, None if it is."""
+        if self.only is not None and workload not in self.only:
+            return NO_MEANING
+        return self.missing.get(workload)
 
     def load(self, url: str) -> Engine:
         """Import the adapter, inside the engine's own environment."""
@@ -62,10 +74,11 @@ CANDIDATES = {
     candidate.name: candidate
     for candidate in (
         Candidate(
-            "holdfast",
+            OURS,
             "benchmarks.engine_holdfast:HoldfastEngine",
             (),
             "as installed: `holdfast worker`, 100 runs at once",
+            package="holdfast",
         ),
         Candidate(
             "dbos",
@@ -84,6 +97,15 @@ CANDIDATES = {
             " polled every 10 ms; fan-out: one asynchronous client, polled every 1 ms",
             dict.fromkeys(("A-trip", "A1000", "A10000", "C1000", "C10000"), NOT_MEASURED)
             | dict.fromkeys(("X1000", "K"), NOT_OFFERED),
+        ),
+        Candidate(
+            LIMIT,
+            "benchmarks.engine_limit:LimitEngine",
+            (),
+            "no engine: as many events a run as holdfast writes, inserted by bare asyncpg,"
+            " an event a run and commit, two connections",
+            package="asyncpg",
+            only=frozenset({"W1", "W1-10", "W5", "W50"}),
         ),
     )
 }

@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.engines import CANDIDATES
+from benchmarks.engines import CANDIDATES, LIMIT, OURS
 from benchmarks.runner import Results
 
-OURS = "holdfast"
 NOTES = (
     "W: the runs are queued up before a worker that is warm and held still; the time runs from"
     " its release to the end of the last run. Starting the runs is not in it (that is E).",
@@ -19,6 +18,8 @@ NOTES = (
     "idle: each engine is set up as for L. The peers poll; a longer interval costs them less and"
     " adds to their latency.",
     "memory: Absurd keeps nothing of a suspended run in its worker, so it replays at each wake-up.",
+    "limit: no engine, only the events that one has to write, each durable before the next of its"
+    " run: no claim, no lease, no user code.",
     "W1 beside Absurd: ten clients with a thread and a connection each are its best setting; one"
     " asynchronous client is slower.",
     "E waits for each answer before the next start, so it measures one transaction's way to the"
@@ -78,9 +79,15 @@ def to_json(results: Results, about: dict[str, Any]) -> dict[str, Any]:
 
 def table(figures: dict[str, Any], engines: Sequence[str]) -> str:
     """Lay the figures out for a terminal, with the ratio to the better peer."""
-    lines = [("", "", *engines, "ratio")]
+    lines = [("", "", *engines, "ratio", "share")]
     lines += [
-        (metric, f"{row['title']} ({row['unit']})", *_cells(metric, row, engines), ratio(row))
+        (
+            metric,
+            f"{row['title']} ({row['unit']})",
+            *_cells(metric, row, engines),
+            ratio(row),
+            share(row),
+        )
         for metric, row in _rows(figures)
     ]
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
@@ -95,11 +102,18 @@ def table(figures: dict[str, Any], engines: Sequence[str]) -> str:
 
 def ratio(row: dict[str, Any]) -> str:
     """Say how many times better than its best peer holdfast is; empty where nothing compares."""
-    peers = [row[name] for name in CANDIDATES if name != OURS and row.get(name)]
+    peers = [row[name] for name in CANDIDATES if name not in (OURS, LIMIT) and row.get(name)]
     if not peers or not row.get(OURS) or row["unit"] == "x":
         return ""
     times = row[OURS] / max(peers) if row["better"] == "higher" else min(peers) / row[OURS]
     return f"{times:.1f}x"
+
+
+def share(row: dict[str, Any]) -> str:
+    """Say which part of the limit holdfast reaches; empty where there is no limit."""
+    if not row.get(OURS) or not row.get(LIMIT):
+        return ""
+    return f"{row[OURS] / row[LIMIT]:.0%}"
 
 
 def write_document(source: Path, target: Path) -> None:
@@ -108,12 +122,13 @@ def write_document(source: Path, target: Path) -> None:
     about = figures[ABOUT]
     engines = [name for name in CANDIDATES if any(name in row for _, row in _rows(figures))]
     lines = ["# Benchmark results", "", *_introduction(about), ""]
-    lines += [f"| | workload | unit | {' | '.join(engines)} | ratio | goal |"]
-    lines += ["|---|---|---|" + "---:|" * (len(engines) + 2)]
+    lines += [f"| | workload | unit | {' | '.join(engines)} | ratio | share | goal |"]
+    lines += ["|---|---|---|" + "---:|" * (len(engines) + 3)]
     for metric, row in _rows(figures):
         cells = " | ".join(_cells(metric, row, engines))
         about_metric = f"{metric} | {row['title']} | {row['unit']}"
-        lines.append(f"| {about_metric} | {cells} | {ratio(row)} | {GOALS.get(metric, '')} |")
+        goal = GOALS.get(metric, "")
+        lines.append(f"| {about_metric} | {cells} | {ratio(row)} | {share(row)} | {goal} |")
     lines += ["", "Notes:", "", *(f"- {note}" for note in NOTES)]
     lines += ["", "Settings of the engines:", ""]
     lines += [
@@ -131,7 +146,8 @@ def _introduction(about: dict[str, Any]) -> Iterator[str]:
         " on the same server, on a database of its own that is new for each run, with one worker"
         " process; the driver is another process that sees the engine through its public client."
         " The engines take turns. The ratio says how many times better holdfast is than the"
-        " better of its peers. What each workload does is in the docstrings beside this file."
+        " better of its peers; the share says which part of the limit it reaches. What each"
+        " workload does is in the docstrings beside this file."
     )
     if remark := about.get("remark"):
         yield f"\n{remark}"
@@ -146,7 +162,7 @@ def _rows(figures: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _cells(metric: str, row: dict[str, Any], engines: Sequence[str]) -> list[str]:
     return [
-        CANDIDATES[engine].missing.get(metric, "-") if value is None else _figure(value)
+        CANDIDATES[engine].reason_not_to_run(metric) or "-" if value is None else _figure(value)
         for engine in engines
         for value in [row.get(engine)]
     ]

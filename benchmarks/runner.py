@@ -77,7 +77,7 @@ class Runner:
         for workload in workloads:
             for turn in range(repeat):
                 for engine, python in pythons.items():
-                    if reason := CANDIDATES[engine].missing.get(workload):
+                    if reason := CANDIDATES[engine].reason_not_to_run(workload):
                         _say(f"{turn + 1}/{repeat} {engine}: {workload} {reason}")
                         continue
                     try:
