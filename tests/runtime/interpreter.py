@@ -215,6 +215,18 @@ class Interpreter:
         self.log(at, ends(done), len(pending))
         return done, pending
 
+    async def do_gatherings(self, at: str, blocks: list[Program]) -> None:
+        """Wait for futures that are no tasks: those of gather(), and one made by hand."""
+        made = [asyncio.gather(one) for one in self.each(blocks, at)]
+        by_hand: asyncio.Future[list[str]] = asyncio.Future()
+        by_hand.set_result([])
+        futures = [by_hand, *made]
+        done, pending = await asyncio.wait(futures, return_when=asyncio.ALL_COMPLETED, timeout=2)
+        ended = [(futures.index(one), repr(one.exception())) for one in done if not one.cancelled()]
+        self.log(at, ended, [futures.index(one) for one in pending])
+        for one in pending:
+            one.cancel()
+
     async def do_as_completed(self, at: str, blocks: list[Program]) -> None:
         await self._in_order(at, self.tasks(blocks, at))
 

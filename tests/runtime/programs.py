@@ -43,6 +43,7 @@ _leaf = st.one_of(
     st.tuples(st.just("get"), _delays),
     st.tuples(st.just("fail")),
 )
+_MORE_BRANCHES = ["as_completed", "coroutines", "semaphore", "gatherings"]
 _BRANCHES = ["gather", "gather_all", "group", "first", "first_cancel", "all_or_error"]
 
 
@@ -50,7 +51,7 @@ def _grow(children: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     block = st.lists(children, min_size=1, max_size=3)
     blocks = st.lists(block, min_size=1, max_size=3)
     return st.one_of(
-        st.tuples(st.sampled_from([*_BRANCHES, "as_completed", "coroutines", "semaphore"]), blocks),
+        st.tuples(st.sampled_from([*_BRANCHES, *_MORE_BRANCHES]), blocks),
         st.tuples(st.sampled_from(["timeout", "wait_for", "cancel_later"]), _delays, block),
         st.tuples(st.just("wait"), _delays, blocks),
         st.tuples(st.sampled_from(["shield", "spawn", "generator", "callback"]), block),

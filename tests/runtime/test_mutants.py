@@ -19,6 +19,7 @@ from holdfast.runtime.code.instance import Instance
 from holdfast.runtime.code.orders import Orders
 from holdfast.runtime.code.updates import Updates
 from holdfast.runtime.log import details
+from holdfast.runtime.loop import asyncio_forms
 from holdfast.runtime.loop.keys import Scope
 from holdfast.runtime.loop.loop import WorkflowLoop
 from holdfast.runtime.loop.tasks import WorkflowTask
@@ -74,6 +75,11 @@ def retries_before_durable(patch: pytest.MonkeyPatch) -> None:
 
 def tasks_hash_by_address(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(WorkflowTask, "__hash__", asyncio.Task.__hash__)
+
+
+def gatherings_hash_by_address(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(asyncio_forms, "_NUMBERED", (asyncio.Future,))
+    patch.setattr(asyncio.tasks._GatheringFuture, "__hash__", object.__hash__)  # type: ignore[attr-defined]
 
 
 def as_completed_by_address(patch: pytest.MonkeyPatch) -> None:
@@ -176,6 +182,7 @@ MUTANTS: list[Mutant] = [
     cancels_before_durable,
     retries_before_durable,
     tasks_hash_by_address,
+    gatherings_hash_by_address,
     as_completed_by_address,
     facts_move_time,
     conflicts_without_rebuild,

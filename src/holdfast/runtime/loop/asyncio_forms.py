@@ -1,4 +1,4 @@
-"""Two functions of asyncio in the form that a workflow's loop needs.
+"""Functions of asyncio in the form that a workflow's loop needs.
 
 They behave as before on every other loop.
 """
@@ -9,9 +9,14 @@ import asyncio
 import functools
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from holdfast.runtime.loop.loop import WorkflowLoop
+from holdfast.runtime.loop.ordered import OrderedSet
+from holdfast.runtime.loop.tasks import WorkflowFuture, WorkflowTask
+
+_Gathering: Final[type[asyncio.Future[Any]]] = vars(asyncio.tasks)["_GatheringFuture"]
+_NUMBERED: Final = (WorkflowTask, WorkflowFuture, _Gathering)
 
 _T = TypeVar("_T")
 
@@ -26,6 +31,8 @@ def install() -> None:
         return
     _installed = True
     asyncio.as_completed = asyncio.tasks.as_completed = _ordered(asyncio.as_completed)
+    asyncio.wait = asyncio.tasks.wait = _ordered_wait(asyncio.wait)
+    _Gathering.__hash__ = _number_of  # type: ignore[method-assign, assignment]
     if sys.version_info < (3, 12):
         asyncio.wait_for = asyncio.tasks.wait_for = _taskless(asyncio.wait_for)
 
@@ -43,6 +50,44 @@ def _ordered(original: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[A
         return original(fs, timeout=timeout)
 
     return as_completed
+
+
+def _number_of(gathering: asyncio.Future[Any]) -> int:
+    """Return the hash of a gather()'s future: a number of ours on a workflow's loop."""
+    number: int | None = getattr(gathering, "_holdfast_number", None)
+    if number is None:
+        loop = gathering.get_loop()
+        number = loop.next_hash() if isinstance(loop, WorkflowLoop) else object.__hash__(gathering)
+        gathering._holdfast_number = number  # type: ignore[attr-defined]  # it takes attributes
+    return number
+
+
+def _ordered_wait(
+    original: Callable[..., Coroutine[Any, Any, Any]],
+) -> Callable[..., Coroutine[Any, Any, Any]]:
+    """Return the sets in the order of the futures that were given, where those hash by address.
+
+    That is what `asyncio.Future()` makes. Tasks and the futures of the loop have hashes of ours.
+    """
+
+    @functools.wraps(original)
+    async def wait(
+        fs: Iterable[Any], *, timeout: float | None = None, return_when: str = asyncio.ALL_COMPLETED
+    ) -> tuple[set[Any], set[Any]]:
+        plain = False
+        if isinstance(_get_running(), WorkflowLoop) and not asyncio.isfuture(fs):
+            fs = list(fs)
+            plain = not all(isinstance(each, _NUMBERED) for each in fs)
+        done, pending = await original(fs, timeout=timeout, return_when=return_when)
+        if plain:
+            return _in_order(fs, done), _in_order(fs, pending)
+        return done, pending
+
+    return wait
+
+
+def _in_order(order: Iterable[Any], found: set[Any]) -> set[Any]:
+    return OrderedSet(each for each in order if each in found)
 
 
 def _taskless(
