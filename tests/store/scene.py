@@ -91,6 +91,12 @@ class Scene:
         """
         await self.until(query, lambda blocked: blocked >= count)
 
+    async def until_blocked_or(self, call: asyncio.Task[Any]) -> None:
+        """Wait until a backend stands at a lock, or a call that need not wait has its answer."""
+        blocked = asyncio.create_task(self.until_blocked())
+        await asyncio.wait({blocked, call}, return_when=asyncio.FIRST_COMPLETED)
+        blocked.cancel()
+
     async def until(self, query: str, holds: Callable[[Any], bool]) -> None:
         """Ask until the answer is right."""
         async with asyncio.timeout(DEADLINE_SECONDS):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from typing import TypeAlias
 from uuid import UUID, uuid4
 
@@ -13,7 +13,7 @@ from clocks import ThoroughStore
 from contract.actors import ManualWorker, details, get, log, log_types, new_run, signal, start
 from contract.ordering import child, order, started_child
 from msgspec import structs
-from scene import DEADLINE_SECONDS, Scene, finished, yielded
+from scene import DEADLINE_SECONDS, Scene, finished, turn, yielded
 
 from holdfast.ids import keyed_run_id
 from holdfast.types import (
@@ -310,3 +310,101 @@ async def test_crowded_trees_do_not_deadlock(scene: Scene) -> None:
         places = await scene.idx(run_id)
         assert places == list(range(len(places)))
     assert await scene.value(LEFT_BEHIND) == 0
+
+
+@pytest.mark.parametrize(("parent_id", "child_id"), [(LOW, HIGH), (HIGH, LOW)])
+@pytest.mark.parametrize("ending", ["child", "parent"])
+async def test_time_outs_do_not_deadlock_with_bulk_signals_to_the_family(
+    scene: Scene, ann: ManualWorker, parent_id: UUID, child_id: UUID, ending: str
+) -> None:
+    """Trap 31. The signals hold the lower row, and the end needs both."""
+    timed_out = parent_id if ending == "parent" else child_id
+    await family(scene, ann, parent_id, child_id, close="terminate")
+    await scene.value(
+        "update holdfast.runs set deadline_at = holdfast.now() where run_id = $1", timed_out
+    )
+    await between_two_signals(scene, scene.store.time_out_runs())
+    while (await scene.store.time_out_runs())[1] is not None:
+        await asyncio.sleep(0.01)
+    assert (await get(scene.store, timed_out)).status == "timed_out"
+    assert await scene.value(LEFT_BEHIND) == 0
+
+
+@pytest.mark.parametrize(("parent_id", "child_id"), [(LOW, HIGH), (HIGH, LOW)])
+@pytest.mark.parametrize("poisoned", ["child", "parent"])
+async def test_the_claim_that_fails_a_run_does_not_deadlock_with_bulk_signals(
+    scene: Scene,
+    ann: ManualWorker,
+    bob: ManualWorker,
+    parent_id: UUID,
+    child_id: UUID,
+    poisoned: str,
+) -> None:
+    """Traps 10 and 31. The signals hold the lower row, and the end needs both."""
+    await family(scene, ann, parent_id, child_id, close="terminate")
+    run_id = parent_id if poisoned == "parent" else child_id
+    await scene.value(
+        "update holdfast.tasks t set visible_at = holdfast.now(), attempts = 5, claimed_idx = ("
+        "select count(*) from holdfast.events e where e.run_id = t.run_id) where run_id = $1",
+        run_id,
+    )
+    await between_two_signals(scene, bob.claim())
+    while (await get(scene.store, run_id)).status == "running":
+        assert (await bob.claim()).tasks == []
+    assert (await get(scene.store, run_id)).status == "failed"
+    assert [kind for kind in await log_types(scene.store, run_id) if kind == "WorkerLost"] == [
+        "WorkerLost"
+    ]
+    assert await scene.value(LEFT_BEHIND) == 0
+
+
+async def between_two_signals(scene: Scene, call: Coroutine[object, object, object]) -> None:
+    """Make a call while another one has signalled the run LOW and not yet the run HIGH."""
+    session = await scene.session()
+    async with session.transaction():
+        await session.call("signal_runs", [LOW], ["packed"], ["1"], [None])
+        calling = asyncio.create_task(call)
+        await scene.until_blocked_or(calling)
+        await session.call("signal_runs", [HIGH], ["packed"], ["1"], [None])
+    await calling
+    assert await deadlocks(scene) == 0
+
+
+async def test_a_time_out_passes_by_a_run_that_a_session_holds(
+    scene: Scene, ann: ManualWorker
+) -> None:
+    """Trap 31. The runs beside it end at their time."""
+    parent, task = await family(scene, ann, LOW, HIGH)
+    other = await start(scene.store)
+    await scene.value("update holdfast.runs set deadline_at = holdfast.now()")
+    session = await scene.session()
+    async with session.transaction():
+        await session.call("_lock_turns", [parent.run_id])
+        assert (await scene.store.time_out_runs())[0] == 1
+    assert (await get(scene.store, other)).status == "timed_out"
+    assert (await scene.store.time_out_runs())[0] == 2
+    assert (await get(scene.store, task.run_id)).status == "timed_out"
+
+
+async def test_a_poisoned_run_that_made_progress_after_all_is_claimed_again(
+    scene: Scene, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    """Trap 10. A late checkpoint lands between the claim and the end."""
+    run_id = await start(scene.store)
+    task = await ann.take()
+    await scene.value("update holdfast.tasks set visible_at = holdfast.now(), attempts = 5")
+    session = await scene.session()
+    async with session.transaction():
+        await session.commit("ann", turn(task))
+        failing = asyncio.create_task(
+            scene.store.claim_tasks("bob", ["default"], ["order@1"], 1, lease_seconds=30.0)
+        )
+        await scene.until_blocked()
+    assert (await failing).tasks == []
+    again = await bob.take()
+    assert (again.run_id, again.attempts) == (run_id, 1)
+    assert await log_types(scene.store, run_id) == [
+        "WorkflowStarted",
+        "StepCompleted",
+        "WorkerLost",
+    ]

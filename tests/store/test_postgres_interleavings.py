@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 from contract.actors import ManualWorker, lease_of, log, log_types, new_run, signal, start, step
-from scene import Scene, finished, turn, yielded
+from scene import DEADLINE_SECONDS, Scene, finished, turn, yielded
 
 from holdfast.errors import TransientDatabaseError
 from holdfast.ids import keyed_run_id
@@ -325,6 +325,20 @@ async def test_crowded_batches_do_not_deadlock(scene: Scene, ann: ManualWorker) 
     for run_id in run_ids:
         places = await scene.idx(run_id)
         assert places == list(range(len(places)))
+
+
+async def test_a_client_that_goes_does_not_wait_for_ends_that_tell_it(
+    scene: Scene, ann: ManualWorker
+) -> None:
+    """Trap 31. The ends of runs drop the same registrations, in an order of their own."""
+    runs = [new_run(waiter="client/1") for _ in range(2)]
+    await scene.store.start_runs(runs)
+    session = await scene.session()
+    async with session.transaction():
+        await session.call("terminate_runs", [runs[1].run_id], None)
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            await scene.store.forget_waits("client/1")
+    assert await scene.value("select count(*) from holdfast.waiters") == 0
 
 
 async def test_serialization_failure_of_a_stricter_caller_may_be_repeated(

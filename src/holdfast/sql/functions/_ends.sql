@@ -249,15 +249,48 @@ begin
     end loop;
 end $$;
 
+-- Lock the turn rows of runs that are to end, and of all that their ends concern, by run_id.
+-- Returns the runs of which it has all. A run is left out if another transaction has its row or its
+-- parent's: one that stays open must not hold up the ends of other runs. Children are waited for.
+-- Called by time_out_runs and fail_poisoned.
+create or replace function holdfast._lock_families(p_run_ids uuid[]) returns uuid[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_heirs uuid[] := holdfast._heirs(p_run_ids);
+    v_busy uuid[] := '{}';
+    v_run_ids uuid[];
+    v_run_id uuid;
+begin
+    -- One by one, because some are waited for and some are not, and the order must be one.
+    for v_run_id in
+        select distinct u.run_id
+        from unnest(p_run_ids || holdfast._parents(p_run_ids) || v_heirs) as u (run_id)
+        order by u.run_id
+    loop
+        if v_run_id = any (v_heirs) then
+            perform holdfast._lock_turns(array[v_run_id]);
+        elsif not holdfast._lock_free_turn(v_run_id) then
+            v_busy := v_busy || v_run_id;
+        end if;
+    end loop;
+    select coalesce(array_agg(u.run_id), '{}') into v_run_ids
+    from unnest(p_run_ids) as u (run_id)
+    where u.run_id <> all (v_busy) and not holdfast._parents(array[u.run_id]) && v_busy;
+    perform holdfast._lock_family(v_run_ids, v_run_ids);  -- children that came meanwhile
+    return v_run_ids;
+end $$;
+
 -- Fence the holders of leases that ran out: WorkerLost with the lease's number. Attempts start
--- anew where the run made progress under that lease (signals are none); over the limit its run
--- fails, and its tasks are gone. An activity's attempts go on counting, and fail nothing. Returns
--- (topic, payload) notices.
--- Locks: expects the task rows locked; events, run by run; for runs that fail as _lock_family.
--- Called by claim_tasks.
+-- anew where the run made progress under that lease (signals are none). An activity's attempts go
+-- on counting.
+-- Locks: expects the task rows locked; events, run by run. Called by claim_tasks and fail_poisoned.
 create or replace function holdfast._lose_workers(
-    p_now timestamptz, p_run_ids uuid[], p_keys text[], p_max_attempts int
-) returns text[]
+    p_now timestamptz, p_run_ids uuid[], p_keys text[]
+) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -265,9 +298,6 @@ set enable_seqscan = off
 as $$
 declare
     v_task record;
-    v_poisoned uuid[] := '{}';
-    v_errors json[] := '{}';
-    v_notices text[];
 begin
     for v_task in
         select t.* from unnest(p_run_ids, p_keys) as u (run_id, key)
@@ -280,27 +310,79 @@ begin
     loop
         perform holdfast._append(p_now, v_task.run_id, 'WorkerLost', json_build_object(
             'task_key', v_task.key, 'lease_no', v_task.lease_no, 'worker', v_task.worker));
-        -- The attempts of an activity are its policy's: whoever has it next decides.
-        continue when v_task.key <> '';
-        -- Asked behind WorkerLost: a late checkpoint may have come before it.
-        if exists (
-            select from holdfast.events e
-            where e.run_id = v_task.run_id and e.idx >= v_task.claimed_idx
-                and e.commit_token is not null
-        ) then
+        -- The attempts of an activity are its policy's: its next worker decides. Progress is asked
+        -- for after WorkerLost: a late checkpoint may have come before it.
+        if v_task.key = '' and holdfast._made_progress(v_task.run_id, v_task.claimed_idx) then
             update holdfast.tasks t set attempts = 0
             where t.run_id = v_task.run_id and t.key = v_task.key;
-        elsif v_task.attempts >= p_max_attempts then
-            v_poisoned := v_poisoned || v_task.run_id;
-            v_errors := v_errors || json_build_object('kind', 'holdfast.PoisonedRun', 'message',
-                format('the run lost %s workers without making progress', v_task.attempts));
         end if;
     end loop;
-    if cardinality(v_poisoned) > 0 then
-        perform holdfast._lock_family(holdfast._parents(v_poisoned), v_poisoned);
-        select e.notices into v_notices
+end $$;
+
+-- Return true if a worker has committed to a run's log from an index on. Locks nothing. Called by
+-- _lock_lost and _lose_workers.
+create or replace function holdfast._made_progress(p_run_id uuid, p_since int) returns boolean
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    return exists (
+        select from holdfast.events e
+        where e.run_id = p_run_id and e.idx >= p_since and e.commit_token is not null);
+end $$;
+
+-- Fail runs whose leases ran out and that lost p_max_attempts workers without progress: WorkerLost,
+-- then WorkflowFailed. A run that made progress after all is free again; one whose row or whose
+-- parent's another transaction has is left for the next claim. Returns (topic, payload) notices.
+-- Locks: turn rows as _lock_families, then events and runs, by run_id. Called by workers for what
+-- claim_tasks calls poisoned.
+create or replace function holdfast.fail_poisoned(p_run_ids uuid[], p_max_attempts int)
+returns text[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_now timestamptz := holdfast.now();
+    v_locked uuid[] := holdfast._lock_families(p_run_ids);
+    v_run_ids uuid[];
+    v_poisoned uuid[];
+    v_errors json[];
+    v_notices text[];
+begin
+    select array_agg(t.run_id) into v_run_ids
+    from unnest(v_locked) as u (run_id)
+    cross join lateral (
+        select * from holdfast.tasks t where t.run_id = u.run_id and t.key = '' limit 1
+    ) as t
+    where t.worker is not null and t.visible_at <= v_now and t.attempts >= p_max_attempts;
+    if v_run_ids is null then
+        return null;
+    end if;
+    perform holdfast._lose_workers(
+        v_now, v_run_ids, array_fill(''::text, array[cardinality(v_run_ids)]));
+
+    with spared as (
+        update holdfast.tasks t
+        set worker = null, sticky_worker = null, visible_at = v_now
+        where t.run_id = any (v_run_ids) and t.key = '' and t.attempts = 0
+        returning t.queue
+    )
+    select array_agg(distinct array['work', s.queue]) into v_notices from spared s;
+    select array_agg(t.run_id order by t.run_id), array_agg(json_build_object(
+            'kind', 'holdfast.PoisonedRun', 'message',
+            format('the run lost %s workers without making progress', t.attempts))
+        order by t.run_id)
+    into v_poisoned, v_errors
+    from holdfast.tasks t
+    where t.run_id = any (v_run_ids) and t.key = '' and t.worker is not null;
+    if v_poisoned is not null then
+        select v_notices || e.notices into v_notices
         from holdfast._end_each(
-            p_now, v_poisoned, 'failed', 'WorkflowFailed', null, v_errors) as e;
+            v_now, v_poisoned, 'failed', 'WorkflowFailed', null, v_errors) as e;
     end if;
     return v_notices;
 end $$;

@@ -17,6 +17,21 @@ begin
     ) as t;
 end $$;
 
+-- Lock a run's turn row unless another transaction has it. Returns true if it is locked now, also
+-- where there is none. Called by _lock_families.
+create or replace function holdfast._lock_free_turn(p_run_id uuid) returns boolean
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    perform from holdfast.tasks t
+    where t.run_id = p_run_id and t.key = '' for update skip locked;
+    return found or not exists (
+        select from holdfast.tasks t where t.run_id = p_run_id and t.key = '');
+end $$;
+
 -- Lock task rows by (run_id, key). A statement of its own, because one that waited for a row while
 -- a worker said that it lives, or claimed it, does not see the row's new place, and would change
 -- nothing. Called by _end_attempts, _cancel_activities and time_out_activities.

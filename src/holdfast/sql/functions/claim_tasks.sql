@@ -50,14 +50,15 @@ $$;
 --
 -- The last row has no run_id and speaks of the claim as a whole: the time, when to ask again
 -- (at once where the limit was reached, null for never), (topic, payload) notices, and the
--- watermark, up to which tasks were taken. Each further row is a task. p_since hides tasks due
+-- watermark, up to which tasks were taken, and the poisoned runs. Each further row is a task. p_since hides tasks due
 -- before that moment: while vacuum is held back, dead index entries pile up there. Callers pass
 -- an earlier watermark, and now and then nothing.
 --
 -- A task that another worker suspended is left to that worker until p_sticky seconds after it
 -- came due, if that worker was heard of in the last three seconds. A task whose lease ran out
--- gets WorkerLost in its run's log; a turn that lost p_max_attempts workers without progress fails
--- its run instead. An activity's policy is the worker's to keep: attempts may be over it. A task
+-- gets WorkerLost in its run's log; a turn that lost p_max_attempts workers without progress is not
+-- leased again: its run is poisoned, and the caller fails it, because that locks its parent before
+-- it. An activity's policy is the worker's to keep: attempts may be over it. A task
 -- that has lost three is a suspect: a worker holds one of those at a time, so that one that eats
 -- its workers does not take the runs beside it along.
 -- A worker that has the run in its cache is given the end of a log that grew by a little: `tail`,
@@ -72,7 +73,7 @@ create or replace function holdfast.claim_tasks(
     now bigint, next_due_at bigint, notices text[], watermark bigint,
     run_id uuid, key text, kind text, queue text, handler text, attempts int, lease_no int,
     log_length int, started_at bigint, input json, deadline_at bigint, payload json,
-    heartbeat json, parent_run_id uuid, tail_from int, tail json
+    heartbeat json, parent_run_id uuid, tail_from int, tail json, poisoned uuid[]
 )
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -98,9 +99,9 @@ begin
         v_now, v_ahead, v_ahead - p_sticky * interval '1 second',
         coalesce(holdfast._moment(p_since), '-infinity'));
     if v_due.expired then
-        select * into v_due.run_ids, v_due.keys
-        from holdfast._lock_lost(v_due.run_ids, v_due.keys);
-        notices := holdfast._lose_workers(v_now, v_due.run_ids, v_due.keys, p_max_attempts);
+        select * into v_due.run_ids, v_due.keys, poisoned
+        from holdfast._lock_lost(v_due.run_ids, v_due.keys, p_max_attempts);
+        perform holdfast._lose_workers(v_now, v_due.run_ids, v_due.keys);
     end if;
 
     if v_due.run_ids is not null then
@@ -129,7 +130,8 @@ begin
             t.run_id, t.key, t.kind, t.queue, t.handler, t.attempts, t.lease_no,
             t.claimed_idx, holdfast._micros(t.started_at),
             r.input, holdfast._micros(r.deadline_at), t.payload, t.heartbeat, t.parent_run_id,
-            t.since, case when t.since is not null then holdfast._tail(t.run_id, t.since) end
+            t.since, case when t.since is not null then holdfast._tail(t.run_id, t.since) end,
+            null::uuid[]
         from leased t
         left join lateral (
             select r.input, r.deadline_at from holdfast.runs r
@@ -138,7 +140,8 @@ begin
         order by t.ord;
     end if;
 
-    if coalesce(cardinality(v_due.run_ids), 0) < p_limit then
+    if coalesce(cardinality(v_due.run_ids), 0) + coalesce(cardinality(poisoned), 0) < p_limit
+    then
         v_next := holdfast._next_due(v_rivals, p_queues, p_handlers,
             v_ahead, p_sticky * interval '1 second');
     end if;
@@ -180,11 +183,14 @@ as $$
     )
 $$;
 
--- Lock the turns of activities whose leases ran out, among the tasks that a claim has locked. An
--- activity is left out whose turn somebody has: he may come to its row with his events written,
--- for which WorkerLost would wait. So is one that was to stop: it is gone now.
--- Locks: turn rows, skipping locked ones. Called by claim_tasks.
-create or replace function holdfast._lock_lost(inout p_run_ids uuid[], inout p_keys text[])
+-- Choose among the tasks that a claim has locked: those that it may lease, and the runs that are
+-- `poisoned`. An activity whose lease ran out is left out if another transaction has its turn row,
+-- because that may come to the activity's row with its events written, for which WorkerLost would
+-- wait. So is one that was to stop: it is deleted.
+-- Locks: turn rows of activities, skipping locked ones. Called by claim_tasks.
+create or replace function holdfast._lock_lost(
+    inout p_run_ids uuid[], inout p_keys text[], p_max_attempts int, out poisoned uuid[]
+)
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -193,10 +199,13 @@ as $$
 begin
     with taken as materialized (
         select u.run_id, u.key, u.place, t.ctid as tid, t.cancelled,
-            u.key <> '' and t.worker is not null as is_lost
+            u.key <> '' and t.worker is not null as is_lost,
+            u.key = '' and t.worker is not null and t.attempts >= p_max_attempts
+                and not holdfast._made_progress(t.run_id, t.claimed_idx) as is_poison
         from unnest(p_run_ids, p_keys) with ordinality as u (run_id, key, place)
         cross join lateral (
-            select t.ctid, t.worker, t.cancelled from holdfast.tasks t
+            select t.ctid, t.run_id, t.worker, t.cancelled, t.attempts, t.claimed_idx
+            from holdfast.tasks t
             where t.run_id = u.run_id and t.key = u.key limit 1
         ) as t
     ), turns as materialized (
@@ -211,8 +220,10 @@ begin
         using taken l join turns using (run_id)
         where t.ctid = l.tid and l.is_lost and l.cancelled
     )
-    select array_agg(t.run_id order by t.place), array_agg(t.key order by t.place)
-    into p_run_ids, p_keys
+    select array_agg(t.run_id order by t.place) filter (where not t.is_poison),
+        array_agg(t.key order by t.place) filter (where not t.is_poison),
+        array_agg(t.run_id order by t.place) filter (where t.is_poison)
+    into p_run_ids, p_keys, poisoned
     from taken t left join turns u using (run_id)
     where not t.is_lost or (u.run_id is not null and not t.cancelled);
 end $$;

@@ -198,9 +198,10 @@ begin
 end $$;
 
 -- End runs past their deadline, the longest overdue first: WorkflowTimedOut. `next_due_at` is
--- the next deadline, null for none. A run whose turn row is locked is left for the next call.
--- Locks: turn rows, skipping locked ones, those of their families as _lock_family, then events and
--- runs, by run_id. Called by maintenance, in any number of processes at once.
+-- the next deadline, null for none. A run is left for the next call if another transaction has its
+-- turn row or its parent's.
+-- Locks: turn rows as _lock_families, then events and runs, by run_id. Called by maintenance, in any
+-- number of processes at once.
 create or replace function holdfast.time_out_runs(
     p_limit int, out ended int, out next_due_at bigint, out notices text[]
 )
@@ -214,24 +215,16 @@ declare
     v_run_ids uuid[];
 begin
     ended := 0;
-    -- All rows are locked before the first append.
-    select array_agg(t.run_id) into v_run_ids
+    select array_agg(r.run_id) into v_run_ids
     from (
-        select r.run_id from (
-            select r.run_id from holdfast.runs r
-            where r.deadline_at is not null and r.status = 'running' and r.deadline_at <= v_now
-            order by r.deadline_at limit p_limit
-        ) as r
-        order by r.run_id
-    ) as r
-    cross join lateral (
-        select t.run_id from holdfast.tasks t
-        where t.run_id = r.run_id and t.key = '' for update skip locked
-    ) as t;
+        select r.run_id from holdfast.runs r
+        where r.deadline_at is not null and r.status = 'running' and r.deadline_at <= v_now
+        order by r.deadline_at limit p_limit
+    ) as r;
     if v_run_ids is not null then
-        perform holdfast._lock_family(holdfast._parents(v_run_ids), v_run_ids);
         select cardinality(e.ended), e.notices into ended, notices
-        from holdfast._end_each(v_now, v_run_ids, 'timed_out', 'WorkflowTimedOut') as e;
+        from holdfast._end_each(v_now, holdfast._lock_families(v_run_ids),
+            'timed_out', 'WorkflowTimedOut') as e;
     end if;
     select holdfast._micros(min(r.deadline_at)) into next_due_at
     from holdfast.runs r

@@ -64,6 +64,7 @@ set enable_seqscan = off
 as $$
 declare
     v_now timestamptz := holdfast.now();
+    v_held record;
 begin
     now := holdfast._micros(v_now);
     insert into holdfast.workers as w (worker_id, hostname, pid, queues, handlers, concurrency,
@@ -78,24 +79,31 @@ begin
         return;
     end if;
 
-    with held as materialized (
-        select t.ctid, u.details
+    -- The lock is a statement of its own: one that found a row changed would not see its new place.
+    select array_agg(l.run_id) as run_ids, array_agg(l.key) as keys, array_agg(l.details) as details
+    into v_held
+    from (
+        select u.run_id, u.key, u.details
         from (
             select * from unnest(p_run_ids, p_keys, p_leases, p_details)
                 as u (run_id, key, lease_no, details)
             order by u.run_id, u.key
         ) as u
         cross join lateral (
-            select t.ctid, t.worker, t.lease_no from holdfast.tasks t
+            select t.worker, t.lease_no from holdfast.tasks t
             where t.run_id = u.run_id and t.key = u.key for update skip locked
         ) as t
         where t.worker = p_worker and t.lease_no = u.lease_no
-    )
+    ) as l;
     update holdfast.tasks t
     set visible_at = v_now + p_lease * interval '1 second',
-        heartbeat = coalesce(h.details, t.heartbeat)
-    from held h
-    where t.ctid = h.ctid;
+        heartbeat = coalesce(f.details, t.heartbeat)
+    from unnest(v_held.run_ids, v_held.keys, v_held.details) as h (run_id, key, details)
+    cross join lateral (
+        select t.ctid, h.details from holdfast.tasks t
+        where t.run_id = h.run_id and t.key = h.key limit 1
+    ) as f
+    where t.ctid = f.ctid;
 
     select array_agg(u.place) filter (where not t.held),
         array_agg(u.place) filter (where t.held and e.idx is not null),

@@ -225,12 +225,14 @@ begin
     return query select r.* from holdfast.get_runs(p_run_ids) as r where r.status <> 'running';
 end $$;
 
--- Drop every registration of a topic. Called by clients that go.
+-- Drop every registration of a topic. Locks: the registrations, skipping locked ones, which the ends
+-- of their runs are dropping. Called by clients that go.
 create or replace function holdfast.forget_waits(p_topic text) returns void
 language sql
 set search_path = pg_catalog, pg_temp
 as $$
-    delete from holdfast.waiters w where w.topic = p_topic
+    delete from holdfast.waiters w where w.ctid = any (array(
+        select f.ctid from holdfast.waiters f where f.topic = p_topic for update skip locked))
 $$;
 
 -- Send payloads to channels. After the change they tell of, in a statement of its own: NOTIFY

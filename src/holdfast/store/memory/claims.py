@@ -81,11 +81,12 @@ def claim_tasks(tables: Tables, now: int, claim: Claim) -> Claims:
         tried = [] if _holds_suspect(tables, now, claim) else suspects[:1]
         due = [task for task in due if task in tried or not _is_suspect(tables, task)]
     taken = due[: claim.limit]
-    notices = _lose_workers(tables, now, taken, claim)
-    # A run that failed for its lost workers has taken its other tasks and its children along.
-    claimed = [_lease(tables, now, task, claim) for task in taken if _stands(tables, task)]
+    poisoned = [task for task in taken if _is_poisoned(tables, task, claim.max_attempts)]
+    healthy = [task for task in taken if task not in poisoned]
+    _lose_workers(tables, now, healthy)
+    claimed = [_lease(tables, now, task, claim) for task in healthy]
     next_due_at = now if len(taken) == claim.limit else _next_due_at(tables, claim)
-    return Claims(now, claimed, next_due_at, distinct(notices))
+    return Claims(now, claimed, next_due_at, _fail(tables, now, poisoned))
 
 
 def _served(tables: Tables, claim: Claim) -> list[TaskRow]:
@@ -93,10 +94,6 @@ def _served(tables: Tables, claim: Claim) -> list[TaskRow]:
     return [
         task for task in tables.tasks.values() if claim.serves(task) and not tables.is_paused(task)
     ]
-
-
-def _stands(tables: Tables, task: TaskRow) -> bool:
-    return tables.tasks.get((task.run_id, task.key)) is task
 
 
 def _is_suspect(tables: Tables, task: TaskRow) -> bool:
@@ -129,30 +126,43 @@ def _holds_suspect(tables: Tables, now: int, claim: Claim) -> bool:
     )
 
 
-def _lose_workers(tables: Tables, now: int, tasks: Sequence[TaskRow], claim: Claim) -> list[Notice]:
-    """Fence the holders whose leases ran out, and fail the runs that eat their workers."""
+def _lose_workers(tables: Tables, now: int, tasks: Sequence[TaskRow]) -> None:
+    """Fence the holders whose leases ran out; attempts start anew after progress.
+
+    An activity's attempts go on counting: its policy says how many there are.
+    """
     lost = [task for task in tasks if task.worker is not None]
-    errors: dict[UUID, str] = {}
     for task in sorted(lost, key=lambda task: (task.run_id, task.key)):
         fence = details.write(task_key=task.key, lease_no=task.lease_no, worker=task.worker)
         tables.append(task.run_id, Event("WorkerLost", None, fence, now))
-        if task.key == TURN and _is_poisoned(tables, task, claim.max_attempts):
-            errors[task.run_id] = _poison(task.attempts)
-    event = Event("WorkflowFailed", None, None, now)
-    return end_from_outside(tables, errors, "failed", event, errors=errors)[1]
+        if task.key == TURN and _made_progress(tables, task):
+            task.attempts = 0
 
 
-def _is_poisoned(tables: Tables, turn: TaskRow, max_attempts: int) -> bool:
-    """Say whether a run has lost too many workers; attempts start anew after progress.
+def _made_progress(tables: Tables, turn: TaskRow) -> bool:
+    """Say whether a worker has committed since the claim.
 
-    Progress is a worker's commit: what others appended does not keep a run alive that eats
-    its workers. An activity's attempts always count on: its policy says how many there are.
+    What others appended does not keep a run alive that eats its workers.
     """
-    since_claim = tables.logs[turn.run_id][turn.claimed_idx :]
-    if any(row.token is not None for row in since_claim):
-        turn.attempts = 0
-        return False
-    return turn.attempts >= max_attempts
+    return any(row.token is not None for row in tables.logs[turn.run_id][turn.claimed_idx :])
+
+
+def _is_poisoned(tables: Tables, task: TaskRow, max_attempts: int) -> bool:
+    """Say whether a task is the turn of a run that has lost too many workers."""
+    return (
+        task.key == TURN
+        and task.worker is not None
+        and task.attempts >= max_attempts
+        and not _made_progress(tables, task)
+    )
+
+
+def _fail(tables: Tables, now: int, poisoned: Sequence[TaskRow]) -> list[Notice]:
+    """Fail the runs that eat their workers."""
+    _lose_workers(tables, now, poisoned)
+    errors = {task.run_id: _poison(task.attempts) for task in poisoned}
+    event = Event("WorkflowFailed", None, None, now)
+    return distinct(end_from_outside(tables, errors, "failed", event, errors=errors)[1])
 
 
 def _poison(attempts: int) -> str:

@@ -6,12 +6,15 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from holdfast.store.port import WORK_TOPIC
 from holdfast.store.postgres import rows
 from holdfast.store.postgres.connections import Database
 from holdfast.types import Claims, Heartbeat, Lease, Notice, Release, WorkerInfo
+
+if TYPE_CHECKING:
+    import asyncpg
 
 _OVERLAP: Final = 1_000_000  # µs; longer than a task's row takes from its clock to its commit
 _FULL_EVERY: Final = 50  # claims
@@ -84,7 +87,15 @@ async def claim_tasks(database: Database, claim: Claim, watermark: Watermark) ->
         again_at = now + _ASK_AGAIN  # for what it passed over
         next_due_at = again_at if next_due_at is None else min(next_due_at, again_at)
     tasks = [rows.claimed_task(row) for row in found]
-    return Claims(now, tasks, next_due_at, rows.notices(whole["notices"]))
+    return Claims(now, tasks, next_due_at, await _fail_poisoned(database, claim, whole))
+
+
+async def _fail_poisoned(database: Database, claim: Claim, whole: asyncpg.Record) -> list[Notice]:
+    """Fail what a claim left unleased because it has lost too many workers."""
+    if whole["poisoned"] is None:
+        return []
+    row = await database.row("fail_poisoned", whole["poisoned"], claim.max_attempts)
+    return rows.notices(row[0])
 
 
 async def release_tasks(
