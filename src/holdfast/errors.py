@@ -55,6 +55,12 @@ if TYPE_CHECKING:
     from holdfast.types import ErrorInfo
 
 
+def add_recorded(exc: BaseException, error: ErrorInfo) -> None:
+    """Add the traceback of a recorded error to an exception, as a note below its own."""
+    if error.traceback:
+        exc.add_note(f"recorded:\n{error.format().rstrip()}")
+
+
 class HoldfastError(Exception):
     """Something holdfast refuses or cannot do; the message says what to do about it."""
 
@@ -154,6 +160,7 @@ class RunFailed(RunError):
     def __init__(self, run_id: UUID, error: ErrorInfo) -> None:
         super().__init__(f"run {run_id} failed: {error}")
         self.run_id, self.error = run_id, error
+        add_recorded(self, error)
 
     def matches(self, kind: type[BaseException]) -> bool:
         """Say whether the recorded error was of this class or of a subclass of it."""
@@ -280,6 +287,7 @@ class CallFailed(HoldfastError):
     def __init__(self, key: str, error: ErrorInfo) -> None:
         super().__init__(f"{self.kind} {key} failed: {error}")
         self.key, self.error = key, error
+        add_recorded(self, error)
 
     def matches(self, kind: type[BaseException]) -> bool:
         """Say whether the recorded error was of this class or of a subclass of it."""

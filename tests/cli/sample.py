@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from holdfast import App, Context, Retry, current_step
+from holdfast import App, Context, Retry, StepFailed, current_step
 
 app = App("sample")
 
@@ -116,6 +116,14 @@ async def back_off(ctx: Context) -> None:
 @app.workflow
 async def fail(ctx: Context) -> None:
     await break_down()
+
+
+@app.workflow
+async def fail_later(ctx: Context) -> None:
+    try:
+        await break_down()
+    except StepFailed:
+        raise RuntimeError("a bug behind it") from None
 
 
 @app.workflow

@@ -115,6 +115,15 @@ def test_a_question_that_is_called_off_decides_nothing(
     assert len(cli.json("approvals", "list", run)) == 2
 
 
+def test_enter_alone_decides_nothing(
+    cli: CommandLine, run: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(approvals_decide, "_can_ask", lambda: True)
+    shown = cli("approvals", "decide", run, "refund", stdin="\n", code=exits.INTERRUPTED)
+    assert "[y/n]" in shown.output
+    assert len(cli.json("approvals", "list", run)) == 2
+
+
 def test_a_default_is_taken_for_an_empty_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     fields = [
         FormField("rush", "boolean", required=True, default=True),

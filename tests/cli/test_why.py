@@ -153,3 +153,30 @@ def test_an_ended_run_says_how_it_ended(
         ["output: 42"],
         ["step break_down failed after 1 attempt: ValueError: broken for good"],
     )
+
+
+def ended_badly(served: CommandLine, workflow: str) -> str:
+    run = served.start(workflow)
+    until(lambda: served.state(run) == "failed" or None)
+    return run
+
+
+def test_a_failed_run_shows_the_frames_of_the_users_code(served: CommandLine) -> None:
+    run = ended_badly(served, "fail")
+    assert 'raise ValueError("broken for good")' in why(served, run)["traceback"]
+    for command in ("why", "show"):
+        assert 'raise ValueError("broken for good")' in served("runs", command, run).stdout
+
+
+def test_a_handled_failure_is_no_cause(served: CommandLine) -> None:
+    answer = why(served, ended_badly(served, "fail_later"))
+    assert "a bug behind it" in answer["because"]
+    assert answer["details"] == []
+
+
+def test_a_step_that_is_tried_again_shows_the_frames_of_its_last_failure(
+    served: CommandLine,
+) -> None:
+    run = served.start("back_off")
+    served.await_state(run, "waiting")
+    assert 'raise ValueError("not today")' in why(served, run)["traceback"]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -15,13 +13,24 @@ import click
 from holdfast.durations import seconds
 from holdfast.errors import ConfigurationError
 
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+log_level_option = click.option(
+    "--log-level",
+    type=click.Choice(LOG_LEVELS),
+    default="info",
+    show_default=True,
+    help="Write log lines of this level and above.",
+)
+
 _number = re.compile(r"\d+(?:\.\d+)?")
 
 
 def read_json(text: str | None, what: str) -> str:
-    """Return JSON text from the argument, `@file` or `-`; without one, from a stdin that is fed.
+    """Return JSON text from the argument, `@file`, or `-` for stdin; `null` without an argument.
 
-    Raises click.BadParameter where it is no JSON.
+    Stdin is read for `-` only: in a shell loop it holds what the loop reads. Raises
+    click.BadParameter if the text is not JSON.
     """
     import msgspec
 
@@ -40,7 +49,7 @@ def read_json(text: str | None, what: str) -> str:
 
 def _read(text: str | None) -> tuple[str, str]:
     """Return where the text came from, and the text."""
-    if text == "-" or (text is None and _stdin_is_fed()):
+    if text == "-":
         try:
             return "stdin", sys.stdin.read()
         except UnicodeDecodeError as error:
@@ -54,15 +63,6 @@ def _read(text: str | None) -> tuple[str, str]:
         except (OSError, UnicodeDecodeError) as error:
             raise click.BadParameter(f"{path} cannot be read: {error}") from None
     return "argument", text
-
-
-def _stdin_is_fed() -> bool:
-    """Say whether stdin is a pipe or a file; a terminal or /dev/null has no input to give."""
-    try:
-        mode = os.fstat(sys.stdin.fileno()).st_mode
-    except (OSError, ValueError, AttributeError):
-        return False
-    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
 
 
 def named_values(texts: Sequence[str], what: str) -> dict[str, object]:

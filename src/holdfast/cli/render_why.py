@@ -7,6 +7,7 @@ from rich.text import Text
 
 from holdfast.cli.explanation import Explanation
 from holdfast.cli.render_runs import STYLES
+from holdfast.cli.render_traceback import write_traceback
 
 
 def write_explanation(console: Console, explanation: Explanation) -> None:
@@ -15,6 +16,7 @@ def write_explanation(console: Console, explanation: Explanation) -> None:
     console.print(state.append(": ", "").append(explanation.because, "default"), soft_wrap=True)
     for detail in explanation.details:
         console.print(Text(f"  {detail}"), soft_wrap=True)
+    write_traceback(console, explanation.traceback)
     if explanation.commands:
         console.print(Text("what would move it:", "dim"))
         for command in explanation.commands:

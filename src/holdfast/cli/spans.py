@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast
 
 import msgspec
 
-from holdfast.types import JSON
+from holdfast.types import JSON, ErrorInfo
 
 Kind: TypeAlias = Literal[
     "step",
@@ -33,12 +33,16 @@ Details: TypeAlias = Mapping[str, JSON]
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A try of a step or an activity that failed. `retry_at` is None where it was the last."""
+    """A failed attempt of a step or an activity. `retry_at` is None if it was the last.
+
+    `traceback` is the recorded one, empty if there is none.
+    """
 
     number: int
     at: int
     error: str
     retry_at: int | None
+    traceback: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,23 @@ def error_text(value: JSON) -> str:
     return f"{kind}: {message}" if message else kind
 
 
+def error_chain(value: JSON) -> Iterator[str]:
+    """Write a recorded error and its causes, a line each."""
+    while isinstance(value, dict):
+        yield error_text(value)
+        value = value.get("cause")
+
+
+def traceback_text(value: JSON) -> str:
+    """Write the tracebacks of a recorded error; nothing where it has none."""
+    if not isinstance(value, dict) or not text_of(value, "traceback"):
+        return ""
+    try:
+        return msgspec.convert(value, ErrorInfo).format().rstrip()
+    except msgspec.ValidationError:  # an error that another program recorded
+        return text_of(value, "traceback").rstrip()
+
+
 def read_details(details: str | None) -> Details:
     """Decode the details of an event; what is no object has none."""
     value: object = msgspec.json.decode(details) if details else None
@@ -102,4 +123,5 @@ def failed_attempt(details: Details, at: int) -> Attempt:
         at,
         error_text(details.get("error")),
         number_of(details, "retry_at"),
+        traceback_text(details.get("error")),
     )

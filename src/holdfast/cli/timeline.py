@@ -18,6 +18,7 @@ from holdfast.cli.spans import (
     number_of,
     read_details,
     text_of,
+    traceback_text,
 )
 from holdfast.cli.wording import length
 from holdfast.types import Event
@@ -106,7 +107,10 @@ class _Reader:
         began = min(began, number_of(details, "started_at") or event.at)
         failed = event.type == "StepFailed"
         if failed:
-            failures.append(Attempt(attempts, event.at, error_text(details.get("error")), None))
+            error = details.get("error")
+            failures.append(
+                Attempt(attempts, event.at, error_text(error), None, traceback_text(error))
+            )
         note = error_text(details.get("error")) if failed else json_text(details.get("result"))
         span = Span("step", key, began, event.at, "failed" if failed else "done", note)
         self.spans.append(replace(span, attempts=attempts, failures=tuple(failures)))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from holdfast.cli.console import decoded
 from holdfast.cli.explanation import Explanation
-from holdfast.cli.spans import Span, error_text
+from holdfast.cli.spans import Span, error_chain, error_text, traceback_text
 from holdfast.cli.surroundings import Surroundings
 from holdfast.cli.why_messages import message_notes
 from holdfast.cli.why_queued import explain_queued
@@ -66,24 +66,29 @@ def _ended(run: Run, spans: Sequence[Span], around: Surroundings) -> Explanation
 
 
 def _failed(run: Run, spans: Sequence[Span], retried_as: Run | None, when: str) -> Explanation:
-    error = error_text(decoded(run.error))
-    details = _failed_calls(spans)
+    recorded = decoded(run.error)
+    error = error_text(recorded)
+    details = _failed_calls(spans, set(error_chain(recorded)))
     command = f"holdfast runs retry {run.run_id}"
     if retried_as is not None:
         details += (f"it was retried as run {retried_as.run_id}, which is {retried_as.state}",)
         command = f"holdfast runs why {retried_as.run_id}"
     elif not spans and error.startswith(_INVALID_INPUT):  # the same input would fail again
         command = f"holdfast runs fork {run.run_id} --index 1 --input '…'"
-    return Explanation(run.state, f"it failed {when}: {error}", details, (command,))
+    because = f"it failed {when}: {error}"
+    return Explanation(run.state, because, details, (command,), traceback_text(recorded))
 
 
-def _failed_calls(spans: Sequence[Span]) -> tuple[str, ...]:
+def _failed_calls(spans: Sequence[Span], causes: set[str]) -> tuple[str, ...]:
+    """Name the calls whose failures ended the run, not those that its code has handled."""
     return tuple(
         f"{span.kind} {span.label} failed"
         + ("" if span.kind == "child" else f" after {several(span.attempts, 'attempt')}")
         + f": {span.note}"
         for span in spans
-        if span.kind in ("step", "activity", "child") and span.outcome == "failed"
+        if span.kind in ("step", "activity", "child")
+        and span.outcome == "failed"
+        and span.note in causes
     )
 
 
@@ -138,7 +143,14 @@ def _leased(
         run.state,
         f"it runs on worker {worker_id}; the last entry in its log was made {ago(last, now)}",
         details,
+        traceback=_last_failure(spans),
     )
+
+
+def _last_failure(spans: Sequence[Span]) -> str:
+    """Return the traceback of the attempt that failed last, of the calls that are retried."""
+    failures = [span.failures[-1] for span in spans if span.outcome == "open" and span.failures]
+    return max(failures, key=lambda failure: failure.at).traceback if failures else ""
 
 
 def _backoff(spans: Sequence[Span], now: int) -> str | None:
@@ -166,7 +178,7 @@ def _waiting(run: Run, wait: Wait, spans: Sequence[Span], now: int) -> Explanati
     until = "" if at is None else f"{moment(at, now)} ({ago(at, now)})"
     backoff = _backoff(spans, now)
     if backoff is not None:
-        return Explanation(run.state, backoff, details)
+        return Explanation(run.state, backoff, details, traceback=_last_failure(spans))
     if wait.awaiting:
         if at is not None:
             details = (f"without it, a timer goes off {until}", *details)

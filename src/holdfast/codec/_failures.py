@@ -87,6 +87,8 @@ def _message(exc: BaseException) -> str:
 def _traceback(exc: BaseException) -> str:
     try:
         found = traceback.TracebackException.from_exception(exc)
+        if isinstance(exc, CallFailed | RunFailed):
+            found.__notes__ = None  # the recorded traceback, which is recorded again as the cause
         for part in _members(found):
             part.stack = traceback.StackSummary.from_list(
                 [frame for frame in part.stack if not frame.filename.startswith(_OWN_CODE)]

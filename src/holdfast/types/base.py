@@ -19,6 +19,9 @@ DEFAULT_PRIORITY: Final = 2
 DEFAULT_QUEUE: Final = "default"
 
 
+_CAUSED: Final = "\nThe above exception led to the following exception:\n\n"
+
+
 class Value(msgspec.Struct, frozen=True):
     """Base of the value classes: immutable, compared by content."""
 
@@ -48,6 +51,11 @@ class ErrorInfo(Value, frozen=True, omit_defaults=True):
     def __str__(self) -> str:
         name = self.kind.removeprefix("builtins.")
         return f"{name}: {self.message}" if self.message else name
+
+    def format(self) -> str:
+        """Return the recorded tracebacks as Python prints them, that of the cause first."""
+        parts = [] if self.cause is None else [self.cause.format(), _CAUSED]
+        return "".join([*parts, self.traceback or f"{self}\n"])
 
     def matches(self, kind: type[BaseException]) -> bool:
         """Say whether the exception was a `kind` or a subclass of it."""

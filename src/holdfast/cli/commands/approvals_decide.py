@@ -136,7 +136,7 @@ def _fill(
         if not asks:
             raise click.UsageError("say --approve or --reject: there is no terminal to ask on")
         _show(approval, now)
-        approved = click.confirm("approve?", err=True)
+        approved = click.confirm("approve?", default=None, err=True)  # Enter asks again
     if asks and approved and approval is not None:
         values = ask_for_values(approval.fields, values)
     return approved, values

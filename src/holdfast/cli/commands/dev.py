@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.framework import command
+from holdfast.cli.inputs import log_level_option
 from holdfast.cli.settings import Settings, settings_of
 
 if TYPE_CHECKING:
@@ -21,8 +22,11 @@ _GRACE = "2"  # seconds; what is cut off goes on with the new code
 @command("dev", examples=("holdfast dev shop.py", "holdfast dev shop:app --data ./.holdfast"))
 @click.argument("app_reference", metavar="MODULE:APP")
 @click.option("--queue", "queues", multiple=True, help="Serve this queue; may be repeated.")
+@log_level_option
 @click.pass_context
-def dev(context: click.Context, app_reference: str, queues: tuple[str, ...]) -> None:
+def dev(
+    context: click.Context, app_reference: str, queues: tuple[str, ...], log_level: str
+) -> None:
     """Run an app's workflows while you write them.
 
     The embedded database is started and its schema made; a worker runs the app and starts anew
@@ -35,13 +39,13 @@ def dev(context: click.Context, app_reference: str, queues: tuple[str, ...]) -> 
     from holdfast.cli.logs import configure
 
     settings = settings_of(context)
-    configure(as_json=False, debug=settings.debug)
+    configure(as_json=False, debug=settings.debug, level=log_level)
     reference = AppReference.parse(app_reference)
     with database_of(settings) as database:
         if database.server is None:
             asyncio.run(prepare_schema(database.url, settings.schema))
         _greet(settings, database)
-        arguments = ["worker", app_reference, "--grace", _GRACE]
+        arguments = ["worker", app_reference, "--grace", _GRACE, "--log-level", log_level]
         arguments += [part for queue in queues for part in ("--queue", queue)]
         code = asyncio.run(_develop(settings, database, reference, arguments))
     context.exit(code)

@@ -64,10 +64,12 @@ async def _look(link: Link, reference: str) -> _Picture:
 
 
 def _write(settings: Settings, picture: _Picture) -> None:
-    from holdfast.cli.console import console, write_json
+    from holdfast.cli.console import console, decoded, write_json
     from holdfast.cli.render_family import family_objects, family_tree
     from holdfast.cli.render_runs import event_object, run_object, summary
     from holdfast.cli.render_timeline import timeline
+    from holdfast.cli.render_traceback import write_traceback
+    from holdfast.cli.spans import traceback_text
 
     run = picture.run
     if settings.json:
@@ -82,6 +84,9 @@ def _write(settings: Settings, picture: _Picture) -> None:
     if picture.spans:
         output.print()
         output.print(timeline(picture.spans, run.created_at, run.completed_at, picture.now))
+    if found := traceback_text(decoded(run.error)):
+        output.print()
+        write_traceback(output, found)
     if picture.children:
         output.print()
         output.print(family_tree(run.run_id, picture.children, picture.more), soft_wrap=True)
@@ -113,7 +118,7 @@ def why(context: click.Context, reference: str) -> None:
     run, spans, around = with_link(settings, work)
     explanation = explain(run, spans, around)
     if settings.json:
-        fields = ("state", "because", "details", "commands")
+        fields = ("state", "because", "details", "commands", "traceback")
         answer = {name: getattr(explanation, name) for name in fields}
         write_json({"run_id": run.run_id, **answer})
     else:

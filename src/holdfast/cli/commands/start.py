@@ -66,9 +66,9 @@ def start(
 ) -> None:
     """Start a run of WORKFLOW, and write its id.
 
-    INPUT is JSON, @FILE, or - for stdin; left out, it is read from stdin where that is a pipe
-    or a file. With --app an input that the workflow does not take is refused; without it, the
-    run is there and fails. With --wait the exit code says how the run ended.
+    INPUT is JSON, @FILE, or - for stdin; left out, it is null. With --app an input that the
+    workflow does not take is refused; without it, the run is there and fails. With --wait
+    the exit code says how the run ended.
     """
     from holdfast.cli.connecting import with_link
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.framework import command
-from holdfast.cli.inputs import duration
+from holdfast.cli.inputs import duration, log_level_option
 from holdfast.cli.settings import Settings, settings_of
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     help="Worker processes; one that crashes is replaced.",
 )
 @click.option("--log-json", is_flag=True, help="Write the log as one JSON object a line.")
+@log_level_option
 @click.pass_context
 def worker(
     context: click.Context,
@@ -66,6 +67,7 @@ def worker(
     grace: float,
     processes: int,
     log_json: bool,
+    log_level: str,
 ) -> None:
     """Run the workflows and activities of an app.
 
@@ -80,12 +82,12 @@ def worker(
     from holdfast.worker import WorkerOptions
 
     settings = settings_of(context)
-    configure(as_json=log_json, debug=settings.debug)
+    configure(as_json=log_json, debug=settings.debug, level=log_level)
     if processes > 1:
         arguments = ["worker", app_reference, "--concurrency", str(concurrency)]
         arguments += ["--threads", str(threads), "--grace", str(grace)]
         arguments += [part for queue in queues for part in ("--queue", queue)]
-        arguments += ["--log-json"] if log_json else []
+        arguments += ["--log-level", log_level, *(["--log-json"] if log_json else [])]
         context.exit(_supervise(settings, arguments, processes))
     options = WorkerOptions(
         queues=queues, concurrency=concurrency, threads=threads, grace_seconds=grace

@@ -18,6 +18,7 @@ from holdfast.runtime.attempts.activities import ActivityExecution, Order, read_
 from holdfast.runtime.attempts.execution import Launcher
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.committing.reporter import Reporter
+from holdfast.runtime.failure_log import log_failed_activity
 from holdfast.types import ActivityEnd, ActivityOutcome, ClaimedTask, Lease, Release
 
 logger = logging.getLogger("holdfast.run")
@@ -110,6 +111,16 @@ class ActivityExecutor:
         place = (task.run_id, task.key)
         if self._running.get(place) is execution:
             del self._running[place]
+            if (error := execution.error) is not None:
+                context, retryable = execution.context, execution.retryable
+                log_failed_activity(
+                    context.run_id,
+                    context.name,
+                    context.key,
+                    context.attempt,
+                    error,
+                    retryable=retryable,
+                )
             self._report(execution.end())
 
     def _report(self, end: ActivityEnd) -> None:

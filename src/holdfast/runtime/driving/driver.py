@@ -15,8 +15,9 @@ from uuid import UUID
 from holdfast.runtime.attempts.steps import StepExecution, StepRunner
 from holdfast.runtime.clock import Cancellable, Clock
 from holdfast.runtime.committing.committer import Committer
+from holdfast.runtime.failure_log import log_failed_run, log_failed_step
 from holdfast.runtime.turn.turn import Call, Turn
-from holdfast.types import Event, Notice, Refusal
+from holdfast.types import ErrorInfo, Event, Notice, Refusal
 
 logger = logging.getLogger("holdfast.run")
 
@@ -114,6 +115,7 @@ class RunDriver:
                 turn.step_completed(key, result, started_at)
             elif error is not None:
                 retry_at = self._host.runner.retry_at(execution)
+                self._log_failed(execution, error, retry_at)
                 turn.step_failed(key, error, started_at, retry_at, execution.timed_out)
         except Exception as fault:
             self._fault(fault)
@@ -195,6 +197,8 @@ class RunDriver:
                 self._start_steps(calls)
         if not self.in_flight:
             if turn.ended is not None:
+                if turn.ended == "failed" and turn.failure is not None:
+                    log_failed_run(self.run_id, turn.info.name, turn.failure)
                 self._host.ended(self)
                 return
             if turn.suspended:
@@ -236,6 +240,11 @@ class RunDriver:
         self._due = due
         if due is not None:
             self._alarm = self._host.clock.call_at(due, self._wake)
+
+    def _log_failed(self, execution: StepExecution, error: ErrorInfo, retry_at: int | None) -> None:
+        context = execution.context
+        seconds = None if retry_at is None else (retry_at - self._host.clock.now()) / 1e6
+        log_failed_step(self.run_id, context.workflow, context.key, context.attempt, error, seconds)
 
     def _report_problems(self) -> None:
         problems, self.turn.problems = self.turn.problems, []

@@ -60,6 +60,7 @@ class Turn:
         "_replies",
         "_strict",
         "ended",
+        "failure",
         "info",
         "lease_no",
         "lost",
@@ -97,6 +98,7 @@ class Turn:
         self._replies: list[Notice] = []  # to what is in flight
         self.suspended = False
         self.ended: EndStatus | None = None
+        self.failure: str | None = None  # JSON text of the error that the run ends with
         self.stuck: DeterminismError | None = None
         self._ending: EndStatus | None = None
         self.lost = is_taken_away(log, lease_no)
@@ -358,7 +360,7 @@ class Turn:
             self._linger()
             return
         feeder.log.note(found.kind, None, found.text)
-        self._ending = found.end.status
+        self._ending, self.failure = found.end.status, found.end.error
         self._ship(found.end)
 
     def _linger(self) -> None:

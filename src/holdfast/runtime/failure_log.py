@@ -1,0 +1,85 @@
+"""The worker's log of what failed: attempts, and runs.
+
+Records carry `run_id`, `workflow`, `key`, `attempt` and `error` as attributes. The traceback is
+that of the user's code, as it was recorded.
+"""
+
+from __future__ import annotations
+
+import logging
+from uuid import UUID
+
+from holdfast.codec import decode_error
+from holdfast.types import ErrorInfo
+
+logger = logging.getLogger("holdfast.run")
+
+
+def log_failed_step(
+    run_id: UUID,
+    workflow: str,
+    key: str,
+    attempt: int,
+    error: ErrorInfo,
+    retry_seconds: float | None,
+) -> None:
+    """Warn that an attempt of a step failed; `retry_seconds` is None after the last attempt."""
+    logger.warning(
+        "run %s (%s): attempt %d of step %s failed: %s; %s",
+        run_id,
+        workflow,
+        attempt,
+        key,
+        error,
+        "no attempts are left"
+        if retry_seconds is None
+        else f"next attempt in {retry_seconds:.3g} s",
+        extra={
+            "run_id": str(run_id),
+            "workflow": workflow,
+            "key": key,
+            "attempt": attempt,
+            "error": error.kind,
+        },
+    )
+
+
+def log_failed_activity(
+    run_id: UUID, name: str, key: str, attempt: int, error: ErrorInfo, *, retryable: bool
+) -> None:
+    """Warn that an attempt of an activity failed. The database decides if there is another."""
+    logger.warning(
+        "run %s: attempt %d of activity %s failed: %s%s",
+        run_id,
+        attempt,
+        key,
+        error,
+        "" if retryable else "; it is not retried",
+        extra={
+            "run_id": str(run_id),
+            "activity": name,
+            "key": key,
+            "attempt": attempt,
+            "error": error.kind,
+        },
+    )
+
+
+def log_failed_run(run_id: UUID, workflow: str, error_text: str) -> None:
+    """Write an error with the traceback of a run that has failed. `error_text` is JSON text."""
+    if not logger.isEnabledFor(logging.ERROR):
+        return
+    error = decode_error(error_text)
+    record = logger.makeRecord(
+        logger.name,
+        logging.ERROR,
+        __file__,
+        0,
+        "run %s (%s) failed: %s",
+        (run_id, workflow, error),
+        None,
+        func="log_failed_run",
+        extra={"run_id": str(run_id), "workflow": workflow, "error": error.kind},
+    )
+    record.exc_text = error.format().rstrip()  # what formatters print where there is no exception
+    logger.handle(record)

@@ -1,0 +1,175 @@
+"""What a worker logs of failures, and what log lines of steps and activities carry."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import traceback
+
+import pytest
+
+from holdfast import App, Context, Retry, RunFailed, StepFailed
+from holdfast.cli.logs import JsonFormatter, LineFormatter
+from holdfast.logs import AttemptFilter
+from holdfast.testing import Environment
+
+app = App("shop")
+shop = logging.getLogger("shop")
+calls: list[str] = []
+
+
+@app.step(retry=Retry(attempts=2, base="2s", max="2s", jitter=0))
+async def charge(customer: str) -> str:
+    raise ConnectionError(f"the bank refuses {customer}")
+
+
+@app.step(retry=Retry(attempts=2, base="1s", jitter=0))
+def pack(article: str) -> str:
+    shop.info("packing %s", article)
+    calls.append(article)
+    if len(calls) == 1:
+        raise ValueError("no box")
+    return article
+
+
+@app.activity(retry=Retry(attempts=1))
+async def render(page: int) -> None:
+    shop.info("rendering")
+    raise ValueError(f"page {page} is empty")
+
+
+@app.workflow
+async def pay(ctx: Context, customer: str) -> str:
+    return await charge(customer)
+
+
+@app.workflow
+async def ship(ctx: Context, article: str) -> str:
+    return await pack(article)
+
+
+@app.workflow
+async def show(ctx: Context) -> None:
+    await render(7)
+
+
+@pytest.fixture(autouse=True)
+def all_levels(caplog: pytest.LogCaptureFixture) -> None:
+    calls.clear()
+    caplog.set_level(logging.INFO)
+
+
+def of_level(caplog: pytest.LogCaptureFixture, level: int) -> list[logging.LogRecord]:
+    return [
+        each for each in caplog.records if each.levelno == level and each.name == "holdfast.run"
+    ]
+
+
+async def test_each_failed_attempt_of_a_step_is_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with Environment(app) as env:
+        handle = await env.client.start(pay, "ann")
+        with pytest.raises(RunFailed):
+            await env.result(handle)
+    first, last = of_level(caplog, logging.WARNING)
+    assert first.getMessage() == (
+        f"run {handle.run_id} (pay): attempt 1 of step charge failed: "
+        "ConnectionError: the bank refuses ann; next attempt in 2 s"
+    )
+    assert last.getMessage().endswith("; no attempts are left")
+    fields = vars(last)
+    assert (fields["run_id"], fields["key"], fields["attempt"]) == (str(handle.run_id), "charge", 2)
+
+
+async def test_a_failed_run_is_an_error_with_the_traceback_of_the_users_code(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with Environment(app) as env:
+        handle = await env.client.start(pay, "ann")
+        with pytest.raises(RunFailed):
+            await env.result(handle)
+    (record,) = of_level(caplog, logging.ERROR)
+    assert f"run {handle.run_id} (pay) failed: " in record.getMessage()
+    line = logging.Formatter().format(record)
+    assert 'raise ConnectionError(f"the bank refuses {customer}")' in line
+    assert "return await charge(customer)" in line
+    assert 'raise ConnectionError(f"the bank refuses {customer}")' in LineFormatter().format(record)
+    assert "in charge" in json.loads(JsonFormatter().format(record))["traceback"]
+
+
+async def test_a_failed_attempt_of_an_activity_is_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with Environment(app) as env:
+        handle = await env.client.start(show)
+        with pytest.raises(RunFailed):
+            await env.result(handle)
+    (record,) = of_level(caplog, logging.WARNING)
+    text = f"run {handle.run_id}: attempt 1 of activity render failed: ValueError: page 7 is empty"
+    assert record.getMessage() == text
+
+
+async def test_log_lines_of_attempts_carry_run_and_attempt() -> None:
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.addFilter(AttemptFilter())
+    handler.setFormatter(JsonFormatter())
+    shop.addHandler(handler)
+    try:
+        async with Environment(app) as env:
+            handle = await env.client.start(ship, "book")
+            assert await env.result(handle) == "book"
+            shown = await env.client.start(show)
+            with pytest.raises(RunFailed):
+                await env.result(shown)
+            shop.info("outside")
+    finally:
+        shop.removeHandler(handler)
+    first, second, activity, outside = map(json.loads, stream.getvalue().splitlines())
+    assert (first["run_id"], first["step"], first["attempt"]) == (str(handle.run_id), "pack", 1)
+    assert (second["workflow"], second["key"], second["attempt"]) == ("ship", "pack", 2)
+    assert (activity["run_id"], activity["activity"]) == (str(shown.run_id), "render")
+    assert "run_id" not in outside
+
+
+def test_a_line_for_people_names_the_attempt() -> None:
+    record = logging.makeLogRecord({"msg": "packing", "levelno": logging.INFO})
+    record.attempt_of = "[run 1, step pack] "
+    assert LineFormatter().format(record).endswith("[run 1, step pack] packing")
+
+
+async def test_the_error_of_a_run_carries_the_recorded_traceback() -> None:
+    async with Environment(app) as env:
+        handle = await env.client.start(pay, "ann")
+        with pytest.raises(RunFailed) as failed:
+            await env.result(handle)
+    shown = "".join(traceback.format_exception(failed.value))
+    assert "in charge" in shown
+    assert "return await charge(customer)" in shown
+
+
+async def test_the_error_of_a_step_carries_the_recorded_traceback_once() -> None:
+    seen: list[str] = []
+    other = App("other")
+
+    @other.step(retry=Retry(attempts=1))
+    async def fall() -> None:
+        raise ValueError("down the stairs")
+
+    @other.workflow
+    async def walk(ctx: Context) -> None:
+        try:
+            await fall()
+        except StepFailed as error:
+            seen.append("".join(traceback.format_exception(error)))
+            raise
+
+    async with Environment(other) as env:
+        handle = await env.client.start(walk)
+        with pytest.raises(RunFailed) as failed:
+            await env.result(handle)
+    assert 'raise ValueError("down the stairs")' in seen[0]
+    recorded = failed.value.error.format()
+    assert recorded.count('raise ValueError("down the stairs")') == 1
