@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import contextvars
 import gc
+import os
 import socket
 import subprocess
 import sys
@@ -21,6 +22,7 @@ import pytest
 from anyio._backends._asyncio import WorkerThread
 
 from holdfast import Context
+from holdfast.definitions.activities import Activity
 from holdfast.definitions.steps import Step
 from holdfast.errors import DeterminismError
 from tests.runtime.bench import Bench
@@ -29,6 +31,13 @@ from tests.runtime.bench import Bench
 @Step
 def work(item: int) -> int:
     raise AssertionError("the test gives the results")
+
+
+async def _elsewhere(item: int) -> int:
+    raise AssertionError("another worker runs it")
+
+
+elsewhere = Activity(_elsewhere, name="elsewhere")
 
 
 def running() -> Any:
@@ -262,32 +271,113 @@ def test_a_closed_run_takes_no_durable_call_and_leaks_no_task() -> None:
     assert bench.starts == ["branch/work", "branch#2/work"]
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize(
-    "blocking",
+    "call",
     [
         lambda ctx: asyncio.get_running_loop().create_future(),
         lambda ctx: asyncio.create_task(asyncio.sleep(0)),
         lambda ctx: asyncio.get_running_loop().call_later(1, print),
         lambda ctx: ctx.set("x", 1),
-        lambda ctx: asyncio.get_running_loop().stop(),
+        lambda ctx: ctx.patched("x"),
+        lambda ctx: elsewhere(1),
+        lambda ctx: ctx.handle_update("x", lambda item: None),
     ],
 )
-def test_a_closed_run_takes_no_blocking_call(blocking: Callable[[Context], object]) -> None:
-    """Trap 17."""
-    ended: list[str] = []
+def test_a_closed_run_carries_out_no_call(call: Callable[[Context], object]) -> None:
+    """Trap 17. It raises no error either: code that catches all would try again for ever."""
+    went_on: list[str] = []
 
     async def flow(ctx: Context) -> None:
         try:
             await work(1)
         except BaseException:
-            blocking(ctx)
-            ended.append("went on")
+            call(ctx)
+            went_on.append("once")
+            await asyncio.sleep(1)
+            went_on.append("never")
+
+    bench = Bench(flow)
+    bench.settle()
+    log, tasks = list(bench.log), len(bench.turn.instance.loop.tasks)
+    bench.turn.abandon()
+    assert went_on == ["once"]
+    assert tasks == 1
+    assert bench.turn.stuck is None
+    assert bench.turn.outbox is None
+    loop = bench.turn.instance.loop
+    assert (loop.tasks, loop.timers, loop.problems) == ([], {}, [])
+    gc.collect()
+    assert asyncio.all_tasks(loop) == set()
+    bench.crash()
+    bench.settle()
+    assert [event for event in bench.log if event.type != "WorkerLost"] == log
+
+
+SWALLOWED: dict[str, Callable[[Context], Awaitable[object]]] = {
+    "step": lambda ctx: work(1),
+    "ctx.step": lambda ctx: ctx.step("named", print),
+    "activity": lambda ctx: elsewhere(1),
+    "child": lambda ctx: child_of(ctx),
+    "approval": lambda ctx: ctx.approve("go on?"),
+    "ctx.sleep": lambda ctx: ctx.sleep(5),
+    "sleep": lambda ctx: asyncio.sleep(5),
+    "signal": lambda ctx: ctx.wait_for_signal("go", timeout=5),
+    "timeout": lambda ctx: asyncio.wait_for(work(1), 5),
+    "gather": lambda ctx: asyncio.gather(work(1), work(2)),
+    "wait": lambda ctx: asyncio.wait([asyncio.ensure_future(work(1))]),
+    "task": lambda ctx: asyncio.create_task(asyncio.sleep(5)),
+    "event": lambda ctx: asyncio.Event().wait(),
+    "anyio": lambda ctx: anyio.sleep(5),
+    "generator": lambda ctx: first_of(tokens()),
+    "value": lambda ctx: set_and_sleep(ctx),
+}
+
+
+async def tokens() -> AsyncGenerator[int, None]:
+    while True:
+        try:
+            yield await work(1)
+        except BaseException:
+            await work(2)
+
+
+async def first_of(items: AsyncGenerator[int, None]) -> int | None:
+    async for item in items:
+        return item
+    return None
+
+
+async def child_of(ctx: Context) -> object:
+    return await (await ctx.start_child("other")).result()
+
+
+async def set_and_sleep(ctx: Context) -> None:
+    ctx.set("x", 1)
+    async with asyncio.timeout(5):
+        await work(1)
+
+
+@pytest.mark.filterwarnings("ignore:coroutine")
+@pytest.mark.parametrize("way", SWALLOWED)
+def test_code_that_catches_all_in_a_loop_is_let_go(way: str) -> None:
+    """Trap 17. Its number of tries is limited, whatever it awaits."""
+    tries = 0
+
+    async def flow(ctx: Context) -> None:
+        nonlocal tries
+        while True:
+            with contextlib.suppress(BaseException):
+                tries += 1
+                if tries > 100_000:
+                    os._exit(1)  # nothing else would end it
+                await SWALLOWED[way](ctx)
 
     bench = Bench(flow)
     bench.turn.abandon()
-    assert ended == []
-    assert bench.turn.stuck is None
+    assert 1 < tries < 10_000
+    bench.turn.abandon()
+    gc.collect()
+    assert bench.turn.instance.loop.is_closed()
 
 
 def test_code_that_will_not_die_does_not_hang_the_worker() -> None:

@@ -33,7 +33,6 @@ from holdfast.runtime.log import order_details
 from holdfast.runtime.log.details import CHILD_COMPLETED
 from holdfast.runtime.log.order_details import ParentClose
 from holdfast.runtime.loop.order_calls import OrderCall
-from holdfast.runtime.loop.tasks import Evicted
 from holdfast.texts import check_key, check_reason, check_tags
 from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, Event
 
@@ -150,8 +149,6 @@ def _start(
     parent_close: ParentClose,
 ) -> tuple[Order, Callable[[Event], object]]:
     loop, orders = instance.loop, instance.orders
-    if loop.closing:
-        raise Evicted
     if unknown := options.keys() - ChildOptions.__optional_keys__:
         raise TypeError(f"a child takes no {', '.join(sorted(unknown))}")
     own_key, leaf = options.get("key"), options.get("id")

@@ -30,7 +30,7 @@ from holdfast.runtime.log.order_details import read_forked
 from holdfast.runtime.log.virtual_log import count_replayed
 from holdfast.runtime.loop.asyncio_forms import install
 from holdfast.runtime.loop.loop import WorkflowLoop
-from holdfast.runtime.loop.tasks import Evicted, WorkflowTask
+from holdfast.runtime.loop.tasks import WorkflowTask
 from holdfast.types import Event
 
 if TYPE_CHECKING:
@@ -338,8 +338,6 @@ class Instance:
     ) -> Coroutine[object, None, Any]:
         """Call a step under a name: its key is taken here, and it starts where it is awaited."""
         loop = self.loop
-        if loop.closing:
-            raise Evicted
         arguments = step.encode_arguments(args, kwargs)
         coro = self._perform(Call(loop.scope().key(leaf), step, arguments, self.run))
         coro.__name__ = leaf  # type: ignore[attr-defined]  # names the task that it may be wrapped in
@@ -348,7 +346,7 @@ class Instance:
     async def _perform(self, call: Call) -> object:
         loop, key, pending = self.loop, call.key, self.pending
         if loop.closing:
-            raise Evicted
+            await loop.create_future()  # which blocks for ever
         # Not a WorkflowFuture: the exact class is asyncio's fast path, and no code sees it.
         future = call.future = asyncio.Future[msgspec.Raw | str](loop=loop)
         if self.retries or loop.parked or loop.recorded_timers or loop.recorded_orders:

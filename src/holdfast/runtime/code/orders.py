@@ -26,7 +26,6 @@ from holdfast.runtime.log.details import (
     CHILD_STARTED,
     SIGNAL_SENT,
 )
-from holdfast.runtime.loop.tasks import Evicted
 from holdfast.types import Event, Value
 
 if TYPE_CHECKING:
@@ -171,7 +170,7 @@ class Orders:
         """Give an order; `write` returns its details, for the log that does not have it yet."""
         loop, key = self._loop, order.key
         if loop.closing:
-            raise Evicted
+            return
         recorded = loop.recorded_orders.pop(key, None)
         if recorded is not None:
             self._compare(order, recorded)
@@ -201,8 +200,6 @@ class Orders:
         """Wait for the end of an order; with `withdraw`, a waiter that is the last one and is
         cancelled takes the order back.
         """
-        if self._loop.closing:
-            raise Evicted
         self.unseen.pop(order.key, None)
         if order.end is None:
             # Not a WorkflowFuture: the exact class is asyncio's fast path, and no code sees it.

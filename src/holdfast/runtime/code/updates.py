@@ -16,7 +16,7 @@ from holdfast.definitions.signatures import read_signature
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.code.mailbox import Message
 from holdfast.runtime.log.details import UPDATE_ACCEPTED, UPDATE_COMPLETED, UPDATE_REJECTED
-from holdfast.runtime.loop.tasks import Evicted, WorkflowTask
+from holdfast.runtime.loop.tasks import WorkflowTask
 from holdfast.types import ErrorInfo, Event, Notice, update_topic
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class Updates:
     def handle(self, handler: Handler) -> None:
         """Serve the updates of a name from now on, those first that wait."""
         if self._loop.closing:
-            raise Evicted
+            return
         self._handlers[handler.name] = handler
         for update in self._waiting.pop(handler.name, ()):
             self._serve(handler, update)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from holdfast.runtime.log import details
-from holdfast.runtime.loop.tasks import Evicted
 from holdfast.types import Event
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ class Values:
     def set(self, name: str, value: str) -> None:
         """Write a value; `value` is JSON text."""
         if self._loop.closing:
-            raise Evicted
+            return
         count = self._set[name] = self._set.get(name, 0) + 1
         if count > self._known.get(name, 0):
             self._known[name] = count
@@ -48,11 +47,9 @@ class Values:
         where the log does not say otherwise.
         """
         loop = self._loop
-        if loop.closing:
-            raise Evicted
         key, seen = loop.scope().key(f"patch:{patch}"), loop.position <= history
         if key in self._patches:
             return True
-        if not seen:
+        if not seen and not loop.closing:
             self._note(details.VALUE_RECORDED, key, details.value_set("true"))
         return not seen

@@ -1,11 +1,26 @@
-"""Closing coroutines that will never be resumed."""
+"""Closing coroutines and async generators that will never be resumed.
+
+Python closes by itself what is not closed here, when it frees it. The clean-up would then run in
+the drain of another run, or outside of every run, where the calls of steps are ordinary calls.
+"""
 
 from __future__ import annotations
 
-from types import CoroutineType, GeneratorType
-from typing import Any, Final
+import asyncio
+import gc
+import logging
+from collections.abc import AsyncGenerator
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
+from typing import Any, Final, cast
 
-_MAX_THROWS: Final = 20
+logger = logging.getLogger("holdfast.run")
+
+_MAX_THROWS: Final = 1_000
+# What the interpreter puts around a coroutine or an async generator that is awaited. These objects
+# have no attribute that tells what they surround; the collector knows it.
+_WRAPPERS: Final = frozenset(
+    {"coroutine_wrapper", "async_generator_asend", "async_generator_athrow", "anext_awaitable"}
+)
 
 
 def close_coroutine(coroutine: object) -> None:
@@ -13,37 +28,89 @@ def close_coroutine(coroutine: object) -> None:
 
     Code that swallows GeneratorExit again and again is kept for ever instead.
     """
+    if not _end(_awaited(coroutine)):
+        _keep_for_ever(coroutine)
+
+
+def close_generator(generator: AsyncGenerator[object, Any]) -> None:
+    """End an async generator that nothing iterates over any more."""
+    if not _end(_awaited(generator)):
+        _keep_for_ever(generator)
+        return
+    closer: Any = generator.aclose()
+    try:
+        blocked_on = closer.send(None)
+    except BaseException:
+        return
+    _release(blocked_on)
+    if not _end(_awaited(closer)):
+        _keep_for_ever(generator)
+
+
+def _awaited(outermost: object) -> list[Any]:
+    """Return what can be thrown into: an awaitable and all that it awaits, innermost last.
+
+    An async generator stands in it by what awaits its next item.
+    """
     chain: list[Any] = []
-    inner: Any = coroutine
-    while _is_frame(inner):
-        chain.append(inner)
-        inner = inner.cr_await if hasattr(inner, "cr_await") else inner.gi_yieldfrom
-    for frame in reversed(chain):
-        if not _end(frame):
-            _keep_for_ever(coroutine)
-            return
+    inner: Any = outermost
+    while inner is not None:
+        if isinstance(inner, CoroutineType):
+            chain.append(inner)
+            inner = inner.cr_await
+        elif isinstance(inner, GeneratorType):
+            chain.append(inner)
+            inner = cast("Any", inner).gi_yieldfrom
+        elif isinstance(inner, AsyncGeneratorType):
+            inner = inner.ag_await
+        elif type(inner).__name__ in _WRAPPERS:
+            chain.append(inner)
+            inner = next(filter(_is_code, gc.get_referents(inner)), None)
+        else:
+            break
+    return chain
 
 
-def _is_frame(candidate: object) -> bool:
-    return isinstance(candidate, CoroutineType | GeneratorType)
+def _is_code(candidate: object) -> bool:
+    code = isinstance(candidate, CoroutineType | GeneratorType | AsyncGeneratorType)
+    return code or type(candidate).__name__ in _WRAPPERS
 
 
-def _end(frame: Any) -> bool:
-    for _ in range(_MAX_THROWS):
+def _end(chain: list[Any]) -> bool:
+    """Throw until each of a chain has ended, the innermost first. False: they do not."""
+    left = _MAX_THROWS
+    while chain:
         try:
-            blocked_on = frame.throw(GeneratorExit())
+            blocked_on = chain[-1].throw(GeneratorExit())
         except BaseException:
-            return True
-        if blocked_on is not None:
-            # As a task would have done. Else the next await of this future raises at once, and
-            # `while True: try: await future; except BaseException: pass` spins for ever; that is
-            # why close() will not do either: it throws into a future that it left blocking.
-            blocked_on._asyncio_future_blocking = False
-    return False
+            chain.pop()
+            continue
+        _release(blocked_on)
+        left -= 1
+        if not left:
+            return False
+        chain += _awaited(chain.pop())  # it awaits something else now
+    return True
 
 
-def _keep_for_ever(coroutine: object) -> None:
+def _release(blocked_on: Any) -> None:
+    """Let a future that was yielded be awaited again, as a task would.
+
+    Else the next await of it raises at once, and `while True: try: await future; except
+    BaseException: pass` spins for ever. That is why close() will not do either: it throws into a
+    future that it left blocking.
+    """
+    if asyncio.isfuture(blocked_on):
+        blocked_on._asyncio_future_blocking = False
+
+
+def _keep_for_ever(code: object) -> None:
     """Never let go of an object, not even at the interpreter's end: freeing it would spin."""
     from ctypes import py_object, pythonapi
 
-    pythonapi.Py_IncRef(py_object(coroutine))
+    pythonapi.Py_IncRef(py_object(code))
+    logger.warning(
+        "%r catches BaseException again and again and cannot be closed; its memory is lost: "
+        "let it raise GeneratorExit and asyncio.CancelledError on",
+        getattr(code, "__qualname__", code),
+    )

@@ -10,23 +10,26 @@ import asyncio
 import collections
 import contextvars
 import sys
+import weakref
 from asyncio import events
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple, Unpack
 
 from holdfast.errors import DeterminismError
 from holdfast.runtime.log.details import TIMER_FIRED, TimerScheduled
-from holdfast.runtime.loop.closing import close_coroutine
+from holdfast.runtime.loop.closing import close_coroutine, close_generator
 from holdfast.runtime.loop.guard import GuardedLoop
 from holdfast.runtime.loop.keys import Scope
 from holdfast.runtime.loop.nobody import NOBODY
 from holdfast.runtime.loop.order_calls import OrderCall
 from holdfast.runtime.loop.tasks import (
     Evicted,
+    NeverBegun,
     SoonHandle,
     WorkflowFuture,
     WorkflowTask,
     WorkflowTimer,
+    acting_as,
 )
 from holdfast.types import Event
 
@@ -80,6 +83,7 @@ class WorkflowLoop(GuardedLoop):
         self.problems: list[str] = []
         self.caller: Caller = NOBODY
         self.forked = False  # the log was copied from another run's
+        self._generators: weakref.WeakSet[AsyncGenerator[object, Any]] | None = None
         self._ready: collections.deque[asyncio.Handle] = collections.deque()
         self._last_hash = salt
         self._task_limit = _KEPT_TASKS
@@ -117,8 +121,6 @@ class WorkflowLoop(GuardedLoop):
         return self.closing
 
     def create_future(self) -> asyncio.Future[Any]:
-        if self.closing:
-            raise Evicted
         return WorkflowFuture[Any](self)
 
     def create_task(
@@ -131,7 +133,7 @@ class WorkflowLoop(GuardedLoop):
     ) -> asyncio.Task[_T]:
         if self.closing:
             coro.close()
-            raise Evicted
+            return WorkflowTask(NeverBegun[_T](), self, self.callback_scope)
         scope = self.scope().child(getattr(coro, "__name__", "task"))
         task = WorkflowTask(
             coro, self, scope, name=scope.path if name is None else name, context=context, **options
@@ -205,11 +207,11 @@ class WorkflowLoop(GuardedLoop):
         due_at: int | None = None,
     ) -> WorkflowTimer:
         """Create a durable timer; with `due_at` it is due at that moment, whenever it starts."""
-        if self.closing:
-            raise Evicted
         delay = round(max(0.0, min((when - self.time()) * 1e6, MAX_DELAY)))
         timer = WorkflowTimer(self.scope().key(name), delay, when, callback, args, self, context)
         timer.due_at, timer.mark = due_at, self.position
+        if self.closing:
+            return timer
         if self.recorded_timers and (fact := self.recorded_timers.pop(timer.key, None)):
             self.check(timer.key, f"a timer of {fact.delay:g} s", f"a timer of {delay / 1e6:g} s")
             timer.fire_at, timer.recorded = fact.fire_at, True
@@ -223,7 +225,7 @@ class WorkflowLoop(GuardedLoop):
         return timer
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        if isinstance(handle, WorkflowTimer):
+        if isinstance(handle, WorkflowTimer) and not self.closing:
             self.timers.pop(handle.key, None)
 
     def fire(self, key: str) -> bool:
@@ -290,7 +292,7 @@ class WorkflowLoop(GuardedLoop):
             return
         outer, hooks = _get_running(), _get_hooks()
         _set_running(self)
-        _set_hooks(None, self._abandoned)
+        _set_hooks(self._iterated, self._abandoned)
         left = MAX_HANDLES
         try:
             while ready:
@@ -312,6 +314,11 @@ class WorkflowLoop(GuardedLoop):
             _set_hooks(*hooks)
             _set_running(outer)
 
+    def _iterated(self, generator: AsyncGenerator[object, Any]) -> None:
+        if self._generators is None:
+            self._generators = weakref.WeakSet()
+        self._generators.add(generator)
+
     def _abandoned(self, generator: AsyncGenerator[object, Any]) -> None:
         # Its `finally` would run when the collector pleases: not at all, then.
         if not self.closing:
@@ -324,34 +331,44 @@ class WorkflowLoop(GuardedLoop):
     # Closing
 
     def drop(self) -> None:
-        """Close every coroutine. Idempotent.
+        """Close every coroutine and every async generator. Idempotent.
 
-        Their synchronous `finally` code runs, Python offers no other way; every durable or
-        blocking call in it raises Evicted.
+        Their synchronous `finally` code runs, Python offers no other way. Every durable or blocking
+        call in it gives what blocks for ever and does nothing. An error instead would be caught by
+        code that tries again for ever.
         """
         if self.closing:
             return
         self.closing = True
         # In a context of its own, so that nothing that the code sets stays behind.
-        contextvars.Context().run(self._drop_tasks)
+        contextvars.Context().run(self._drop_code)
         self._ready.clear()
         self.timers.clear()
         self.new_timers.clear()
         self.tasks.clear()
-        self.root = None
+        self.root = self._generators = None
         self.caller = NOBODY  # a closed run must not need the collector to be freed
 
-    def _drop_tasks(self) -> None:
+    def _drop_code(self) -> None:
         outer, hooks = _get_running(), _get_hooks()
         _set_running(self)
-        _set_hooks(None, self._abandoned)
+        _set_hooks(self._iterated, self._abandoned)
         try:
             for task in self.tasks:
                 if not task.done():
                     own = task.get_coro()
-                    close_coroutine(own.coroutine if isinstance(own, OrderCall) else own)
+                    with acting_as(task):
+                        close_coroutine(own.coroutine if isinstance(own, OrderCall) else own)
                 elif not task.cancelled():
                     task.exception()  # seen: asyncio need not report it
+            self._drop_generators()
         finally:
             _set_hooks(*hooks)
             _set_running(outer)
+
+    def _drop_generators(self) -> None:
+        while generators := self._generators:
+            self._generators = None
+            for generator in list(generators):
+                with acting_as(self.tasks[0]):
+                    close_generator(generator)

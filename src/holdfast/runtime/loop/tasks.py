@@ -8,9 +8,11 @@ different runs would collide in asyncio's own set of all tasks.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
+import sys
 from collections.abc import Callable, Coroutine, Generator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from holdfast.runtime.loop.keys import Scope
 
@@ -21,7 +23,7 @@ _T = TypeVar("_T")
 
 
 class Evicted(BaseException):
-    """Raised by every durable or blocking call while an instance is closed; never leaves that."""
+    """Raised by what a workflow may not do, while an instance is closed; never leaves that."""
 
 
 class WorkflowFuture(asyncio.Future[_T]):
@@ -56,6 +58,45 @@ class WorkflowTask(asyncio.Task[_T]):
 
     def __hash__(self) -> int:
         return self._hash
+
+
+class NeverBegun(Coroutine[Any, Any, _T]):
+    """The code of a task that is created while its run is closed: there is none."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, None, _T]:
+        raise Evicted
+
+    def send(self, value: object, /) -> NoReturn:
+        raise Evicted
+
+    def throw(self, *error: object) -> NoReturn:
+        raise Evicted
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+@contextlib.contextmanager
+def acting_as(task: WorkflowTask[Any]) -> Generator[None]:
+    """Make a task the current one of its loop, which must be the running one.
+
+    `asyncio.timeout` and the like raise an error at once without a current task.
+    """
+    loop = task.get_loop()
+    if sys.version_info >= (3, 12):
+        before = asyncio.tasks._swap_current_task(loop, task)
+    else:
+        before = None
+        asyncio.tasks._enter_task(loop, task)
+    try:
+        yield
+    finally:
+        if sys.version_info >= (3, 12):
+            asyncio.tasks._swap_current_task(loop, before)
+        else:
+            asyncio.tasks._leave_task(loop, task)
 
 
 class SoonHandle(asyncio.Handle):
