@@ -10,10 +10,10 @@ from pathlib import Path
 from holdfast.client import Client
 from holdfast.definitions.app import App
 from holdfast.durations import Duration
-from holdfast.store.database import Source, connect, resolve_database
+from holdfast.store.database import Connecting, Database, Source, connect, resolve_database
 from holdfast.store.keeping import kept_running
 from holdfast.store.migrate import migrate
-from holdfast.store.postgres import PostgresStore
+from holdfast.store.opening import store_of
 from holdfast.worker import Worker, WorkerOptions
 
 
@@ -26,12 +26,15 @@ async def local(
     schema: str = "holdfast",
     options: WorkerOptions | None = None,
     grace: Duration = "10s",
+    prepare: bool | None = None,
+    listen_database: str | None = None,
 ) -> AsyncGenerator[Client]:
     """Run a worker for `app` in this process while the block lasts, and give a client.
 
     The database is found as everywhere (`database`, $HOLDFAST_DATABASE_URL, $DATABASE_URL,
     embedded with its data under `data`); an embedded one is migrated, others are left to
-    `holdfast migrate`. A program that is killed and started again goes on with its runs.
+    `holdfast migrate`. `prepare` and `listen_database` are those of `Client`. A program that is
+    killed and started again goes on with its runs.
 
     ```python
     async with local(app) as client:
@@ -40,18 +43,31 @@ async def local(
 
     Raises what `Client.open` raises where the database cannot be used.
     """
-    found = await asyncio.to_thread(resolve_database, database, data)
+    found = await asyncio.to_thread(
+        resolve_database, database, data, connecting=Connecting(prepare, listen_database)
+    )
     try:
         if found.source is Source.EMBEDDED:
             await _migrate(found.url, schema)
         async with (
             kept_running(found),
-            Client(found.url, schema=schema, app=app) as client,
-            _working(app, found.url, schema, options, grace),
+            _client(app, found, schema) as client,
+            _working(app, found, schema, options, grace),
         ):
             yield client
     finally:
         await asyncio.to_thread(found.close)  # the last one out waits until the server has stopped
+
+
+def _client(app: App, database: Database, schema: str) -> Client:
+    how = database.connecting
+    return Client(
+        database.url,
+        schema=schema,
+        app=app,
+        prepare=how.prepare,
+        listen_database=how.listen_url,
+    )
 
 
 async def _migrate(url: str, schema: str) -> None:
@@ -64,14 +80,14 @@ async def _migrate(url: str, schema: str) -> None:
 
 @asynccontextmanager
 async def _working(
-    app: App, url: str, schema: str, options: WorkerOptions | None, grace: Duration
+    app: App, database: Database, schema: str, options: WorkerOptions | None, grace: Duration
 ) -> AsyncGenerator[None]:
-    store = PostgresStore(url, schema=schema)
+    store = store_of(database, schema)
     worker = Worker(
         app,
         store,
         options,
-        heartbeat_store=lambda: PostgresStore(url, schema=schema, connections=1),
+        heartbeat_store=lambda: store_of(database, schema, connections=1),
     )
     try:
         await worker.start()

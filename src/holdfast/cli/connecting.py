@@ -11,10 +11,16 @@ from typing import TypeVar
 from holdfast.cli.settings import Settings
 from holdfast.client import Client
 from holdfast.definitions.app import App
-from holdfast.store.database import Database, check_schema, connect, resolve_database
+from holdfast.store.database import (
+    Connecting,
+    Database,
+    check_schema,
+    connect,
+    resolve_database,
+)
 from holdfast.store.migrate import migrate
+from holdfast.store.opening import store_of
 from holdfast.store.port import Store
-from holdfast.store.postgres import PostgresStore
 
 T = TypeVar("T")
 
@@ -30,13 +36,19 @@ class Link:
     client: Client
 
 
+def find_database(settings: Settings) -> Database:
+    """Find the database that the global options and the environment name."""
+    connecting = Connecting(settings.prepare, settings.listen_database)
+    return resolve_database(settings.database, settings.data, connecting=connecting)
+
+
 @contextmanager
 def database_of(settings: Settings) -> Generator[Database]:
     """Find the database, and hold the embedded server for the length of the block.
 
     The embedded database is nobody else's to prepare, so its schema is brought up to date.
     """
-    with resolve_database(settings.database, settings.data) as database:
+    with find_database(settings) as database:
         if database.server is not None:
             asyncio.run(prepare_schema(database.url, settings.schema))
         yield database
@@ -74,7 +86,7 @@ def with_link(
     """Open a client, do a command's work with it, and close it."""
 
     async def connected(database: Database) -> T:
-        store = PostgresStore(database.url, schema=settings.schema, connections=_CONNECTIONS)
+        store = store_of(database, settings.schema, _CONNECTIONS)
         try:
             await store.open()
             async with Client(store=store, app=app) as client:

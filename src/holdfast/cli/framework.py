@@ -114,6 +114,18 @@ def global_options(*, hidden: bool) -> list[click.Parameter]:
             help="Where the embedded PostgreSQL keeps its data. Else $HOLDFAST_HOME, "
             "then ~/.holdfast.",
         ),
+        option(
+            "--listen-database",
+            metavar="URL",
+            help="Where to listen for notifications, behind a pooler in transaction mode: the "
+            "server's own address. Else $HOLDFAST_LISTEN_DATABASE_URL, then the database.",
+        ),
+        option(
+            "--prepare/--no-prepare",
+            default=None,
+            help="Prepare statements by name. Else $HOLDFAST_PREPARE (on, off), then unless a "
+            "pooler is in between.",
+        ),
         option("--schema", metavar="NAME", help="The schema in the database [holdfast]."),
         option("--json", is_flag=True, help="Answer in JSON, for scripts."),
         option("--debug", is_flag=True, help="Show tracebacks of holdfast's own errors."),

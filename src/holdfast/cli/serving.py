@@ -17,7 +17,7 @@ from holdfast.cli.supervising import StopSignals
 from holdfast.definitions.app import App
 from holdfast.store.database import Database
 from holdfast.store.keeping import kept_running
-from holdfast.store.postgres import PostgresStore
+from holdfast.store.opening import store_of
 from holdfast.worker import STEP_THREADS, Worker, WorkerOptions
 
 logger = logging.getLogger("holdfast.worker")
@@ -65,12 +65,12 @@ def _calm_collector() -> None:
 
 
 async def _serve(app: App, database: Database, schema: str, options: WorkerOptions) -> int:
-    store = PostgresStore(database.url, schema=schema)
+    store = store_of(database, schema)
     worker = Worker(
         app,
         store,
         options,
-        heartbeat_store=lambda: PostgresStore(database.url, schema=schema, connections=1),
+        heartbeat_store=lambda: store_of(database, schema, connections=1),
     )
     stop = asyncio.Event()
     signals = _on_signals(worker, stop)

@@ -12,7 +12,7 @@ from holdfast.cli.children import Child
 from holdfast.cli.reaping import reaper
 from holdfast.cli.settings import Settings
 from holdfast.store.database import Database
-from holdfast.store.postgres import PostgresStore
+from holdfast.store.opening import store_of
 
 StartWorker: TypeAlias = Callable[[], Awaitable[Child]]
 TellOfCrash: TypeAlias = Callable[[int], Awaitable[None]]
@@ -59,7 +59,7 @@ async def oversee(
     async def start() -> Child:
         return await Child.start([*settings.arguments(), *arguments], settings.environment())
 
-    store = PostgresStore(database.url, schema=settings.schema, connections=1)
+    store = store_of(database, settings.schema, connections=1)
     try:
         await store.open()
         overseer = make(start, reaper(store))

@@ -18,6 +18,7 @@ from holdfast.client.watching import watch_value
 from holdfast.definitions.app import App
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError, RunNotFound
+from holdfast.store.database import Connecting
 from holdfast.store.port import Store
 from holdfast.types import JSON, LoggedEvent, Pause, Run, RunPage, WorkerInfo
 
@@ -32,11 +33,17 @@ class Observer:
         schema: str = "holdfast",
         app: App | None = None,
         store: Store | None = None,
+        prepare: bool | None = None,
+        listen_database: str | None = None,
     ) -> None:
         """Say where the runs are; `open`, or an `async with`, connects.
 
-        A `store` is used as it is, and is not closed with the client.
+        A `store` is used as it is, and is not closed with the client. Statements are prepared
+        by name unless a connection pooler is seen in between; `prepare` decides it. Behind a
+        pooler in transaction mode `listen_database` is the server's own address, for
+        notifications; without it ends are found by looking, within seconds.
         """
+        self._connecting = Connecting(prepare, listen_database)
         self._database, self._schema, self._app = database, schema, app
         self._given = store
         self._opened: AsyncExitStack | None = None
@@ -53,7 +60,9 @@ class Observer:
         """
         if self._session is None:
             async with AsyncExitStack() as stack:
-                store = self._given or await open_store(stack, self._database, self._schema)
+                store = self._given or await open_store(
+                    stack, self._database, self._schema, self._connecting
+                )
                 self._session = Session(store)
                 stack.push_async_callback(self._session.close)
                 self._opened = stack.pop_all()

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import enum
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+from typing import TYPE_CHECKING, Final, Self
 
 import asyncpg
 
 from holdfast.errors import (
+    ConfigurationError,
     DatabaseError,
     DatabaseUnavailable,
     InsufficientRights,
     InvalidDatabaseURL,
 )
+from holdfast.store.connection import close_connection, open_connection
 from holdfast.store.schema import check_schema, check_server
+from holdfast.store.urls import FORM, Target, read_url, redact
 
 if TYPE_CHECKING:
     from holdfast.store.embedded import EmbeddedServer
 
 __all__ = [
+    "Connecting",
     "Database",
     "Source",
     "check_schema",
@@ -35,9 +37,9 @@ __all__ = [
     "resolve_database",
 ]
 
-_FORM = "postgresql://user:password@host:5432/database"
-_SCHEME = re.compile(r"postgres(?:ql)?(?:\+\w+)?")
-_SECRETS = frozenset({"password", "sslpassword"})
+LISTEN_SOURCE: Final = "--listen-database or $HOLDFAST_LISTEN_DATABASE_URL"
+_YES: Final = frozenset({"1", "on", "true", "yes"})
+_NO: Final = frozenset({"0", "off", "false", "no"})
 
 
 class Source(enum.StrEnum):
@@ -47,6 +49,18 @@ class Source(enum.StrEnum):
     HOLDFAST_VARIABLE = "$HOLDFAST_DATABASE_URL"
     VARIABLE = "$DATABASE_URL"
     EMBEDDED = "embedded"
+
+
+@dataclass(frozen=True, slots=True)
+class Connecting:
+    """How to connect besides the URL, where the caller says it.
+
+    `prepare`: whether statements are prepared by name; None: where no pooler is in between.
+    `listen_url`: where to listen for notifications, if not at the URL itself.
+    """
+
+    prepare: bool | None = None
+    listen_url: str | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -59,6 +73,7 @@ class Database:
     url: str
     source: Source
     server: EmbeddedServer | None = None
+    connecting: Connecting = Connecting()
 
     def ensure_running(self) -> None:
         """Bring the embedded server back if it died; does nothing for any other.
@@ -98,6 +113,8 @@ def resolve_database(
     option: str | None = None,
     home: Path | None = None,
     environ: Mapping[str, str] = os.environ,
+    *,
+    connecting: Connecting | None = None,
 ) -> Database:
     """Find the database to use, and start the embedded one if it is that.
 
@@ -109,9 +126,12 @@ def resolve_database(
         option: the URL given on the command line or in code.
         home: the embedded server's data home, by default $HOLDFAST_HOME or ~/.holdfast.
         environ: the environment, that of the process by default.
+        connecting: how to connect; what it does not say, $HOLDFAST_PREPARE and, for a
+            database that the environment names, $HOLDFAST_LISTEN_DATABASE_URL do.
 
     Raises:
         InvalidDatabaseURL: what was found is not a PostgreSQL URL.
+        ConfigurationError: $HOLDFAST_PREPARE is neither on nor off.
         EmbeddedServerError: the embedded server does not start.
     """
     candidates = [(Source.OPTION, option)]
@@ -122,8 +142,32 @@ def resolve_database(
         ]
     for source, url in candidates:
         if url:
-            return Database(_checked(url, source), source)
+            found = _connecting(connecting or Connecting(), source, environ)
+            return Database(read_url(url, source).url, source, connecting=found)
     return _embedded(home)
+
+
+def _connecting(given: Connecting, source: Source, environ: Mapping[str, str]) -> Connecting:
+    """Complete what the caller says by what the environment says.
+
+    The environment's address for listening belongs to the environment's database: to listen at
+    another one would be to hear nothing.
+    """
+    prepare, listen_url = given.prepare, given.listen_url
+    if prepare is None:
+        prepare = _switch("HOLDFAST_PREPARE", environ)
+    if listen_url is None and source is not Source.OPTION:
+        listen_url = environ.get("HOLDFAST_LISTEN_DATABASE_URL")
+    return Connecting(prepare, read_url(listen_url, LISTEN_SOURCE).url if listen_url else None)
+
+
+def _switch(name: str, environ: Mapping[str, str]) -> bool | None:
+    text = environ.get(name, "").strip().lower()
+    if text in _YES | _NO:
+        return text in _YES
+    if text:
+        raise ConfigurationError(f"${name} is {text!r}: write on or off, or leave it out")
+    return None
 
 
 async def connect(url: str) -> asyncpg.Connection[asyncpg.Record]:
@@ -135,21 +179,22 @@ async def connect(url: str) -> asyncpg.Connection[asyncpg.Record]:
         InvalidDatabaseURL: the driver cannot read the URL.
         ServerTooOld: the server is older than PostgreSQL 14.
     """
+    target = read_url(url)
     try:
-        connection = await asyncpg.connect(url)
+        connection = await open_connection(target)
     except (OSError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-        raise connect_error(error, url) from error
+        raise connect_error(error, target) from error
     try:
         check_server(connection)
     except DatabaseError:
-        await connection.close()
+        await close_connection(connection)
         raise
     return connection
 
 
-def connect_error(error: Exception, url: str) -> DatabaseError:
+def connect_error(error: Exception, target: Target) -> DatabaseError:
     """Turn what the driver raises on connecting into an error that says what to do."""
-    where, name, role = redact(url), _database_name(url), urlsplit(url).username
+    where, name, role = redact(target.url), target.database, target.user
     match error:
         case asyncpg.InvalidCatalogNameError():
             return DatabaseUnavailable(
@@ -167,7 +212,19 @@ def connect_error(error: Exception, url: str) -> DatabaseError:
                 "have its owner grant it, or use another role"
             )
         case asyncpg.ClientConfigurationError():
-            return InvalidDatabaseURL(f"{where}: {error}; a URL looks like {_FORM}")
+            return InvalidDatabaseURL(f"{where}: {error}; a URL looks like {FORM}")
+        case asyncpg.TargetServerAttributeNotMatched():
+            return DatabaseUnavailable(
+                f"{where}: none of the hosts is {target.parameters.attributes!r} now "
+                "(target_session_attrs)"
+            )
+        case asyncpg.UndefinedObjectError():
+            return InvalidDatabaseURL(f"{where}: {error}: take the parameter out of the URL")
+        case asyncpg.ProtocolViolationError() if "startup parameter" in str(error):
+            return InvalidDatabaseURL(
+                f"{where}: the pooler refuses a parameter of the URL ({error}): take it out, or "
+                "name it in the pooler's ignore_startup_parameters"
+            )
         case asyncpg.PostgresError():
             return DatabaseUnavailable(f"{where}: the server takes no connection now: {error}")
         case _:
@@ -177,45 +234,9 @@ def connect_error(error: Exception, url: str) -> DatabaseError:
             )
 
 
-def redact(url: str) -> str:
-    """Return a URL without the secrets in it."""
-    parts = urlsplit(url)
-    user, at, host = parts.netloc.rpartition("@")
-    name, colon, _ = user.partition(":")
-    netloc = f"{name}{colon and ':***'}{at}{host}"
-    query = urlencode(
-        [(key, "***" if key in _SECRETS else value) for key, value in parse_qsl(parts.query)],
-        safe="/*",
-    )
-    return parts._replace(netloc=netloc, query=query).geturl()
-
-
-def _checked(url: str, source: Source) -> str:
-    """Return a URL that the driver takes. A bad one is not repeated: it may hold a secret."""
-    scheme, separator, rest = url.strip().partition("://")
-    if not separator:
-        raise InvalidDatabaseURL(f"the URL from {source} has no scheme: write {_FORM}")
-    if not _SCHEME.fullmatch(scheme):
-        raise InvalidDatabaseURL(
-            f"the URL from {source} is for {scheme!r}; holdfast needs PostgreSQL: write {_FORM}"
-        )
-    checked = f"postgresql://{rest}"
-    try:
-        urlsplit(checked).port  # noqa: B018
-    except ValueError:
-        raise InvalidDatabaseURL(
-            f"the URL from {source} has a host or port that cannot be read: write {_FORM}"
-        ) from None
-    return checked
-
-
 def _embedded(home: Path | None) -> Database:
     # Imported here: it needs what only Unix has, and other databases do not.
     from holdfast.store.embedded import EmbeddedServer
 
     server = EmbeddedServer.acquire(home)
     return Database(server.url, Source.EMBEDDED, server)
-
-
-def _database_name(url: str) -> str:
-    return unquote(urlsplit(url).path.lstrip("/"))

@@ -30,12 +30,24 @@ class SyncBase:
         schema: str = "holdfast",
         app: App | None = None,
         store: Store | None = None,
+        prepare: bool | None = None,
+        listen_database: str | None = None,
     ) -> None:
         """Say where the runs are; `open`, or a `with`, connects.
 
-        A `store` is used as it is, and is not closed with the client.
+        A `store` is used as it is, and is not closed with the client. Statements are prepared
+        by name unless a connection pooler is seen in between; `prepare` decides it. Behind a
+        pooler in transaction mode `listen_database` is the server's own address, for
+        notifications; without it ends are found by looking, within seconds.
         """
-        self._target = Client(database, schema=schema, app=app, store=store)
+        self._target = Client(
+            database,
+            schema=schema,
+            app=app,
+            store=store,
+            prepare=prepare,
+            listen_database=listen_database,
+        )
         self._portal = Portal()
 
     def open(self) -> Self:

@@ -28,11 +28,11 @@ def doctor(context: click.Context) -> None:
 
     Exit code 1 where a check failed, 3 where the database cannot be reached at all.
     """
+    from holdfast.cli.connecting import find_database
     from holdfast.cli.console import write_json
-    from holdfast.store.database import resolve_database
 
     settings = settings_of(context)
-    with resolve_database(settings.database, settings.data) as database:
+    with find_database(settings) as database:
         if not settings.json:
             click.echo(str(database))
         findings = asyncio.run(_examine(database, settings))
@@ -47,15 +47,15 @@ def doctor(context: click.Context) -> None:
 async def _examine(database: Database, settings: Settings) -> Sequence[Finding]:
     from holdfast.cli.checks import examine
     from holdfast.store.database import connect
+    from holdfast.store.opening import store_of
     from holdfast.store.port import Store
-    from holdfast.store.postgres import PostgresStore
 
     async with AsyncExitStack() as stack:
         connection = await connect(database.url)
         stack.push_async_callback(connection.close)
 
         async def open_store() -> Store:
-            store = PostgresStore(database.url, schema=settings.schema, connections=1)
+            store = store_of(database, settings.schema, connections=1)
             stack.push_async_callback(store.close)
             await store.open()
             return store

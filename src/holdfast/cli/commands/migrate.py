@@ -31,15 +31,15 @@ def migrate(context: click.Context, dry_run: bool, sql: bool) -> None:
     All of it is one transaction; any number of processes may run it at once. With --sql no
     database is needed.
     """
+    from holdfast.cli.connecting import find_database
     from holdfast.cli.console import write_json
-    from holdfast.store.database import resolve_database
     from holdfast.store.migrate import render
 
     settings = settings_of(context)
     if sql:
         click.echo(render(settings.schema), nl=False)
         return
-    with resolve_database(settings.database, settings.data) as database:
+    with find_database(settings) as database:
         outcome = asyncio.run(_migrate(database.url, settings.schema, dry_run=dry_run))
         if settings.json:
             fields = ("schema", "migrations", "functions")

@@ -56,27 +56,27 @@ class PostgresStore:
     """A `Store` in a schema of a PostgreSQL database, 14 or newer.
 
     Up to `connections` connections serve calls, and one more listens once something is listened
-    for. With `prepare=False` no statement is prepared by name, as poolers in transaction mode
-    want it; listening needs a direct connection, `listen_dsn`, then. `open` refuses a schema
-    that this release cannot work with unless `check` is false.
+    for. Statements are prepared by name if `prepare` says so; None: unless a pooler is seen in
+    between. Listening needs a direct connection, or a pooler in session mode: `listen_url`.
+    `open` refuses a schema that this release cannot work with unless `check` is false.
 
     It belongs to one event loop.
     """
 
     def __init__(
         self,
-        dsn: str,
+        url: str,
         *,
         schema: str = DEFAULT_SCHEMA,
         connections: int = 4,
-        prepare: bool = True,
+        prepare: bool | None = None,
         check: bool = True,
-        listen_dsn: str | None = None,
+        listen_url: str | None = None,
     ) -> None:
         self._database = Database(
-            dsn, schema=schema, connections=connections, prepare=prepare, check=check
+            url, schema=schema, connections=connections, prepare=prepare, check=check
         )
-        self._listening = Listening(listen_dsn or dsn, schema)
+        self._listening = Listening(self._database, url, listen_url)
         self._watermarks: dict[str, Watermark] = {}
 
     async def open(self) -> None:
@@ -282,7 +282,7 @@ class PostgresStore:
 
     async def notify(self, notices: Sequence[Notice]) -> None:
         """Send wake-ups; see `Store.notify`."""
-        await self._listening.notify(self._database, notices)
+        await self._listening.notify(notices)
 
     async def listen(
         self, topic: str, callback: Callable[[str], None]

@@ -1,0 +1,139 @@
+"""Opening one connection: each host of a URL in turn, kept alive, and every wait bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from urllib.parse import urlencode
+
+import asyncpg
+
+from holdfast.store.url_parameters import Keepalive, Parameters
+from holdfast.store.urls import Target
+
+if TYPE_CHECKING:
+    Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
+
+__all__ = ["LOST", "close_connection", "is_direct", "open_connection"]
+
+# What a connection raises that has ended or does not answer, in whichever state it was.
+LOST: Final = (
+    OSError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    asyncpg.PostgresError,
+)
+_CLOSE_SECONDS: Final = 2.0
+
+# After these the next host may be the right one.
+_NEXT: Final = (OSError, asyncpg.CannotConnectNowError, asyncpg.TargetServerAttributeNotMatched)
+
+
+async def open_connection(
+    target: Target, *, call_seconds: float | None = None, prepare: bool = False
+) -> Connection:
+    """Open a connection to the first host that can be used; errors are the driver's own.
+
+    Args:
+        target: what a URL says.
+        call_seconds: the longest that a statement may take; None: no bound.
+        prepare: keep statements prepared by name, which a pooler may mix up.
+    """
+    wanted = target.parameters.attributes
+    # A standby where there is one: asked of each host before any host will do.
+    rounds = ("standby", "any") if wanted == "prefer-standby" else (wanted,)
+    last: Exception | None = None
+    for attributes in rounds:
+        for host in target.hosts or (None,):
+            try:
+                connection = await _open(target, host, attributes, call_seconds, prepare)
+            except _NEXT as error:
+                last = error
+            else:
+                _keep_alive(connection, target.parameters.keepalive)
+                return connection
+    assert last is not None, "there is always a host to try"
+    raise last
+
+
+async def close_connection(connection: Connection) -> None:
+    """Take leave of the server; a connection that is mute is dropped after a moment."""
+    try:
+        async with asyncio.timeout(_CLOSE_SECONDS):
+            await connection.close()
+    except LOST:
+        pass
+    finally:
+        connection.terminate()
+
+
+async def is_direct(connection: Connection) -> bool:
+    """Say whether the server itself answers, and no pooler, which has process ids of its own.
+
+    Asked with the simple protocol: a pooler may not know prepared statements. On a direct
+    connection it also sets what would be another client's setting behind a pooler: arrays of a
+    few hundred make plans look expensive, and compiling them would take longer.
+    """
+    status = await connection.execute(
+        "select set_config('jit', 'off', false) "
+        f"where pg_backend_pid() = {int(connection.get_server_pid())}"
+    )
+    return status == "SELECT 1"
+
+
+async def _open(
+    target: Target,
+    host: tuple[str, int] | None,
+    attributes: str,
+    call_seconds: float | None,
+    prepare: bool,
+) -> Connection:
+    parameters = target.parameters
+    place: dict[str, Any] = {} if host is None else {"host": host[0], "port": host[1]}
+    return await asyncpg.connect(
+        f"postgresql://?{urlencode(_for_the_driver(parameters, attributes))}",
+        user=target.user,
+        password=target.password,
+        database=target.database,
+        ssl=_system_roots() if parameters.system_roots else None,
+        timeout=parameters.connect_seconds,
+        command_timeout=call_seconds,
+        statement_cache_size=100 if prepare else 0,
+        server_settings={"application_name": "holdfast", **parameters.settings},
+        **place,
+    )
+
+
+def _for_the_driver(parameters: Parameters, attributes: str) -> dict[str, str]:
+    own = {"sslrootcert", "sslmode"} if parameters.system_roots else set[str]()
+    kept = {name: value for name, value in parameters.driver.items() if name not in own}
+    return {**kept, "target_session_attrs": attributes}
+
+
+def _system_roots() -> ssl.SSLContext:
+    """Check the server's certificate and name against the system's authorities."""
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(["postgresql"])
+    return context
+
+
+def _keep_alive(connection: Connection, keepalive: Keepalive) -> None:
+    """Have the kernel notice a peer that is gone, and firewalls remember the connection."""
+    transport: asyncio.Transport = connection._transport  # type: ignore[attr-defined]
+    link = transport.get_extra_info("socket")
+    if link is None or link.family not in (socket.AF_INET, socket.AF_INET6) or not keepalive.on:
+        return
+    link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for names, value in (
+        (("TCP_KEEPIDLE", "TCP_KEEPALIVE"), keepalive.idle_seconds),
+        (("TCP_KEEPINTVL",), keepalive.interval_seconds),
+        (("TCP_KEEPCNT",), keepalive.count),
+        (("TCP_USER_TIMEOUT",), keepalive.user_timeout),
+    ):
+        option = next((getattr(socket, name) for name in names if hasattr(socket, name)), None)
+        if option is not None:
+            with suppress(OSError):  # this system does not have it
+                link.setsockopt(socket.IPPROTO_TCP, option, value)

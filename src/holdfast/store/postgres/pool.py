@@ -1,0 +1,138 @@
+"""Connections that are lent for one call each, and kept for the next while they are sound."""
+
+from __future__ import annotations
+
+import asyncio
+import select
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+import asyncpg
+
+from holdfast.store.connection import LOST, close_connection
+
+if TYPE_CHECKING:
+    from holdfast.store.connection import Connection
+
+# One that was idle for longer is asked before it is trusted: a firewall may have forgotten it.
+_TRUSTED_SECONDS: Final = 10.0
+_ANSWER_SECONDS: Final = 2.0
+_LAST_CALLS_SECONDS: Final = 2.0
+
+# After these of the server's errors a connection is of no use to anybody: it has ended, or leads
+# to a server that has become a standby.
+_BROKEN: Final = (
+    asyncpg.OperatorInterventionError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.ReadOnlySQLTransactionError,
+)
+
+
+class Pool:
+    """At most `size` connections, the one used last lent first.
+
+    A call leaves nothing behind in its session, so nothing is reset. A connection whose call was
+    cancelled, or not answered, is not lent again.
+    """
+
+    def __init__(self, connect: Callable[[], Awaitable[Connection]], size: int) -> None:
+        self._connect = connect
+        self._room = asyncio.Semaphore(size)
+        self._idle: list[tuple[Connection, float]] = []  # with the loop's time of the return
+        self._lent: set[Connection] = set()
+        self._returned = asyncio.Event()
+        self._parting: set[asyncio.Task[None]] = set()
+        self._doubted = 0.0  # those returned before this moment are asked, too
+        self._loop = asyncio.get_running_loop()
+        self._closed = False
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncGenerator[Connection]:
+        """Lend a connection for one call."""
+        async with self._room:
+            connection = await self._take()
+            self._lent.add(connection)
+            try:
+                yield connection
+            except BaseException as error:
+                self._give_back(connection, sound=_is_sound(error))
+                if isinstance(error, TimeoutError):
+                    self._doubted = self._loop.time()
+                raise
+            self._give_back(connection, sound=True)
+
+    async def close(self) -> None:
+        """End every connection; those in use get a moment to return."""
+        self._closed = True
+        for connection, _ in self._idle:
+            self._part(connection)
+        self._idle.clear()
+        try:
+            async with asyncio.timeout(_LAST_CALLS_SECONDS):
+                while self._lent:
+                    self._returned.clear()
+                    await self._returned.wait()
+        except TimeoutError:
+            for connection in self._lent:
+                connection.terminate()
+        if self._parting:
+            await asyncio.wait(self._parting)
+
+    async def _take(self) -> Connection:
+        while self._idle:
+            connection, since = self._idle.pop()
+            if connection.is_closed():
+                continue
+            now = self._loop.time()
+            trusted = since > self._doubted and now - since < _TRUSTED_SECONDS
+            if (trusted and not _has_news(connection)) or await self._answers(connection):
+                return connection
+            self._doubted = now  # the others are likely to have gone the same way
+        return await self._connect()
+
+    async def _answers(self, connection: Connection) -> bool:
+        try:
+            await connection.execute("select 1", timeout=_ANSWER_SECONDS)
+        except LOST:
+            self._part(connection)
+            return False
+        except BaseException:
+            self._part(connection)
+            raise
+        return True
+
+    def _give_back(self, connection: Connection, *, sound: bool) -> None:
+        self._lent.discard(connection)
+        self._returned.set()
+        if connection.is_closed():
+            return
+        if sound and not self._closed:
+            self._idle.append((connection, self._loop.time()))
+        else:
+            self._part(connection)
+
+    def _part(self, connection: Connection) -> None:
+        """End a connection in the background: nobody waits for a server that may be mute."""
+        task = self._loop.create_task(close_connection(connection))
+        self._parting.add(task)
+        task.add_done_callback(self._parting.discard)
+
+
+def _has_news(connection: Connection) -> bool:
+    """Say whether something arrived that the event loop has not read: most often, the end."""
+    if not hasattr(select, "poll"):  # Windows
+        return False
+    transport: asyncio.Transport = connection._transport  # type: ignore[attr-defined]
+    link = transport.get_extra_info("socket")
+    poll = select.poll()
+    poll.register(link.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _is_sound(error: BaseException) -> bool:
+    """Say whether a connection can be used after a call that ended with this error."""
+    if isinstance(error, asyncpg.PostgresError):
+        return not isinstance(error, _BROKEN)
+    # The driver could not encode a parameter: nothing was sent.
+    return isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError)
