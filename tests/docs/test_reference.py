@@ -23,7 +23,7 @@ from holdfast.runtime.log import details
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import Environment
 from holdfast.worker import WorkerOptions
-from tests.docs import cli_reference
+from tests.docs import api_reference, cli_reference
 from tests.docs.blocks import ROOT
 
 REFERENCE = ROOT / "docs" / "reference"
@@ -89,6 +89,13 @@ def test_the_cli_page_is_what_the_commands_say() -> None:
     page = cli_reference.PAGE.read_text(encoding="utf-8")
     assert page.split() == cli_reference.render().split(), (
         "run `python -m tests.docs.cli_reference`"
+    )
+
+
+def test_the_api_page_is_what_the_docstrings_say() -> None:
+    page = api_reference.PAGE.read_text(encoding="utf-8")
+    assert page.split() == api_reference.render().split(), (
+        "run `python -m tests.docs.api_reference`"
     )
 
 

@@ -18,6 +18,10 @@ def test_a_name_that_is_not_public_is_missing() -> None:
         getattr(holdfast, "Nothing")  # noqa: B009
 
 
+def test_a_shell_completes_the_public_names() -> None:
+    assert dir(holdfast) == sorted(holdfast.__all__)
+
+
 def test_the_package_alone_imports_nothing_heavy() -> None:
     code = "import sys, holdfast; print(*{'asyncio', 'msgspec', 'asyncpg'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

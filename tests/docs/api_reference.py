@@ -1,0 +1,149 @@
+"""The reference of the Python API, made from signatures and docstrings.
+
+`python -m tests.docs.api_reference` writes it anew.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import holdfast
+from holdfast import logs, testing, types
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "api.md"
+_WIDTH = 92
+
+_HEAD = """\
+# The Python API
+
+This page is made from the signatures and docstrings of the public classes; a test compares them.
+Errors have [a page of their own](errors.md), and so have [options](options.md).
+
+`SyncClient` has the methods of `Client`, without `await`; `SyncRunHandle` those of `RunHandle`.
+"""
+
+# What a value of `holdfast.types` is, where callers get one in hand.
+_VALUES = (types.Run, types.Wait, types.RunPage, types.LoggedEvent, types.Event, types.ErrorInfo)
+
+_CONSTRUCTED = {"App", "Client", "Environment", "Retry"}  # by callers; the rest they are given
+# What only the engine calls, and of which classes.
+_INTERNAL = {"call_plain", "encode_arguments", "decode_arguments", "encode_result", "decode_result"}
+_INTERNAL |= {"encode_input", "decode_input", "encode_output", "decode_output"}
+_INTERNAL |= {"cancel", "known", "news"}
+_ENGINE_CALLS = {"Activity", "Step", "Workflow", "ActivityContext", "StepContext"}
+
+
+def render() -> str:
+    """Write the page."""
+    parts = [_HEAD]
+    for title, names in _sections():
+        parts.append(f"\n## {title}\n")
+        for name, thing in names:
+            parts += _described(name, thing)
+    return "".join(parts)
+
+
+def _sections() -> Iterator[tuple[str, list[tuple[str, object]]]]:
+    exported = {name: getattr(holdfast, name) for name in holdfast.__all__}
+    ours = {
+        name: thing
+        for name, thing in exported.items()
+        if callable(thing) and not _is_error(thing) and name != "SyncClient"
+    }
+    yield "`holdfast`", sorted(ours.items(), key=lambda item: (item[0][0].islower(), item[0]))
+    yield "`holdfast.testing`", [("Environment", testing.Environment)]
+    yield "`holdfast.logs`", [(name, getattr(logs, name)) for name in logs.__all__]
+    yield "`holdfast.types`", [(each.__name__, each) for each in _VALUES]
+
+
+def _is_error(thing: object) -> bool:
+    return inspect.isclass(thing) and issubclass(thing, BaseException)
+
+
+def _described(name: str, thing: Any) -> Iterator[str]:
+    yield f"\n### {name}\n\n"
+    if not inspect.isclass(thing):
+        yield _signature(name, thing)
+        yield _text(thing)
+        return
+    if name in _CONSTRUCTED:
+        yield _signature(name, thing)
+    yield _text(thing)
+    if issubclass(thing, types.Value):
+        fields = ", ".join(f"`{field}`" for field in thing.__struct_fields__)
+        yield f"\nFields: {fields}.\n"
+    elif name in _CONSTRUCTED and (said := inspect.getdoc(thing.__init__)):
+        yield f"\n{_plain(said)}\n"
+    for member, value in _members(thing):
+        yield f"\n#### {name}.{member}\n\n"
+        if isinstance(value, property):
+            yield _text(value.fget)
+        else:
+            yield _signature(member, value)
+            yield _text(value)
+
+
+def _members(kind: type) -> Iterator[tuple[str, Any]]:
+    """Give the public methods and properties that holdfast documents, inherited ones too."""
+    seen: set[str] = set()
+    for base in kind.__mro__:
+        if not base.__module__.startswith("holdfast"):
+            continue
+        for name, value in vars(base).items():
+            if name.startswith("_") or name in seen or _is_internal(kind, name):
+                continue
+            seen.add(name)
+            if isinstance(value, staticmethod | classmethod):
+                value = value.__func__
+            if (inspect.isfunction(value) or isinstance(value, property)) and inspect.getdoc(value):
+                yield name, value
+
+
+def _is_internal(kind: type, name: str) -> bool:
+    return name in _INTERNAL and kind.__name__ in _ENGINE_CALLS
+
+
+def _signature(name: str, thing: Callable[..., Any]) -> str:
+    try:
+        signature = inspect.signature(thing)
+    except (TypeError, ValueError):
+        return ""
+    given = [each for each in signature.parameters.values() if each.name not in ("self", "cls")]
+    signature = signature.replace(parameters=given)
+    prefix = "async " if inspect.iscoroutinefunction(thing) else ""
+    text = f"{prefix}{name}{signature}".replace("'", "")
+    if len(text) > _WIDTH:
+        parameters = [str(each).replace("'", "") for each in given]
+        returned = text.rpartition(" -> ")[2] if " -> " in text else ""
+        stars = _with_stars(given, parameters)
+        body = "".join(f"    {each},\n" for each in stars)
+        text = f"{prefix}{name}(\n{body})" + (f" -> {returned}" if returned else "")
+    return f"```text\n{text}\n```\n\n"
+
+
+def _with_stars(given: list[inspect.Parameter], texts: list[str]) -> Iterator[str]:
+    """Give the parameters as texts, with the `*` after which they go by name."""
+    starred = False
+    for parameter, text in zip(given, texts, strict=True):
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            starred = True
+        if parameter.kind is parameter.KEYWORD_ONLY and not starred:
+            starred = True
+            yield "*"
+        yield text
+
+
+def _text(thing: object) -> str:
+    return f"{_plain(inspect.getdoc(thing) or '')}\n"
+
+
+def _plain(doc: str) -> str:
+    """Return a docstring as text of the page, whose examples run where they are written."""
+    return doc.replace("```python", "```text")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render(), encoding="utf-8")
