@@ -140,6 +140,7 @@ class Worker:
         )
         self._maintenance = Maintenance(
             store,
+            self.worker_id,
             clock,
             self._notifier.submit,
             info.handlers,
@@ -208,7 +209,7 @@ class Worker:
             sent = self._clock.local()
             now = await self._store.now()
             self._clock.observe(sent, self._clock.local(), now)
-        await self._store.heartbeat(self.info, [], lease_seconds=self.options.lease_seconds)
+        await self._beat([])
         self._listening = [
             await self._store.listen(WORK_TOPIC, self._work_arrived),
             await self._store.listen(worker_topic(self.worker_id), self._news_arrived),
@@ -304,9 +305,16 @@ class Worker:
 
     async def _save(self, leases: list[Lease]) -> None:
         """Record what activities said last, for those who go on with them."""
-        seconds = self.options.lease_seconds
         with contextlib.suppress(DatabaseError):
-            await self._store.heartbeat(self.info, leases, lease_seconds=seconds)
+            await self._beat(leases)
+
+    async def _beat(self, leases: list[Lease]) -> None:
+        await self._store.heartbeat(
+            self.info,
+            leases,
+            lease_seconds=self.options.lease_seconds,
+            interval_seconds=self.options.heartbeat_seconds,
+        )
 
     async def _release_all(self, releases: list[Release]) -> None:
         self._notifier.submit(await self._store.release_tasks(self.worker_id, releases))

@@ -153,9 +153,9 @@ class CountedBeats(MemoryStore):
         self._beats = threading.Semaphore(0)
 
     async def heartbeat(
-        self, info: WorkerInfo, leases: Sequence[Lease], *, lease_seconds: float
+        self, info: WorkerInfo, leases: Sequence[Lease], **options: float
     ) -> Heartbeat:
-        answer = await super().heartbeat(info, leases, lease_seconds=lease_seconds)
+        answer = await super().heartbeat(info, leases, **options)
         self._beats.release()
         return answer
 

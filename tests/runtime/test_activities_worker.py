@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Sequence
 
+import msgspec
 import pytest
 
 from holdfast import App, Retry, current_activity
@@ -15,7 +16,7 @@ from holdfast.store.memory import MemoryStore
 from holdfast.store.memory.clock import wall_clock
 from holdfast.store.port import Store
 from holdfast.store.postgres import PostgresStore
-from holdfast.types import Notice
+from holdfast.types import ClaimedTask, Notice
 from holdfast.worker import Worker, WorkerOptions
 from tests.runtime.desk import CountedBeats, Desk, eventually, working
 
@@ -252,19 +253,26 @@ def gated(app: App) -> tuple[threading.Event, threading.Event]:
     return begun, gate
 
 
+async def claim_as_rival(store: MemoryStore, app: App) -> list[ClaimedTask]:
+    """Claim as another worker, which is heard without a gap if it is heard once a lease."""
+    info = Worker(app, store).info
+    rival = msgspec.structs.replace(info, worker_id="rival")
+    await store.heartbeat(rival, [], lease_seconds=LEASE, interval_seconds=LEASE)
+    claims = await store.claim_tasks("rival", ["default"], app.handlers(), 1, lease_seconds=LEASE)
+    return claims.tasks
+
+
 async def test_an_end_that_comes_after_the_lease_is_dropped() -> None:
     """Trap 8. Another has the activity by then; what the first one did counts for nothing."""
     store, app = MemoryStore(), App("media")
     desk = await Desk(store).open()
     begun, gate = gated(app)
+    assert await claim_as_rival(store, app) == []
     async with working(app, store, lease_seconds=LEASE) as worker:
         await desk.order("convert", attempts=2)
         await eventually(begun.is_set)
         store.advance(LEASE + 1)
-        claims = await store.claim_tasks(
-            "rival", ["default"], app.handlers(), 1, lease_seconds=LEASE
-        )
-        [task] = claims.tasks
+        [task] = await claim_as_rival(store, app)
         gate.set()
         await eventually(lambda: worker.held == 0)
         assert await desk.types("convert") == ["ActivityScheduled", "WorkerLost"]
@@ -301,10 +309,7 @@ async def test_the_lease_of_an_activity_that_is_silent_too_long_is_not_renewed(
     taken: list[int] = []
 
     def rival() -> None:
-        claims = asyncio.run(
-            store.claim_tasks("rival", ["default"], app.handlers(), 1, lease_seconds=LEASE)
-        )
-        taken.append(len(claims.tasks))
+        taken.append(len(asyncio.run(claim_as_rival(store, app))))
 
     @app.activity
     async def block() -> None:
@@ -320,6 +325,7 @@ async def test_the_lease_of_an_activity_that_is_silent_too_long_is_not_renewed(
 
     options = WorkerOptions(lease_seconds=LEASE, heartbeat_seconds=0.01, silent_seconds=1e9)
     worker = Worker(app, store, options, heartbeat_store=lambda: store)
+    assert await claim_as_rival(store, app) == []
     await worker.start()
     await desk.order("block", attempts=2, heartbeat_timeout=SILENCE if limited else None)
     await eventually(lambda: bool(taken))
@@ -345,7 +351,7 @@ async def test_a_lost_workers_last_words_are_found_by_the_next_attempt() -> None
     await desk.order("convert", attempts=2)
     await eventually(said.is_set)
     await asyncio.to_thread(store.await_renewal)
-    _, notices = await store.reap_workers(silent_seconds=1e9, worker_ids=[worker.worker_id])
+    _, notices = await store.reap_workers(worker_ids=[worker.worker_id])
     claims = await store.claim_tasks("rival", ["default"], app.handlers(), 1, lease_seconds=LEASE)
     gate.set()
     await worker.stop(0)

@@ -283,6 +283,7 @@ def maintain(store: MemoryStore, *handlers: str) -> Maintenance:
     """The maintenance of a worker whose app has these handlers."""
     return Maintenance(
         store,
+        "ann",
         EngineClock(store.time),
         list[Notice]().extend,
         handlers,

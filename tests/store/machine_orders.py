@@ -315,7 +315,7 @@ class OrdersAgree(People):
         self.do(lambda store: store.time_out_activities())
         self.do(lambda store: store.time_out_runs())
         if gone:
-            self.do(lambda store: store.reap_workers(silent_seconds=30.0, worker_ids=["bob"]))
+            self.do(lambda store: store.reap_workers(worker_ids=["bob"]))
 
 
 def drawn_step(number: int) -> Event:

@@ -288,10 +288,18 @@ class StoresAgree(Agreement):
         """End what is past its deadline."""
         self.do(lambda store: store.time_out_runs(limit=limit))
 
-    @rule(seconds=st.sampled_from([4.5, 30.0]), named=st.sampled_from([(), (), ("bob",)]))
-    def reap(self, seconds: float, named: tuple[str, ...]) -> None:
+    @rule(
+        observer=st.sampled_from([None, "ann", "bob"]),
+        seconds=st.sampled_from([0.5, 4.5, 30.0]),
+        named=st.sampled_from([(), (), ("bob",)]),
+    )
+    def reap(self, observer: str | None, seconds: float, named: tuple[str, ...]) -> None:
         """Forget workers."""
-        self.do(lambda store: store.reap_workers(silent_seconds=seconds, worker_ids=named))
+        self.do(
+            lambda store: store.reap_workers(
+                observer=observer, silent_seconds=seconds, worker_ids=named
+            )
+        )
 
     # Questions
 

@@ -11,8 +11,6 @@ from holdfast.store.port import Store
 
 logger = logging.getLogger("holdfast.supervisor")
 
-_NEVER_SECONDS = 1e9  # only those named are forgotten here
-
 
 async def workers_of(store: Store, pid: int) -> list[str]:
     """Return the ids of the workers that a process of this machine has signed on."""
@@ -26,7 +24,7 @@ async def reap_process(store: Store, pid: int) -> list[str]:
     named = await workers_of(store, pid)
     if not named:
         return []
-    reaped, notices = await store.reap_workers(silent_seconds=_NEVER_SECONDS, worker_ids=named)
+    reaped, notices = await store.reap_workers(worker_ids=named)
     await store.notify(notices)
     return reaped
 

@@ -114,7 +114,12 @@ class HeartbeatService:
         """Beat once: sign on, renew, pass the news on."""
         self._watch()
         leases = self._listener.leases()
-        answer = await store.heartbeat(self._info, leases, lease_seconds=self._lease_seconds)
+        answer = await store.heartbeat(
+            self._info,
+            leases,
+            lease_seconds=self._lease_seconds,
+            interval_seconds=self._interval,
+        )
         self._listener.renewed(leases)
         if answer.lost or answer.news or answer.cancelled:
             self._tell(answer, leases)

@@ -39,6 +39,7 @@ class Maintenance:
     def __init__(
         self,
         store: Store,
+        worker_id: str,
         clock: Clock,
         notify: Callable[[list[Notice]], None],
         handlers: Iterable[str],
@@ -47,6 +48,7 @@ class Maintenance:
         silent_seconds: float,
     ) -> None:
         self._store, self._clock, self._notify = store, clock, notify
+        self._worker_id = worker_id
         self._interval, self._silent = interval_seconds, silent_seconds
         self._names = {_name_of(handler) for handler in handlers}
         self._task: asyncio.Task[None] | None = None
@@ -75,7 +77,9 @@ class Maintenance:
 
     async def run_once(self) -> float:
         """Do what is due; return how many seconds may pass until the next look."""
-        dead, notices = await self._store.reap_workers(silent_seconds=self._silent)
+        dead, notices = await self._store.reap_workers(
+            observer=self._worker_id, silent_seconds=self._silent
+        )
         if dead:
             logger.warning(
                 "%d worker(s) fell silent, their work goes on elsewhere: %s",

@@ -117,9 +117,11 @@ class Store(Protocol):
         """Lease up to `limit` due tasks of these queues and handlers, by priority, then age.
 
         `ahead_seconds` takes tasks due that soon. A task that another worker suspended is left
-        to that worker until `sticky_seconds` after it came due, if it was heard of lately. A
-        task whose lease ran out gets WorkerLost in its run's log; one that lost `max_attempts`
-        workers without progress fails its run instead of being claimed.
+        to that worker until `sticky_seconds` after it came due, if it was heard of lately. A lease
+        that ran out is left to a worker that is signed on, unless the one that claims was heard
+        for a lease's length without a gap. A task whose lease ran out gets WorkerLost in its
+        run's log; one that lost `max_attempts` workers without progress fails its run instead of
+        being claimed.
         """
         ...
 
@@ -166,9 +168,17 @@ class Store(Protocol):
         ...
 
     async def heartbeat(
-        self, info: WorkerInfo, leases: Sequence[Lease], *, lease_seconds: float
+        self,
+        info: WorkerInfo,
+        leases: Sequence[Lease],
+        *,
+        lease_seconds: float,
+        interval_seconds: float = 2.0,
     ) -> Heartbeat:
-        """Say that the worker lives, renew its leases, and bring back news of its runs."""
+        """Say that the worker lives, renew its leases, and bring back news of its runs.
+
+        `interval_seconds` is the time between two heartbeats: a worker that misses two was away.
+        """
         ...
 
     async def signal_runs(self, signals: Sequence[NewSignal]) -> Delivered:
@@ -224,9 +234,19 @@ class Store(Protocol):
         ...
 
     async def reap_workers(
-        self, *, silent_seconds: float, worker_ids: Sequence[str] = ()
+        self,
+        *,
+        observer: str | None = None,
+        silent_seconds: float = 8.0,
+        worker_ids: Sequence[str] = (),
     ) -> tuple[list[str], list[Notice]]:
-        """Forget workers not heard of for so long, or named, and make their tasks due at once."""
+        """Forget workers that fell silent, or are named, and make their tasks due at once.
+
+        `observer` is the worker that judges the silence: it must have been heard for as long
+        itself, without a gap. Without one only those named are forgotten. Losses that a run cannot
+        have caused do not count as attempts: those of workers on several hosts at once, and those
+        of an absence of the database.
+        """
         ...
 
     async def remove_worker(self, worker_id: str) -> None:

@@ -249,6 +249,7 @@ async def test_heartbeats_keep_the_lease_and_what_was_said_last(
         assert (beat.lost, beat.news, list(beat.cancelled)) == ([], [], [])
     assert (await bob.claim(handlers=RESIZE)).tasks == []
     await clock.advance(10)
+    await store.remove_worker("ann")
     assert json.loads((await bob.take(handlers=RESIZE)).heartbeat or "") == {"page": 3}
 
 

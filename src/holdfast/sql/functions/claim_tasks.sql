@@ -55,7 +55,9 @@ $$;
 -- an earlier watermark, and now and then nothing.
 --
 -- A task that another worker suspended is left to that worker until p_sticky seconds after it
--- came due, if that worker was heard of in the last three seconds. A task whose lease ran out
+-- came due, if that worker was heard of in the last three seconds. A lease that ran out is left to a
+-- worker that is signed on, unless p_worker was heard for a lease's length without a gap: the
+-- database may have been away, and the holder lives and will say so. A task whose lease ran out
 -- gets WorkerLost in its run's log; a turn that lost p_max_attempts workers without progress is not
 -- leased again: its run is poisoned, and the caller fails it, because that locks its parent before
 -- it. An activity's policy is the worker's to keep: attempts may be over it. A task
@@ -87,15 +89,19 @@ declare
     v_ahead timestamptz := v_now + p_ahead * interval '1 second';
     v_rivals text[] := array(
         select w.worker_id from holdfast.workers w
-        where w.worker_id <> p_worker and w.heard_at > v_now - interval '3 seconds');
+        where w.worker_id <> p_worker and holdfast._is_heard(w.heard_at, v_now, 3));
+    v_spared text[];
     v_due record;
     v_next timestamptz := v_now;
 begin
     if exists (select from holdfast.pauses) then
         select * into p_queues, p_handlers from holdfast._unpaused(p_queues, p_handlers);
     end if;
+    if p_since is null and not holdfast._hears(p_worker, v_now, p_lease) then
+        v_spared := array(select w.worker_id from holdfast.workers w);
+    end if;
     select * into v_due
-    from holdfast._lock_due(p_worker, v_rivals, p_queues, p_handlers, p_limit,
+    from holdfast._lock_due(p_worker, v_rivals, coalesce(v_spared, '{}'), p_queues, p_handlers, p_limit,
         v_now, v_ahead, v_ahead - p_sticky * interval '1 second',
         coalesce(holdfast._moment(p_since), '-infinity'));
     if v_due.expired then
@@ -272,7 +278,7 @@ end $$;
 -- `newest` is the latest visible_at among them, `expired` whether one is another's lease.
 -- Locks: task rows, skipping locked ones. Called by claim_tasks.
 create or replace function holdfast._lock_due(
-    p_worker text, p_rivals text[], p_queues text[], p_handlers text[], p_limit int,
+    p_worker text, p_rivals text[], p_spared text[], p_queues text[], p_handlers text[], p_limit int,
     p_now timestamptz, p_ahead timestamptz, p_others timestamptz, p_since timestamptz,
     out run_ids uuid[], out keys text[], out newest timestamptz, out expired boolean
 )
@@ -305,6 +311,7 @@ begin
             from holdfast.tasks t
             where t.queue = l.queue and t.handler = l.handler and t.priority = l.priority
                 and t.worker is not null and not t.paused and t.visible_at <= p_now
+                and t.worker <> all (p_spared)
                 and (t.attempts < 3 or not holdfast._has_lost(t.run_id, t.key, 2))
             order by t.visible_at limit p_limit)
             union all
@@ -312,6 +319,7 @@ begin
             from holdfast.tasks t
             where t.queue = l.queue and t.handler = l.handler and t.priority = l.priority
                 and t.worker is not null and not t.paused and t.visible_at <= p_now
+                and t.worker <> all (p_spared)
                 and t.attempts >= 3 and holdfast._has_lost(t.run_id, t.key, 2)
             order by t.visible_at, t.run_id, t.key limit 1)
         ) as t

@@ -48,13 +48,14 @@ end $$;
 -- from 1, of leases that are another's now, `news` those of runs with more events than known,
 -- `cancelled` those of activities that are to stop. p_details is what activities said last, null
 -- where that is known.
+-- A worker that missed two heartbeats, or was heard in the future, had a gap: it is heard anew.
 -- A row that somebody has locked is passed over: it is renewed the next time.
 -- Locks: the worker's row; task rows by (run_id, key), skipping locked ones. Called by workers.
 create or replace function holdfast.heartbeat(
     p_worker text, p_hostname text, p_pid int, p_queues text[], p_handlers text[],
     p_concurrency int, p_version text, p_started_at bigint, p_lease float8,
     p_run_ids uuid[], p_keys text[], p_leases int[], p_known int[],
-    p_details json[] default null,
+    p_details json[] default null, p_interval float8 default 2,
     out now bigint, out lost int[], out news int[], out cancelled int[]
 )
 language plpgsql
@@ -68,13 +69,15 @@ declare
 begin
     now := holdfast._micros(v_now);
     insert into holdfast.workers as w (worker_id, hostname, pid, queues, handlers, concurrency,
-        holdfast_version, started_at, heard_at)
+        holdfast_version, started_at, heard_at, heard_since)
     values (p_worker, p_hostname, p_pid, p_queues, p_handlers, p_concurrency, p_version,
-        coalesce(holdfast._moment(p_started_at), v_now), v_now)
+        coalesce(holdfast._moment(p_started_at), v_now), v_now, v_now)
     on conflict (worker_id) do update
     set hostname = excluded.hostname, pid = excluded.pid, queues = excluded.queues,
         handlers = excluded.handlers, concurrency = excluded.concurrency,
-        holdfast_version = excluded.holdfast_version, heard_at = excluded.heard_at;
+        holdfast_version = excluded.holdfast_version, heard_at = excluded.heard_at,
+        heard_since = case when holdfast._is_heard(w.heard_at, v_now, 2 * p_interval)
+            then w.heard_since else v_now end;
     if cardinality(p_run_ids) = 0 then
         return;
     end if;
@@ -122,12 +125,64 @@ begin
     ) as e on true;
 end $$;
 
--- Forget workers that were silent for so long, or are named, and let their leases run out now:
--- the next claim fences them. A task that somebody has locked is left to its lease's end.
--- Locks: worker rows; task rows by (run_id, key), skipping locked ones. Called by maintenance,
--- in any number of processes at once, and by whoever knows that a worker is gone.
+-- Return true if a worker was heard at about this time: so many seconds ago at the most, or ahead,
+-- because the database's clock may have been set back. Called by heartbeat, claim_tasks, _hears and
+-- _silent_workers.
+create or replace function holdfast._is_heard(
+    p_heard_at timestamptz, p_now timestamptz, p_seconds float8
+) returns boolean
+language sql stable parallel safe as $$
+    select p_heard_at between p_now - p_seconds * interval '1 second'
+        and p_now + p_seconds * interval '1 second'
+$$;
+
+-- Return true if a worker is heard now and was for so many seconds without a gap. Only such a worker
+-- can tell a worker that is gone from a database that was away. Locks nothing. Called by claim_tasks
+-- and _silent_workers.
+create or replace function holdfast._hears(p_worker text, p_now timestamptz, p_seconds float8)
+returns boolean
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+    select exists (
+        select from holdfast.workers w
+        where w.worker_id = p_worker and holdfast._is_heard(w.heard_at, p_now, p_seconds / 2)
+            and w.heard_since <= p_now - p_seconds * interval '1 second')
+$$;
+
+-- List the workers that fell silent, if the observer can tell. While another has missed half of its
+-- time, nobody is listed: those that fell silent together are judged together. A run cannot have
+-- caused the losses that are `innocent`: workers of several hosts fell silent at once, or the
+-- database was away after the worker was heard last. Locks nothing. Called by reap_workers.
+create or replace function holdfast._silent_workers(
+    p_observer text, p_now timestamptz, p_silent float8
+) returns table (worker_id text, innocent boolean)
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+    with quiet as (
+        select w.worker_id, w.hostname, w.heard_at,
+            not holdfast._is_heard(w.heard_at, p_now, p_silent) as is_silent
+        from holdfast.workers w
+        where not holdfast._is_heard(w.heard_at, p_now, p_silent / 2)
+    )
+    select q.worker_id, (select count(distinct h.hostname) > 1 from quiet h)
+        or q.heard_at < o.heard_since and o.started_at < o.heard_since
+        or q.heard_at < pg_postmaster_start_time() and pg_postmaster_start_time() <= p_now
+    from quiet q
+    join holdfast.workers o on o.worker_id = p_observer
+    where holdfast._hears(p_observer, p_now, p_silent)
+        and (select bool_and(a.is_silent) from quiet a)
+$$;
+
+-- Forget workers that were silent for so many seconds, in the eyes of p_observer, and those that are
+-- named, and let their leases run out now: the next claim fences them. Innocent losses do not count
+-- as attempts. A task that another transaction has locked is left to its lease's end.
+-- Locks: worker rows by id; task rows, skipping locked ones. Called by maintenance, in any number of
+-- processes at once, and by callers that know that a worker is gone.
 create or replace function holdfast.reap_workers(
-    p_silent float8, p_workers text[], out gone text[], out queues text[]
+    p_silent float8, p_workers text[], p_observer text default null,
+    out gone text[], out queues text[]
 )
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -136,26 +191,41 @@ set enable_seqscan = off
 as $$
 declare
     v_now timestamptz := holdfast.now();
+    v_innocent text[];
+    v_tasks record;
 begin
-    with deleted as (
-        delete from holdfast.workers w
-        where w.heard_at < v_now - p_silent * interval '1 second' or w.worker_id = any (p_workers)
-        returning w.worker_id
-    )
-    select array_agg(worker_id order by worker_id) into gone
-    from (select worker_id from deleted union select unnest(p_workers)) as w (worker_id);
+    perform from holdfast.workers w
+    where w.worker_id = any (p_workers)
+        or w.worker_id in (select s.worker_id from holdfast._silent_workers(
+            p_observer, v_now, p_silent) as s)
+    order by w.worker_id for update;
+    -- Asked again: one that beat while its row was waited for is not silent.
+    select array_agg(s.worker_id), array_agg(s.worker_id) filter (where s.innocent)
+    into gone, v_innocent
+    from holdfast._silent_workers(p_observer, v_now, p_silent) as s
+    where s.worker_id <> all (p_workers);
+    gone := array(select w.worker_id from unnest(gone || p_workers) as w (worker_id) order by 1);
+    if cardinality(gone) = 0 then
+        return;
+    end if;
+    delete from holdfast.workers w where w.worker_id = any (gone);
 
-    with held as materialized (
-        select t.ctid
-        from unnest(gone) as w (worker_id)
+    select array_agg(l.run_id) as run_ids, array_agg(l.key) as keys into v_tasks
+    from (
+        select t.run_id, t.key from holdfast.tasks t
+        where t.worker = any (gone) for update skip locked
+    ) as l;
+    with freed as (
+        update holdfast.tasks t
+        set visible_at = v_now,
+            attempts = case when t.worker = any (v_innocent)
+                then greatest(t.attempts - 1, 0) else t.attempts end
+        from unnest(v_tasks.run_ids, v_tasks.keys) as u (run_id, key)
         cross join lateral (
-            select t.ctid from holdfast.tasks t where t.worker = w.worker_id
-            order by t.run_id, t.key for update skip locked
-        ) as t
-    ), freed as (
-        update holdfast.tasks t set visible_at = least(t.visible_at, v_now)
-        from held h
-        where t.ctid = h.ctid
+            select t.ctid from holdfast.tasks t
+            where t.run_id = u.run_id and t.key = u.key limit 1
+        ) as f
+        where t.ctid = f.ctid
         returning t.queue
     )
     select array_agg(distinct f.queue) into queues from freed f;

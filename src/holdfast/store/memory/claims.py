@@ -1,4 +1,4 @@
-"""Leases: claim, renew, release, and take from workers that are gone."""
+"""Leases: claim, renew, release."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from uuid import UUID
 import msgspec
 
 from holdfast.store.memory import details
-from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.ends import end_from_outside
+from holdfast.store.memory.presence import hear
 from holdfast.store.memory.tables import NEVER, TURN, Tables, TaskRow, distinct
 from holdfast.store.port import WORK_TOPIC
 from holdfast.types import (
@@ -44,6 +44,7 @@ class Claim:
     ahead: int
     sticky: int
     rivals: Collection[str]
+    spared: Collection[str]
     max_attempts: int
 
     def serves(self, task: TaskRow) -> bool:
@@ -58,18 +59,10 @@ class Claim:
 
     def takes(self, task: TaskRow, now: int) -> bool:
         """Say whether the task is due. A lease is never taken before it has run out."""
+        if task.worker in self.spared:
+            return False
         ahead = self.ahead if task.worker is None else 0
         return self.serves(task) and self.due_at(task) <= now + ahead
-
-
-def rivals_of(tables: Tables, now: int, worker_id: str) -> frozenset[str]:
-    """Return the other workers that were heard of just now: they may want their runs back."""
-    since = now - 3_000_000
-    return frozenset(
-        other
-        for other, info in tables.workers.items()
-        if other != worker_id and info.heard_at > since
-    )
 
 
 def claim_tasks(tables: Tables, now: int, claim: Claim) -> Claims:
@@ -237,14 +230,10 @@ def release_tasks(
 
 
 def heartbeat(
-    tables: Tables, now: int, info: WorkerInfo, leases: Sequence[Lease], lease: int
+    tables: Tables, now: int, info: WorkerInfo, leases: Sequence[Lease], lease: int, interval: int
 ) -> Heartbeat:
     """Sign the worker on or say that it lives; renew those of its leases that still stand."""
-    known = tables.workers.get(info.worker_id)
-    started_at = known.started_at if known else info.started_at or now
-    tables.workers[info.worker_id] = msgspec.structs.replace(
-        info, started_at=started_at, heard_at=now
-    )
+    hear(tables, now, info, interval)
     lost: list[tuple[UUID, str]] = []
     news: list[UUID] = []
     cancelled: list[tuple[UUID, str]] = []
@@ -260,19 +249,3 @@ def heartbeat(
         if held.key == TURN and len(tables.logs[held.run_id]) > held.known:
             news.append(held.run_id)
     return Heartbeat(now, lost, news, cancelled)
-
-
-def reap_workers(
-    tables: Tables, now: int, silent_seconds: float, worker_ids: Sequence[str]
-) -> tuple[list[str], list[Notice]]:
-    """Forget workers, and let the leases they held run out now. The next claim fences them."""
-    silent_since = now - to_micros(silent_seconds)
-    silent = {info.worker_id for info in tables.workers.values() if info.heard_at < silent_since}
-    gone = sorted(silent.union(worker_ids))
-    notices: list[Notice] = []
-    for worker_id in gone:
-        tables.workers.pop(worker_id, None)
-        for task in tables.tasks_of(worker_id):
-            task.visible_at = min(task.visible_at, now)
-            notices.append(Notice(WORK_TOPIC, task.queue))
-    return gone, distinct(notices)

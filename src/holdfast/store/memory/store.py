@@ -16,6 +16,7 @@ from holdfast.store.memory import (
     control,
     forks,
     guests,
+    presence,
     questions,
     starts,
 )
@@ -149,7 +150,8 @@ class MemoryStore:
                 lease=to_micros(lease_seconds),
                 ahead=to_micros(ahead_seconds),
                 sticky=to_micros(sticky_seconds),
-                rivals=claims.rivals_of(tables, now, worker_id),
+                rivals=presence.rivals_of(tables, now, worker_id),
+                spared=presence.spared_by(tables, now, worker_id, to_micros(lease_seconds)),
                 max_attempts=max_attempts,
             )
             return claims.claim_tasks(tables, now, claim)
@@ -170,11 +172,17 @@ class MemoryStore:
             return claims.release_tasks(tables, now, worker_id, releases)
 
     async def heartbeat(
-        self, info: WorkerInfo, leases: Sequence[Lease], *, lease_seconds: float
+        self,
+        info: WorkerInfo,
+        leases: Sequence[Lease],
+        *,
+        lease_seconds: float,
+        interval_seconds: float = 2.0,
     ) -> Heartbeat:
         """Renew leases; see `Store.heartbeat`."""
+        lease, interval = to_micros(lease_seconds), to_micros(interval_seconds)
         async with self._transaction() as (tables, now):
-            return claims.heartbeat(tables, now, info, leases, to_micros(lease_seconds))
+            return claims.heartbeat(tables, now, info, leases, lease, interval)
 
     async def signal_runs(self, signals: Sequence[NewSignal]) -> Delivered:
         """Send signals; see `Store.signal_runs`."""
@@ -240,11 +248,16 @@ class MemoryStore:
             return guests.time_out_runs(tables, now, limit)
 
     async def reap_workers(
-        self, *, silent_seconds: float, worker_ids: Sequence[str] = ()
+        self,
+        *,
+        observer: str | None = None,
+        silent_seconds: float = 8.0,
+        worker_ids: Sequence[str] = (),
     ) -> tuple[list[str], list[Notice]]:
         """Forget workers that are gone; see `Store.reap_workers`."""
+        silent = to_micros(silent_seconds)
         async with self._transaction() as (tables, now):
-            return claims.reap_workers(tables, now, silent_seconds, worker_ids)
+            return presence.reap_workers(tables, now, observer, silent, worker_ids)
 
     async def remove_worker(self, worker_id: str) -> None:
         """Sign a worker off."""

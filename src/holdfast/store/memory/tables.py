@@ -99,6 +99,7 @@ class Tables:
     logs: dict[UUID, list[EventRow]] = field(default_factory=dict[UUID, list[EventRow]])
     tasks: dict[tuple[UUID, str], TaskRow] = field(default_factory=dict[tuple[UUID, str], TaskRow])
     workers: dict[str, WorkerInfo] = field(default_factory=dict[str, WorkerInfo])
+    heard_since: dict[str, int] = field(default_factory=dict[str, int])  # without a gap
     waiters: defaultdict[UUID, set[str]] = field(
         default_factory=lambda: defaultdict[UUID, set[str]](set)
     )

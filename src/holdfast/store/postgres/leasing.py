@@ -115,7 +115,11 @@ async def release_tasks(
 
 
 async def heartbeat(
-    database: Database, info: WorkerInfo, leases: Sequence[Lease], lease_seconds: float
+    database: Database,
+    info: WorkerInfo,
+    leases: Sequence[Lease],
+    lease_seconds: float,
+    interval_seconds: float,
 ) -> Heartbeat:
     """Sign a worker on or say that it lives, and renew its leases."""
     row = await database.row(
@@ -134,6 +138,7 @@ async def heartbeat(
         [lease.lease_no for lease in leases],
         [lease.known for lease in leases],
         _details(leases),
+        interval_seconds,
     )
     lost = _at(leases, row["lost"])
     news = _at(leases, row["news"])
@@ -157,8 +162,8 @@ def _at(leases: Sequence[Lease], places: list[int] | None) -> list[Lease]:
 
 
 async def reap_workers(
-    database: Database, silent_seconds: float, worker_ids: Sequence[str]
+    database: Database, observer: str | None, silent_seconds: float, worker_ids: Sequence[str]
 ) -> tuple[list[str], list[Notice]]:
     """Forget workers, and make their tasks due at once."""
-    row = await database.row("reap_workers", silent_seconds, worker_ids)
+    row = await database.row("reap_workers", silent_seconds, worker_ids, observer)
     return row["gone"] or [], [Notice(WORK_TOPIC, queue) for queue in row["queues"] or ()]

@@ -147,10 +147,17 @@ class PostgresStore:
         return await leasing.release_tasks(self._database, worker_id, releases)
 
     async def heartbeat(
-        self, info: WorkerInfo, leases: Sequence[Lease], *, lease_seconds: float
+        self,
+        info: WorkerInfo,
+        leases: Sequence[Lease],
+        *,
+        lease_seconds: float,
+        interval_seconds: float = 2.0,
     ) -> Heartbeat:
         """Renew leases; see `Store.heartbeat`."""
-        return await leasing.heartbeat(self._database, info, leases, lease_seconds)
+        return await leasing.heartbeat(
+            self._database, info, leases, lease_seconds, interval_seconds
+        )
 
     async def signal_runs(self, signals: Sequence[NewSignal]) -> Delivered:
         """Send signals; see `Store.signal_runs`. A refused value refuses the whole call."""
@@ -208,10 +215,14 @@ class PostgresStore:
         return row["ended"], row["next_due_at"], rows.notices(row["notices"])
 
     async def reap_workers(
-        self, *, silent_seconds: float, worker_ids: Sequence[str] = ()
+        self,
+        *,
+        observer: str | None = None,
+        silent_seconds: float = 8.0,
+        worker_ids: Sequence[str] = (),
     ) -> tuple[list[str], list[Notice]]:
         """Forget workers that are gone; see `Store.reap_workers`."""
-        return await leasing.reap_workers(self._database, silent_seconds, worker_ids)
+        return await leasing.reap_workers(self._database, observer, silent_seconds, worker_ids)
 
     async def remove_worker(self, worker_id: str) -> None:
         """Sign a worker off."""

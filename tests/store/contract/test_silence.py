@@ -1,0 +1,211 @@
+"""Silence: which workers are gone, and who may say so."""
+
+from __future__ import annotations
+
+import pytest
+from clocks import Clock
+
+from holdfast.store.port import Store
+from holdfast.types import ClaimedTask, Notice
+
+from .actors import ManualWorker, get, lease_of, log_types, start, step
+
+BEAT = 2.0
+SILENT = 8.0
+
+
+@pytest.fixture
+def eve(store: Store) -> ManualWorker:
+    """Return a third worker."""
+    return ManualWorker(store, "eve")
+
+
+async def listen(
+    clock: Clock, seconds: float, *workers: ManualWorker, hosts: dict[str, str] | None = None
+) -> None:
+    """Let time pass in which only these workers are heard."""
+    for _ in range(round(seconds / BEAT)):
+        await clock.advance(BEAT)
+        for worker in workers:
+            await worker.beat(hostname=(hosts or {}).get(worker.worker_id, "host"))
+
+
+async def reap(store: Store, observer: ManualWorker) -> list[str]:
+    """Forget who is silent in the eyes of a worker."""
+    gone, _ = await store.reap_workers(observer=observer.worker_id, silent_seconds=SILENT)
+    return gone
+
+
+async def hold(
+    store: Store, clock: Clock, holder: ManualWorker, *others: ManualWorker
+) -> ClaimedTask:
+    """Let workers be heard for a minute, and one of them claim a run."""
+    await start(store)
+    await holder.beat()
+    for other in others:
+        await other.beat()
+    await listen(clock, 60, holder, *others)
+    return await holder.take()
+
+
+async def test_tasks_of_a_silent_worker_are_due_at_once(
+    store: Store, clock: Clock, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    """S12, S15. Noticed before the lease ends; the lost worker is fenced like any other."""
+    task = await hold(store, clock, ann, bob)
+    await listen(clock, SILENT, bob)
+    assert await reap(store, bob) == []
+    assert await bob.claims() == []
+    await listen(clock, BEAT, bob)
+    gone, notices = await store.reap_workers(observer="bob", silent_seconds=SILENT)
+    assert (gone, notices) == (["ann"], [Notice("work", "default")])
+    assert [info.worker_id for info in await store.list_workers()] == ["bob"]
+    again = await bob.take()
+    assert (again.run_id, again.attempts) == (task.run_id, 2)
+    assert (await ann.refusal(task)).reason == "lost"
+    assert (await log_types(store, task.run_id)) == ["WorkflowStarted", "WorkerLost"]
+
+
+async def test_a_named_worker_is_reaped_though_it_spoke(
+    store: Store, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    run_id = await start(store)
+    await ann.beat()
+    await ann.take()
+    gone, _ = await store.reap_workers(worker_ids=["ann"])
+    assert gone == ["ann"]
+    assert await bob.claims() == [run_id]
+
+
+async def test_after_an_absence_of_the_database_every_worker_is_heard_before_any_is_judged(
+    store: Store, clock: Clock, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    """S12. The first to look finds all the others silent, and all their leases run out."""
+    task = await hold(store, clock, ann, bob)
+    await clock.advance(600)
+    for asked in range(3):
+        assert await reap(store, bob) == []
+        assert await bob.claims() == []
+        assert await ann.claims() == [], "not even its own"
+        if asked == 0:
+            await bob.beat()
+        await clock.advance(1)
+    assert (await ann.beat(lease_of(task))).lost == []
+    await listen(clock, 20, ann, bob)
+    assert await reap(store, bob) == []
+    assert await log_types(store, task.run_id) == ["WorkflowStarted"]
+    assert not (await ann.commit(task, step())).refused
+
+
+async def test_a_worker_that_does_not_return_after_an_absence_is_reaped_then(
+    store: Store, clock: Clock, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    """S12, trap 10. Its runs are not blamed for it."""
+    task = await hold(store, clock, ann, bob)
+    await clock.advance(600)
+    await bob.beat()
+    await listen(clock, SILENT - BEAT, bob)
+    assert await reap(store, bob) == []
+    await listen(clock, BEAT, bob)
+    assert await reap(store, bob) == ["ann"]
+    again = await bob.take()
+    assert (again.run_id, again.attempts) == (task.run_id, 1)
+
+
+async def test_many_absences_of_the_database_are_no_poison(
+    store: Store, clock: Clock, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    """Trap 10. Each time the holder is really gone."""
+    task = await hold(store, clock, ann, bob)
+    holder, other = ann, bob
+    for _ in range(7):
+        await clock.advance(60)
+        await other.beat()
+        await listen(clock, SILENT, other)
+        assert await reap(store, other) == [holder.worker_id]
+        holder, other = other, holder
+        assert await holder.claims() == [task.run_id]
+        await other.beat()
+        await listen(clock, 20, other, holder)
+        await holder.beat()
+    assert (await get(store, task.run_id)).status == "running"
+
+
+async def test_losses_one_by_one_are_poison(
+    store: Store, clock: Clock, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    """Trap 10. The run may have caused each of them."""
+    task = await hold(store, clock, ann, bob)
+    for number in range(4):
+        await listen(clock, SILENT + BEAT, bob)
+        assert await reap(store, bob) == ["ann" if number == 0 else f"ann-{number}"]
+        ann = ManualWorker(store, f"ann-{number + 1}")
+        await ann.beat()
+        assert await ann.claims() == [task.run_id]
+    await listen(clock, SILENT + BEAT, bob)
+    assert await reap(store, bob) == ["ann-4"]
+    assert await bob.claims() == []
+    assert (await get(store, task.run_id)).status == "failed"
+
+
+@pytest.mark.parametrize(("hosts", "attempts"), [(2, 1), (1, 2)])
+async def test_workers_of_several_hosts_that_fall_silent_at_once_are_no_runs_fault(
+    store: Store,
+    clock: Clock,
+    ann: ManualWorker,
+    bob: ManualWorker,
+    eve: ManualWorker,
+    hosts: int,
+    attempts: int,
+) -> None:
+    """Trap 10. A run may take its host along, and no other."""
+    names = {"ann": "one", "eve": "two" if hosts == 2 else "one", "bob": "three"}
+    await start(store)
+    for worker in (ann, bob, eve):
+        await worker.beat()
+    await listen(clock, 20, ann, bob, eve, hosts=names)
+    task = await ann.take()
+    await listen(clock, BEAT, eve, bob, hosts=names)
+    await listen(clock, SILENT, bob, hosts=names)
+    assert await reap(store, bob) == [], "they are judged together"
+    await listen(clock, BEAT, bob, hosts=names)
+    assert await reap(store, bob) == ["ann", "eve"]
+    again = await bob.take()
+    assert (again.run_id, again.attempts) == (task.run_id, attempts)
+
+
+async def test_a_worker_that_has_just_come_judges_nobody(
+    store: Store, clock: Clock, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    """S12. It does not know whether the database was away; so the others get their time."""
+    task = await hold(store, clock, ann)
+    await clock.advance(600)
+    await bob.beat()
+    assert (await reap(store, bob), await bob.claims()) == ([], [])
+    await listen(clock, SILENT, bob)
+    assert await reap(store, bob) == ["ann"]
+    assert await bob.claims() == [task.run_id]
+
+
+async def test_a_worker_that_is_away_judges_nobody(
+    store: Store, clock: Clock, ann: ManualWorker, bob: ManualWorker, eve: ManualWorker
+) -> None:
+    """S12. The database was away from some workers only; they come back one by one."""
+    task = await hold(store, clock, ann, bob, eve)
+    await clock.advance(SILENT + 1)
+    await eve.beat()
+    assert await reap(store, bob) == []
+    await bob.beat()
+    assert (await reap(store, eve), await reap(store, bob)) == ([], [])
+    assert (await ann.beat(lease_of(task))).lost == []
+
+
+async def test_a_lease_that_its_living_holder_does_not_name_runs_out(
+    store: Store, clock: Clock, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    """Storage rule 10. The answer to the claim was lost."""
+    task = await hold(store, clock, ann, bob)
+    await listen(clock, 28, ann, bob)
+    assert await bob.claims() == []
+    await listen(clock, BEAT, ann, bob)
+    assert await bob.claims() == [task.run_id]
