@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from benchmarks import across, lasting, latency, throughput
+from benchmarks import across, lasting, latency, storms, throughput
 from benchmarks.bench import Bench
 from benchmarks.engine import Measurement
 
@@ -19,6 +19,7 @@ WORKLOADS: dict[str, Callable[[Bench], Awaitable[list[Measurement]]]] = {
     "F": latency.fan_out,
     "T": latency.sleeps,
     "R": lasting.long_run,
+    "Z": storms.signal_storm,
     "A-trip": across.activity_trip,
     "A1000": across.a1000,
     "A10000": across.a10000,

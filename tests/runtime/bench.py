@@ -14,6 +14,7 @@ from holdfast.definitions.registry import Registry
 from holdfast.definitions.workflows import Workflow
 from holdfast.runtime.code.calls import Call
 from holdfast.runtime.log import details
+from holdfast.runtime.log.delivery import can_wait
 from holdfast.runtime.turn.turn import RunInfo, Turn
 from holdfast.types import Event, Finish, Notice, Suspend, TurnCommit
 
@@ -96,10 +97,11 @@ class Bench:
         """Write the commit that the turn wants, and answer it."""
         part = self.turn.outbox
         assert part is not None, "there is nothing to commit"
-        assert part.expected == len(self.log)
+        ahead = self.log[part.expected :]
+        assert not ahead or (part.behind and can_wait(ahead))
         self.last, self.turn.outbox = part, None
         self.log += part.events
-        self.turn.committed()
+        self.turn.committed(ahead)
         self.take()
         return part
 
@@ -152,6 +154,10 @@ class Bench:
     def signal(self, name: str, payload: object = None) -> Event:
         text = json.dumps({"signal_name": name, "input": payload})
         return Event(details.SIGNAL_RECEIVED, None, text, self.now)
+
+    def interruption(self) -> Event:
+        """Return what says nothing to the code, but cannot wait: a conflict with it replays."""
+        return self.plain(details.RESUMED)
 
     def activity_completed(self, key: str, result: object, name: str | None = None) -> Event:
         done = {"activity_name": name or _leaf(key), "result": result, "attempt": 1}

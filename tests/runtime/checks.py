@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from holdfast.runtime.code.instance import Instance
 from holdfast.runtime.log import details
+from holdfast.runtime.log.delivery import in_delivery_order
 from holdfast.types import Event
 from tests.runtime.world import World
 
@@ -64,7 +65,7 @@ def check(world: World) -> None:
         assert final["outcome"] == "cancelled"
     check_prefixes(world)
     for turn in world.cached:
-        tail = log[turn.durable_length :]
+        tail = in_delivery_order(log[turn.durable_length :], turn.durable_length)
         turn.instance.loop.position = turn.durable_length
         turn.instance.foresee(tail)
         for event in tail:
@@ -73,10 +74,12 @@ def check(world: World) -> None:
 
 
 def check_prefixes(world: World) -> None:
-    going_on = world.replay([], facts=world.log)
-    for length, event in enumerate(world.log, 1):
+    """Feeding one more is the same as a replay up to there, in the order of delivery."""
+    ordered = in_delivery_order(world.log)
+    going_on = world.feed([], ordered)
+    for length, event in enumerate(ordered, 1):
         going_on.feed(event)
-        again = world.replay(world.log[:length], facts=world.log)
+        again = world.feed(ordered[:length], ordered)
         first, second = state(going_on), state(again)
         assert first == second, f"after event {length}"
         again.close()

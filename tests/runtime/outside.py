@@ -48,6 +48,8 @@ class Outside:
                 self.open[key] = event
             elif event.type in _BACK:
                 assert key in self.ordered, f"{key} is taken back before it was ordered"
+                if event.type == details.APPROVAL_WITHDRAWN:
+                    assert key in self.open, f"{key} is taken back, and was decided"
                 if event.type == details.APPROVAL_WITHDRAWN or self.world.pick(2):
                     self.open.pop(key, None)  # else it ends all the same, too late
 
@@ -58,10 +60,14 @@ class Outside:
         activities = {k for k, e in self.open.items() if e.type == details.ACTIVITY_SCHEDULED}
         return activities - stopped
 
+    def can_end(self) -> list[str]:
+        """Return the keys of the open orders."""
+        return list(self.open)
+
     def end(self) -> Event:
         """Let one of the open orders end."""
         world = self.world
-        key = list(self.open)[world.pick(len(self.open))]
+        key = self.can_end()[world.pick(len(self.open))]
         order = self.open.pop(key)
         asked: dict[str, Any] = json.loads(order.details or "")
         bad = world.pick(4) == 0

@@ -356,7 +356,7 @@ def test_cleanup_of_closed_code_orders_nothing(cause: str) -> None:
     bench = Bench(flow)
     bench.complete("work")
     if cause == "conflict":
-        bench.refuse(bench.signal("other"))
+        bench.refuse(bench.interruption())
     bench.settle()
     bench.turn.abandon()
     assert bench.types()[-1] == details.STEP_COMPLETED

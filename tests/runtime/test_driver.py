@@ -128,7 +128,7 @@ def _results_while_the_log_is_read() -> None:
     scene.commit()
     assert turn.suspended
 
-    go, other = signal("go"), signal("other")
+    go, other = signal("go"), Event(details.RESUMED, None, None, START)
     scene.log.append(go)
     driver = RunDriver(scene, RUN_ID, 2, turn)
     driver.resume([go])

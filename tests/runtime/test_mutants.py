@@ -18,7 +18,8 @@ from holdfast.runtime.code.calls import Call
 from holdfast.runtime.code.instance import Instance
 from holdfast.runtime.code.orders import Orders
 from holdfast.runtime.code.updates import Updates
-from holdfast.runtime.log import details
+from holdfast.runtime.log import details, virtual_log
+from holdfast.runtime.log.virtual_log import VirtualLog
 from holdfast.runtime.loop import asyncio_forms
 from holdfast.runtime.loop.keys import Scope
 from holdfast.runtime.loop.loop import WorkflowLoop
@@ -26,7 +27,7 @@ from holdfast.runtime.loop.tasks import WorkflowTask
 from holdfast.runtime.turn import feeder, turn
 from holdfast.runtime.turn.effects import Effects
 from holdfast.runtime.turn.feeder import Feeder
-from holdfast.types import Event
+from holdfast.types import CAN_WAIT, Event
 from tests.runtime.programs import Program, programs
 from tests.runtime.test_random_programs import explore
 
@@ -148,6 +149,23 @@ def orders_are_lost_in_conflicts(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(feeder, "_FACTS", feeder._FACTS - details.NOTED_ORDERS)
 
 
+def what_was_seen_is_not_said(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(virtual_log, "mark_seen", lambda event, seen: event)
+
+
+def what_is_behind_is_taken_for_durable(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(VirtualLog, "certain", property(lambda self: self.durable_length))
+
+
+def what_is_kept_keeps_its_mark(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(feeder, "without_mark", lambda event: event)
+
+
+def decisions_can_wait(patch: pytest.MonkeyPatch) -> None:
+    everything = CAN_WAIT | {details.APPROVAL_RESOLVED}
+    patch.setattr(feeder, "can_wait", lambda tail: all(e.type in everything for e in tail))
+
+
 def paused_code_goes_on(patch: pytest.MonkeyPatch) -> None:
     patch.delitem(Instance._DELIVERED, details.PAUSED)
 
@@ -195,6 +213,10 @@ MUTANTS: list[Mutant] = [
     updates_are_answered_again,
     accepted_updates_are_forgotten,
     orders_are_lost_in_conflicts,
+    what_was_seen_is_not_said,
+    what_is_behind_is_taken_for_durable,
+    what_is_kept_keeps_its_mark,
+    decisions_can_wait,
     paused_code_goes_on,
     held_back_events_in_one_drain,
     activities_let_go_are_not_waited_for,

@@ -80,7 +80,7 @@ def test_a_conflict_does_not_turn_the_new_path_into_the_old_one() -> None:
 
     bench = Bench(flow)
     bench.complete("work", 1)
-    bench.refuse(bench.signal("other"))
+    bench.refuse(bench.interruption())
     bench.settle()
     assert bench.starts == ["work", "extra"]
     bench.crash()

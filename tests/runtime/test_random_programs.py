@@ -57,7 +57,7 @@ def test_every_way_to_read_a_log_agrees() -> None:
     gc.collect()  # what programs left behind is reported here, not in a later test
     for danger in (
         *("crashes", "rebuilds", "tails", "handovers", "resumes", "retries", "steals"),
-        *("ends", "updates", "pauses"),
+        *("ends", "updates", "pauses", "overtaken", "behind"),
     ):
         assert seen[danger] > EXAMPLES // 20, seen
     assert seen["completed"] > EXAMPLES // 2, seen

@@ -105,7 +105,7 @@ def test_a_rebuild_keeps_the_deadlines_of_timers_that_were_not_recorded() -> Non
     bench = Bench(flow)
     bench.now += SECOND // 2
     bench.complete("work")
-    bench.refuse(bench.signal("noise"))
+    bench.refuse(bench.interruption())
     assert bench.turn.next_due == START + SECOND
 
 

@@ -120,7 +120,7 @@ def test_a_result_that_arrives_for_a_step_given_up_survives_a_conflict() -> None
     bench = Bench(flow)
     bench.complete("work")
     bench.complete("after", 7)
-    bench.refuse(bench.signal("go"))
+    bench.refuse(bench.signal("go"), bench.interruption())
     assert bench.starts == ["after", "work"]
     bench.settle()
     assert bench.output == "slow 7"
@@ -295,7 +295,7 @@ def test_a_retry_starts_after_the_failure_is_durable() -> None:
     bench = Bench(flow)
     bench.fail("work", OSError("busy"), retry_in=0)
     assert bench.starts == ["work"]
-    bench.refuse(bench.signal("noise"))
+    bench.refuse(bench.interruption())
     assert bench.starts == ["work"]
     bench.commit()
     assert bench.attempts == [("work", 1), ("work", 2)]
@@ -362,7 +362,7 @@ def test_an_executing_step_goes_on_through_a_rebuild() -> None:
     bench = Bench(flow)
     before = bench.turn.instance
     bench.complete("work", 1)
-    bench.refuse(bench.signal("noise"))
+    bench.refuse(bench.interruption())
     assert bench.turn.instance is not before
     assert bench.starts == ["work", "after"]
     bench.complete("after", 2)
@@ -379,7 +379,7 @@ def test_a_resumed_turn_asks_for_the_log_that_it_no_longer_has() -> None:
     bench.settle()
     bench.resume(bench.signal("go", 1))
     bench.complete("work", 1)
-    bench.refuse(bench.signal("noise"))
+    bench.refuse(bench.interruption())
     assert bench.turn.needs_log
     bench.complete("after", 2)
     assert bench.turn.outbox is None

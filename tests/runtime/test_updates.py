@@ -167,7 +167,7 @@ def test_an_answer_that_was_not_committed_is_told_to_nobody() -> None:
     bench = Bench(shop)
     bench.settle()
     bench.resume(bench.update("add", {"name": "tea"}))
-    bench.refuse(bench.signal("other"))
+    bench.refuse(bench.interruption())
     assert bench.notices == []
     bench.settle()
     assert len(bench.notices) == 1
@@ -193,7 +193,7 @@ def test_callers_who_were_told_are_forgotten() -> None:
     bench.settle()
     for number in range(20):
         bench.resume(bench.update("reserve", 0, f"u{number}"))
-        bench.refuse(bench.signal("other"))
+        bench.refuse(bench.interruption())
         bench.settle()
         assert owed(bench) == 1
     bench.resume(bench.update("reserve", 1, "slow"), bench.update("elsewhere", 0, "unread"))
@@ -209,9 +209,9 @@ def test_an_answer_is_told_once_however_often_its_commit_is_refused() -> None:
     bench = Bench(desk)
     bench.settle()
     bench.resume(bench.update("reserve", 0, "a"))
-    bench.refuse(bench.signal("other"))
+    bench.refuse(bench.interruption())
     bench.refuse(bench.update("reserve", 0, "b"))
-    bench.refuse(bench.signal("other"))
+    bench.refuse(bench.interruption())
     assert bench.notices == []
     bench.settle()
     bench.resume(bench.signal("close"))
@@ -228,7 +228,7 @@ def test_code_that_is_built_anew_tells_of_the_answers_that_were_refused() -> Non
     bench.resume(bench.update("reserve", 1, "b"))
     bench.complete("~/update-reserve#2/work", 1)
     bench.commit()  # that it was accepted
-    bench.refuse(bench.signal("other"))
+    bench.refuse(bench.interruption())
     assert bench.turn.needs_log
     bench.turn.rebuild(bench.log)
     bench.take()

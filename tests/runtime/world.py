@@ -17,6 +17,7 @@ from holdfast.definitions.workflows import Workflow
 from holdfast.runtime.code.calls import Call
 from holdfast.runtime.code.instance import Instance
 from holdfast.runtime.log import details
+from holdfast.runtime.log.delivery import can_wait, in_delivery_order
 from holdfast.runtime.turn.turn import RunInfo, Turn
 from holdfast.types import ANY_END, Event, Finish, Suspend, TurnCommit, update_topic
 from tests.runtime.outside import Outside
@@ -52,6 +53,7 @@ class World:
         self.noted: dict[int, list[str]] = {}  # what replays wrote
         self.awaiting: tuple[str, ...] = ()
         self.paused = False
+        self.storm = pick(3) == 0  # others write before each commit can
         self.outside = Outside(self)  # who carries out what the run orders
         self.actions: list[str] = []
         self.seen: Counter[str] = Counter()
@@ -67,14 +69,18 @@ class World:
     def clock(self) -> int:
         return self.now
 
-    def replay(self, log: Sequence[Event], facts: Sequence[Event] | None = None) -> Instance:
-        """Feed a fresh instance a log; `facts` may reach further than it."""
-        known = log if facts is None else facts
+    def replay(self, log: Sequence[Event]) -> Instance:
+        """Feed a fresh instance a log, in the order of delivery."""
+        ordered = in_delivery_order(log)
+        return self.feed(ordered, ordered)
+
+    def feed(self, ordered: Sequence[Event], facts: Sequence[Event]) -> Instance:
+        """Feed a fresh instance; `facts` may reach further than what it is fed."""
         noted: list[str] = []
-        instance = Instance(self.factory(), INFO, known, lambda kind, *_: noted.append(kind))
+        instance = Instance(self.factory(), INFO, facts, lambda kind, *_: noted.append(kind))
         self.noted[id(instance)] = noted
         self.instances.append(instance)
-        for event in log:
+        for event in ordered:
             instance.feed(event)
         return instance
 
@@ -116,7 +122,8 @@ class World:
         """Trap 30. A crash right now must come to the same call again."""
         durable = self.log[: turn.durable_length]
         assert not is_paused(durable), f"{call.key} starts while the run is paused"
-        again = self.replay(durable)
+        certain = self.certain(turn)
+        again = self.feed(certain, certain)
         assert call.key in again.pending, f"{call.key} starts before what led to it is durable"
         assert again.pending[call.key].arguments == call.arguments
         failed = [e for e in durable if e.type == details.STEP_RETRY and e.key == call.key]
@@ -124,11 +131,17 @@ class World:
         assert call.key not in self.running, f"{call.key} is running already"
         again.close()
 
+    def certain(self, turn: Turn) -> Sequence[Event]:
+        """Return what is durable, up to what the code was fed before all that is not."""
+        ordered = in_delivery_order(self.log[: turn.durable_length])
+        return ordered[: turn._feeder.log.certain]
+
     def check_cancel(self, turn: Turn, key: str) -> None:
         """Trap 30. By the durable log, nobody awaits the step any more, or the code has ended."""
         if turn.ended:
             return
-        again = self.replay(self.log[: turn.durable_length])
+        certain = self.certain(turn)
+        again = self.feed(certain, certain)
         held = again.pending if not again.loop.ended else {}
         assert key not in held, f"{key} is cancelled, but by the log it is awaited"
         again.close()
@@ -156,7 +169,7 @@ class World:
         if self.turn is not None and not self.active:
             found.append("handover")
         asked = any(event.type == details.CANCEL_REQUESTED for event in self.log)
-        if self.count > 6 and not asked and self.pick(6) == 0:
+        if self.count > 6 and not asked and self.pick(9) == 0:
             found.append("cancel")
         return found
 
@@ -170,14 +183,23 @@ class World:
         assert part is not None
         assert turn is not None
         self.flight = None
-        if len(self.log) != part.expected:
-            before = turn.instance
-            turn.conflict(self.log[part.expected :])
+        if self.storm and self.pick(8):
+            self.on_end() if self.outside.can_end() and self.pick(2) else self.on_signal()
+        if not self.paused and self.pick(10) == 0:
+            self.external(Event(details.RESUMED, None, None, self.now))  # it cannot wait
+        tail = self.log[part.expected :]
+        if tail and not (part.behind and part.lease_no == self.lease and can_wait(tail)):
+            before, overtaken = turn.instance, can_wait(tail) and not turn.needs_log
+            turn.conflict(tail)
+            assert not overtaken or turn.instance is before, "a signal leads to a replay"
             self.seen["rebuilds" if turn.instance is not before else "tails"] += 1
+            log = turn._feeder.log
+            self.seen["overtaken"] += log.certain < log.durable_length
             self.follow()
             return
+        self.seen["behind"] += bool(tail)
         self.write(part)
-        turn.committed()
+        turn.committed(tail)
         self.follow()
 
     def write(self, part: TurnCommit) -> None:

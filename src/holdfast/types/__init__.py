@@ -43,10 +43,12 @@ from holdfast.types.runs import (
 )
 from holdfast.types.work import (
     ANY_END,
+    CAN_WAIT,
     ORDERS,
     ActivitiesEnded,
     ActivityEnd,
     ActivityOutcome,
+    Ahead,
     ClaimedTask,
     Claims,
     Committed,
@@ -64,6 +66,7 @@ from holdfast.types.work import (
 
 __all__ = [
     "ANY_END",
+    "CAN_WAIT",
     "DEFAULT_PRIORITY",
     "DEFAULT_QUEUE",
     "JSON",
@@ -72,6 +75,7 @@ __all__ = [
     "ActivitiesEnded",
     "ActivityEnd",
     "ActivityOutcome",
+    "Ahead",
     "Approval",
     "ClaimedTask",
     "Claims",

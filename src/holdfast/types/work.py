@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 from uuid import UUID
+
+import msgspec
 
 from holdfast.types.base import EndStatus, Event, Notice, Value
 
@@ -20,6 +22,19 @@ ORDERS: Final = frozenset(
         "ChildCancelRequested",
         "SignalSent",
         "WorkflowContinuedAsNew",
+    }
+)
+
+# What others append to a log that a worker's entries on their way may stand behind.
+CAN_WAIT: Final = frozenset(
+    {
+        "SignalReceived",
+        "ActivityCompleted",
+        "ActivityFailed",
+        "ActivityRetryScheduled",
+        "ChildCompleted",
+        "ChildFailed",
+        "WorkerLost",
     }
 )
 
@@ -98,6 +113,10 @@ class TurnCommit(Value, frozen=True, gc=False):
     carries out in the same transaction. `touches` names every other run that the commit may
     write to: the parent of a run that ends, runs that are signalled or asked to stop.
     `has_children` says that the run has started some, which its end may concern.
+
+    `behind` says that the events may stand behind what others have appended from `expected` on,
+    where all of that can wait (`holdfast.types.CAN_WAIT`). A run does not suspend with them, nor
+    continue as new: it would sleep through those signals, or lose them.
     """
 
     run_id: UUID
@@ -108,6 +127,7 @@ class TurnCommit(Value, frozen=True, gc=False):
     orders: bool = False
     touches: tuple[UUID, ...] = ()
     has_children: bool = False
+    behind: bool = False
 
 
 class Refusal(Value, frozen=True):
@@ -124,12 +144,22 @@ class Refusal(Value, frozen=True):
     message: str = ""
 
 
+class Ahead(Value, frozen=True):
+    """What others wrote from the expected index on, ahead of a part that is durable behind it."""
+
+    tail: list[Event]
+
+
 class Committed(Value, frozen=True):
-    """The answer to a commit: every run that `refused` does not name is durable."""
+    """The answer to a commit: every run that `refused` does not name is durable.
+
+    `ahead` tells what stands ahead of the parts that were written behind it.
+    """
 
     now: int
     refused: dict[UUID, Refusal]
     notices: list[Notice]
+    ahead: Mapping[UUID, Ahead] = msgspec.field(default_factory=dict[UUID, Ahead])
 
 
 class Release(Value, frozen=True):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from uuid import uuid4
+from uuid import UUID, uuid4
 
+import msgspec
 import pytest
 from clocks import Clock
 
 from holdfast.store.port import Store
-from holdfast.types import Event, Finish, Suspend, TurnCommit
+from holdfast.types import ClaimedTask, Committed, Event, Finish, Suspend, TurnCommit
 
 from .actors import (
     SECOND,
@@ -338,3 +339,105 @@ async def test_values_that_runs_set_can_be_observed(store: Store, ann: ManualWor
     found = {name: details(value(name, text))["value"] for name, text in values[run_id].items()}
     assert found == {"a": {"n": 2}, "b": "x"}
     assert not values.get(other)
+
+
+async def test_a_part_may_stand_behind_what_can_wait(store: Store, ann: ManualWorker) -> None:
+    """Trap 7. It is told what stands ahead of it; the next part follows on."""
+    run_id = await start(store)
+    task = await ann.take()
+    await signal(store, run_id, payload="5", signal_id="s-1")
+    await signal(store, run_id, name="paid")
+    answer = await behind(ann, task, step("a"), step("b"))
+    assert not answer.refused
+    assert answer.ahead[run_id].tail == (await log(store, run_id))[1:3]
+    kinds = ["WorkflowStarted", "SignalReceived", "SignalReceived", "StepCompleted"]
+    assert await log_types(store, run_id) == [*kinds, "StepCompleted"]
+    assert not (await ann.commit(task, step("c"), expected=5)).refused
+
+
+async def test_a_part_that_finds_nothing_ahead_of_it_is_written_where_it_belongs(
+    store: Store, ann: ManualWorker
+) -> None:
+    run_id = await start(store)
+    answer = await behind(ann, await ann.take(), step("a"), then=Finish("completed", output="1"))
+    assert not answer.refused
+    assert not answer.ahead
+    assert (await get(store, run_id)).state == "completed"
+
+
+@pytest.mark.parametrize("control", ["cancel", "pause"])
+async def test_no_part_stands_behind_what_cannot_wait(
+    store: Store, ann: ManualWorker, control: str
+) -> None:
+    """Trap 16. Who asked for it was told that it holds."""
+    run_id = await start(store)
+    task = await ann.take()
+    await signal(store, run_id)
+    await (store.cancel_runs([run_id]) if control == "cancel" else store.pause_runs([run_id]))
+    answer = await behind(ann, task, step("a"))
+    assert not answer.ahead
+    assert answer.refused[run_id].reason == "conflict"
+    assert answer.refused[run_id].tail == (await log(store, run_id))[1:]
+    assert len(await log(store, run_id)) == 3
+
+
+async def test_a_part_behind_others_is_fenced_by_its_lease(store: Store, ann: ManualWorker) -> None:
+    """Trap 8."""
+    run_id = await start(store)
+    task = await ann.take()
+    await signal(store, run_id)
+    before = await log(store, run_id)
+    stale = msgspec.structs.replace(task, lease_no=task.lease_no + 1)
+    answer = await behind(ann, stale, step("a"))
+    assert answer.refused[run_id].reason == "lost"
+    assert await log(store, run_id) == before
+
+
+async def test_a_part_behind_others_is_written_once_however_often_it_is_sent(
+    store: Store, ann: ManualWorker
+) -> None:
+    """Trap 23. The repetition is told what stood ahead of the first try, and nothing more."""
+    run_id = await start(store)
+    task = await ann.take()
+    await signal(store, run_id)
+    token = uuid4()
+    first = await behind(ann, task, step("a"), step("b"), token=token)
+    await signal(store, run_id, name="later")
+    again = await behind(ann, task, step("a"), step("b"), token=token)
+    assert not again.refused
+    assert again.ahead == first.ahead
+    assert len(await log(store, run_id)) == 5
+
+
+async def test_parts_behind_others_share_a_call_with_those_that_are_not(
+    store: Store, ann: ManualWorker
+) -> None:
+    """Each is answered for itself, and each event lands in its place."""
+    tasks = []
+    for _ in range(4):
+        await start(store)
+        tasks.append(await ann.take())
+    for task in tasks[:3]:
+        await signal(store, task.run_id)
+    parts = [
+        TurnCommit(task.run_id, task.lease_no, 1, [step("a"), step("b")], behind=place % 2 == 0)
+        for place, task in enumerate(tasks)
+    ]
+    answer = await store.commit("ann", uuid4(), parts)
+    assert set(answer.ahead) == {tasks[0].run_id, tasks[2].run_id}
+    assert {run: refusal.reason for run, refusal in answer.refused.items()} == {
+        tasks[1].run_id: "conflict"
+    }
+    assert [len(await log(store, task.run_id)) for task in tasks] == [4, 2, 4, 3]
+
+
+async def behind(
+    worker: ManualWorker,
+    task: ClaimedTask,
+    *events: Event,
+    then: Finish | None = None,
+    token: UUID | None = None,
+) -> Committed:
+    """Commit a part that may stand behind others, from where the task was claimed on."""
+    part = TurnCommit(task.run_id, task.lease_no, task.log_length, events, then=then, behind=True)
+    return await worker.store.commit(worker.worker_id, token or uuid4(), [part])

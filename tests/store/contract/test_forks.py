@@ -390,3 +390,44 @@ async def test_a_cancelled_fork_of_a_run_that_never_began_ends_at_once(store: St
     new_id = await fork(store, origin)
     await store.cancel_runs([new_id])
     assert (await get(store, new_id)).status == "cancelled"
+
+
+async def test_a_fork_has_its_entries_in_the_order_in_which_the_code_saw_them(
+    store: Store, ann: ManualWorker
+) -> None:
+    """Its entries are numbered anew, so a mark that counts those of the origin would mislead."""
+    run_id = await start(store)
+    turn = await ann.take()
+    await ann.commit(turn, step("a"), Event("WorkflowTaskYielded", None, None, 0))
+    await signal(store, run_id, name="first")
+    await signal(store, run_id, name="second")
+    marked = [with_mark(step("b"), 3), with_mark(step("c", result=2), 4), step("d")]
+    await ann.commit(turn, *marked, expected=5)
+
+    new_run_id = await fork(store, run_id, results={"c": "3"})
+    assert [seen(event) for event in await log(store, new_run_id)] == [
+        "WorkflowStarted",
+        "a",
+        "b",
+        "first",
+        "c",
+        "second",
+        "d",
+        "WorkflowForked",
+    ]
+    copied = await log(store, new_run_id)
+    assert copied[2].details == step("b").details
+    assert details(copied[4])["result"] == 3
+
+
+def with_mark(event: Event, seen: int) -> Event:
+    """Return an entry that the code saw when it had seen so many of the log."""
+    text = event.details or ""
+    return Event(event.type, event.key, f'{{"seen":{seen},{text[1:]}', event.at)
+
+
+def seen(event: Event) -> str:
+    """Name an entry by its key, its signal, or its type."""
+    if event.type == "SignalReceived":
+        return str(details(event)["signal_name"])
+    return event.key or event.type

@@ -15,14 +15,14 @@ from holdfast.runtime.backoff import Backoff
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.committing.lanes import Lanes
 from holdfast.store.port import Store
-from holdfast.types import Committed, Notice, Refusal, TurnCommit
+from holdfast.types import Ahead, Committed, Notice, Refusal, TurnCommit
 
 logger = logging.getLogger("holdfast.committer")
 
 _BUSY_SECONDS = 0.05
 _MANY = 64  # checkpoints, of which a half is worth a call of its own
 
-Answer = Callable[[Refusal | None], None]
+Answer = Callable[[Refusal | Ahead | None], None]
 _Entry = tuple[TurnCommit, Answer]
 
 
@@ -46,7 +46,7 @@ class Committer:
         return self._lanes.idle and not self._stragglers
 
     def submit(self, part: TurnCommit, answer: Answer) -> None:
-        """Commit a turn's part; `answer` is called with None or with the refusal.
+        """Commit a turn's part; `answer` is called with the refusal, or with what stands ahead.
 
         The answer comes as a plain callback of the event loop, never from inside a task:
         workflow loops may only be entered from there.
@@ -97,8 +97,8 @@ class Committer:
                 return committed
 
     def _answer(self, entries: list[_Entry], token: UUID, committed: Committed) -> None:
-        refused = committed.refused
-        if not refused:
+        refused, ahead = committed.refused, committed.ahead
+        if not refused and not ahead:
             for _, answer in entries:
                 answer(None)
             return
@@ -108,7 +108,7 @@ class Committer:
             if refusal is not None and refusal.reason == "busy":
                 busy.append((part, answer))
             else:
-                answer(refusal)
+                answer(refusal or ahead.get(part.run_id))
         if busy:
             straggler = asyncio.get_running_loop().create_task(self._try_later(busy, token))
             self._stragglers.add(straggler)

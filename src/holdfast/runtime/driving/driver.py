@@ -17,7 +17,7 @@ from holdfast.runtime.clock import Cancellable, Clock
 from holdfast.runtime.committing.committer import Committer
 from holdfast.runtime.failure_log import log_failed_run, log_failed_step
 from holdfast.runtime.turn.turn import Call, Turn
-from holdfast.types import ErrorInfo, Event, Notice, Refusal
+from holdfast.types import Ahead, ErrorInfo, Event, Notice, Refusal
 
 logger = logging.getLogger("holdfast.run")
 
@@ -122,12 +122,14 @@ class RunDriver:
             return
         self._follow()
 
-    def _answered(self, refusal: Refusal | None) -> None:
+    def _answered(self, refusal: Refusal | Ahead | None) -> None:
         self.in_flight = False
         if self.closed:
             return
         if refusal is None:
             self._enter(self.turn.committed)
+        elif isinstance(refusal, Ahead):
+            self._enter(self.turn.committed, refusal.tail)
         elif refusal.reason == "conflict":
             self._enter(self.turn.conflict, refusal.tail)
         elif refusal.reason == "lost":

@@ -7,22 +7,18 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from holdfast.runtime.log.delivery import DELIVERED, mark_seen
 from holdfast.runtime.log.details import (
     FORKED,
     GUESTS,
-    STEP_COMPLETED,
-    STEP_FAILED,
     TERMINAL,
-    TIMER_FIRED,
     WORKER_LOST,
     read_worker_lost,
 )
 from holdfast.types import Event
 
 PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
-# What a worker writes and feeds to the code, which goes on from it.
-_DELIVERED: Final = frozenset({STEP_COMPLETED, STEP_FAILED, TIMER_FIRED})
-_stamp = re.compile(r'\{"python":"([^"]+)"')
+_stamp = re.compile(r'\{(?:"seen":\d+,)?"python":"([^"]+)"')
 
 
 class VirtualLog:
@@ -30,9 +26,22 @@ class VirtualLog:
 
     `durable` is None once it was forgotten; `durable_length` is kept. `python` is the version
     that the run's first commit was made with, None before it.
+
+    The code has been fed all three. What others made durable while something was in flight is
+    fed after that, although it stands ahead of it in the log: until it has landed, not all that
+    is durable is `certain`.
     """
 
-    __slots__ = ("_clock", "committing", "durable", "durable_length", "flight", "fresh", "python")
+    __slots__ = (
+        "_certain",
+        "_clock",
+        "committing",
+        "durable",
+        "durable_length",
+        "flight",
+        "fresh",
+        "python",
+    )
 
     def __init__(self, durable: Sequence[Event], clock: Callable[[], int]) -> None:
         self._clock = clock
@@ -41,12 +50,18 @@ class VirtualLog:
         self.flight: list[Event] = []
         self.fresh: list[Event] = []
         self.committing = False
+        self._certain: int | None = None
         self.python = _python_of(durable)
 
     @property
     def length(self) -> int:
         """The length of the whole."""
         return self.durable_length + len(self.flight) + len(self.fresh)
+
+    @property
+    def certain(self) -> int:
+        """How much of what the code has been fed, from its start, no crash can take back."""
+        return self.durable_length if self._certain is None else self._certain
 
     def note(self, kind: str, key: str | None, text: str | None) -> None:
         """Add a fact."""
@@ -58,21 +73,38 @@ class VirtualLog:
         if self.durable is not None:
             self.durable += tail
 
-    def launch(self) -> list[Event]:
-        """Begin to commit all that is fresh. A run's first commit says which Python it was."""
+    def launch(self, *, behind: bool) -> list[Event]:
+        """Begin to commit all that is fresh. A run's first commit says which Python it was.
+
+        With `behind` it may land behind what others write, and says what the code had seen.
+        """
         self.flight, self.fresh = self.fresh, []
         if self.python is None:
             _sign(self.flight)
+        if behind:
+            self.flight = [mark_seen(event, self.durable_length) for event in self.flight]
         self.committing = True
         return self.flight
 
-    def land(self) -> None:
-        """Take what was in flight for durable."""
+    def land(self, ahead: Sequence[Event]) -> None:
+        """Take what was in flight for durable, and what stands `ahead` of it, still to be fed."""
         flight, self.flight = self.flight, []
+        seen = self.durable_length
         self.committing = False
+        self.extend(ahead)
         self.extend(flight)
+        self._certain = None
+        if ahead and self.fresh:
+            self._certain = seen + len(flight)
+            self.fresh = [mark_seen(event, seen) for event in self.fresh]
         if self.python is None:
             self.python = PYTHON
+
+    def put_behind(self, undurable: Sequence[Event], tail: Sequence[Event]) -> None:
+        """Keep what the code has seen, behind what others wrote, which is still to be fed."""
+        self._certain = self.certain
+        self.fresh = [mark_seen(event, self.durable_length) for event in undurable]
+        self.extend(tail)
 
     def refused(self) -> list[Event]:
         """Take back all that is not durable, and return it."""
@@ -80,6 +112,10 @@ class VirtualLog:
         self.flight, self.fresh = [], []
         self.committing = False
         return undurable
+
+    def rely(self) -> None:
+        """Take all that is durable for certain: the code is fed anew, in the order of the log."""
+        self._certain = None
 
     def replace(self, durable: Sequence[Event]) -> None:
         """Put a whole log in the durable part's place."""
@@ -99,7 +135,7 @@ def count_replayed(log: Sequence[Event]) -> int:
     for place in range(len(log), 0, -1):
         kind = log[place - 1].type
         if kind not in GUESTS:
-            return place - (forked and kind in _DELIVERED)
+            return place - (forked and kind in DELIVERED)
         forked = forked or kind == FORKED
     return 0
 

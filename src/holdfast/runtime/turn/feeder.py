@@ -9,6 +9,7 @@ from holdfast.definitions.workflows import Workflow
 from holdfast.errors import DeterminismError
 from holdfast.runtime.code.calls import Call, RunInfo
 from holdfast.runtime.code.instance import Instance
+from holdfast.runtime.log.delivery import can_wait, in_delivery_order, without_mark
 from holdfast.runtime.log.details import (
     ANSWERS,
     NOTED_ORDERS,
@@ -30,7 +31,9 @@ from holdfast.types import Event
 _KEPT: Final = frozenset({STEP_COMPLETED, STEP_FAILED, STEP_RETRY})
 # Facts, which the code has not been fed: they stand as well behind another event.
 _FACTS: Final = NOTED_ORDERS | ANSWERS | {TIMER_SCHEDULED, STEP_RETRY, VALUE_SET, VALUE_RECORDED}
-_UNFED: Final = _FACTS | TERMINAL | {YIELDED}
+# The last of a commit, which ends the run or suspends it.
+_LAST: Final = TERMINAL | {YIELDED}
+_UNFED: Final = _FACTS | _LAST
 
 
 class Feeder:
@@ -80,12 +83,26 @@ class Feeder:
 
     def deliver(self, tail: Sequence[Event]) -> None:
         """Feed what others have made durable."""
-        log, instance = self.log, self.instance
-        instance.loop.position = log.durable_length
+        log = self.log
+        first = log.durable_length
         log.extend(tail)
+        self._feed(in_delivery_order(tail, first), first)
+
+    def land(self, ahead: Sequence[Event]) -> None:
+        """Take what was in flight for durable; feed what others wrote `ahead` of it meanwhile."""
+        log = self.log
+        position = log.length
+        log.land(ahead)
+        if ahead and not (self.closed or self.broken):
+            self._feed(ahead, position)
+
+    def _feed(self, events: Sequence[Event], position: int) -> None:
+        """Feed durable events to code that has been fed so many."""
+        instance = self.instance
+        instance.loop.position = position
         try:
-            instance.foresee(tail)
-            for event in tail:
+            instance.foresee(events)
+            for event in events:
                 instance.feed(event)
         except DeterminismError as error:
             self.broken = error
@@ -134,7 +151,10 @@ class Feeder:
         log.fresh = [event for event in log.fresh if event.type not in NOTED_ORDERS]
 
     def refused(self, tail: Sequence[Event]) -> None:
-        """Go on with `tail` in the place of all that is not durable."""
+        """Go on with `tail`, which stands in the place of what is not durable.
+
+        What can wait is fed behind that. Else the code is replayed with the tail before it.
+        """
         log = self.log
         undurable = log.refused()
         if self.broken is None and all(event.type in _UNFED for event in undurable):
@@ -145,11 +165,16 @@ class Feeder:
             self.deliver(tail)
             self._mark_retries(undurable)
             return
-        self._undelivered = [event for event in undurable if event.type in _KEPT]
+        if self.broken is None and can_wait(tail):
+            log.put_behind([event for event in undurable if event.type not in _LAST], tail)
+            self._feed(tail, log.length - len(tail))
+            return
+        self._undelivered = [without_mark(event) for event in undurable if event.type in _KEPT]
         self._undelivered += self.effects.held.values()
         self.effects.held.clear()
         self._known = log.durable_length
-        self._deadlines = self.clockwork.deadlines(self._known)
+        self._deadlines = self.clockwork.deadlines(log.certain)
+        log.rely()
         log.extend(tail)
         self._rebuild()
 
@@ -181,6 +206,7 @@ class Feeder:
     def _replay(
         self, log: Sequence[Event], deadlines: dict[str, int], live_from: int | None
     ) -> None:
+        log = in_delivery_order(log)
         instance = self.instance = Instance(self._workflow, self._info, log, self.log.note)
         self.clockwork = Clockwork(instance.loop, deadlines)
         instance.live_from = instance.history if live_from is None else live_from

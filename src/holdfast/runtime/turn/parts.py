@@ -19,12 +19,13 @@ def make_part(
     events: Sequence[Event],
     then: Suspend | Finish | None,
     dealings: Dealings | None,
+    behind: bool,
 ) -> TurnCommit:
-    """Make a commit of events that stand from an expected index on."""
+    """Make a commit of events that stand from an expected index on, or `behind` what is there."""
     parent = info.parent_run_id
     status = then.status if isinstance(then, Finish) else None
     if parent is None and dealings is None and status != "continued":
-        return TurnCommit(info.run_id, lease_no, expected, events, then)
+        return TurnCommit(info.run_id, lease_no, expected, events, then, behind=behind)
     touches = dict.fromkeys(_targets(events))
     if parent is not None and status not in (None, "continued"):
         touches[parent] = None
@@ -37,6 +38,7 @@ def make_part(
         orders=any(event.type in ORDERS for event in events),
         touches=tuple(touches),
         has_children=status is not None and dealings is not None and dealings.orders.has_children,
+        behind=behind,
     )
 
 

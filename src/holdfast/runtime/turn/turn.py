@@ -42,6 +42,8 @@ from holdfast.types import (
 
 __all__ = ["Call", "RunInfo", "Turn"]
 
+_CONFLICTS = 3  # in a row; then a commit may stand behind what others write
+
 
 class Turn:
     """A run's turn: after every input the driver takes the outputs.
@@ -55,6 +57,7 @@ class Turn:
 
     __slots__ = (
         "_clock",
+        "_conflicts",
         "_ending",
         "_feeder",
         "_replies",
@@ -101,6 +104,7 @@ class Turn:
         self.failure: str | None = None  # JSON text of the error that the run ends with
         self.stuck: DeterminismError | None = None
         self._ending: EndStatus | None = None
+        self._conflicts = 0
         self.lost = is_taken_away(log, lease_no)
         self._feeder = Feeder(workflow, info, () if self.lost else log, clock)
         if self.lost:
@@ -167,16 +171,19 @@ class Turn:
         feeder.offer(Event(kind, key, text, self._clock()))
         self._pump()
 
-    def committed(self) -> None:
-        """The commit is durable."""
+    def committed(self, ahead: Sequence[Event] = ()) -> None:
+        """The commit is durable, behind what others wrote `ahead` of it."""
         feeder = self._feeder
-        feeder.log.land()
+        self._conflicts = 0
+        feeder.land(ahead)
         if self._replies:
             self.notices += self._replies
             self._replies = []
         if feeder.closed:
             return
         if self._ending is not None:
+            if ahead:
+                self.notices += feeder.instance.updates.replies(feeder.instance.run, (), ends=True)
             self.ended = self._ending
             self.problems += leftovers(feeder.instance)
             self.to_cancel += feeder.effects.stop()
@@ -189,6 +196,7 @@ class Turn:
     def conflict(self, tail: Sequence[Event]) -> None:
         """Nothing of the commit was written: `tail` stands in its place."""
         self.suspended, self.visible_at, self._ending, self._replies = False, None, None, []
+        self._conflicts += 1
         if not self._let_go(tail):
             self._feeder.refused(tail)
             self._pump()
@@ -266,21 +274,23 @@ class Turn:
     def _act(self) -> None:
         feeder = self._feeder
         instance, log, effects = feeder.instance, feeder.log, feeder.effects
+        if self._conflicts >= _CONFLICTS and log.fresh and not log.committing:
+            self._ship(None)  # by itself: it may stand behind what others write, a suspension not
         if instance.loop.ended:
             self._finish()
             return
-        durable = log.durable_length
+        certain = log.certain
         if instance.cancelled:
-            self.to_cancel += effects.cancel(instance, durable)
+            self.to_cancel += effects.cancel(instance, certain)
         if instance.held is not None:
             self._stand_still()
             return
         if instance.issued:
-            self.to_start += effects.start(instance, durable)
+            self.to_start += effects.start(instance, certain)
         waiting = effects.pausing or instance.loop.timers
         now = self._clock() if waiting else 0
         if waiting:
-            self.to_start += effects.start_again(instance, durable, now)
+            self.to_start += effects.start_again(instance, certain, now)
             for timer in feeder.clockwork.grown(now):
                 self._record(timer)
         if not log.committing:
@@ -293,7 +303,7 @@ class Turn:
 
     def _next_due(self, now: int) -> int | None:
         feeder = self._feeder
-        retry = feeder.effects.next_retry(feeder.log.durable_length)
+        retry = feeder.effects.next_retry(feeder.log.certain)
         moments = [at for at in (feeder.clockwork.next_at(), retry) if at is not None]
         return max(now, min(moments)) if moments else None
 
@@ -306,12 +316,13 @@ class Turn:
 
     def _ship(self, then: Suspend | Finish | None) -> None:
         log, instance = self._feeder.log, self._feeder.instance
-        place, events = log.durable_length, log.launch()
+        behind = self._conflicts >= _CONFLICTS and _may_stand_behind(then)
+        place, events = log.durable_length, log.launch(behind=behind)
         dealings = instance.dealings
         if dealings is not None:
             ends = isinstance(then, Finish)
             self._replies = dealings.updates.replies(instance.run, events, ends=ends)
-        self.outbox = make_part(self.info, self.lease_no, place, events, then, dealings)
+        self.outbox = make_part(self.info, self.lease_no, place, events, then, dealings, behind)
 
     def _suspend(self) -> None:
         """Give the lease back with this commit: nothing moves until it is answered."""
@@ -399,3 +410,8 @@ class Turn:
         found = self._feeder.instance.loop.problems
         self.problems += found
         found.clear()
+
+
+def _may_stand_behind(then: Suspend | Finish | None) -> bool:
+    """Return True if nothing is lost where the run has not seen what others wrote just before."""
+    return then is None or (isinstance(then, Finish) and then.status != "continued")

@@ -157,9 +157,11 @@ begin
     return next;
 end $$;
 
--- Return a log from an index on, as a JSON array of [event_type, key, details, at]. Called by
--- claim_tasks and commit.
-create or replace function holdfast._tail(p_run_id uuid, p_since int) returns json
+-- Return a log from an index on, and up to another, as a JSON array of [event_type, key, details,
+-- at]. Called by claim_tasks and commit.
+create or replace function holdfast._tail(
+    p_run_id uuid, p_since int, p_until int default null
+) returns json
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -168,7 +170,8 @@ as $$
 begin
     return coalesce(json_agg(
         json_build_array(e.event_type, e.key, e.details, e.at) order by e.idx), '[]')
-    from holdfast.read_events(array[p_run_id], array[p_since]) as e;
+    from holdfast.read_events(array[p_run_id], array[p_since]) as e
+    where p_until is null or e.idx < p_until;
 end $$;
 
 -- Leave out what is paused. Workflows have versions from 1 on; an activity of the same name is

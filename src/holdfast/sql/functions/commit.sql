@@ -4,17 +4,19 @@
 -- the log's end; whoever inserts it owns the append. p_rest_… are the events that follow, then
 -- come the runs that suspend and the runs that end. p_ordering are the runs whose events order
 -- something, p_touched all others that these orders and ends may write to, p_parents those of the
--- runs that end which have had children. p_token is drawn once for a call and its repetitions: a
+-- runs that end which have had children. p_behind are those whose events may stand behind what
+-- others have appended meanwhile, where all of that can wait. p_token is drawn once for a call and its repetitions: a
 -- part that carries it already was written by an earlier try, and is done.
 --
 -- `refused` is null, or a JSON array of [run_id, reason, [[event_type, key, details, at], …]]
 -- with the events from the expected index on: reason 'lost' where the lease is another's or the
--- run has ended, 'conflict' where only the index is taken. `notices` are (topic, payload).
+-- run has ended, 'conflict' where only the index is taken. `notices` are (topic, payload). `ahead` is
+-- null, or a JSON array of [run_id, […]] with the events that stand ahead of a part of p_behind.
 --
 -- Refuses a run twice in one call (22023). Gives up on a lock after 50 ms (55P03), so that one
 -- busy run does not hold up its batch; the caller then splits it.
 -- Locks: a pure checkpoint none but the events it inserts, by run_id; otherwise first the turn
--- rows of the runs that suspend, end or order something, and of what they touch, by run_id. Own
+-- rows of the runs that suspend, end, order something or give way, and of what they touch, by run_id. Own
 -- events are written before those for others, and suspends before wake-ups. Called by workers.
 create or replace function holdfast.commit(
     p_worker text, p_token uuid,
@@ -24,8 +26,8 @@ create or replace function holdfast.commit(
     p_rest_types text[], p_rest_keys text[], p_rest_details json[], p_rest_ats bigint[],
     p_suspended uuid[], p_visible_ats bigint[], p_awaiting json[],
     p_ended uuid[], p_statuses text[], p_outputs json[], p_errors json[],
-    p_ordering uuid[], p_touched uuid[], p_parents uuid[],
-    out now bigint, out refused json, out notices text[]
+    p_ordering uuid[], p_touched uuid[], p_parents uuid[], p_behind uuid[] default '{}',
+    out now bigint, out refused json, out notices text[], out ahead json
 )
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -41,10 +43,16 @@ declare
 begin
     now := holdfast._micros(v_now);
     if cardinality(p_touched) + cardinality(p_parents) > 0 then
-        perform holdfast._lock_family(p_suspended || p_ended || p_ordering || p_touched
+        perform holdfast._lock_family(p_suspended || p_ended || p_ordering || p_behind || p_touched
             || array(select n.newest from holdfast.newest_runs(p_touched) as n), p_parents);
-    elsif cardinality(p_suspended) + cardinality(p_ended) + cardinality(p_ordering) > 0 then
-        perform holdfast._lock_turns(p_suspended || p_ended || p_ordering);
+    elsif cardinality(p_suspended) + cardinality(p_ended) + cardinality(p_ordering)
+            + cardinality(p_behind) > 0 then
+        perform holdfast._lock_turns(p_suspended || p_ended || p_ordering || p_behind);
+    end if;
+    if cardinality(p_behind) > 0 then
+        select b.expected, b.rest_idx, b.ahead into p_expected, p_rest_idx, ahead
+        from holdfast._stand_behind(
+            p_token, p_runs, p_expected, p_behind, p_rest_runs, p_rest_idx) as b;
     end if;
 
     with won as (
@@ -103,6 +111,55 @@ begin
             v_now, array(select unnest(p_parents) except select unnest(v_skipped)));
     end if;
 end $$;
+
+-- Move the parts of p_behind to the ends of their logs, where all that others have appended from
+-- the expected index on can wait; one that an earlier try wrote is looked for where that put it.
+-- Locks: expects the turn rows of p_behind locked, so that nobody else appends. Called by commit.
+create or replace function holdfast._stand_behind(
+    p_token uuid, p_runs uuid[], p_expected int[], p_behind uuid[], p_rest_runs uuid[],
+    p_rest_idx int[], out expected int[], out rest_idx int[], out ahead json
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_moved uuid[];
+    v_from int[];
+    v_to int[];
+begin
+    select array_agg(u.run_id), array_agg(u.expected), array_agg(coalesce(e.written, e.length))
+    into v_moved, v_from, v_to
+    from unnest(p_runs, p_expected) as u (run_id, expected)
+    cross join lateral (
+        select min(e.idx) filter (where e.commit_token = p_token) as written,
+            max(e.idx) + 1 as length, bool_and(holdfast._can_wait(e.event_type)) as can_wait
+        from holdfast.events e
+        where e.run_id = u.run_id and e.idx >= u.expected
+    ) as e
+    where u.run_id = any (p_behind) and (e.written > u.expected or e.can_wait);
+
+    select array_agg(coalesce(m.until, u.expected) order by u.place) into expected
+    from unnest(p_runs, p_expected) with ordinality as u (run_id, expected, place)
+    left join unnest(v_moved, v_to) as m (run_id, until) on m.run_id = u.run_id;
+    select coalesce(array_agg(u.idx + coalesce(m.until - m.since, 0) order by u.place), '{}')
+    into rest_idx
+    from unnest(p_rest_runs, p_rest_idx) with ordinality as u (run_id, idx, place)
+    left join unnest(v_moved, v_from, v_to) as m (run_id, since, until) on m.run_id = u.run_id;
+    select json_agg(json_build_array(m.run_id, holdfast._tail(m.run_id, m.since, m.until)))
+    into ahead
+    from unnest(v_moved, v_from, v_to) as m (run_id, since, until);
+end $$;
+
+-- Say whether a worker's entries may stand behind an event of this type that others have appended
+-- while they were on their way. Called by _stand_behind.
+create or replace function holdfast._can_wait(p_event_type text) returns boolean
+language sql immutable parallel safe as $$
+    select p_event_type in (
+        'SignalReceived', 'ActivityCompleted', 'ActivityFailed', 'ActivityRetryScheduled',
+        'ChildCompleted', 'ChildFailed', 'WorkerLost')
+$$;
 
 -- Give the leases of suspended runs back, until a moment or until something that they await. Runs
 -- in p_skipped are left alone. Locks: expects the turn rows locked. Called by commit.

@@ -134,7 +134,8 @@ language sql immutable as $$
         from json_each(p_details) with ordinality as d (name, value, place)) end
 $$;
 
--- List the events of a log that a fork gets, numbered anew. Behind p_cut, the failure that a retry
+-- List the events of a log that a fork gets, numbered anew, in the order in which the code saw
+-- them: no event says `seen` then. Behind p_cut, the failure that a retry
 -- leaves out, only results count, with the orders that they answer, and what was said and decided
 -- once. Every order has its end here, and every end its order; what
 -- belongs together has the same key and begins with the same word. Called by fork_run and
@@ -150,9 +151,11 @@ as $$
 #variable_conflict use_column
 begin
     return query
-    select (row_number() over (order by k.idx))::int - 1, k.event_type, k.key, k.details, k.at
+    select (row_number() over (order by coalesce(k.seen, k.idx), k.seen is null, k.idx))::int - 1,
+        k.event_type, k.key, case when k.seen is null then k.details
+            else regexp_replace(k.details::text, '"seen":\d+,', '')::json end, k.at
     from (
-        select e.*,
+        select e.*, holdfast._seen(e.event_type, e.details) as seen,
             bool_or(e.event_type in ('StepCompleted', 'StepFailed', 'ActivityCompleted',
                 'ActivityFailed', 'ChildCompleted', 'ChildFailed', 'ApprovalResolved'))
                 over together as has_end,
@@ -177,5 +180,14 @@ begin
             'ChildFailed', 'ApprovalResolved') then k.has_order
         when k.event_type = 'StepRetryScheduled' then k.has_end or not p_retry
         else true end
-    order by k.idx;
+    order by 1;
 end $$;
+
+-- Return how many entries the code had seen when it saw this one, null where that was all that
+-- stand ahead of it. Called by _forked_events.
+create or replace function holdfast._seen(p_event_type text, p_details json) returns int
+language sql immutable as $$
+    select case when p_event_type in ('StepCompleted', 'StepFailed', 'TimerFired') then
+        substring(left(p_details::text, 60)
+            from '^\{(?:"python":"[^"]*",)?"seen":(\d+),')::int end
+$$;

@@ -17,7 +17,17 @@ from holdfast.store.memory.ends import close_children, tell_parents
 from holdfast.store.memory.orders import carry_out
 from holdfast.store.memory.payloads import check_turn
 from holdfast.store.memory.tables import NEVER, TURN, Tables, distinct
-from holdfast.types import ORDERS, Committed, Finish, Notice, Refusal, Suspend, TurnCommit
+from holdfast.types import (
+    CAN_WAIT,
+    ORDERS,
+    Ahead,
+    Committed,
+    Finish,
+    Notice,
+    Refusal,
+    Suspend,
+    TurnCommit,
+)
 
 
 def commit(
@@ -30,12 +40,18 @@ def commit(
         raise ValueError("a turn commits at least one event")
     refused: dict[UUID, Refusal] = {}
     written: list[TurnCommit] = []
+    ahead: dict[UUID, Ahead] = {}
     for turn in turns:
+        if turn.behind and (place := _place_behind(tables, turn, token)) > turn.expected:
+            tail = tables.read(turn.run_id, turn.expected)[: place - turn.expected]
+            ahead[turn.run_id] = Ahead(tail)
+            turn = msgspec.structs.replace(turn, expected=place)
         if _is_written(tables, turn, token):
             continue
         refusal = _refusal(tables, worker_id, turn)
         if refusal is not None:
             refused[turn.run_id] = refusal
+            ahead.pop(turn.run_id, None)
             continue
         _check_flags(tables, turn)
         written.append(turn)
@@ -49,7 +65,17 @@ def commit(
     ended = [turn.run_id for turn in written if isinstance(turn.then, Finish)]
     notices += tell_parents(tables, now, ended)
     notices += close_children(tables, now, ended)
-    return Committed(now, refused, distinct(notices))
+    return Committed(now, refused, distinct(notices), ahead)
+
+
+def _place_behind(tables: Tables, turn: TurnCommit, token: UUID) -> int:
+    """Return where a part stands, or may, behind what others have appended meanwhile."""
+    log = tables.logs.get(turn.run_id, [])
+    for place, row in enumerate(log[turn.expected :], turn.expected):
+        if row.token == token:
+            return place
+    waits = all(row.event.type in CAN_WAIT for row in log[turn.expected :])
+    return max(turn.expected, len(log)) if waits else turn.expected
 
 
 class _Target(msgspec.Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -63,6 +64,8 @@ _LATER: Final = frozenset(
         "ValueRecorded",
     }
 )
+_MARKED: Final = frozenset({"StepCompleted", "StepFailed", "TimerFired"})
+_SEEN: Final = re.compile(r'\{(?:"python":"[^"]*",)?"seen":(\d+),')
 _REPLACEABLE: Final = frozenset({"StepCompleted", "ActivityCompleted"})
 
 
@@ -84,7 +87,9 @@ def fork_run(tables: Tables, now: int, fork: Fork) -> tuple[Forking, list[Notice
         return "bad_index", []
     until = len(log) if fork.until is None else fork.until
     events = [row.event for row in log[:until]]
+    places = {id(event): _place(idx, event) for idx, event in enumerate(events)}
     events = _answered(_without_failure(events) if fork.retry else _lasting(events))
+    events = [_unmarked(event) for event in sorted(events, key=lambda event: places[id(event)])]
     keys = {event.key for event in events if event.type in _REPLACEABLE}
     if not fork.results.keys() <= keys:
         return "unknown_key", []
@@ -100,6 +105,20 @@ def fork_run(tables: Tables, now: int, fork: Fork) -> tuple[Forking, list[Notice
     tables.logs[fork.new_run_id] = [EventRow(_replaced(event, fork.results)) for event in events]
     tables.append(fork.new_run_id, _forked(fork, until, log, now))
     return "forked", [Notice(WORK_TOPIC, new.queue)]
+
+
+def _place(idx: int, event: Event) -> tuple[int, bool, int]:
+    """Return what sorts events as the code saw them: some ahead of what stands before them."""
+    seen = _SEEN.match(event.details or "") if event.type in _MARKED else None
+    return (idx, True, idx) if seen is None else (int(seen[1]), False, idx)
+
+
+def _unmarked(event: Event) -> Event:
+    """Return an event that stands where the code saw it."""
+    if event.type not in _MARKED or _SEEN.match(event.details or "") is None:
+        return event
+    text = re.sub(r'"seen":\d+,', "", event.details or "", count=1)
+    return Event(event.type, event.key, text, event.at)
 
 
 def _lasting(events: Sequence[Event]) -> list[Event]:

@@ -122,6 +122,7 @@ def commit_arguments(
         [turn.run_id for turn in turns if turn.orders],
         list({run_id for turn in turns for run_id in turn.touches}),
         [turn.run_id for turn in turns if turn.has_children and isinstance(turn.then, Finish)],
+        [turn.run_id for turn in turns if turn.behind],
     )
 
 

@@ -40,9 +40,13 @@ async def _commit(
         first = await _commit(database, worker_id, token, turns[:middle])
         second = await _commit(database, worker_id, token, turns[middle:])
         return Committed(
-            second.now, first.refused | second.refused, [*first.notices, *second.notices]
+            second.now,
+            first.refused | second.refused,
+            [*first.notices, *second.notices],
+            {**first.ahead, **second.ahead},
         )
-    return Committed(row["now"], rows.refusals(row["refused"]), rows.notices(row["notices"]))
+    refused, notices = rows.refusals(row["refused"]), rows.notices(row["notices"])
+    return Committed(row["now"], refused, notices, rows.ahead(row["ahead"]))
 
 
 async def _refused(database: Database, turn: TurnCommit, error: Exception) -> Committed:

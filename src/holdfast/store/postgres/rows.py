@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.types import ClaimedTask, Event, Notice, Refusal
+from holdfast.types import Ahead, ClaimedTask, Event, Notice, Refusal
 
 if TYPE_CHECKING:
     import asyncpg
@@ -23,6 +23,12 @@ class _Refused(msgspec.Struct, array_like=True, gc=False):
     tail: _Tail
 
 
+class _Ahead(msgspec.Struct, array_like=True, gc=False):
+    run_id: UUID
+    tail: _Tail
+
+
+_decode_ahead = msgspec.json.Decoder(list[_Ahead]).decode
 _decode_refused = msgspec.json.Decoder(list[_Refused]).decode
 _decode_tail = msgspec.json.Decoder(_Tail).decode
 
@@ -72,6 +78,13 @@ def refusals(text: str | None) -> dict[UUID, Refusal]:
         )
         for refused in _decode_refused(text)
     }
+
+
+def ahead(text: str | None) -> dict[UUID, Ahead]:
+    """Read what stands ahead of parts that a commit wrote behind it."""
+    if text is None:
+        return {}
+    return {found.run_id: Ahead(_events(found.tail)) for found in _decode_ahead(text)}
 
 
 def _events(tail: _Tail) -> list[Event]:
