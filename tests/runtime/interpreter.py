@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Coroutine, Iterable
 from typing import Any
 
@@ -40,7 +41,7 @@ class Interpreter:
         self.ctx = ctx
         self.trace: list[Any] = []
         self.queue: asyncio.Queue[str] = asyncio.Queue()
-        self.semaphore = asyncio.Semaphore(1)
+        self.semaphores = defaultdict[int, asyncio.Semaphore](lambda: asyncio.Semaphore(1))
         self.last = 0
         self.background: list[asyncio.Task[Any]] = []
 
@@ -241,8 +242,11 @@ class Interpreter:
                 self.log(at, repr(error))
 
     async def do_semaphore(self, at: str, blocks: list[Program]) -> None:
+        at = f"{at}m"  # one inside another needs another semaphore, or it waits for itself
+        semaphore = self.semaphores[at.count("m")]
+
         async def guarded(coroutine: Coroutine[Any, Any, str]) -> str:
-            async with self.semaphore:
+            async with semaphore:
                 self.log(at, "in")
                 return await coroutine
 

@@ -15,7 +15,6 @@ from holdfast import App, Context
 from holdfast.definitions.activities import Activity
 from holdfast.definitions.steps import Step
 from holdfast.definitions.workflows import Workflow
-from holdfast.runtime.loop.tasks import Evicted
 from holdfast.store.memory import MemoryStore
 from holdfast.types import NewRun
 from tests.runtime.bench import Bench
@@ -164,5 +163,5 @@ def test_a_call_of_closed_code_ends_it(
     length = len(bench.log)
     bench.turn.abandon()
     gc.collect()
-    assert [type(end) for end in ends] == [Evicted]
+    assert [type(end) for end in ends] == [GeneratorExit]
     assert (bench.turn.outbox, len(bench.log), ran) == (None, length, [])

@@ -38,6 +38,7 @@ def explore(program: Program, chance: random.Random, seen: Counter[str]) -> None
         world.close()
 
 
+@pytest.mark.timeout(600)
 def test_every_way_to_read_a_log_agrees() -> None:
     """The world must have shown each of its dangers for the agreement to mean something."""
     seen: Counter[str] = Counter()
