@@ -59,6 +59,8 @@ _POSITIVE = (
     "maintenance_seconds",
 )
 _CLEAN_UP_SECONDS = 5.0  # for async steps and activities that the drain has stopped
+_TRY_SECONDS = 3.0  # for a call without which the worker could stop as well
+_FAREWELL_SECONDS = 8.0  # for all of them together
 _SETTLE_SECONDS = 2.0  # for the answers to what is in flight after the drain
 _CLOCK_SAMPLES = 3  # the first also prepares the question; the clock keeps the sharpest
 
@@ -157,6 +159,7 @@ class Worker:
         )
         self._listening: list[Callable[[], Awaitable[None]]] = []
         self._releases: set[asyncio.Task[None]] = set()
+        self._farewell_at = float("inf")  # loop time after which a stop waits for nothing
 
     def _take_work(self, app: App) -> Workload:
         """Wire those who hold what is claimed: runs with their steps, and activities."""
@@ -227,18 +230,17 @@ class Worker:
         listening, self._listening = self._listening, []
         await self._claimer.stop()
         releases = await self._workload.drain(grace_seconds, self._save)
+        self._farewell_at = asyncio.get_running_loop().time() + _FAREWELL_SECONDS
         await self._maintenance.stop()
         await self._reader.stop()
-        await self._gently(self._settle(releases))
-        if self._heartbeat is not None:
-            await self._heartbeat.stop()
+        await asyncio.gather(self._settle(releases), self._stop_heartbeat())
         await self._committer.stop()
         await self._reporter.stop()
         await self._launcher.settle(_CLEAN_UP_SECONDS)
         await self._resources.stop()
         for unlisten in listening:
-            await self._gently(unlisten())
-        await self._gently(self._store.remove_worker(self.worker_id))
+            await self._gently(unlisten)
+        await self._gently(lambda: self._store.remove_worker(self.worker_id))
         await self._notifier.stop()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
@@ -289,7 +291,7 @@ class Worker:
         return None if driver is None else f"{driver.turn.info.name} {driver.run_id}"
 
     def _release(self, release: Release) -> None:
-        task = asyncio.create_task(self._gently(self._release_all([release])))
+        task = asyncio.create_task(self._gently(lambda: self._release_all([release])))
         self._releases.add(task)
         task.add_done_callback(self._releases.discard)
 
@@ -299,14 +301,17 @@ class Worker:
             async with asyncio.timeout(_SETTLE_SECONDS):
                 await asyncio.gather(self._committer.settle(), self._reporter.settle())
         if releases:
-            await self._release_all(releases)
+            await self._gently(lambda: self._release_all(releases))
         if self._releases:
             await asyncio.wait(self._releases)
 
+    async def _stop_heartbeat(self) -> None:
+        if self._heartbeat is not None:
+            await self._heartbeat.stop()
+
     async def _save(self, leases: list[Lease]) -> None:
         """Record what activities said last, for those who go on with them."""
-        with contextlib.suppress(DatabaseError):
-            await self._beat(leases)
+        await self._gently(lambda: self._beat(leases))
 
     async def _beat(self, leases: list[Lease]) -> None:
         await self._store.heartbeat(
@@ -319,13 +324,25 @@ class Worker:
     async def _release_all(self, releases: list[Release]) -> None:
         self._notifier.submit(await self._store.release_tasks(self.worker_id, releases))
 
-    @staticmethod
-    async def _gently(work: Awaitable[None]) -> None:
-        """Do what is good to do; without it the leases run out by themselves."""
-        try:
-            await work
-        except DatabaseError as error:
-            logger.warning("left to the leases' end: %s", error)
+    async def _gently(self, call: Callable[[], Awaitable[None]]) -> None:
+        """Make a call that is good to make; without it the leases run out by themselves.
+
+        One that is not answered is made once more, over another connection: the first may be
+        mute. A stop waits for all of them together no longer than a few seconds.
+        """
+        loop, reason = asyncio.get_running_loop(), ""
+        for _ in range(2):
+            limit = loop.time() + _TRY_SECONDS
+            try:
+                async with asyncio.timeout_at(min(limit, self._farewell_at)):
+                    await call()
+                return
+            except TimeoutError:
+                reason = "the database does not answer"
+            except DatabaseError as error:
+                reason = str(error)
+                break
+        logger.warning("left to the leases' end: %s", reason)
 
 
 def _introduce(app: App, options: WorkerOptions) -> WorkerInfo:

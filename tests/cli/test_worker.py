@@ -13,6 +13,7 @@ from holdfast.cli import exits
 from holdfast.store.embedded import EmbeddedServer
 from tests.cli.conftest import CommandLine
 from tests.cli.processes import SAMPLE, call, gone, running, until
+from tests.proxy import Proxy
 
 
 def worker(cli: CommandLine, *options: str) -> list[str]:
@@ -69,6 +70,21 @@ def test_after_the_grace_period_the_rest_is_released(cli: CommandLine, tmp_path:
         process.send(signal.SIGTERM)
         assert process.ended() == exits.OK
     assert cli.state(run) == "queued"
+
+
+def test_mute_connections_do_not_hold_up_a_stop(cli: CommandLine, tmp_path: Path) -> None:
+    """No reset, no end, no answer on any of them. What is held is given back over new ones."""
+    with Proxy(cli.url) as proxy:
+        arguments = ["--database", proxy.url, "worker", SAMPLE, "--grace", "0.1"]
+        with running(tmp_path / "log", *arguments) as process:
+            process.await_text("ready")
+            run = cli.start("held", json.dumps(str(tmp_path)))
+            await_held(tmp_path)
+            proxy.mute()
+            process.send(signal.SIGTERM)
+            assert process.ended() == exits.OK
+    assert cli.state(run) == "queued"
+    assert cli.json("workers") == []
 
 
 def test_a_second_signal_ends_the_grace_period(cli: CommandLine, tmp_path: Path) -> None:

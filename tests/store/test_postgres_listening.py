@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 from scene import Scene
+from tests.conftest import DatabaseServer
+from tests.proxy import Proxy
 
-from holdfast.store.postgres import PostgresStore
+from holdfast.store.postgres import PostgresStore, listening
 from holdfast.types import Notice
 
 LISTENING = """
@@ -60,6 +62,59 @@ async def test_listener_comes_back_after_a_lost_connection(scene: Scene) -> None
         assert (await work.next(), await own.next()) == ("", "")
         await scene.store.notify([Notice("work", f"queue-{number}"), Notice("worker/ann", "run")])
         assert (await work.next(), await own.next()) == (f"queue-{number}", "run")
+
+
+async def test_listener_whose_connection_fell_mute_comes_back(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No reset, no end: only a question that is not answered tells."""
+    monkeypatch.setattr(listening, "_ASK_SECONDS", 0.1)
+    monkeypatch.setattr(listening, "_ANSWER_SECONDS", 0.5)
+    with Proxy(scene.url) as proxy:
+        store = PostgresStore(scene.url, listen_url=proxy.url)
+        await store.open()
+        work = Heard()
+        await store.listen("work", work)
+        for number in range(2):
+            proxy.mute()
+            assert await work.next() == ""
+            await store.notify([Notice("work", f"queue-{number}")])
+            assert await work.next() == f"queue-{number}"
+        await store.close()
+
+
+async def test_listening_that_is_not_possible_now_is_said_and_begins_when_it_is(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those who listen look by themselves meanwhile."""
+    with Proxy(scene.url) as proxy:
+        proxy.refuse()
+        store = PostgresStore(scene.url, listen_url=proxy.url)
+        await store.open()
+        work = Heard()
+        await store.listen("work", work)
+        assert "cannot listen, so work is found by looking" in caplog.text
+        proxy.refuse(False)
+        assert await work.next() == ""
+        await store.notify([Notice("work", "queue")])
+        assert await work.next() == "queue"
+        await store.close()
+
+
+async def test_an_address_that_leads_to_another_database_is_noticed(
+    scene: Scene,
+    database_server: DatabaseServer,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Nothing would ever be heard there."""
+    monkeypatch.setattr(listening, "_ANSWER_SECONDS", 0.3)
+    with database_server.database() as elsewhere:
+        store = PostgresStore(scene.url, listen_url=elsewhere)
+        await store.open()
+        await store.listen("work", Heard())
+        assert "no notification comes through" in caplog.text
+        await store.close()
 
 
 async def test_listener_added_while_the_connection_is_away_is_served(scene: Scene) -> None:

@@ -30,6 +30,7 @@ logger = logging.getLogger("holdfast.client")
 TICK_SECONDS = 1.0
 FIRST_LOOK_SECONDS = 1.0
 SELDOM_LOOK_SECONDS = 5.0
+_FORGET_SECONDS = 3.0  # a wait that is left behind costs one wake-up that nobody hears
 
 
 class _Watch:
@@ -120,9 +121,10 @@ class EndWatcher:
         if self._stop_listening is not None:
             stop, self._stop_listening = self._stop_listening, None
             try:
-                await stop()
-                await self._store.forget_waits(self.topic)
-            except DatabaseError as error:
+                async with asyncio.timeout(_FORGET_SECONDS):
+                    await stop()
+                    await self._store.forget_waits(self.topic)
+            except (DatabaseError, TimeoutError) as error:
                 logger.debug("left waits behind: %s", error)
 
     async def _listen(self) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 from uuid import UUID
 
-from holdfast.errors import DatabaseError
+from holdfast.errors import DatabaseError, DatabaseUnavailable
 from holdfast.runtime.backoff import Backoff
 from holdfast.store.port import Store
 from holdfast.types import Heartbeat, Lease, WorkerInfo
@@ -22,6 +22,7 @@ from holdfast.types import Heartbeat, Lease, WorkerInfo
 logger = logging.getLogger("holdfast.heartbeat")
 
 _JOIN_SECONDS = 5.0  # a beat that hangs on a mute connection ends by itself; it is a daemon
+_ANSWER_BEATS = 2  # an answer that takes longer will not come
 _LONG_DRAIN = 2  # beats during which one workflow held the loop
 
 
@@ -114,15 +115,24 @@ class HeartbeatService:
         """Beat once: sign on, renew, pass the news on."""
         self._watch()
         leases = self._listener.leases()
-        answer = await store.heartbeat(
-            self._info,
-            leases,
-            lease_seconds=self._lease_seconds,
-            interval_seconds=self._interval,
-        )
+        answer = await self._beat(store, leases)
         self._listener.renewed(leases)
         if answer.lost or answer.news or answer.cancelled:
             self._tell(answer, leases)
+
+    async def _beat(self, store: Store, leases: list[Lease]) -> Heartbeat:
+        """Send a beat; over a mute connection the next one must be in time to be heard."""
+        limit = _ANSWER_BEATS * self._interval
+        try:
+            async with asyncio.timeout(limit):
+                return await store.heartbeat(
+                    self._info,
+                    leases,
+                    lease_seconds=self._lease_seconds,
+                    interval_seconds=self._interval,
+                )
+        except TimeoutError:
+            raise DatabaseUnavailable(f"no answer within {limit:g} s; it is sent anew") from None
 
     def _tell(self, answer: Heartbeat, leases: list[Lease]) -> None:
         assert self._loop is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 
 from holdfast.errors import DatabaseError
 from holdfast.store.port import WORK_TOPIC
@@ -13,6 +14,7 @@ from holdfast.types import Notice
 logger = logging.getLogger("holdfast.notifier")
 
 _PAUSE_SECONDS = 0.001
+_LAST_SECONDS = 2.0
 
 
 class Notifier:
@@ -62,6 +64,11 @@ class Notifier:
         self._sent, self._sent_at = notices, loop.time()
 
     async def stop(self) -> None:
-        """Send what waits, then return."""
-        while self._call is not None:
+        """Send what waits, then return; what cannot be sent in a moment is left to pollers."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_SECONDS):
+                while self._call is not None:
+                    await asyncio.wait([self._call])
+        if self._call is not None:
+            self._call.cancel()
             await asyncio.wait([self._call])

@@ -58,6 +58,8 @@ class Pool:
             except BaseException as error:
                 self._give_back(connection, sound=_is_sound(error))
                 if isinstance(error, TimeoutError):
+                    self._part_with_idle()
+                elif isinstance(error, asyncio.CancelledError):  # the caller's patience was over
                     self._doubted = self._loop.time()
                 raise
             self._give_back(connection, sound=True)
@@ -65,9 +67,7 @@ class Pool:
     async def close(self) -> None:
         """End every connection; those in use get a moment to return."""
         self._closed = True
-        for connection, _ in self._idle:
-            self._part(connection)
-        self._idle.clear()
+        self._part_with_idle()
         try:
             async with asyncio.timeout(_LAST_CALLS_SECONDS):
                 while self._lent:
@@ -88,7 +88,7 @@ class Pool:
             trusted = since > self._doubted and now - since < _TRUSTED_SECONDS
             if (trusted and not _has_news(connection)) or await self._answers(connection):
                 return connection
-            self._doubted = now  # the others are likely to have gone the same way
+            self._part_with_idle()
         return await self._connect()
 
     async def _answers(self, connection: Connection) -> bool:
@@ -110,6 +110,12 @@ class Pool:
         if sound and not self._closed:
             self._idle.append((connection, self._loop.time()))
         else:
+            self._part(connection)
+
+    def _part_with_idle(self) -> None:
+        """Leave all that wait: what made one mute is likely to have made the others."""
+        idle, self._idle = self._idle, []
+        for connection, _ in idle:
             self._part(connection)
 
     def _part(self, connection: Connection) -> None:

@@ -1,0 +1,164 @@
+"""A database that takes a call and does not answer it: heartbeats, stops and last words."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from holdfast import App, Context, worker
+from holdfast.client import Client, waiting
+from holdfast.services.heartbeat import HeartbeatService
+from holdfast.store import notifier
+from holdfast.store.memory import MemoryStore
+from holdfast.store.notifier import Notifier
+from holdfast.types import Heartbeat, Lease, Notice, Release, WorkerInfo
+
+app = App("mute")
+started = asyncio.Event()
+
+
+@app.step
+async def hang() -> None:
+    started.set()
+    await asyncio.sleep(3600)
+
+
+@app.workflow
+async def hanging(ctx: Context) -> None:
+    await hang()
+
+
+class Mute(MemoryStore):
+    """Never answers the calls of the names in `mute`; `asked` says how often each was made."""
+
+    def __init__(self, *mute: str, times: int = 1_000_000) -> None:
+        super().__init__()
+        self.mute, self.times = set(mute), times
+        self.asked: dict[str, int] = {}
+
+    async def _pass(self, name: str) -> None:
+        self.asked[name] = self.asked.get(name, 0) + 1
+        if name in self.mute and self.asked[name] <= self.times:
+            await asyncio.Event().wait()
+
+    async def heartbeat(
+        self, info: WorkerInfo, leases: Sequence[Lease], **intervals: float
+    ) -> Heartbeat:
+        await self._pass("heartbeat")
+        return await super().heartbeat(info, leases, **intervals)
+
+    async def release_tasks(self, worker_id: str, releases: Sequence[Release]) -> list[Notice]:
+        await self._pass("release_tasks")
+        return await super().release_tasks(worker_id, releases)
+
+    async def remove_worker(self, worker_id: str) -> None:
+        await self._pass("remove_worker")
+        await super().remove_worker(worker_id)
+
+    async def forget_waits(self, topic: str) -> None:
+        await self._pass("forget_waits")
+        await super().forget_waits(topic)
+
+    async def notify(self, notices: Sequence[Notice]) -> None:
+        await self._pass("notify")
+        await super().notify(notices)
+
+
+class Nobody:
+    """Holds no lease."""
+
+    def leases(self) -> list[Lease]:
+        return []
+
+    def renewed(self, leases: Sequence[Lease]) -> None: ...
+    def lose(self, *_: object) -> None: ...
+    def news(self, *_: object) -> None: ...
+    def call_off(self, *_: object) -> None: ...
+
+
+def info() -> WorkerInfo:
+    return WorkerInfo(
+        worker_id="ann",
+        hostname="here",
+        pid=1,
+        queues=("default",),
+        handlers=("hanging@1",),
+        concurrency=1,
+        holdfast_version="0",
+    )
+
+
+async def test_a_beat_that_is_not_answered_is_sent_anew() -> None:
+    """The next one must be in time: a worker that is not heard of looks dead."""
+    store = Mute("heartbeat", times=2)
+    service = HeartbeatService(
+        lambda: store, info(), Nobody(), lambda: None, interval_seconds=0.02, lease_seconds=30
+    )
+    await service.start()
+    async with asyncio.timeout(30):
+        while not await store.list_workers():
+            await asyncio.sleep(0.01)
+    await service.stop()
+    assert store.asked["heartbeat"] >= 3
+
+
+async def stopped(store: Mute, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stop a worker that holds a run."""
+    monkeypatch.setattr(worker, "_TRY_SECONDS", 0.1)
+    monkeypatch.setattr(worker, "_FAREWELL_SECONDS", 1.0)
+    monkeypatch.setattr(notifier, "_LAST_SECONDS", 0.1)
+    started.clear()
+    ann = worker.Worker(app, store)
+    await ann.start()
+    async with Client(store=store, app=app) as client:
+        await client.start(hanging)
+    async with asyncio.timeout(30):
+        await started.wait()
+        await ann.stop(0)
+
+
+async def test_what_is_not_answered_at_a_stop_is_tried_over_another_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = Mute("release_tasks", "remove_worker", times=1)
+    await stopped(store, monkeypatch)
+    assert await store.list_workers() == []
+    async with Client(store=store) as client:
+        assert [run.state for run in (await client.list()).runs] == ["queued"]
+
+
+async def test_a_database_that_is_mute_for_good_does_not_hold_up_a_stop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another worker goes on when the leases have run out."""
+    store = Mute("release_tasks", "remove_worker", "notify")
+    await stopped(store, monkeypatch)
+    assert store.asked["release_tasks"] >= 1
+    assert len(await store.list_workers()) == 1
+
+
+async def test_a_client_that_closes_waits_for_no_last_word(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(waiting, "_FORGET_SECONDS", 0.1)
+    monkeypatch.setattr(notifier, "_LAST_SECONDS", 0.1)
+    store = Mute("forget_waits", "notify")
+    async with asyncio.timeout(30):
+        async with Client(store=store, app=app) as client:
+            handle = await client.start(hanging)
+            result = asyncio.create_task(handle.result())
+            await asyncio.sleep(0)
+        await asyncio.wait([result])
+
+
+async def test_a_notifier_that_is_stopped_gives_up_what_is_not_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(notifier, "_LAST_SECONDS", 0.05)
+    sender = Notifier(Mute("notify").notify)
+    sender.submit([Notice("work", "default")])
+    async with asyncio.timeout(30):
+        await sender.stop()
+    assert sender.idle
