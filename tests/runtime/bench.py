@@ -40,7 +40,7 @@ class Bench:
         registry: Registry | None = None,
     ) -> None:
         self.code, self.strict, self.parent, self.registry = code, strict, parent, registry
-        self.run_id = RUN_ID
+        self.run_id, self.careful = RUN_ID, True
         self.now = START
         self.lease = 0
         self.log = [Event(details.WORKFLOW_STARTED, None, json.dumps(given), START)]
@@ -58,7 +58,15 @@ class Bench:
         info = RunInfo(self.run_id, "flow", 1, 1, START, self.parent)
         self.started, self.attempts, self.cancelled = [], [], []
         workflow: Workflow[Any, Any] = Workflow(self.code, name="flow", registry=self.registry)
-        self.turn = Turn(workflow, info, self.lease, self.log, self.clock, strict=self.strict)
+        self.turn = Turn(
+            workflow,
+            info,
+            self.lease,
+            self.log,
+            self.clock,
+            strict=self.strict,
+            careful=self.careful,
+        )
         self.made.append(self.turn)
         self.turn.begin()
         self.take()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar, overload
@@ -63,8 +63,10 @@ class WorkflowDecorator(Protocol):
 class App:
     """The workflows, steps and activities of one program, and their defaults.
 
-    `retry` holds for steps and activities that name none of their own. With `strict`, a run is
-    stuck on any difference between its code and its log, an added step included.
+    `retry` holds for steps and activities that name none of their own. A run whose code has
+    changed is stuck rather than do again what its log may have under another name, unless
+    `careful` is False. With `strict`, it is stuck on any difference between its code and its log,
+    an added step included.
 
     ```python
     app = App("shop")
@@ -78,11 +80,13 @@ class App:
     ```
     """
 
-    def __init__(self, name: str, *, retry: Retry | None = None, strict: bool = False) -> None:
+    def __init__(
+        self, name: str, *, retry: Retry | None = None, strict: bool = False, careful: bool = True
+    ) -> None:
         """Make an empty app. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`."""
         self.registry = Registry(name, retry)
         self.name, self.retry = self.registry.name, self.registry.retry
-        self.strict = strict
+        self.strict, self.careful = strict, careful
 
     def __repr__(self) -> str:
         return f"<App {self.name}: {', '.join(self.handlers()) or 'no workflows'}>"
@@ -125,6 +129,7 @@ class App:
         name: str | None = None,
         retry: Retry | None = None,
         timeout: Duration | None = None,
+        aliases: Sequence[str] = (),
     ) -> StepDecorator: ...
     def step(
         self,
@@ -134,15 +139,19 @@ class App:
         name: str | None = None,
         retry: Retry | None = None,
         timeout: Duration | None = None,
+        aliases: Sequence[str] = (),
     ) -> object:
         """Make a step of an async or sync function or method, with or without options.
 
         `name` is by default the function's, `retry` the app's; `timeout` limits each attempt.
+        `aliases` are names that the step had before: runs under way find what they recorded.
         Raises ConfigurationError for a function or options that cannot work.
         """
 
         def define(fn: Callable[..., object]) -> Step[..., object]:
-            return Step(fn, name=name, retry=retry or self.retry, timeout=timeout)
+            return self.registry.add_step(
+                Step(fn, name=name, retry=retry or self.retry, timeout=timeout, aliases=aliases)
+            )
 
         return define if fn is None else define(fn)
 

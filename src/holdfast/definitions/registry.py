@@ -12,6 +12,7 @@ from holdfast.retry import Retry
 
 if TYPE_CHECKING:
     from holdfast.definitions.activities import Activity
+    from holdfast.definitions.steps import Step
     from holdfast.definitions.workflows import Workflow
 
 AnyWorkflow: TypeAlias = "Workflow[Never, object]"
@@ -30,6 +31,8 @@ class Registry:
         self.retry = retry or Retry()
         self.workflows: dict[tuple[str, int], AnyWorkflow] = {}
         self.activities: dict[str, AnyActivity] = {}
+        self.steps: set[str] = set()  # their names
+        self.aliases: set[str] = set()
         self.lifespans: list[Lifespan[Any]] = []
         self.layers = Layers()
 
@@ -66,6 +69,17 @@ class Registry:
                 "give the new one another version or name"
             )
         self.workflows[place] = workflow
+
+    def add_step(self, step: Step[..., object]) -> Step[..., object]:
+        """Take in a step. Raises ConfigurationError for an alias that is the name of another."""
+        self.steps.add(step.name)
+        self.aliases.update(step.aliases)
+        if both := self.steps & self.aliases:
+            raise ConfigurationError(
+                f"step {step.name}: {', '.join(sorted(both))} is the name of one step of app "
+                f"{self.name} and an alias of another: a log could not tell them apart"
+            )
+        return step
 
     def add_activity(self, activity: AnyActivity) -> None:
         """Take in an activity. Raises ConfigurationError for a name that is there already."""

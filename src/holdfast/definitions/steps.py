@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import ClassVar, Concatenate, ParamSpec, TypeVar, overload
 
 from holdfast.definitions.caller import current_caller
@@ -11,6 +11,7 @@ from holdfast.definitions.options import limit_seconds, option
 from holdfast.definitions.recorded import Recorded, check_retry
 from holdfast.definitions.signatures import Signature
 from holdfast.durations import Duration
+from holdfast.errors import ConfigurationError
 from holdfast.names import check_step_name
 from holdfast.retry import Retry
 
@@ -29,6 +30,8 @@ class Step(Recorded[P, R_co]):
     """
 
     kind: ClassVar[str] = "step"
+    any_aliases: ClassVar[bool] = False
+    """Whether a step of this program has aliases; else nobody needs to look for them."""
 
     def __init__(
         self,
@@ -37,12 +40,17 @@ class Step(Recorded[P, R_co]):
         name: str | None = None,
         retry: Retry | None = None,
         timeout: Duration | None = None,
+        aliases: Sequence[str] = (),
     ) -> None:
-        """Wrap `fn`; its own name, `Retry()` and no timeout are the defaults.
+        """Wrap `fn`; its own name, `Retry()` and no timeout are the defaults. `aliases` are names
+        that it had before: what logs have under them is taken for its own.
 
         Raises ConfigurationError for a function that cannot be a step, naming what to change.
         """
         super().__init__(fn, name=name, retry=retry, timeout=timeout)
+        self.aliases = self._check_aliases(aliases)
+        if self.aliases:
+            Step.any_aliases = True
         self._method_signature: Signature | None = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[object, None, R_co]:
@@ -65,6 +73,15 @@ class Step(Recorded[P, R_co]):
         bound._signature = self._method_signature
         return bound
 
+    def _check_aliases(self, aliases: Sequence[str]) -> tuple[str, ...]:
+        with option(str(self), "aliases"):
+            if isinstance(aliases, str):
+                raise ConfigurationError(f"a list of names is needed, not the text {aliases!r}")
+            names = tuple(dict.fromkeys(map(check_step_name, aliases)))
+            if self.name in names:
+                raise ConfigurationError(f"{self.name!r} is the name that it has now")
+        return names
+
     def with_options(
         self,
         *,
@@ -77,6 +94,7 @@ class Step(Recorded[P, R_co]):
         if name is not None:
             with option(str(self), "name"):
                 changed.name = check_step_name(name)
+            changed.aliases = ()  # they are of the name that it had
         if retry is not None:
             changed.retry = check_retry(retry, self)
         if timeout is not None:

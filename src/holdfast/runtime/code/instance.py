@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
+from holdfast.definitions.steps import Step
 from holdfast.errors import InvalidInput
 from holdfast.runtime.code.activity_calls import call_activity
 from holdfast.runtime.code.calls import Call, RunInfo
@@ -35,7 +36,6 @@ from holdfast.types import Event
 
 if TYPE_CHECKING:
     from holdfast.definitions.activities import Activity
-    from holdfast.definitions.steps import Step
     from holdfast.definitions.workflows import Workflow
 
 _SALT_BITS = (1 << 48) - 1
@@ -69,6 +69,7 @@ class Instance:
         "mailbox",
         "note",
         "pending",
+        "recorded_steps",
         "retries",
         "run",
         "seed",
@@ -98,6 +99,7 @@ class Instance:
         self.dropped: set[str] = set()
         self.cancel_requested = self.cancel_unheard = False
         self.retries: dict[str, details.StepRetryScheduled] = {}
+        self.recorded_steps: set[str] = set()  # only where steps have aliases
         if len(facts) > 1:  # more than its start
             self.foresee(facts)
 
@@ -143,6 +145,10 @@ class Instance:
         replayed = count_replayed(events)
         if replayed:
             self.history = self.loop.position + replayed
+        if Step.any_aliases:
+            self.recorded_steps.update(
+                event.key for event in events if event.key and event.type in details.STEPS
+            )
         for event in events:
             learn = self._FACTS.get(event.type)
             if learn is not None:
@@ -339,9 +345,22 @@ class Instance:
         """Call a step under a name: its key is taken here, and it starts where it is awaited."""
         loop = self.loop
         arguments = step.encode_arguments(args, kwargs)
-        coro = self._perform(Call(loop.scope().key(leaf), step, arguments, self.run))
+        call = Call(loop.scope().key(leaf), step, arguments, self.run)
+        if step.aliases and leaf == step.name:
+            self._take_alias(call)
+        coro = self._perform(call)
         coro.__name__ = leaf  # type: ignore[attr-defined]  # names the task that it may be wrapped in
         return coro
+
+    def _take_alias(self, call: Call) -> None:
+        """Give a call the key and the name that its step had before, where the log has those."""
+        scope, known = self.loop.scope(), self.recorded_steps
+        if call.key in known:
+            return
+        for alias in call.step.aliases:
+            if scope.next_key(alias) in known:
+                call.key, call.name = scope.key(alias), alias
+                return
 
     async def _perform(self, call: Call) -> object:
         loop, key, pending = self.loop, call.key, self.pending

@@ -38,7 +38,7 @@ CHILD: Final = "child"
 APPROVAL: Final = "approval"
 SIGNAL: Final = "signal"
 
-_CALLS: Final = {
+CALLS: Final = {
     ACTIVITY_SCHEDULED: ACTIVITY,
     CHILD_STARTED: CHILD,
     APPROVAL_REQUESTED: APPROVAL,
@@ -51,13 +51,13 @@ _ENDS: Final = {
     CHILD_FAILED: CHILD,
     APPROVAL_RESOLVED: APPROVAL,
 }
-_ORDERS: Final = {family: kind for kind, family in _CALLS.items()}
+_ORDERS: Final = {family: kind for kind, family in CALLS.items()}
 _WITHDRAWALS: Final = {
     ACTIVITY: ACTIVITY_CANCEL,
     CHILD: CHILD_CANCEL,
     APPROVAL: APPROVAL_WITHDRAWN,
 }
-_RECORDED: Final = frozenset({*_CALLS, *_ENDS, *_WITHDRAWALS.values()})
+_RECORDED: Final = frozenset({*CALLS, *_ENDS, *_WITHDRAWALS.values()})
 
 
 class Recorded(Value, frozen=True, gc=False):
@@ -92,7 +92,8 @@ class Orders:
     """The orders of one instance.
 
     `open` are those without an end, `awaited` counts who waits for one of them, `unseen` are
-    failures of activities that nobody has asked for.
+    failures of activities that nobody has asked for. `made` are the positions at which changed
+    code gave orders in the midst of a log that does not have them.
     """
 
     __slots__ = (
@@ -104,6 +105,7 @@ class Orders:
         "awaited",
         "children",
         "has_children",
+        "made",
         "open",
         "open_activities",
         "unseen",
@@ -116,6 +118,7 @@ class Orders:
         self.unseen: dict[str, Event] = {}
         self.children: dict[UUID, Order] = {}  # those with a key of the caller's own
         self.has_children = False
+        self.made: dict[str, int] = {}
         self._dropped: set[str] = set()
         self._withdrawn: set[str] = set()
         self._over = False
@@ -127,9 +130,9 @@ class Orders:
         kind, key = event.type, event.key
         if kind not in _RECORDED or key is None:
             return
-        if kind in _CALLS:
+        if kind in CALLS:
             self.has_children = self.has_children or kind == CHILD_STARTED
-            self._loop.recorded_orders[key] = _read(event)
+            self._loop.recorded_orders[key] = read_order(event)
         elif kind not in _ENDS:
             self._withdrawn.add(key)
         elif key not in self.open and key not in self._dropped:
@@ -178,6 +181,8 @@ class Orders:
             loop.check(key, "a timer", str(order))
         parked = loop.parked.pop(key, None) if loop.parked else None
         if recorded is None and parked is None:
+            if loop.position < loop.known:
+                self.made[key] = loop.position
             self._note(_ORDERS[order.family], key, write())
         if order.family == SIGNAL:
             return
@@ -276,7 +281,8 @@ class Orders:
         ]
 
 
-def _read(event: Event) -> Recorded:
+def read_order(event: Event) -> Recorded:
+    """Return what a log has for the key of an order that it notes."""
     text = event.details or ""
     if event.type == ACTIVITY_SCHEDULED:
         activity = order_details.read_recorded_activity(text)
@@ -284,7 +290,7 @@ def _read(event: Event) -> Recorded:
     if event.type == CHILD_STARTED:
         child = order_details.read_recorded_child(text)
         return Recorded(CHILD, child.workflow_name, child.args, child.child_run_id)
-    return Recorded(_CALLS[event.type])
+    return Recorded(CALLS[event.type])
 
 
 def end_family(event: Event) -> str:

@@ -128,7 +128,15 @@ class Dispatcher:
         )
         workflow = self._app.find(task.name, task.version)
         try:
-            turn = Turn(workflow, info, task.lease_no, log, self.clock.now, strict=self._app.strict)
+            turn = Turn(
+                workflow,
+                info,
+                task.lease_no,
+                log,
+                self.clock.now,
+                strict=self._app.strict,
+                careful=self._app.careful,
+            )
         except Exception as error:
             logger.exception("run %s (%s) cannot be replayed", task.run_id, task.name)
             self._release_stuck(task.run_id, task.lease_no, repr(error))

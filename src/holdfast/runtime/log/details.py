@@ -57,6 +57,8 @@ TERMINAL: Final = frozenset(
         CONTINUED,
     }
 )
+# What the log has of steps.
+STEPS: Final = frozenset({STEP_COMPLETED, STEP_FAILED, STEP_RETRY})
 # How what was ordered from others has ended.
 ENDS: Final = frozenset(
     {ACTIVITY_COMPLETED, ACTIVITY_FAILED, CHILD_COMPLETED, CHILD_FAILED, APPROVAL_RESOLVED}
@@ -83,6 +85,13 @@ class StepCompleted(msgspec.Struct, gc=False):
     name: str
     args: int
     result: msgspec.Raw
+
+
+class RecordedStep(msgspec.Struct, gc=False):
+    """What of a step's end tells one call from another."""
+
+    name: str
+    args: int
 
 
 class StepFailed(msgspec.Struct, gc=False):
@@ -127,6 +136,7 @@ class WorkerLost(msgspec.Struct, gc=False):
 
 
 read_step_completed: Final = msgspec.json.Decoder(StepCompleted).decode
+read_step: Final = msgspec.json.Decoder(RecordedStep).decode
 read_step_failed: Final = msgspec.json.Decoder(StepFailed).decode
 read_step_retry: Final = msgspec.json.Decoder(StepRetryScheduled).decode
 read_timer: Final = msgspec.json.Decoder(TimerScheduled).decode

@@ -23,6 +23,10 @@ class Scope:
         """Take the next key of this name."""
         return self._numbered(name, name)
 
+    def next_key(self, name: str) -> str:
+        """Return what the next key of this name is, without taking it."""
+        return self._path_of(name, 1 + (self._counts or {}).get(name, 0))
+
     def child(self, name: str) -> Scope:
         """Open the scope of a task; tasks are counted apart from calls."""
         return Scope(self._numbered(name, f"{name}/"))
@@ -32,6 +36,9 @@ class Scope:
         if counts is None:
             counts = self._counts = {}
         ordinal = counts[counter] = counts.get(counter, 0) + 1
+        return self._path_of(name, ordinal)
+
+    def _path_of(self, name: str, ordinal: int) -> str:
         leaf = name if ordinal == 1 else f"{name}#{ordinal}"
         return f"{self.path}/{leaf}" if self.path else leaf
 

@@ -60,14 +60,15 @@ class WorkflowLoop(GuardedLoop):
     """The event loop of one instance.
 
     `now` is the run's time in microseconds, `position` how much of its virtual log it has been
-    fed. `root` is the task of the run's own code. `broken` is what the code did that cannot be
-    repeated: it is remembered here because code may swallow the exception. `fatal` is an
-    exit (`SystemExit`, `KeyboardInterrupt`) that a task or a callback raised.
+    fed, `known` how much of it is to be fed. `root` is the task of the run's own code. `broken` is
+    what the code did that cannot be repeated: it is remembered here because code may swallow the
+    exception. `fatal` is an exit (`SystemExit`, `KeyboardInterrupt`) that a task or a callback
+    raised.
     """
 
     def __init__(self, salt: int) -> None:
         self.now = 0
-        self.position = 0
+        self.position = self.known = 0
         self.timers: dict[str, WorkflowTimer] = {}
         self.new_timers: list[WorkflowTimer] = []
         self.recorded_timers: dict[str, TimerScheduled] = {}  # not yet created by the code

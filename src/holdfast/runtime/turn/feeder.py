@@ -25,6 +25,7 @@ from holdfast.runtime.log.details import (
 from holdfast.runtime.log.virtual_log import VirtualLog
 from holdfast.runtime.turn.clockwork import Clockwork
 from holdfast.runtime.turn.effects import Effects
+from holdfast.runtime.turn.unexplained import Unexplained
 from holdfast.types import Event
 
 # Made by effects: kept through a conflict. All else is derived from the log, and derived anew.
@@ -57,6 +58,7 @@ class Feeder:
         "instance",
         "log",
         "needs_log",
+        "unexplained",
     )
 
     def __init__(
@@ -99,11 +101,12 @@ class Feeder:
     def _feed(self, events: Sequence[Event], position: int) -> None:
         """Feed durable events to code that has been fed so many."""
         instance = self.instance
-        instance.loop.position = position
+        instance.loop.position, instance.loop.known = position, position + len(events)
         try:
             instance.foresee(events)
             for event in events:
                 instance.feed(event)
+            self.unexplained.judge(instance, events, position)
         except DeterminismError as error:
             self.broken = error
 
@@ -149,6 +152,12 @@ class Feeder:
         """Give none of the orders that broken code made: the code that follows gives its own."""
         log = self.log
         log.fresh = [event for event in log.fresh if event.type not in NOTED_ORDERS]
+
+    def refuse(self, error: DeterminismError) -> None:
+        """Feed code nothing more that may not start what it calls, and record none of its facts."""
+        self.broken = error
+        log = self.log
+        log.fresh = [event for event in log.fresh if event.type in _KEPT]
 
     def refused(self, tail: Sequence[Event]) -> None:
         """Go on with `tail`, which stands in the place of what is not durable.
@@ -207,13 +216,16 @@ class Feeder:
         self, log: Sequence[Event], deadlines: dict[str, int], live_from: int | None
     ) -> None:
         log = in_delivery_order(log)
+        self.unexplained = Unexplained()
         instance = self.instance = Instance(self._workflow, self._info, log, self.log.note)
         self.clockwork = Clockwork(instance.loop, deadlines)
+        instance.loop.known = len(log)
         instance.live_from = instance.history if live_from is None else live_from
         feed = instance.feed
         try:
             for event in log:
                 feed(event)
+            self.unexplained.judge(instance, log, 0)
         except DeterminismError as error:
             self.broken = error
             self.log.fresh.clear()

@@ -25,10 +25,11 @@ from holdfast.runtime.log.details import (
 )
 from holdfast.runtime.log.virtual_log import is_taken_away
 from holdfast.runtime.loop.tasks import WorkflowTimer
-from holdfast.runtime.turn.divergence import differences
+from holdfast.runtime.turn.divergence import differences, renamed_signal
 from holdfast.runtime.turn.feeder import Feeder
 from holdfast.runtime.turn.outcome import leftovers, lingers, outcome
 from holdfast.runtime.turn.parts import make_part
+from holdfast.runtime.turn.unexplained import CHANGED
 from holdfast.types import (
     ANY_END,
     EndStatus,
@@ -56,6 +57,7 @@ class Turn:
     """
 
     __slots__ = (
+        "_careful",
         "_clock",
         "_conflicts",
         "_ending",
@@ -87,10 +89,13 @@ class Turn:
         clock: Callable[[], int],
         *,
         strict: bool = False,
+        careful: bool = True,
     ) -> None:
-        """Replay `log`. With `strict` the code must make exactly the calls that the log has."""
+        """Replay `log`. With `strict` the code must make exactly the calls that the log has;
+        with `careful` it must start none that may be recorded under another name.
+        """
         self.info, self.lease_no = info, lease_no
-        self._clock, self._strict = clock, strict
+        self._clock, self._strict, self._careful = clock, strict, careful
         self.to_start: list[Call] = []
         self.to_cancel: list[str] = []
         self.outbox: TurnCommit | None = None
@@ -138,7 +143,8 @@ class Turn:
         begun = feeder.log.python is not None
         if begun and not feeder.closed and feeder.broken is None:
             python, unused = differences(feeder.log, feeder.instance)
-            self.problems += python
+            self.problems += python + unused
+            self.problems += renamed_signal(feeder.log.durable or (), feeder.instance)
             if self._strict and (python or unused):
                 feeder.broken = DeterminismError("; ".join(python + unused))
         self._pump()
@@ -274,6 +280,8 @@ class Turn:
     def _act(self) -> None:
         feeder = self._feeder
         instance, log, effects = feeder.instance, feeder.log, feeder.effects
+        if feeder.unexplained.places and not log.committing:
+            self._refuse(feeder.unexplained.repeated_by_orders(instance, log.fresh))
         if self._conflicts >= _CONFLICTS and log.fresh and not log.committing:
             self._ship(None)  # by itself: it may stand behind what others write, a suspension not
         if instance.loop.ended:
@@ -286,7 +294,7 @@ class Turn:
             self._stand_still()
             return
         if instance.issued:
-            self.to_start += effects.start(instance, certain)
+            self._start(effects.start(instance, certain))
         waiting = effects.pausing or instance.loop.timers
         now = self._clock() if waiting else 0
         if waiting:
@@ -300,6 +308,20 @@ class Turn:
                 self._ship(None)
         if waiting and not self.suspended:
             self.next_due = self._next_due(now)
+
+    def _start(self, calls: list[Call]) -> None:
+        feeder = self._feeder
+        if feeder.unexplained.places:
+            for call in calls:
+                self._refuse(feeder.unexplained.repeated_by_call(feeder.instance, call))
+        self.to_start += calls
+
+    def _refuse(self, reason: str | None) -> None:
+        """Be stuck where changed code would do again what the log may have."""
+        if reason is not None and self._careful:
+            error = DeterminismError(f"{reason}; {CHANGED}")
+            self._feeder.refuse(error)
+            raise error
 
     def _next_due(self, now: int) -> int | None:
         feeder = self._feeder
@@ -327,6 +349,8 @@ class Turn:
     def _suspend(self) -> None:
         """Give the lease back with this commit: nothing moves until it is answered."""
         feeder = self._feeder
+        if feeder.unexplained.places:
+            self._refuse(feeder.unexplained.missed_signal(feeder.instance))
         awaiting = feeder.instance.awaiting
         wakings = (feeder.clockwork.first_deadline(), feeder.effects.next_retry())
         moments = [at for at in wakings if at is not None]

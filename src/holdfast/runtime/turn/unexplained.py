@@ -1,0 +1,167 @@
+"""What a log has and the code has not called: changed code that must not repeat it.
+
+Code that has not changed has called everything that its log has, once it was fed all of it. What
+is left then was renamed, moved or taken out, or it comes later: behind a call that is new. A new
+call starts unless it may be one of those under another name. docs/howto/versions.md has the rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from holdfast.definitions.mentions import mentions
+from holdfast.runtime.code.calls import Call
+from holdfast.runtime.code.instance import Instance
+from holdfast.runtime.code.orders import ACTIVITY, CALLS, CHILD, end_family, read_order
+from holdfast.runtime.log import details
+from holdfast.runtime.log.details import FORKED, NOTED_ORDERS, STEP_COMPLETED, STEP_FAILED
+from holdfast.types import Event
+
+CHANGED: Final = (
+    "the code has changed under this run: keep the old name (name=…, aliases=[…]), take the new "
+    "path in new runs only (ctx.patched), or roll the code back"
+)
+_STEP: Final = "step"
+_RESULTS: Final = details.ENDS | {STEP_COMPLETED, STEP_FAILED}
+_LEFT: Final = _RESULTS | NOTED_ORDERS
+_NAMED: Final = frozenset({_STEP, ACTIVITY, CHILD})  # whose names stand in the code
+
+
+class Work(NamedTuple):
+    """A call, as the log or the code has it; `args` is the fingerprint of its arguments."""
+
+    key: str
+    family: str
+    name: str | None
+    args: int | None
+
+    def __str__(self) -> str:
+        return f"{self.family} {self.name}" if self.name else self.family
+
+
+class Unexplained:
+    """What one instance has left of its log, by key: `places` says where it stands.
+
+    `_passed` are those behind which the code has taken other results of the same scope: it has
+    come by without calling them, so they were taken out.
+    """
+
+    __slots__ = ("_passed", "places")
+
+    def __init__(self) -> None:
+        self.places: dict[str, int] = {}
+        self._passed: set[str] = set()
+
+    def judge(self, instance: Instance, events: Sequence[Event], first: int) -> None:
+        """Look what is left once events were fed, which stand from a place on.
+
+        A fork has results of calls still to come: what was copied for it is left out.
+        """
+        loop = instance.loop
+        left = {*loop.parked, *loop.recorded_orders}
+        if not left:
+            self.places.clear()
+            return
+        for place, event in enumerate(events, first):
+            key = event.key
+            if event.type == FORKED:
+                self.places.clear()
+            elif key in left and event.type in _LEFT:
+                self.places[key or ""] = place
+        self._find_passed(events, first, left)
+
+    def _find_passed(self, events: Sequence[Event], first: int, left: set[str]) -> None:
+        last: dict[str, int] = {}
+        for place, event in enumerate(events, first):
+            if event.type in _RESULTS and event.key is not None and event.key not in left:
+                last[_scope(event.key)] = place
+        for key, place in self.places.items():
+            if last.get(_scope(key), -1) > place:
+                self._passed.add(key)
+
+    # Questions
+
+    def repeated_by_call(self, instance: Instance, call: Call) -> str | None:
+        """Say what a step would do again; None where it may start."""
+        if call.attempt > 1:  # the log has its failures
+            return None
+        work = Work(call.key, _STEP, call.name, call.fingerprint)
+        return self._repeated(instance, work, call.mark)
+
+    def repeated_by_orders(self, instance: Instance, fresh: Iterable[Event]) -> str | None:
+        """Say what an order that is not in the log yet would do again."""
+        for event in fresh:
+            if event.type in CALLS:
+                key, order = event.key or "", read_order(event)
+                work = Work(key, order.family, order.name, order.args)
+                mark = instance.orders.made.get(key, instance.loop.position)
+                if (found := self._repeated(instance, work, mark)) is not None:
+                    return found
+        return None
+
+    def missed_signal(self, instance: Instance) -> str | None:
+        """Say which signal the code no longer waits for, where the log goes on behind it."""
+        awaited = instance.mailbox.awaited
+        unread = sorted({message.name for message in instance.mailbox.unread} - {*awaited})
+        if not (awaited and unread):
+            return None
+        for key, place in self.places.items():
+            old = _left(instance, key)
+            if old is not None and key not in self._passed and place < _seen(instance):
+                return (
+                    f"the code waits for signal {_listed(awaited)}, and nothing takes signal "
+                    f"{_listed(unread)}, behind which the log has {old} under {key!r}: the signal "
+                    "may have another name now"
+                )
+        return None
+
+    def _repeated(self, instance: Instance, new: Work, mark: int) -> str | None:
+        for key, place in list(self.places.items()):
+            if (old := _left(instance, key)) is None:
+                del self.places[key]  # called since
+            elif place < _seen(instance) and self._may_be(instance, new, mark, old, place):
+                return (
+                    f"the log has {old} under {key!r}, which this code has not called, and "
+                    f"{new} under {new.key!r} is not in the log: it may be the same work under "
+                    "another name, so it is not started"
+                )
+        return None
+
+    def _may_be(self, instance: Instance, new: Work, mark: int, old: Work, place: int) -> bool:
+        named = old.name is not None and old.name == new.name
+        if named and old.args == new.args:
+            return True
+        if place < mark and old.key in self._passed:
+            return False
+        if named:
+            return True
+        gone = old.family in _NAMED and old.name is not None
+        return gone and old.name not in mentions(instance.workflow.fn)
+
+
+def _left(instance: Instance, key: str) -> Work | None:
+    """Return what is left under a key; None where the code has called it."""
+    loop = instance.loop
+    event, order = loop.parked.get(key), loop.recorded_orders.get(key)
+    if order is not None:
+        return Work(key, order.family, order.name, order.args)
+    if event is None:
+        return None
+    if event.type in (STEP_COMPLETED, STEP_FAILED):
+        step = details.read_step(event.details or "")
+        return Work(key, _STEP, step.name, step.args)
+    return Work(key, end_family(event), None, None)
+
+
+def _seen(instance: Instance) -> int:
+    """Return how much of the log the code has seen: what came while it was paused waits."""
+    return instance.loop.position - len(instance.held or ())
+
+
+def _listed(names: Iterable[str]) -> str:
+    return " or ".join(map(repr, names))
+
+
+def _scope(key: str) -> str:
+    return key.rpartition("/")[0]

@@ -1,0 +1,471 @@
+"""Changed code does not repeat what the log has under another name. Fault: charged twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from holdfast import App, Client, Context, RunHandle
+from holdfast.definitions.activities import Activity
+from holdfast.definitions.steps import Step
+from holdfast.errors import ConfigurationError
+from holdfast.runtime.log import details
+from holdfast.store.memory import MemoryStore
+from tests.runtime.bench import RUN_ID, Bench
+from tests.runtime.desk import eventually, working
+
+Code = Callable[[Context], Coroutine[Any, Any, object]]
+
+
+def recorded(name: str) -> Step[[object], int]:
+    def fn(item: object) -> int:
+        raise AssertionError("the test gives the results")
+
+    return Step(fn, name=name)
+
+
+def _elsewhere(item: object) -> int:
+    raise AssertionError("the test gives the results")
+
+
+pay, charge, reserve, ship, audit = map(recorded, ("pay", "charge", "reserve", "ship", "audit"))
+render, draw = Activity(_elsewhere, name="render"), Activity(_elsewhere, name="draw")
+
+
+def paid(code: Code) -> Bench:
+    """A run that has reserved and paid, and is to ship."""
+    bench = Bench(code)
+    for key in list(bench.starts):
+        bench.complete(key, 1)
+    bench.commit()
+    while not any(key.endswith("ship") for key in bench.starts):
+        bench.complete(bench.starts[-1], 1)
+        bench.commit()
+    return bench
+
+
+async def old(ctx: Context) -> object:
+    await reserve("lamp")
+    await pay("order")
+    return await ship("order")
+
+
+async def old_by_helper(ctx: Context) -> object:
+    async def pay_one(order: str) -> int:
+        return await pay(order)
+
+    await reserve("lamp")
+    await asyncio.gather(pay_one("order"))
+    return await ship("order")
+
+
+async def renamed_step(ctx: Context) -> object:
+    await reserve("lamp")
+    await charge("order")
+    return await ship("order")
+
+
+async def renamed_step_with_other_arguments(ctx: Context) -> object:
+    await reserve("lamp")
+    await charge("order in euros")
+    return await ship("order")
+
+
+async def wrapped_call(ctx: Context) -> object:
+    async def pay_one(order: str) -> int:
+        return await pay(order)
+
+    await reserve("lamp")
+    await asyncio.gather(pay_one("order"))
+    return await ship("order")
+
+
+async def renamed_helper(ctx: Context) -> object:
+    async def charge_one(order: str) -> int:
+        return await pay(order)
+
+    await reserve("lamp")
+    await asyncio.gather(charge_one("order"))
+    return await ship("order")
+
+
+async def renamed_helper_that_sleeps(ctx: Context) -> object:
+    async def charge_one(order: str) -> int:
+        await asyncio.sleep(5)
+        return await pay(order)
+
+    await reserve("lamp")
+    await asyncio.gather(charge_one("order"))
+    return await ship("order")
+
+
+async def turned_into_an_activity(ctx: Context) -> object:
+    await reserve("lamp")
+    await asyncio.gather(draw("order"))
+    return await ship("order")
+
+
+async def renamed_first_step(ctx: Context) -> object:
+    await audit("lamp")
+    await pay("order")
+    return await ship("order")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (old, renamed_step),
+        (old, renamed_step_with_other_arguments),
+        (old, wrapped_call),
+        (old_by_helper, renamed_helper),
+        (old, turned_into_an_activity),
+        (old, renamed_first_step),
+    ],
+)
+def test_recorded_work_is_not_done_again_and_a_roll_back_heals(before: Code, after: Code) -> None:
+    bench = paid(before)
+    length = len(bench.log)
+    bench.crash(after)
+    assert (bench.starts, bench.turn.outbox) == ([], None)
+    assert "which this code has not called" in str(bench.turn.stuck)
+    assert len(bench.log) == length + 1  # the lost lease
+    bench.claim(before)
+    bench.complete("ship", 3)
+    bench.settle()
+    assert bench.output == 3
+
+
+def test_what_new_code_waited_for_is_no_proof_that_it_has_passed_an_old_result() -> None:
+    bench = paid(old_by_helper)
+    bench.crash(renamed_helper_that_sleeps)
+    bench.settle()
+    bench.now += 5_000_000
+    bench.resume()
+    bench.settle()
+    for _ in range(3):
+        assert bench.starts == []
+        assert bench.turn.stuck is not None
+        bench.crash(renamed_helper_that_sleeps)
+        bench.settle()
+
+
+async def ordered(ctx: Context) -> object:
+    await render("order")
+    return await ship("order")
+
+
+async def drawn(ctx: Context) -> object:
+    await draw("order")
+    return await ship("order")
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_an_activity_is_not_scheduled_again_under_another_name(ended: bool) -> None:
+    bench = Bench(ordered)
+    bench.settle()
+    if ended:
+        bench.log.append(bench.activity_completed("render", 1))
+    length = len(bench.log)
+    bench.crash(drawn)
+    assert "activity render" in str(bench.turn.stuck)
+    bench.settle()
+    assert len(bench.log) == length + 1
+    bench.crash(ordered)
+    assert bench.turn.stuck is None
+
+
+def test_results_of_running_steps_are_recorded_before_the_run_is_stuck() -> None:
+    async def first(ctx: Context) -> object:
+        return await asyncio.gather(pay("a"), ship("b"))
+
+    async def second(ctx: Context) -> object:
+        async def later() -> int:
+            await ship("b")
+            return await charge("a")
+
+        return await asyncio.gather(later(), reserve("c"))
+
+    bench = Bench(first)
+    bench.complete("pay", 1)
+    bench.commit()
+    bench.crash(second)
+    assert "pay" in str(bench.turn.stuck)
+    assert bench.starts == []
+
+
+# What still may change
+
+
+async def with_a_new_step(ctx: Context) -> object:
+    await reserve("lamp")
+    await audit("order")
+    await pay("order")
+    return await ship("order")
+
+
+async def with_a_new_branch(ctx: Context) -> object:
+    async def watch() -> int:
+        return await audit("order")
+
+    await reserve("lamp")
+    await asyncio.gather(watch(), draw("order"))
+    await pay("order")
+    return await ship("order")
+
+
+def test_a_new_step_between_recorded_ones_runs_with_the_same_arguments_too() -> None:
+    bench = paid(old)
+    bench.crash(with_a_new_step)
+    assert bench.starts == ["audit"]
+    bench.complete("audit", 7)
+    bench.settle()
+    assert bench.starts == ["audit", "ship"]
+    bench.complete("ship", 3)
+    bench.settle()
+    assert bench.output == 3
+
+
+def test_a_new_branch_between_recorded_steps_runs() -> None:
+    bench = paid(old)
+    bench.crash(with_a_new_branch)
+    bench.settle()
+    assert bench.starts == ["watch/audit"]
+    assert bench.turn.stuck is None
+    bench.complete("watch/audit", 7)
+    bench.settle()
+    bench.log.append(bench.activity_completed("draw", 1))
+    bench.resume()
+    bench.settle()
+    assert bench.starts[-1] == "ship"
+
+
+def test_a_step_that_was_taken_out_has_done_what_it_did() -> None:
+    async def second(ctx: Context) -> object:
+        await pay("order")
+        return await ship("order")
+
+    bench = paid(old)
+    bench.crash(second)
+    assert bench.starts == ["ship"]
+    assert any("reserve" in problem for problem in bench.turn.problems)
+    bench.complete("ship", 3)
+    bench.settle()
+    assert bench.output == 3
+
+
+def test_a_roll_back_of_a_new_step_goes_on_where_later_steps_are_recorded() -> None:
+    async def added(ctx: Context) -> object:
+        await audit("lamp")
+        await reserve("lamp")
+        await pay("order")
+        return await ship("order")
+
+    bench = paid(added)
+    bench.crash(old)
+    assert bench.starts == ["ship"]
+
+
+def test_an_app_may_opt_out() -> None:
+    bench = paid(old)
+    bench.careful = False
+    bench.crash(renamed_step)
+    assert bench.starts == ["charge"]
+    assert any("pay" in problem for problem in bench.turn.problems)
+
+
+def test_patched_code_keeps_the_old_call_for_runs_under_way() -> None:
+    async def second(ctx: Context) -> object:
+        await reserve("lamp")
+        await (charge if ctx.patched("charge") else pay)("order")
+        return await ship("order")
+
+    bench = paid(old)
+    bench.crash(second)
+    assert bench.starts == ["ship"]
+
+
+def test_a_fork_has_results_of_calls_still_to_come() -> None:
+    bench = paid(old)
+    seed = f'{{"run_id":"{RUN_ID}","idx":3,"seed":"0198c0de-0000-7000-8000-00000000000a"}}'
+    forked = bench.plain(details.FORKED, seed)
+    bench.log = [bench.log[0], bench.log[2], forked]  # without the reservation
+    bench.claim(old)
+    assert bench.starts == ["reserve"]
+
+
+def test_a_worker_with_renamed_steps_is_stuck_until_one_with_the_alias_comes() -> None:
+    """With the worker and the store around it: the customer is charged once."""
+    asyncio.run(_deploy())
+
+
+async def _deploy() -> None:
+    store, charged = MemoryStore(), list[str]()
+
+    def version(name: str, *aliases: str) -> App:
+        app = App("shop")
+
+        @app.step(name=name, aliases=aliases)
+        def charge(order: str) -> str:
+            charged.append(f"{name} {order}")
+            return order
+
+        @app.workflow
+        async def checkout(ctx: Context, order: str) -> str:
+            receipt = await charge(order)
+            await ctx.wait_for_signal("packed")
+            return receipt
+
+        return app
+
+    client = Client(store=store)
+    async with client, working(version("pay"), store):
+        handle = await client.start("checkout", "lamp")
+        await eventually(lambda: _is(handle, "waiting"))
+    async with client:
+        await handle.signal("packed")
+        async with working(version("charge"), store):
+            await eventually(lambda: _is(handle, "stuck"))
+            run = await handle.get()
+        assert charged == ["pay lamp"]
+        assert run.wait is not None
+        assert "the log has step pay" in str(run.wait.stuck)
+        store.advance_to(store.time() + 60_000_000)  # it is tried again
+        async with working(version("charge", "pay"), store):
+            assert await handle.result(timeout="30s") == "lamp"
+    assert charged == ["pay lamp"]
+
+
+async def _is(handle: RunHandle[object], state: str) -> bool:
+    return (await handle.get()).state == state
+
+
+# Aliases
+
+
+def test_an_alias_is_not_the_name_of_another_step() -> None:
+    app = App("shop")
+
+    @app.step(aliases=["pay"])
+    def charge(order: str) -> None: ...
+
+    with pytest.raises(ConfigurationError, match="pay is the name of one step"):
+
+        @app.step
+        def pay(order: str) -> None: ...
+
+
+@pytest.mark.parametrize("aliases", ["pay", ["charge"], ["not a name"]])
+def test_aliases_that_cannot_be_are_refused(aliases: Any) -> None:
+    with pytest.raises(ConfigurationError, match="aliases"):
+        Step(_elsewhere, name="charge", aliases=aliases)
+
+
+def test_a_step_with_an_alias_takes_what_is_recorded_under_its_old_name() -> None:
+    charge = Step(_elsewhere, name="charge", aliases=["pay"])
+
+    async def second(ctx: Context) -> object:
+        await reserve("lamp")
+        first = await charge("order")
+        return [first, await charge("tip"), await ship("order")]
+
+    bench = paid(old)
+    bench.crash(second)
+    assert bench.starts == ["charge#2"]
+    bench.complete("charge#2", 8)
+    bench.settle()
+    bench.crash()
+    assert bench.starts == ["ship"]
+    bench.complete("ship", 9)
+    bench.settle()
+    assert bench.output == [1, 8, 9]
+
+
+def test_an_alias_counts_the_attempts_under_the_old_name_and_a_roll_back_heals() -> None:
+    charge = Step(_elsewhere, name="charge", aliases=["pay"])
+
+    async def first(ctx: Context) -> object:
+        return await pay("order")
+
+    async def second(ctx: Context) -> object:
+        return await charge("order")
+
+    bench = Bench(first)
+    bench.fail("pay", OSError("busy"), retry_in=30)
+    bench.commit()
+    bench.crash(second)
+    bench.now += 30_000_000
+    bench.turn.wake()
+    bench.take()
+    bench.crash(second)
+    assert bench.attempts == [("pay", 2)]
+    bench.complete("pay", 5)
+    part = bench.turn.outbox
+    assert part is not None
+    bench.log.append(part.events[0])
+    bench.crash(first)
+    bench.settle()
+    assert bench.output == 5
+
+
+def test_a_new_run_uses_the_new_name() -> None:
+    charge = Step(_elsewhere, name="charge", aliases=["pay"])
+
+    async def flow(ctx: Context) -> object:
+        return [await charge("order"), await pay("other"), await charge("third")]
+
+    bench = Bench(flow)
+    for key in ("charge", "pay", "charge#2"):
+        assert bench.starts[-1] == key
+        bench.complete(key, 1)
+        bench.settle()
+        if bench.turn.ended is None:
+            bench.crash()
+    assert bench.output == [1, 1, 1]
+
+
+# Signals
+
+
+def test_a_renamed_signal_is_told_where_its_message_was_taken_before() -> None:
+    async def first(ctx: Context) -> object:
+        await ctx.wait_for_signal("paid")
+        await ship("order")
+        await ctx.wait_for_signal("received")
+        return None
+
+    async def second(ctx: Context) -> object:
+        await ctx.wait_for_signal("payment")
+        await ship("order")
+        await ctx.wait_for_signal("received")
+        return None
+
+    bench = Bench(first)
+    bench.settle()
+    bench.resume(bench.signal("paid"))
+    bench.complete("ship")
+    bench.settle()
+    bench.crash(second)
+    stuck = str(bench.turn.stuck)
+    assert "'payment'" in stuck
+    assert "'paid'" in stuck
+    bench.claim(first)
+    assert bench.turn.stuck is None
+
+
+def test_a_renamed_signal_is_warned_of_where_its_message_woke_the_run() -> None:
+    async def first(ctx: Context) -> object:
+        return await ctx.wait_for_signal("paid")
+
+    async def second(ctx: Context) -> object:
+        return await ctx.wait_for_signal("payment")
+
+    bench = Bench(first)
+    bench.settle()
+    bench.log.append(bench.signal("paid"))
+    bench.crash(second)
+    [problem] = bench.turn.problems
+    assert "'paid'" in problem
+    assert "'payment'" in problem
