@@ -9,6 +9,7 @@ import pytest
 
 from holdfast import App, Context, worker
 from holdfast.client import Client, waiting
+from holdfast.services import heartbeat
 from holdfast.services.heartbeat import HeartbeatService
 from holdfast.store import notifier
 from holdfast.store.memory import MemoryStore
@@ -90,8 +91,9 @@ def info() -> WorkerInfo:
     )
 
 
-async def test_a_beat_that_is_not_answered_is_sent_anew() -> None:
+async def test_a_beat_that_is_not_answered_is_sent_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next one must be in time: a worker that is not heard of looks dead."""
+    monkeypatch.setattr(heartbeat, "_LEAST_ANSWER_SECONDS", 0.05)
     store = Mute("heartbeat", times=2)
     service = HeartbeatService(
         lambda: store, info(), Nobody(), lambda: None, interval_seconds=0.02, lease_seconds=30

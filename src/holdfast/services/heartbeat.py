@@ -22,7 +22,7 @@ from holdfast.types import Heartbeat, Lease, WorkerInfo
 logger = logging.getLogger("holdfast.heartbeat")
 
 _JOIN_SECONDS = 5.0  # a beat that hangs on a mute connection ends by itself; it is a daemon
-_ANSWER_BEATS = 2  # an answer that takes longer will not come
+_ANSWER_BEATS, _LEAST_ANSWER_SECONDS = 2, 1.5  # an answer that takes longer will not come
 _LONG_DRAIN = 2  # beats during which one workflow held the loop
 
 
@@ -122,7 +122,7 @@ class HeartbeatService:
 
     async def _beat(self, store: Store, leases: list[Lease]) -> Heartbeat:
         """Send a beat; over a mute connection the next one must be in time to be heard."""
-        limit = _ANSWER_BEATS * self._interval
+        limit = max(_LEAST_ANSWER_SECONDS, _ANSWER_BEATS * self._interval)
         try:
             async with asyncio.timeout(limit):
                 return await store.heartbeat(

@@ -13,11 +13,29 @@ from holdfast.client.transactions import is_asynchronous
 from holdfast.definitions.app import App
 from holdfast.errors import ConfigurationError
 from holdfast.store.port import Store
-from holdfast.sync.portal import Portal, finish
+from holdfast.sync.portal import Portal, finish, make_immortal
 from holdfast.types import Status
 
 Out_co = TypeVar("Out_co", covariant=True)
 R = TypeVar("R")
+
+
+class _Target(Client):
+    """The client behind a synchronous one."""
+
+    def abandon(self) -> object:
+        """Forget the connections, which are another process's; return them.
+
+        Raises ConfigurationError where a store was given: only who made it can make another.
+        """
+        if self._given is not None:
+            raise ConfigurationError(
+                "this client was opened with a store before the process was forked: make a store "
+                "and a client in the child"
+            )
+        left = self._session, self._opened
+        self._session = self._opened = None
+        return left
 
 
 class SyncBase:
@@ -40,7 +58,7 @@ class SyncBase:
         pooler in transaction mode `listen_database` is the server's own address, for
         notifications; without it ends are found by looking, within seconds.
         """
-        self._target = Client(
+        self._target = _Target(
             database,
             schema=schema,
             app=app,
@@ -48,7 +66,7 @@ class SyncBase:
             prepare=prepare,
             listen_database=listen_database,
         )
-        self._portal = Portal()
+        self._portal = Portal(self._open_anew)
 
     def open(self) -> Self:
         """Connect, and check the schema. Idempotent.
@@ -66,6 +84,14 @@ class SyncBase:
             self._portal.close()
             raise
         return self
+
+    def _open_anew(self) -> None:
+        """Open in a process that was forked while the client was open in its parent.
+
+        Raises ConfigurationError for a client of a given store, which is the parent's.
+        """
+        make_immortal(self._target.abandon())
+        self.open()
 
     def close(self) -> None:
         """Finish what is under way, send the last wake-ups and disconnect. Idempotent.

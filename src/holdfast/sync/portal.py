@@ -1,11 +1,18 @@
-"""Run coroutines for synchronous callers, on an event loop in a thread of its own."""
+"""Run coroutines for synchronous callers, on an event loop in a thread of its own.
+
+A fork copies the loop and not its thread: in the child nobody runs it, and its sockets are the
+parent's. So the child forgets it untouched, and opens anew what it uses.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import os
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Generator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator
 from typing import TypeVar, cast
+from weakref import WeakSet
 
 from holdfast.errors import ConfigurationError
 
@@ -13,11 +20,18 @@ T = TypeVar("T")
 
 
 class Portal:
-    """A thread with an event loop. Any thread may call through it."""
+    """A thread with an event loop. Any thread may call through it.
 
-    def __init__(self) -> None:
+    In a process that was forked while it was open, the first call has `open_anew` open it.
+    """
+
+    def __init__(self, open_anew: Callable[[], object]) -> None:
+        self._open_anew = open_anew
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._forked = False  # while it was open, and it has not been opened since
+        self._opening, self._is_opening = threading.RLock(), False
+        _portals.add(self)
 
     @property
     def is_open(self) -> bool:
@@ -44,6 +58,12 @@ class Portal:
 
     def call(self, coroutine: Coroutine[object, object, T]) -> T:
         """Run a coroutine to its end and return its result; interrupted, it is cancelled."""
+        if self._forked:
+            try:
+                self._open_after_fork()
+            except BaseException:
+                coroutine.close()
+                raise
         if self._loop is None:
             coroutine.close()
             raise ConfigurationError("the client is not open: use `with SyncClient() as client`")
@@ -56,16 +76,49 @@ class Portal:
 
     def iterate(self, items: AsyncIterator[T]) -> Generator[T]:
         """Yield what an asynchronous iterator yields."""
+        began: asyncio.AbstractEventLoop | None = None
         try:
             while True:
+                if began is not None and began is not self._loop and self._forked:
+                    raise ConfigurationError(
+                        "this iterator was begun before the process was forked: begin it again"
+                    )
                 try:
                     item = self.call(_next(items))
                 except StopAsyncIteration:
                     return
+                began = self._loop
                 yield item
         finally:
-            if isinstance(items, AsyncGenerator) and self.is_open:
+            if isinstance(items, AsyncGenerator) and self.is_open and began is self._loop:
                 self.call(items.aclose())
+
+    def _open_after_fork(self) -> None:
+        """Open again in the child; of its threads one does it, and the others wait for that."""
+        with self._opening:
+            if self._forked and not self._is_opening:  # the opening itself calls, too
+                self._is_opening = True
+                try:
+                    self._open_anew()
+                    self._forked = False
+                finally:
+                    self._is_opening = False
+
+    def forget(self) -> None:
+        """In a child that was just forked: leave the parent's loop and its sockets alone."""
+        self._opening, self._is_opening = threading.RLock(), False
+        if self._loop is not None:
+            make_immortal([self._loop, self._thread, *asyncio.all_tasks(self._loop)])
+            self._loop = self._thread = None
+            self._forked = True
+
+
+def make_immortal(value: object) -> None:
+    """Keep an object as it is to the end of the process, also while the interpreter ends.
+
+    Collected, a connection would be taken out of the event queue that parent and child share.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
 
 
 def finish(coroutine: Coroutine[object, object, T]) -> T:
@@ -75,6 +128,16 @@ def finish(coroutine: Coroutine[object, object, T]) -> T:
     except StopIteration as stop:
         return cast(T, stop.value)
     raise RuntimeError("the coroutine waits for something")
+
+
+def _forget_all() -> None:
+    for portal in list(_portals):
+        portal.forget()
+
+
+_portals: WeakSet[Portal] = WeakSet()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)
 
 
 async def _next(items: AsyncIterator[T]) -> T:
