@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from uuid import uuid4
 
 import pytest
@@ -71,3 +72,21 @@ def test_waiting_longer_than_allowed_is_code_5(cli: CommandLine) -> None:
     run = cli.start("double", "1")
     result = cli("runs", "wait", run, "--timeout", "50ms", code=exits.TIMED_OUT)
     assert "it goes on" in result.stderr
+
+
+def test_errors_are_json_where_answers_are(cli: CommandLine) -> None:
+    unknown = str(uuid4())
+    for arguments in (("runs", "show", unknown, "--json"), ("--json", "runs", "show", unknown)):
+        error = json.loads(cli(*arguments, code=exits.NOT_FOUND).stderr)["error"]
+        assert (error["type"], error["exit_code"]) == ("RunNotFound", exits.NOT_FOUND)
+        assert unknown in error["message"]
+
+
+def test_errors_of_usage_are_json_too(cli: CommandLine) -> None:
+    result = cli("runs", "list", "--limit", "many", "--json", code=exits.USAGE)
+    assert "'many'" in json.loads(result.stderr)["error"]["message"]
+
+
+def test_a_misspelt_command_is_answered_with_the_nearest(cli: CommandLine) -> None:
+    assert "Did you mean list" in cli("runs", "lst", code=exits.USAGE).stderr
+    assert "Did you mean worker or workers?" in cli("worked", code=exits.USAGE).stderr

@@ -7,6 +7,7 @@ from io import StringIO
 
 from rich.console import Console
 
+from holdfast.cli.folding import Fold, fold
 from holdfast.cli.render_timeline import timeline
 from holdfast.cli.spans import Span
 from holdfast.cli.timeline import read_spans
@@ -208,3 +209,28 @@ def test_every_kind_of_span_has_a_sign() -> None:
     Console(file=output, width=120).print(timeline(read_spans(events, None), 1, None, 9))
     for sign in "⇢↳☐⇄‖⑂■✉":
         assert sign in output.getvalue()
+
+
+def test_a_long_timeline_has_a_line_for_what_is_alike() -> None:
+    done = [
+        Span("activity", f"render#{n}", n, n + 5, "done", key=f"render#{n}") for n in range(500)
+    ]
+    failed = Span("activity", "render#77", 77, 80, "failed", "ValueError: no page")
+    few = [Span("step", f"open#{n}", n, n, "done") for n in range(2)]
+    spans = [*few, *done[:77], failed, *done[78:]]
+    lines = list(fold(spans))
+    assert lines[:2] == few
+    (folded,) = [each for each in lines if isinstance(each, Fold)]
+    assert (folded.label, len(folded.spans)) == ("render", 499)
+    assert (folded.together().began_at, folded.together().ended_at) == (0, 504)
+    assert lines[-1] == failed
+    output = StringIO()
+    Console(file=output, width=100).print(timeline(spans, 0, 600, 600, whole=False))
+    assert "render x 499" in output.getvalue()
+    assert "render#77" in output.getvalue()
+    assert len(output.getvalue().splitlines()) == 4
+
+
+def test_a_short_timeline_is_whole() -> None:
+    spans = [Span("step", f"pack#{n}", n, n, "done") for n in range(60)]
+    assert list(fold(spans)) == spans

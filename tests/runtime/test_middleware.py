@@ -211,3 +211,27 @@ def test_a_class_in_the_place_of_its_instance_is_refused() -> None:
     """T11."""
     with pytest.raises(ConfigurationError, match="pass an instance"):
         App("shop").add_middleware(cast("Middleware", Middleware))
+
+
+async def test_a_second_call_of_the_next_does_not_do_the_work_again() -> None:
+    calls: list[str] = []
+
+    class Twice(Middleware):
+        async def step(self, context: StepContext, call_next: CallNext) -> object:
+            await call_next()
+            return await call_next()
+
+    app = shop(Twice())
+
+    @app.step(retry=Retry(attempts=1))
+    async def charge() -> None:
+        calls.append("charged")
+
+    @app.workflow
+    async def pay(ctx: Context) -> None:
+        await charge()
+
+    async with Environment(app) as env:
+        with pytest.raises(RunFailed, match="call_next\\(\\) was called twice"):
+            await env.run(pay)
+    assert calls == ["charged"]

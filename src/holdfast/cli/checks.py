@@ -50,10 +50,8 @@ async def check_server(connection: Connection) -> Finding:
     began = time.perf_counter()
     await connection.fetchval("select 1")
     took = (time.perf_counter() - began) * 1000
-    version = connection.get_server_version()
-    return Finding(
-        "database", "ok", f"PostgreSQL {version.major}.{version.minor} answers in {took:.1f} ms"
-    )
+    version = connection.get_settings().server_version.split()[0]  # "15.18 (Debian …)"
+    return Finding("database", "ok", f"PostgreSQL {version} answers in {took:.1f} ms")
 
 
 async def check_durability(connection: Connection) -> Finding:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,19 @@ class Group(click.Group):
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that is meant; of an unknown one the error names the nearest."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            near = get_close_matches(args[0], self.list_commands(ctx), n=3)
+            if not near or "Did you mean" in error.format_message():
+                raise
+            meant = f"{error.format_message()} Did you mean {' or '.join(near)}?"
+            raise click.UsageError(meant, ctx) from None
+
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples, one a line."""
         write_lines(formatter, "Examples", self.examples)
@@ -73,13 +87,23 @@ class RootGroup(Group):
 
     def invoke(self, ctx: click.Context) -> object:
         """Run a command."""
+        as_json = "--json" in ctx.args or settings_of(ctx).json
         try:
             return super().invoke(ctx)
         except HoldfastError as error:
             if settings_of(ctx).debug:
                 raise
-            click.echo(f"holdfast: {error}", err=True)
-            ctx.exit(exits.code_for(error))
+            code = exits.code_for(error)
+            if as_json:
+                _write_error(type(error).__name__, str(error), code)
+            else:
+                click.echo(f"holdfast: {error}", err=True)
+            ctx.exit(code)
+        except click.ClickException as error:
+            if not as_json:
+                raise
+            _write_error("UsageError", error.format_message(), error.exit_code)
+            ctx.exit(error.exit_code)
         except (KeyboardInterrupt, click.Abort):  # Abort: Ctrl-C at a question
             click.echo("", err=True)
             ctx.exit(exits.INTERRUPTED)
@@ -90,6 +114,14 @@ class RootGroup(Group):
         write_lines(
             formatter, "Exit codes", [f"{code:>3}  {meaning}" for code, meaning in exits.MEANINGS]
         )
+
+
+def _write_error(kind: str, message: str, code: int) -> None:
+    """Write an error for scripts, as one JSON object on stderr."""
+    import msgspec
+
+    fields = {"error": {"type": kind, "message": message, "exit_code": code}}
+    click.echo(msgspec.json.encode(fields), err=True)
 
 
 def global_options(*, hidden: bool) -> list[click.Parameter]:
@@ -127,7 +159,7 @@ def global_options(*, hidden: bool) -> list[click.Parameter]:
             "pooler is in between.",
         ),
         option("--schema", metavar="NAME", help="The schema in the database [holdfast]."),
-        option("--json", is_flag=True, help="Answer in JSON, for scripts."),
+        option("--json", is_flag=True, help="Answer in JSON, for scripts; errors too, on stderr."),
         option("--debug", is_flag=True, help="Show tracebacks of holdfast's own errors."),
     ]
 

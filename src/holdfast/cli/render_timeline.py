@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from holdfast.cli.folding import Fold, fold
 from holdfast.cli.spans import Span
 from holdfast.cli.wording import length, moment, several, shorten
 
@@ -56,8 +57,13 @@ _SIGNS = {
 }
 
 
-def timeline(spans: Sequence[Span], began_at: int, ended_at: int | None, now: int) -> Table:
-    """Draw spans on one scale, from the run's creation to its end or to now."""
+def timeline(
+    spans: Sequence[Span], began_at: int, ended_at: int | None, now: int, *, whole: bool = True
+) -> Table:
+    """Draw spans on one scale, from the run's creation to its end or to now.
+
+    Unless it is to be drawn as a `whole`, a long timeline has a line for spans that are alike.
+    """
     from rich.table import Table
 
     until = ended_at or max([now, *(span.ended_at or 0 for span in spans)])
@@ -70,10 +76,29 @@ def timeline(spans: Sequence[Span], began_at: int, ended_at: int | None, now: in
     table.add_column(no_wrap=True, width=_BAR)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(ratio=1)
-    for span in spans:
-        for row in _rows(span, began_at, until):
+    for each in spans if whole else fold(spans):
+        if isinstance(each, Fold):
+            table.add_row(*_folded_row(each, began_at, until))
+            continue
+        for row in _rows(each, began_at, until):
             table.add_row(*row)
     return table
+
+
+def _folded_row(fold: Fold, began_at: int, until: int) -> tuple[str | Text, ...]:
+    from rich.text import Text
+
+    together = fold.together()
+    sign, style = _SIGNS.get((together.kind, together.outcome), ("·", ""))
+    ended_at = together.ended_at or until
+    return (
+        f"+{length(together.began_at - began_at)}",
+        Text(sign, style),
+        _cut(f"{fold.label} x {len(fold.spans):,}", ""),
+        _bar(together, began_at, until, style),
+        length(ended_at - together.began_at),
+        _cut("each of them: --all", "dim"),
+    )
 
 
 def _rows(span: Span, began_at: int, until: int) -> Iterator[tuple[str | Text, ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
+from difflib import get_close_matches
 from typing import TypedDict
 from uuid import UUID
 
@@ -19,6 +20,7 @@ from holdfast.types import Fork, Forking, Run, Status
 _NO_CALLS = frozenset(
     {"SignalReceived", "UpdateAccepted", "UpdateCompleted", "UpdateRejected", "ValueSet"}
 )
+_MOST_KEYS = 10  # that an error names
 _RETRIES = "run/retry"  # no workflow's name has a slash, so no run with a key has such an id
 
 
@@ -110,8 +112,15 @@ async def _until(session: Session, run_id: UUID, step: str | None, index: int | 
             keys.setdefault(entry.event.key, entry.idx)
     if step in keys:
         return keys[step]
-    known = f"there are {', '.join(keys)}" if keys else "it has none yet"
-    raise ForkRefused(run_id, f"its log has no key {step!r}: {known}")
+    raise ForkRefused(run_id, f"its log has no key {step!r}: {_some(step, list(keys))}")
+
+
+def _some(step: str, keys: list[str]) -> str:
+    """Name the keys that are meant most likely."""
+    if len(keys) <= _MOST_KEYS:
+        return f"there are {', '.join(keys)}" if keys else "it has none yet"
+    near = get_close_matches(step, keys, n=_MOST_KEYS, cutoff=0.4) or keys[:_MOST_KEYS]
+    return f"of its {len(keys):,} keys the nearest are {', '.join(near)}"
 
 
 def _input(run: Run, app: App | None, version: int | None, value: object) -> str:

@@ -78,5 +78,22 @@ class Layers:
 def surround(layers: list[Layer], context: object, call: CallNext) -> CallNext:
     """Return `call` with layers around it."""
     for layer in reversed(layers):
-        call = partial(layer, context, call)
+        call = partial(layer, context, _once(call))
     return call
+
+
+def _once(call: CallNext) -> CallNext:
+    """Return `call` as middleware may use it: a second use would do the work a second time."""
+    used = False
+
+    def call_next() -> Awaitable[object]:
+        nonlocal used
+        if used:
+            raise ConfigurationError(
+                "call_next() was called twice by a middleware, which would do the work twice: "
+                "call it once, and leave repetition to the retry policy of the step or activity"
+            )
+        used = True
+        return call()
+
+    return call_next

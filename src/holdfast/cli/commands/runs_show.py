@@ -21,9 +21,12 @@ if TYPE_CHECKING:
 
 @command("show", examples=("holdfast runs show checkout/order-7", "holdfast runs show 3f9a --json"))
 @click.argument("reference", metavar="RUN")
+@click.option("--all", "whole", is_flag=True, help="Give each step of a long run its own line.")
 @click.pass_context
-def show(context: click.Context, reference: str) -> None:
+def show(context: click.Context, reference: str, whole: bool) -> None:
     """Show a run: what it is, what it has set, its timeline, and the runs it started.
+
+    A timeline of more than 60 lines has one line for steps that are alike and done.
 
     \b
     ✓ step done    ✗ step failed   ↻ step being tried again   ☠ worker lost
@@ -34,7 +37,7 @@ def show(context: click.Context, reference: str) -> None:
     from holdfast.cli.connecting import with_link
 
     settings = settings_of(context)
-    _write(settings, with_link(settings, lambda link: _look(link, reference)))
+    _write(settings, with_link(settings, lambda link: _look(link, reference)), whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,7 @@ async def _look(link: Link, reference: str) -> _Picture:
     return _Picture(run, log, values, spans, children, more, await link.store.now())
 
 
-def _write(settings: Settings, picture: _Picture) -> None:
+def _write(settings: Settings, picture: _Picture, whole: bool) -> None:
     from holdfast.cli.console import console, decoded, write_json
     from holdfast.cli.render_family import family_objects, family_tree
     from holdfast.cli.render_runs import event_object, run_object, summary
@@ -83,7 +86,9 @@ def _write(settings: Settings, picture: _Picture) -> None:
     output.print(summary(run, picture.values, picture.now))
     if picture.spans:
         output.print()
-        output.print(timeline(picture.spans, run.created_at, run.completed_at, picture.now))
+        output.print(
+            timeline(picture.spans, run.created_at, run.completed_at, picture.now, whole=whole)
+        )
     if found := traceback_text(decoded(run.error)):
         output.print()
         write_traceback(output, found)

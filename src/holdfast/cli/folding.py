@@ -1,0 +1,56 @@
+"""Folding many spans of one kind into a line, so that a long timeline can be read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from holdfast.cli.spans import Span
+
+MOST_SPANS = 60  # a timeline of more is folded
+_LEAST = 4  # spans that are worth a line of their own all together
+_FOLDED = ("step", "activity", "child", "timer", "signal", "sent", "value", "update")
+
+_number = re.compile(r"#\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Spans that are alike but for their numbers, oldest first."""
+
+    label: str
+    spans: tuple[Span, ...]
+
+    def together(self) -> Span:
+        """Return one span over all of them."""
+        ends = [span.ended_at for span in self.spans if span.ended_at is not None]
+        return replace(self.spans[0], ended_at=max(ends, default=None))
+
+
+def fold(spans: Sequence[Span]) -> Iterator[Span | Fold]:
+    """Give the spans in order; those that are alike become one Fold at the place of the first.
+
+    A span that failed or is still open is always given alone.
+    """
+    if len(spans) <= MOST_SPANS:
+        yield from spans
+        return
+    alike: dict[tuple[str, str], list[Span]] = {}
+    for span in spans:
+        if _may_be_folded(span):
+            alike.setdefault(_likeness(span), []).append(span)
+    for span in spans:
+        group = alike.get(_likeness(span), []) if _may_be_folded(span) else []
+        if len(group) < _LEAST:
+            yield span
+        elif group[0] is span:
+            yield Fold(_likeness(span)[1], tuple(group))
+
+
+def _may_be_folded(span: Span) -> bool:
+    return span.kind in _FOLDED and span.outcome in ("done", "noted") and not span.failures
+
+
+def _likeness(span: Span) -> tuple[str, str]:
+    return span.kind, _number.sub("", span.label)
