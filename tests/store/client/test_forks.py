@@ -101,7 +101,7 @@ async def failed(client: Client, finisher: Finisher, store: Store) -> UUID:
     handle = await client.start(tick, tags=["night"])
     [task] = await finisher.claim()
     now = await store.now()
-    reason = '{"kind":"builtins.ValueError","message":"no"}'
+    reason = '{"kind":"holdfast.errors.StepFailed","message":"step charge failed: no"}'
     await finisher.write(
         task,
         Event("StepCompleted", "reserve", '{"result":1,"args":1}', now),

@@ -87,9 +87,12 @@ def decision(run_id: UUID, decision_id: str = "d-1", **fields: Any) -> Decision:
     )
 
 
-def failed(event_type: str = "WorkflowFailed") -> Event:
-    """Return the last event of a run that failed."""
-    return Event(event_type, None, None, 0)
+def failed(
+    event_type: str = "WorkflowFailed", calls: tuple[str, ...] | None = None, seen: int = 0
+) -> Event:
+    """Return the last event of a run that failed, by these calls; None says nothing of them."""
+    said = None if calls is None else json.dumps({"calls": calls, "seen": seen})
+    return Event(event_type, None, said, 0)
 
 
 async def ordered(store: Store, worker: ManualWorker, *orders: Event) -> UUID:

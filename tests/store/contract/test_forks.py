@@ -52,12 +52,28 @@ def end_of_step(event_type: str, key: str) -> Event:
     return Event(event_type, key, json.dumps({"name": key, "error": json.loads(FAILURE)}), 0)
 
 
-async def failing(store: Store, worker: ManualWorker, *events: Event, **fields: Any) -> UUID:
+async def failing(
+    store: Store,
+    worker: ManualWorker,
+    *events: Event,
+    end: Event | None = None,
+    error: str | None = FAILURE,
+) -> UUID:
     """Start a run that fails after these events."""
-    run_id = await start(store, **fields)
+    run_id = await start(store)
     turn = await worker.take()
-    await worker.commit(turn, *events, failed(), then=Finish("failed", error=FAILURE))
+    await worker.commit(turn, *events, end or failed(), then=Finish("failed", error=error))
     return run_id
+
+
+def timer(event_type: str, key: str) -> Event:
+    """Return what a run says of a timer."""
+    return Event(event_type, key, json.dumps({"timer_id": key, "fire_at": 5}), 0)
+
+
+def fact(event_type: str, key: str) -> Event:
+    """Return a value or a patch."""
+    return Event(event_type, key, '{"value":true}', 0)
 
 
 async def test_a_fork_is_a_run_with_a_copy_of_the_log(
@@ -253,7 +269,7 @@ async def test_what_was_asked_for_and_not_answered_is_asked_anew(
 async def test_a_retry_goes_on_from_the_failure(
     store: Store, clock: Clock, ann: ManualWorker
 ) -> None:
-    """B2, ruling 7. Every result is kept, and the step that failed runs again."""
+    """B2, ruling 7. Every other end is kept, and the step that failed runs again."""
     run_id = await failing(
         store,
         ann,
@@ -262,9 +278,11 @@ async def test_a_retry_goes_on_from_the_failure(
         end_of_step("StepRetryScheduled", "c"),
         end_of_step("StepFailed", "b"),
         step("c"),
-        Event("TimerScheduled", "t", '{"timer_id":"t","fire_at":5}', 0),
-        Event("ValueSet", "phase", '{"value":1}', 0),
+        timer("TimerScheduled", "t"),
+        fact("ValueSet", "phase"),
+        end_of_step("StepFailed", "handled"),
         step("d"),
+        end=failed(calls=("b",), seen=5),
     )
     new_id = await fork(store, run_id, retry=True)
     events = await log(store, new_id)
@@ -272,9 +290,10 @@ async def test_a_retry_goes_on_from_the_failure(
         ("StepCompleted", "a"),
         ("StepRetryScheduled", "c"),
         ("StepCompleted", "c"),
+        ("StepFailed", "handled"),
         ("StepCompleted", "d"),
     ]
-    assert details(events[-1]) == {"run_id": str(run_id), "idx": 10, "seed": str(run_id)}
+    assert details(events[-1]) == {"run_id": str(run_id), "idx": 11, "seed": str(run_id)}
     assert (await get(store, run_id)).status == "failed"
 
 
@@ -289,7 +308,8 @@ async def test_a_retry_schedules_the_activity_that_failed_anew(
     await ann.end(tasks["broken"], error=FAILURE, retryable=False)
     await ann.end(tasks["done"], result="1")
     await signal(store, run_id)
-    await ann.commit(turn, failed(), then=Finish("failed", error=FAILURE), expected=6)
+    end = failed(calls=("broken",), seen=4)
+    await ann.commit(turn, end, then=Finish("failed", error=FAILURE), expected=6)
     new_id = await fork(store, run_id, retry=True)
     events = await log(store, new_id)
     assert [(event.type, event.key) for event in events[1:-1]] == [
@@ -309,14 +329,125 @@ async def test_a_retry_keeps_results_that_were_asked_for_behind_the_failure(
     await ann.order(turn, activity("refund"), activity("open"), expected=2)
     tasks = {task.key: task for task in (await ann.claim(handlers=RESIZE)).tasks}
     await ann.end(tasks["refund"], result="1")
-    patched = Event("ValueRecorded", "patch:new", '{"value":true}', 0)
-    await ann.commit(turn, patched, failed(), then=Finish("failed", error=FAILURE), expected=5)
+    patched, end = fact("ValueRecorded", "patch:new"), failed(calls=("pay",), seen=2)
+    await ann.commit(turn, patched, end, then=Finish("failed", error=FAILURE), expected=5)
     new_id = await fork(store, run_id, retry=True)
     assert [(event.type, event.key) for event in (await log(store, new_id))[1:-1]] == [
         ("ActivityScheduled", "refund"),
         ("ActivityCompleted", "refund"),
         ("ValueRecorded", "patch:new"),
     ]
+
+
+async def test_a_retry_keeps_timers_that_do_not_surround_the_failure(
+    store: Store, ann: ManualWorker
+) -> None:
+    """One that had fired is over; one around the call that failed counts anew."""
+    run_id = await failing(
+        store,
+        ann,
+        timer("TimerScheduled", "sleep"),
+        timer("TimerFired", "sleep"),
+        timer("TimerScheduled", "timer"),
+        timer("TimerScheduled", "ship/timer"),
+        timer("TimerScheduled", "ship#2/timer"),
+        end_of_step("StepFailed", "ship/pack/fold"),
+        timer("TimerFired", "ship#2/timer"),
+        timer("TimerFired", "ship/pack/timer"),
+        timer("TimerFired", "timer#2"),
+        end=failed(calls=("ship/pack/fold",), seen=7),
+    )
+    new_id = await fork(store, run_id, retry=True)
+    assert [(event.type, event.key) for event in (await log(store, new_id))[1:-1]] == [
+        ("TimerScheduled", "sleep"),
+        ("TimerFired", "sleep"),
+        ("TimerScheduled", "ship#2/timer"),
+        ("TimerFired", "ship#2/timer"),
+    ]
+
+
+async def test_a_retry_makes_what_was_taken_back_then_again(
+    store: Store, ann: ManualWorker
+) -> None:
+    """A child that was cancelled because its neighbour failed; not one of before."""
+    run_id = await start(store)
+    turn = await ann.take()
+    before, beside = uuid4(), uuid4()
+    orders = (child(before, "before", queue="slow"), child(beside, "beside", queue="slow"))
+    await ann.order(turn, *orders)
+    cancel = [
+        order("ChildCancelRequested", key, child_run_id=str(each), reason=None)
+        for key, each in (("before", before), ("beside", beside))
+    ]
+    await ann.order(turn, cancel[0], expected=3, touches=(before,))  # it ends at once
+    failure = end_of_step("StepFailed", "ship")
+    await ann.order(turn, failure, cancel[1], expected=5, touches=(beside,))
+    end = failed(calls=("ship",), seen=6)
+    await ann.commit(turn, end, then=Finish("failed", error=FAILURE), expected=8)
+    assert [e.type for e in await log(store, run_id)].count("ChildFailed") == 2
+    new_id = await fork(store, run_id, retry=True)
+    assert [(event.type, event.key) for event in (await log(store, new_id))[1:-1]] == [
+        ("ChildStarted", "before"),
+        ("ChildCancelRequested", "before"),
+        ("ChildFailed", "before"),
+    ]
+
+
+async def test_a_signal_to_a_child_that_is_made_again_is_sent_again(
+    store: Store, ann: ManualWorker
+) -> None:
+    """The child of the copy is another one; what others were told they were told once."""
+    run_id, other = await start(store), await start(store, queue="slow")
+    turn = await ann.take()
+    made = uuid4()
+    sent = [
+        order("SignalSent", key, run_id=str(to), signal_name="go", input=1, signal_id=key)
+        for key, to in (("signal", made), ("signal#2", other))
+    ]
+    await ann.order(turn, child(made, queue="slow"), *sent, touches=(made, other))
+    new_id = await fork(store, run_id)
+    assert (await keys(store, new_id))[1:-1] == ["signal#2"]
+
+
+def recorded(kind: str, message: str = "", cause: str | None = None) -> str:
+    """Return an error as a run has it."""
+    fields = {"kind": kind, "message": message}
+    return json.dumps(fields | ({"cause": json.loads(cause)} if cause else {}))
+
+
+PAY_FAILED = recorded("holdfast.errors.StepFailed", "step pay#2 failed: OSError: no", FAILURE)
+CHILD_FAILED = recorded("holdfast.errors.ChildFailed", "child visa failed: no", PAY_FAILED)
+GROUP = recorded("builtins.ExceptionGroup", "two", PAY_FAILED)
+
+
+@pytest.mark.parametrize(
+    ("error", "events", "left_out"),
+    [
+        (PAY_FAILED, "visa pay#2", ["pay#2"]),
+        (PAY_FAILED, "pay#2 visa", ["pay#2", "visa"]),
+        (PAY_FAILED, "pay#2 mail+ visa", ["pay#2", "visa"]),
+        (recorded("app.Bad", cause=PAY_FAILED), "visa pay#2", ["pay#2"]),
+        (recorded("app.Bad", cause=PAY_FAILED), "pay#2 mail+", []),
+        (recorded("app.Bad", "step visa failed: no"), "visa", []),
+        (GROUP, "visa mail+ pay pay#2", ["pay", "pay#2"]),
+        (CHILD_FAILED, "visa mail+ pay#2", ["pay#2", "visa"]),
+        (FAILURE, "visa pay", []),
+        (None, "visa pay", []),
+    ],
+)
+async def test_a_retry_of_a_run_that_an_older_release_ended(
+    store: Store, ann: ManualWorker, error: str | None, events: str, left_out: list[str]
+) -> None:
+    """It did not write down what it ended by: the error says it, or the end of the log."""
+    made = [
+        step(name[:-1]) if name.endswith("+") else end_of_step("StepFailed", name)
+        for name in events.split()
+    ]
+    run_id = await failing(store, ann, *made, timer("TimerScheduled", "t"), error=error)
+    new_id = await fork(store, run_id, retry=True)
+    copied = set((await keys(store, new_id))[1:-1])
+    assert sorted({event.key for event in made} - copied) == left_out
+    assert ("t" in copied) == (not left_out)
 
 
 async def test_a_retry_of_a_run_whose_own_code_failed_runs_only_that_again(

@@ -21,6 +21,7 @@ from holdfast.types import Event
 
 if TYPE_CHECKING:
     from holdfast.runtime.code.instance import Instance
+    from holdfast.runtime.loop.loop import WorkflowLoop
 
 
 def call_activity(
@@ -44,7 +45,7 @@ def call_activity(
     instance.orders.place(order, lambda: _scheduled(activity, order, text, priority))
 
     def read(event: Event) -> object:
-        return _result(order.key, decode or activity.decode_result, event)
+        return _result(loop, order.key, decode or activity.decode_result, event)
 
     return OrderCall(instance.orders, order, read, loop.next_hash())
 
@@ -65,11 +66,12 @@ def _scheduled(activity: Activity[..., object], order: Order, arguments: str, pr
     )
 
 
-def _result(key: str, decode: Decode, event: Event) -> object:
+def _result(loop: WorkflowLoop, key: str, decode: Decode, event: Event) -> object:
     text = event.details or ""
     if event.type == ACTIVITY_COMPLETED:
         return decode(order_details.read_activity_completed(text).result)
     failed = order_details.read_activity_failed(text)
+    loop.failures.tell(key, loop.position)
     raise (ActivityTimedOut if failed.timed_out else ActivityFailed)(key, failed.error)
 
 

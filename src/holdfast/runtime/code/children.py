@@ -38,6 +38,7 @@ from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, Event
 
 if TYPE_CHECKING:
     from holdfast.runtime.code.instance import Instance
+    from holdfast.runtime.loop.loop import WorkflowLoop
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -165,7 +166,7 @@ def _start(
         orders.place(order, lambda: order_details.write(started))
         if own_key is not None:
             orders.children[run_id] = order
-    return order, _reader(order, decode)
+    return order, _reader(loop, order, decode)
 
 
 def _known(
@@ -231,7 +232,7 @@ def _started(
     )
 
 
-def _reader(order: Order, decode: Decode) -> Callable[[Event], object]:
+def _reader(loop: WorkflowLoop, order: Order, decode: Decode) -> Callable[[Event], object]:
     def read(event: Event) -> object:
         text = event.details or ""
         if event.type == CHILD_COMPLETED:
@@ -241,6 +242,7 @@ def _reader(order: Order, decode: Decode) -> Callable[[Event], object]:
         if error is None:
             how = _HOW_ENDED.get(failed.status, RunTerminated)
             error = describe(how(failed.child_run_id))
+        loop.failures.tell(order.key, loop.position)
         raise ChildFailed(order.key, error, failed.status, failed.child_run_id)
 
     return read

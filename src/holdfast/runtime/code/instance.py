@@ -248,7 +248,11 @@ class Instance:
             if self.history:  # it fitted before: no reason to lose what was done since
                 raise self.loop.differ(f"the input does not fit the code ({error})") from None
             raise
-        return await code
+        try:
+            return await code
+        except BaseException:
+            self.loop.failures.raised_at = self.loop.position
+            raise
 
     def _end_call(self, event: Event) -> None:
         key, loop = event.key or "", self.loop
@@ -366,12 +370,12 @@ class Instance:
         loop, key, pending = self.loop, call.key, self.pending
         if loop.closing:
             await loop.create_future()  # which blocks for ever
+        call.mark = loop.called_at = loop.position
         # Not a WorkflowFuture: the exact class is asyncio's fast path, and no code sees it.
         future = call.future = asyncio.Future[msgspec.Raw | str](loop=loop)
         if self.retries or loop.parked or loop.recorded_timers or loop.recorded_orders:
             self._compare(call)
         if not future.done():
-            call.mark = self.loop.position
             pending[key] = call
             self.issued.append(call)
         try:

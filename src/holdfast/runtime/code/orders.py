@@ -153,6 +153,8 @@ class Orders:
             found = "a timer" if timer else str(Recorded(end_family(event)))
             self._loop.check(order.key, found, str(order))
         order.end = event
+        if event.type in (ACTIVITY_FAILED, CHILD_FAILED):
+            self._loop.failures.arrive(order.key, self._loop.position)
         self.awaited -= len(order.waiters)
         if order.family == ACTIVITY:
             self.open_activities -= 1
@@ -174,6 +176,7 @@ class Orders:
         loop, key = self._loop, order.key
         if loop.closing:
             return
+        loop.called_at = loop.position
         recorded = loop.recorded_orders.pop(key, None)
         if recorded is not None:
             self._compare(order, recorded)

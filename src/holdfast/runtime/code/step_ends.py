@@ -26,6 +26,7 @@ def settle(loop: WorkflowLoop, call: Call, event: Event) -> None:
     failed = details.read_step_failed(text)
     check_call(loop, call, failed.name, failed.args)
     kind = StepTimedOut if failed.timed_out else StepFailed
+    loop.failures.tell(call.key, loop.position)
     future.set_exception(kind(call.key, failed.error))
 
 

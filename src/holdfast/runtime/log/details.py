@@ -6,6 +6,7 @@ the JSON text that it is, and comes back as `msgspec.Raw`: it is decoded where i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -180,6 +181,13 @@ def timer_scheduled(key: str, fire_at: int, delay: int) -> str:
 def timer_fired(key: str, fire_at: int) -> str:
     """Return the details of a TimerFired."""
     return f'{{"timer_id":{_encode(key).decode()},"fire_at":{fire_at}}}'
+
+
+def workflow_failed(calls: Sequence[str], seen: int) -> str:
+    """Return what a WorkflowFailed has for a retry: the calls that ended the run, which had `seen`
+    that many entries of its log then. Its error is stored once, in the run's row.
+    """
+    return _encode({"calls": calls, "seen": seen}).decode()
 
 
 def value_set(value: str) -> str:

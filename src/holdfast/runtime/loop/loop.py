@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple, Unpack
 from holdfast.errors import DeterminismError
 from holdfast.runtime.log.details import TIMER_FIRED, TimerScheduled
 from holdfast.runtime.loop.closing import close_coroutine, close_generator
+from holdfast.runtime.loop.failures import Failures
 from holdfast.runtime.loop.guard import GuardedLoop
 from holdfast.runtime.loop.keys import Scope
 from holdfast.runtime.loop.nobody import NOBODY
@@ -85,6 +86,8 @@ class WorkflowLoop(GuardedLoop):
         self.caller: Caller = NOBODY
         self.forked = False  # the log was copied from another run's
         self._generators: weakref.WeakSet[AsyncGenerator[object, Any]] | None = None
+        self.failures = Failures()
+        self.called_at = 0  # how much of the log it had been fed at the last durable call
         self._ready: collections.deque[asyncio.Handle] = collections.deque()
         self._last_hash = salt
         self._task_limit = _KEPT_TASKS
@@ -213,6 +216,7 @@ class WorkflowLoop(GuardedLoop):
         timer.due_at, timer.mark = due_at, self.position
         if self.closing:
             return timer
+        self.called_at = self.position
         if self.recorded_timers and (fact := self.recorded_timers.pop(timer.key, None)):
             self.check(timer.key, f"a timer of {fact.delay:g} s", f"a timer of {delay / 1e6:g} s")
             timer.fire_at, timer.recorded = fact.fire_at, True

@@ -9,7 +9,13 @@ from holdfast.errors import DeterminismError, PayloadError
 from holdfast.runtime.code.continuing import ContinueAsNew, continuation
 from holdfast.runtime.code.instance import Instance
 from holdfast.runtime.log import order_details
-from holdfast.runtime.log.details import CANCELLED, COMPLETED, CONTINUED, FAILED
+from holdfast.runtime.log.details import (
+    CANCELLED,
+    COMPLETED,
+    CONTINUED,
+    FAILED,
+    workflow_failed,
+)
 from holdfast.types import Finish
 
 
@@ -54,12 +60,13 @@ def outcome(instance: Instance) -> Outcome:
     """
     root, fatal = instance.root, instance.loop.fatal
     if fatal is not None:
-        return _failed(fatal)
+        return _failed(instance, fatal)
     assert root is not None, "only code that was started ends"
     if root.cancelled():
         if instance.cancel_requested:
             return Outcome(CANCELLED, None, Finish("cancelled"))
-        return _failed(RuntimeError("the workflow was cancelled, but not from outside"))
+        unasked = RuntimeError("the workflow was cancelled, but not from outside")
+        return _failed(instance, unasked)
     error = root.exception()
     if error is None:
         try:
@@ -75,11 +82,13 @@ def outcome(instance: Instance) -> Outcome:
         new = continuation(instance, error)
         end = Finish("continued", f'{{"run_id":"{new.run_id}"}}')
         return Outcome(CONTINUED, order_details.write(new), end)
-    return _failed(error)
+    return _failed(instance, error)
 
 
-def _failed(error: BaseException) -> Outcome:
-    return Outcome(FAILED, None, Finish("failed", error=encode_error(describe(error))))
+def _failed(instance: Instance, error: BaseException) -> Outcome:
+    loop, text = instance.loop, encode_error(describe(error))
+    fatal = loop.failures.fatal(error, loop.tasks, loop.called_at)
+    return Outcome(FAILED, workflow_failed(fatal.keys, fatal.seen), Finish("failed", error=text))
 
 
 def leftovers(instance: Instance) -> list[str]:

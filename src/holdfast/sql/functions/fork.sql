@@ -3,7 +3,7 @@
 -- Start a run with a copy of the first p_until events of another's log, or of all, without its end,
 -- without what its workers and operators did to it, and without what it had asked for and not got
 -- by then: that is asked for anew. p_retry takes a run that did not complete and leaves out the
--- failure that ended it; results that came later are kept. p_input replaces the input, p_results
+-- failures that ended it; results and failures of other calls are kept, also later ones. p_input replaces the input, p_results
 -- (an object by key) those of steps and activities. The log ends with WorkflowForked.
 --
 -- Outcomes: 'forked', 'exists' where the new id is taken, 'missing', 'running' for the retry of a
@@ -22,7 +22,8 @@ as $$
 declare
     v_origin holdfast.runs;
     v_until int;
-    v_cut int;
+    v_calls text[] := '{}';
+    v_seen int := 0;
 begin
     select * into v_origin from holdfast.runs r where r.run_id = p_run_id;
     select e.idx + 1 into v_until
@@ -36,19 +37,15 @@ begin
         return;
     end if;
     v_until := coalesce(p_until, v_until);
-    if p_retry and exists (
-        select from holdfast.events e
-        where e.run_id = p_run_id and e.idx = v_until - 1 and e.event_type = 'WorkflowFailed'
-    ) then
-        select max(e.idx) into v_cut
-        from holdfast.events e
-        where e.run_id = p_run_id
-            and e.event_type in ('StepFailed', 'ActivityFailed', 'ChildFailed');
+    if p_retry then
+        select f.calls, f.seen into v_calls, v_seen
+        from holdfast._fatal_failures(p_run_id, v_until) as f;
     end if;
     if p_results is not null and exists (
         select from json_object_keys(p_results) as k (key)
         where k.key not in (
-            select f.key from holdfast._forked_events(p_run_id, v_until, v_cut, p_retry) as f
+            select f.key
+            from holdfast._forked_events(p_run_id, v_until, v_calls, v_seen, p_retry) as f
             where f.event_type in ('StepCompleted', 'ActivityCompleted'))
     ) then
         outcome := 'unknown_key';
@@ -58,7 +55,7 @@ begin
     outcome := holdfast._start_fork(v_origin, p_new_run_id, p_input, p_version);
     if outcome = 'forked' then
         perform holdfast._copy_log(
-            p_run_id, p_new_run_id, v_until, v_cut, p_retry, p_results);
+            p_run_id, p_new_run_id, v_until, v_calls, v_seen, p_retry, p_results);
         notices := array[array['work', v_origin.queue]];
     end if;
 end $$;
@@ -97,7 +94,8 @@ end $$;
 -- Write the log of a fork. The seed of what the code draws stays that of the first origin. Locks
 -- nothing that others wait for. Called by fork_run.
 create or replace function holdfast._copy_log(
-    p_run_id uuid, p_new_run_id uuid, p_until int, p_cut int, p_retry boolean, p_results json
+    p_run_id uuid, p_new_run_id uuid, p_until int, p_calls text[], p_seen int, p_retry boolean,
+    p_results json
 ) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -113,7 +111,7 @@ begin
         case when p_results is not null
                 and f.event_type in ('StepCompleted', 'ActivityCompleted')
             then holdfast._with_result(f.details, p_results -> f.key) else f.details end, f.at
-    from holdfast._forked_events(p_run_id, p_until, p_cut, p_retry) as f;
+    from holdfast._forked_events(p_run_id, p_until, p_calls, p_seen, p_retry) as f;
     get diagnostics v_length = row_count;
     select e.details ->> 'seed' into v_seed
     from holdfast.events e where e.run_id = p_run_id and e.event_type = 'WorkflowForked' limit 1;
@@ -135,13 +133,15 @@ language sql immutable as $$
 $$;
 
 -- List the events of a log that a fork gets, numbered anew, in the order in which the code saw
--- them: no event says `seen` then. Behind p_cut, the failure that a retry
--- leaves out, only results count, with the orders that they answer, and what was said and decided
--- once. Every order has its end here, and every end its order; what
--- belongs together has the same key and begins with the same word. Called by fork_run and
+-- them: no event says `seen` then. p_calls are those that a retry makes again: their failures are
+-- left out, and what only followed from them. Behind the first p_seen events that is all but
+-- results and failures, with the orders that they answer, and what was said and decided once;
+-- before and behind, a timer around such a call that had not fired. Every order has its end here,
+-- and every end its order; what belongs together has the same key and begins with the same word. A
+-- signal to a child that is left out is left out. Called by fork_run and
 -- _copy_log.
 create or replace function holdfast._forked_events(
-    p_run_id uuid, p_until int, p_cut int, p_retry boolean
+    p_run_id uuid, p_until int, p_calls text[], p_seen int, p_retry boolean
 ) returns table (idx int, event_type text, key text, details json, at timestamptz)
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -151,27 +151,26 @@ as $$
 #variable_conflict use_column
 begin
     return query
-    select (row_number() over (order by coalesce(k.seen, k.idx), k.seen is null, k.idx))::int - 1,
-        k.event_type, k.key, case when k.seen is null then k.details
-            else regexp_replace(k.details::text, '"seen":\d+,', '')::json end, k.at
-    from (
+    with marked as materialized (
         select e.*, holdfast._seen(e.event_type, e.details) as seen,
             bool_or(e.event_type in ('StepCompleted', 'StepFailed', 'ActivityCompleted',
                 'ActivityFailed', 'ChildCompleted', 'ChildFailed', 'ApprovalResolved'))
                 over together as has_end,
             bool_or(e.event_type in ('ActivityScheduled', 'ChildStarted', 'ApprovalRequested'))
                 over together as has_order
-        from holdfast.events e
-        where e.run_id = p_run_id and e.idx < p_until
-            and not holdfast._is_terminal(e.event_type)
+        from holdfast._untried_events(p_run_id, p_until, p_calls, p_seen) as e
+        where not holdfast._is_terminal(e.event_type)
             and e.event_type not in ('WorkflowCancelRequested', 'WorkerLost', 'WorkflowPaused',
                 'WorkflowResumed', 'WorkflowTaskYielded')
-            and (p_cut is null or e.idx < p_cut or e.idx > p_cut and e.event_type in (
-                'StepCompleted', 'ActivityScheduled', 'ActivityCompleted', 'ChildStarted',
-                'ChildCompleted', 'ApprovalRequested', 'ApprovalResolved', 'SignalReceived',
-                'SignalSent', 'ValueRecorded'))
         window together as (partition by e.key, left(e.event_type, 4))
-    ) as k
+    ), strangers as materialized (
+        select m.details ->> 'child_run_id' as run_id
+        from marked m where m.event_type = 'ChildStarted' and not m.has_end
+    )
+    select (row_number() over (order by coalesce(k.seen, k.idx), k.seen is null, k.idx))::int - 1,
+        k.event_type, k.key, case when k.seen is null then k.details
+            else regexp_replace(k.details::text, '"seen":\d+,', '')::json end, k.at
+    from marked as k
     where case
         when k.event_type in ('ActivityScheduled', 'ActivityCancelRequested',
             'ActivityRetryScheduled', 'ChildStarted', 'ChildCancelRequested', 'ApprovalRequested',
@@ -179,6 +178,8 @@ begin
         when k.event_type in ('ActivityCompleted', 'ActivityFailed', 'ChildCompleted',
             'ChildFailed', 'ApprovalResolved') then k.has_order
         when k.event_type = 'StepRetryScheduled' then k.has_end or not p_retry
+        when k.event_type = 'SignalSent'
+            then k.details ->> 'run_id' not in (select s.run_id from strangers s)
         else true end
     order by 1;
 end $$;
@@ -191,3 +192,49 @@ language sql immutable as $$
         substring(left(p_details::text, 60)
             from '^\{(?:"python":"[^"]*",)?"seen":(\d+),')::int end
 $$;
+
+-- List the first p_until events of a log without what a retry makes again. p_seen counts in the
+-- order in which the code saw them. Called by _forked_events.
+create or replace function holdfast._untried_events(
+    p_run_id uuid, p_until int, p_calls text[], p_seen int
+) returns setof holdfast.events
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    if cardinality(p_calls) = 0 then
+        return query select e.* from holdfast.events e
+        where e.run_id = p_run_id and e.idx < p_until;
+        return;
+    end if;
+    return query
+    with log as materialized (
+        select (e.e).*, row_number() over (
+            order by coalesce(e.seen, (e.e).idx), e.seen is null, (e.e).idx) <= p_seen as is_before
+        from (
+            select e, holdfast._seen(e.event_type, e.details) as seen
+            from holdfast.events e where e.run_id = p_run_id and e.idx < p_until
+        ) as e
+    ), withdrawn as materialized (
+        select l.key from log l
+        where not l.is_before
+            and l.event_type in ('ActivityCancelRequested', 'ChildCancelRequested')
+    ), fired as materialized (
+        select l.key from log l where l.is_before and l.event_type = 'TimerFired'
+    )
+    select l.run_id, l.idx, l.event_type, l.key, l.details, l.at, l.commit_token
+    from log l
+    where case
+        when l.event_type in ('TimerScheduled', 'TimerFired')
+            then l.key in (select f.key from fired f)
+                or not holdfast._surrounds_failure(l.key, p_calls)
+        when l.event_type in ('StepFailed', 'ActivityFailed', 'ChildFailed')
+            then l.key <> all (p_calls)
+                and (l.is_before or l.key not in (select w.key from withdrawn w))
+        else l.is_before or l.event_type in (
+            'StepCompleted', 'ActivityScheduled', 'ActivityCompleted', 'ChildStarted',
+            'ChildCompleted', 'ApprovalRequested', 'ApprovalResolved', 'SignalReceived',
+            'SignalSent', 'ValueRecorded') end;
+end $$;

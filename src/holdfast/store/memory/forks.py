@@ -11,6 +11,7 @@ import msgspec
 from holdfast.store.memory import details
 from holdfast.store.memory.children import successor
 from holdfast.store.memory.payloads import check_fork
+from holdfast.store.memory.retries import Fatal, fatal_failures, without_failures
 from holdfast.store.memory.starts import insert_run
 from holdfast.store.memory.tables import EventRow, Tables
 from holdfast.store.port import WORK_TOPIC
@@ -47,23 +48,6 @@ _NEVER_COPIED: Final = frozenset(
         "WorkerLost",
     }
 )
-_FAILURES: Final = frozenset({"StepFailed", "ActivityFailed", "ChildFailed"})
-# What a retry keeps of that which came behind the failure: results, with the orders that they
-# answer, and what was said and decided once.
-_LATER: Final = frozenset(
-    {
-        "StepCompleted",
-        "ActivityScheduled",
-        "ActivityCompleted",
-        "ChildStarted",
-        "ChildCompleted",
-        "ApprovalRequested",
-        "ApprovalResolved",
-        "SignalReceived",
-        "SignalSent",
-        "ValueRecorded",
-    }
-)
 _MARKED: Final = frozenset({"StepCompleted", "StepFailed", "TimerFired"})
 _SEEN: Final = re.compile(r'\{(?:"python":"[^"]*",)?"seen":(\d+),')
 _REPLACEABLE: Final = frozenset({"StepCompleted", "ActivityCompleted"})
@@ -71,6 +55,14 @@ _REPLACEABLE: Final = frozenset({"StepCompleted", "ActivityCompleted"})
 
 class _Forked(msgspec.Struct, frozen=True):
     seed: str
+
+
+class _Child(msgspec.Struct, frozen=True):
+    child_run_id: str
+
+
+class _Sent(msgspec.Struct, frozen=True):
+    run_id: str
 
 
 def fork_run(tables: Tables, now: int, fork: Fork) -> tuple[Forking, list[Notice]]:
@@ -87,9 +79,9 @@ def fork_run(tables: Tables, now: int, fork: Fork) -> tuple[Forking, list[Notice
         return "bad_index", []
     until = len(log) if fork.until is None else fork.until
     events = [row.event for row in log[:until]]
-    places = {id(event): _place(idx, event) for idx, event in enumerate(events)}
-    events = _answered(_without_failure(events) if fork.retry else _lasting(events))
-    events = [_unmarked(event) for event in sorted(events, key=lambda event: places[id(event)])]
+    fatal = fatal_failures(events, origin.error) if fork.retry else None
+    events = _in_order_of_delivery(events)
+    events = _answered(_lasting(events) if fatal is None else _untried(events, fatal))
     keys = {event.key for event in events if event.type in _REPLACEABLE}
     if not fork.results.keys() <= keys:
         return "unknown_key", []
@@ -105,6 +97,12 @@ def fork_run(tables: Tables, now: int, fork: Fork) -> tuple[Forking, list[Notice
     tables.logs[fork.new_run_id] = [EventRow(_replaced(event, fork.results)) for event in events]
     tables.append(fork.new_run_id, _forked(fork, until, log, now))
     return "forked", [Notice(WORK_TOPIC, new.queue)]
+
+
+def _in_order_of_delivery(events: Sequence[Event]) -> list[Event]:
+    """Return events as the code saw them, some ahead of what stands before them in the log."""
+    places = {id(event): _place(idx, event) for idx, event in enumerate(events)}
+    return [_unmarked(event) for event in sorted(events, key=lambda event: places[id(event)])]
 
 
 def _place(idx: int, event: Event) -> tuple[int, bool, int]:
@@ -125,17 +123,9 @@ def _lasting(events: Sequence[Event]) -> list[Event]:
     return [event for event in events if event.type not in _NEVER_COPIED]
 
 
-def _without_failure(events: Sequence[Event]) -> list[Event]:
-    """Cut at the failure that ended the run; results that came after it are kept.
-
-    A step that had not ended then starts with its first attempt.
-    """
-    failed = events[-1].type == "WorkflowFailed"
-    failures = [idx for idx, event in enumerate(events) if event.type in _FAILURES]
-    if failed and failures:
-        cut = failures[-1]
-        later = (event for event in events[cut + 1 :] if event.type in _LATER)
-        events = [*events[:cut], *later]
+def _untried(events: Sequence[Event], fatal: Fatal) -> list[Event]:
+    """Leave out what is made again. A step that had not ended starts with its first attempt."""
+    events = list(without_failures(events, fatal))
     ended = {event.key for event in events if event.type in ("StepCompleted", "StepFailed")}
     return [
         event
@@ -145,18 +135,28 @@ def _without_failure(events: Sequence[Event]) -> list[Event]:
 
 
 def _answered(events: Sequence[Event]) -> list[Event]:
-    """Leave out orders that nobody has answered, and what is said of orders left out."""
+    """Leave out orders that nobody has answered, and what is said of orders left out, such as a
+    signal to a child: the child is another one in the copy.
+    """
     ends = {(event.type, event.key) for event in events}
     orders = {
         (event.type, event.key)
         for event in events
         if any((end, event.key) in ends for end in _ENDS.get(event.type, ()))
     }
+    strangers = {
+        details.read(event.details, _Child).child_run_id
+        for event in events
+        if event.type == "ChildStarted" and (event.type, event.key) not in orders
+    }
     return [
         event
         for event in events
         if (event.type not in _ENDS or (event.type, event.key) in orders)
         and (event.type not in _ORDER_OF or (_ORDER_OF[event.type], event.key) in orders)
+        and not (
+            event.type == "SignalSent" and details.read(event.details, _Sent).run_id in strangers
+        )
     ]
 
 

@@ -1,0 +1,92 @@
+"""The failures of a run's calls, and those that ended it: a retry makes only these calls again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, cast
+
+from holdfast.errors import CallFailed
+from holdfast.types import Value
+
+if TYPE_CHECKING:
+    import asyncio
+
+
+class Fatal(Value, frozen=True, gc=False):
+    """The calls whose failures ended a run, and how much of its log the code had seen by then."""
+
+    keys: tuple[str, ...] = ()
+    seen: int = 0
+
+
+class Failures:
+    """Where in its log a run was told of each failure; `raised_at` is where its own code raised."""
+
+    __slots__ = ("_arrived", "_told", "raised_at")
+
+    def __init__(self) -> None:
+        self._arrived: dict[str, int] = {}  # failures that no code has been given yet
+        self._told: dict[str, int] = {}
+        self.raised_at = -1
+
+    def arrive(self, key: str, position: int) -> None:
+        """Note that the log has the failure of a call, which the code may ask for."""
+        self._arrived[key] = position
+
+    def tell(self, key: str, position: int) -> None:
+        """Note that the code is given a failure."""
+        self._arrived.pop(key, None)
+        self._told.setdefault(key, position)
+
+    def fatal(
+        self, error: BaseException, tasks: Iterable[asyncio.Task[Any]], called_at: int
+    ) -> Fatal:
+        """Return the failures that ended the run, which has raised `error`.
+
+        They are those that the error is made of (its causes, the members of its group), or that
+        were being handled when it was raised, at the same place of the log. Failures beside them
+        count as well if nobody handled them: they came no earlier, the code called nothing since
+        (its last call was at `called_at`), and they ended a task or were given to no code at all.
+        """
+        told = self._told
+        found = {
+            key
+            for key, at_once in _raised_from(error)
+            if key in told and (not at_once or told[key] == self.raised_at)
+        }
+        if not found:
+            return Fatal()
+        seen = min(told[key] for key in found)
+        ended_tasks = {key for task in tasks for key in _keys_of(task)} & told.keys()
+        beside = {key: told[key] for key in ended_tasks} | self._arrived
+        since = max(seen, called_at + 1)
+        found |= {key for key, position in beside.items() if position >= since}
+        return Fatal(tuple(sorted(found)), seen)
+
+
+def _raised_from(error: BaseException) -> Iterator[tuple[str, bool]]:
+    """Go through the failed calls behind an error; True for one that was only being handled."""
+    left: list[tuple[BaseException, bool]] = [(error, False)]
+    known: set[int] = set()
+    while left:
+        one, handled = left.pop()
+        if id(one) in known:
+            continue
+        known.add(id(one))
+        if isinstance(one, CallFailed):
+            yield one.key, handled
+        if isinstance(one, BaseExceptionGroup):
+            group = cast("BaseExceptionGroup[BaseException]", one)
+            left += [(member, handled) for member in group.exceptions]
+        if one.__context__ is not None and one.__context__ is not one.__cause__:
+            left.insert(0, (one.__context__, True))
+        if one.__cause__ is not None:
+            left.append((one.__cause__, handled))
+
+
+def _keys_of(task: asyncio.Task[Any]) -> Iterator[str]:
+    """Name the failed calls that ended a task; asyncio goes on to report an unseen error."""
+    if task.done() and not task.cancelled():
+        error = cast("BaseException | None", getattr(task, "_exception", None))
+        if error is not None:
+            yield from (key for key, at_once in _raised_from(error) if not at_once)

@@ -1,0 +1,144 @@
+"""What a retry makes again: the calls whose failures ended a run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from holdfast.codec import decode_error
+from holdfast.store.memory import details
+from holdfast.types import ErrorInfo, Event
+
+_FAILURES: Final = frozenset({"StepFailed", "ActivityFailed", "ChildFailed"})
+_TIMERS: Final = frozenset({"TimerScheduled", "TimerFired"})
+_WITHDRAWN: Final = frozenset({"ActivityCancelRequested", "ChildCancelRequested"})
+# What is kept of that which came behind the failure: results and failures that the run did not
+# end by, with the orders that they answer, and what was said and decided once.
+_LATER: Final = _FAILURES | {
+    "StepCompleted",
+    "ActivityScheduled",
+    "ActivityCompleted",
+    "ChildStarted",
+    "ChildCompleted",
+    "ApprovalRequested",
+    "ApprovalResolved",
+    "SignalReceived",
+    "SignalSent",
+    "ValueRecorded",
+}
+# What may stand between a failure and the end of a run whose code did nothing in between.
+_QUIET: Final = (
+    _FAILURES
+    | _WITHDRAWN
+    | {
+        "WorkflowFailed",
+        "ActivityRetryScheduled",
+        "StepRetryScheduled",
+        "TimerScheduled",
+        "ApprovalWithdrawn",
+        "ValueSet",
+        "WorkerLost",
+        "WorkflowPaused",
+        "WorkflowResumed",
+        "WorkflowTaskYielded",
+    }
+)
+_call_failed: Final = re.compile(r"(?:step|activity|child) (\S+) failed: ")
+_CALL_ERRORS: Final = re.compile(r"holdfast\.errors\.(Step|Activity|Child)(Failed|TimedOut)")
+_GROUPS: Final = ("builtins.ExceptionGroup", "builtins.BaseExceptionGroup")
+
+
+class Fatal(msgspec.Struct, frozen=True):
+    """The calls that are made again; `seen` entries of the log led to the first failure."""
+
+    calls: frozenset[str] = frozenset()
+    seen: int = 0
+
+
+class _Said(msgspec.Struct, frozen=True):
+    calls: frozenset[str] = frozenset()
+    seen: int | None = None
+
+
+def fatal_failures(events: Sequence[Event], error: str | None) -> Fatal:
+    """Return the failures that ended a run, which are none where it did not end by one."""
+    if events[-1].type != "WorkflowFailed":
+        return Fatal()
+    said = details.read(events[-1].details or "{}", _Said)
+    if said.seen is None:
+        return _guessed(events, error)
+    return Fatal(said.calls, said.seen)
+
+
+def without_failures(events: Sequence[Event], fatal: Fatal) -> Iterator[Event]:
+    """Leave out the failures that ended the run, and what only followed from them.
+
+    That is: children and activities that were taken back then, and the timers around the calls
+    that failed, whose time counts anew.
+    """
+    calls, seen = fatal.calls, fatal.seen
+    if not calls:
+        yield from events
+        return
+    withdrawn = {event.key for event in events[seen:] if event.type in _WITHDRAWN}
+    fired = {event.key for event in events[:seen] if event.type == "TimerFired"}
+    scopes = [_scope(call) for call in calls]
+    for idx, event in enumerate(events):
+        key = event.key or ""
+        if event.type in _TIMERS:
+            kept = key in fired or not any(_surrounds(_scope(key), scope) for scope in scopes)
+        elif event.type in _FAILURES:
+            kept = key not in calls and (idx < seen or key not in withdrawn)
+        else:
+            kept = idx < seen or event.type in _LATER
+        if kept:
+            yield event
+
+
+def _scope(key: str) -> str:
+    """Return the path of the task that made a call."""
+    return key.rpartition("/")[0]
+
+
+def _surrounds(outer: str, inner: str) -> bool:
+    """Say whether a task is another one, or has made it or a task above it."""
+    return not outer or f"{inner}/".startswith(f"{outer}/")
+
+
+def _guessed(events: Sequence[Event], error: str | None) -> Fatal:
+    """Find those failures of a run that did not write them down: older releases did not.
+
+    The error names the call that it is of. Others count if the code did nothing behind them.
+    """
+    failed = {event.key: idx for idx, event in enumerate(events) if event.type in _FAILURES}
+    last = max(idx for idx, event in enumerate(events) if event.type not in _QUIET)
+    trailing = {key for key, idx in failed.items() if idx > last}
+    chain = [] if error is None else list(_chain(decode_error(error)))
+    names = [_call(one) for one in chain]
+    found = set(names[:1]) & failed.keys() or set(names) & trailing
+    if any(one.kind in _GROUPS for one in chain):
+        found |= trailing
+    if not found:
+        return Fatal()
+    first = min(failed[key] for key in found)
+    found |= {key for key in trailing if failed[key] > first}
+    return Fatal(frozenset(key for key in found if key is not None), first + 1)
+
+
+def _chain(error: ErrorInfo) -> Iterator[ErrorInfo]:
+    """Go through an error and its causes, as far as they are of the run itself."""
+    one: ErrorInfo | None = error
+    while one is not None:
+        yield one
+        one = None if _call(one) else one.cause
+
+
+def _call(error: ErrorInfo) -> str | None:
+    """Return the key of the call that an error says has failed."""
+    if not _CALL_ERRORS.fullmatch(error.kind):
+        return None
+    found = _call_failed.match(error.message)
+    return None if found is None else found[1]

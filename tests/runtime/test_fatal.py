@@ -1,0 +1,145 @@
+"""What the end of a failed run says of the calls that it ended by."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from holdfast import Context
+from holdfast.codec import describe
+from holdfast.definitions.steps import Step
+from holdfast.errors import ActivityFailed, CallFailed, StepFailed
+from holdfast.runtime.log import details
+from holdfast.types import Event
+from tests.runtime.bench import Bench, Code
+
+
+async def _elsewhere(item: str) -> str:
+    raise AssertionError("the test gives the results")
+
+
+pay, mail = Step(_elsewhere, name="pay"), Step(_elsewhere, name="mail")
+CARDS = ("visa", "amex", "cash")
+
+
+def refused(bench: Bench, key: str) -> Event:
+    fields = {
+        "activity_name": key,
+        "error": {"kind": "builtins.LookupError", "message": "refused"},
+        "attempt": 1,
+    }
+    return Event(details.ACTIVITY_FAILED, key, json.dumps(fields), bench.now)
+
+
+def said(bench: Bench) -> tuple[list[str], int]:
+    """Commit all, and return what the run's end says."""
+    part = bench.settle()
+    assert part is not None
+    end = part.events[-1]
+    assert end.type == details.FAILED
+    found = json.loads(end.details or "null")
+    return found["calls"], found["seen"]
+
+
+def bench_of(code: Code) -> Bench:
+    bench = Bench(code)
+    bench.settle()
+    return bench
+
+
+def test_activities_that_all_failed_while_nobody_looked() -> None:
+    """The first one ends the code, the others are in the log before its end."""
+
+    async def code(ctx: Context) -> object:
+        return await asyncio.gather(*(ctx.activity(card) for card in CARDS))
+
+    bench = bench_of(code)
+    place = len(bench.log)
+    bench.resume(*(refused(bench, card) for card in CARDS))
+    assert said(bench) == (sorted(CARDS), place + 1)
+
+
+def test_activities_that_failed_while_the_end_was_written() -> None:
+    async def code(ctx: Context) -> object:
+        return await asyncio.gather(*(ctx.activity(card) for card in CARDS))
+
+    bench = bench_of(code)
+    bench.resume(refused(bench, "visa"))
+    bench.refuse(refused(bench, "cash"))
+    assert said(bench)[0] == ["cash", "visa"]
+
+
+def test_failures_that_a_gather_returned_of_which_one_is_raised() -> None:
+    async def code(ctx: Context) -> object:
+        found = await asyncio.gather(
+            *(ctx.activity(card) for card in CARDS), return_exceptions=True
+        )
+        raise next(one for one in found if isinstance(one, ActivityFailed))
+
+    bench = bench_of(code)
+    bench.resume(*(refused(bench, card) for card in CARDS))
+    assert said(bench)[0] == sorted(CARDS)
+
+
+def test_a_failure_that_the_code_acted_on_is_not_one_of_them() -> None:
+    """It asked for something else before it ended."""
+
+    async def code(ctx: Context) -> object:
+        first, second = await asyncio.gather(
+            ctx.activity("ship"), ctx.activity("visa"), return_exceptions=True
+        )
+        if isinstance(second, ActivityFailed):
+            await mail("amex, then")
+        assert isinstance(first, ActivityFailed)
+        raise first
+
+    bench = bench_of(code)
+    bench.resume(refused(bench, "ship"), refused(bench, "visa"))
+    bench.complete("mail", "sent")
+    assert said(bench)[0] == ["ship"]
+
+
+def test_a_failure_that_a_branch_passed_over_is_not_one_of_them() -> None:
+    async def visa(ctx: Context) -> object:
+        try:
+            return await ctx.activity("visa")
+        except CallFailed:
+            return None
+
+    async def clean(ctx: Context) -> None:
+        try:
+            await ctx.activity("ship")
+        finally:
+            await mail("cleaned up")
+
+    async def code(ctx: Context) -> object:
+        return await asyncio.gather(clean(ctx), visa(ctx))
+
+    bench = bench_of(code)
+    visa_key, ship_key = "visa/visa", "clean/ship"
+    bench.resume(refused(bench, ship_key), refused(bench, visa_key))
+    assert bench.starts == ["clean/mail"]
+    bench.complete("clean/mail", "sent")
+    assert said(bench)[0] == [ship_key]
+
+
+def test_a_run_that_ends_by_a_bug_ends_by_no_call() -> None:
+    async def code(ctx: Context) -> object:
+        try:
+            await pay("visa")
+        except StepFailed:
+            await mail("refused")
+        raise ValueError("a bug")
+
+    bench = Bench(code)
+    bench.fail("pay", LookupError("refused"))
+    bench.settle()
+    bench.complete("mail", "sent")
+    assert said(bench) == ([], 0)
+
+
+def test_an_error_that_code_has_made_up_names_no_call() -> None:
+    async def code(ctx: Context) -> object:
+        raise StepFailed("pay", describe(LookupError("refused")))
+
+    assert said(Bench(code)) == ([], 0)
