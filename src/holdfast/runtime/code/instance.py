@@ -21,7 +21,8 @@ from holdfast.runtime.code.calls import Call, RunInfo
 from holdfast.runtime.code.children import call_workflow
 from holdfast.runtime.code.context import Context
 from holdfast.runtime.code.dealings import Dealings
-from holdfast.runtime.code.mailbox import Mailbox, Message
+from holdfast.runtime.code.mailbox import Mailbox
+from holdfast.runtime.code.messages import Message
 from holdfast.runtime.code.orders import Orders, Recorded, end_family
 from holdfast.runtime.code.step_ends import check_call, settle
 from holdfast.runtime.code.updates import Updates

@@ -7,85 +7,78 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.codec import contains, decoder
-from holdfast.runtime.log.details import read_signal
-from holdfast.runtime.log.order_details import CarriedSignal
-from holdfast.types import JSON, Event, Value
+from holdfast.runtime.code.box import Box, Letter
+from holdfast.runtime.code.matching import Pattern
+from holdfast.runtime.code.messages import Message
+from holdfast.types import JSON
 
 if TYPE_CHECKING:
     from holdfast.runtime.loop.loop import WorkflowLoop
-
-_read_plain = decoder(object)
-
-
-class Message(Value, frozen=True, gc=False):
-    """A signal or an update; `id` is the sender's, `reply_to` the topic that an answer goes to."""
-
-    name: str
-    payload: msgspec.Raw
-    id: str | None = None
-    update: bool = False
-    reply_to: str | None = None
-
-    @classmethod
-    def read(cls, event: Event) -> Message:
-        """Read a SignalReceived."""
-        signal = read_signal(event.details or "")
-        return cls(signal.signal_name, signal.input, event.key, signal.update, signal.reply_to)
-
-    def carried(self) -> CarriedSignal:
-        """Write it down for the run that this one continues as."""
-        return CarriedSignal(self.name, self.payload, self.id, self.update, self.reply_to)
 
 
 class Mailbox:
     """Messages by the signal's name, and who waits for them."""
 
-    __slots__ = ("_loop", "_messages", "_waiters")
+    __slots__ = ("_boxes", "_loop")
 
     def __init__(self, loop: WorkflowLoop) -> None:
         self._loop = loop
-        self._messages: dict[str, list[Message]] = {}
-        self._waiters: dict[str, list[asyncio.Future[None]]] = {}
+        self._boxes: dict[str, Box] = {}  # none of them is empty
 
     @property
     def awaited(self) -> tuple[str, ...]:
-        """The names that somebody waits for."""
-        return tuple(self._waiters)
+        """The names that the code waits for."""
+        return tuple(name for name, box in self._boxes.items() if box.waits)
 
     @property
     def unread(self) -> list[Message]:
         """The messages that nobody has taken, by name."""
-        return [message for messages in self._messages.values() for message in messages]
+        boxes = self._boxes.values()
+        return [letter.message for box in boxes for letter in box.letters.values()]
 
     def put(self, message: Message) -> None:
-        """Keep a message and wake who waits for its name."""
-        self._messages.setdefault(message.name, []).append(message)
-        for waiter in self._waiters.get(message.name, ()):
-            if not waiter.done():
-                waiter.set_result(None)
+        """Keep a message, and wake the first wait that would take it."""
+        box = self._open(message.name)
+        letter = box.put(message)
+        if not self._loop.ended:
+            box.offer(letter)
 
     async def take(self, name: str, match: JSON) -> msgspec.Raw:
         """Wait for the first message that contains `match`; None matches every message.
 
         As in asyncio.Queue, a message leaves the buffer when its waiter runs, not when it
-        arrives: a waiter that is cancelled in between has lost nothing. Behind the end of the
+        arrives: a waiter that is cancelled in between leaves it to the next. After the end of the
         run's own code nobody takes any: they go along to the run that it continues as.
         """
-        while True:
-            messages = [] if self._loop.ended else self._messages.get(name, [])
-            for place, message in enumerate(messages):
-                if match is None or contains(_read_plain(message.payload), match):
-                    return messages.pop(place).payload
-            await self._arrival(name)
-
-    async def _arrival(self, name: str) -> None:
-        waiter: asyncio.Future[None] = self._loop.create_future()
-        waiters = self._waiters.setdefault(name, [])
-        waiters.append(waiter)
+        box, pattern = self._open(name), Pattern(match)
+        letter = None if self._loop.ended else box.find(pattern)
         try:
-            await waiter
+            if letter is None:
+                letter = await self._arrival(box, pattern)
+            box.remove(letter)
         finally:
-            waiters.remove(waiter)
-            if not waiters:
-                self._waiters.pop(name, None)
+            if box.is_empty:
+                self._boxes.pop(name, None)
+        return letter.message.payload
+
+    async def _arrival(self, box: Box, pattern: Pattern) -> Letter:
+        loop, waiter = self._loop, box.join(pattern)
+        found: Letter | None = None
+        try:
+            while found is None:
+                # Not a WorkflowFuture: the exact class is asyncio's fast path, and no code sees it.
+                waiter.future = asyncio.Future[None](loop=loop)
+                await waiter.future
+                found = None if loop.ended else box.find(pattern)
+        finally:
+            box.leave(waiter)
+            offered = waiter.offered
+            if offered is not None and offered is not found and not (loop.closing or loop.ended):
+                box.offer(offered)  # to the next
+        return found
+
+    def _open(self, name: str) -> Box:
+        box = self._boxes.get(name)
+        if box is None:
+            box = self._boxes[name] = Box()
+        return box

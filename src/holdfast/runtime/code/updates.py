@@ -14,7 +14,7 @@ from holdfast.codec import describe
 from holdfast.definitions.declared import Declared
 from holdfast.definitions.signatures import read_signature
 from holdfast.errors import ConfigurationError
-from holdfast.runtime.code.mailbox import Message
+from holdfast.runtime.code.messages import Message
 from holdfast.runtime.log.details import UPDATE_ACCEPTED, UPDATE_COMPLETED, UPDATE_REJECTED
 from holdfast.runtime.loop.tasks import WorkflowTask
 from holdfast.types import ErrorInfo, Event, Notice, update_topic
