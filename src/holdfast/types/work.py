@@ -51,7 +51,8 @@ class ClaimedTask(Value, frozen=True, gc=False):
     `input` and `deadline_at` are given where the log has no more than WorkflowStarted.
     `started_at` is the moment of the task's first claim. An activity has version 0, the details
     of its ActivityScheduled as `payload`, and as `heartbeat` what its last attempt said last.
-    A worker that has the run in its cache is given the log from `tail_from` on, if it is short.
+    The worker that was the last to suspend the run is given the log from `tail_from` on, which is
+    the log's end where there is much of it; every other worker is given None.
     """
 
     run_id: UUID

@@ -7,6 +7,7 @@ import asyncio
 from clocks import Clock
 
 from holdfast.store.port import Store
+from holdfast.types import Release
 
 from .actors import SECOND, ManualWorker, get, log, new_run, signal, start, step
 
@@ -213,4 +214,22 @@ async def test_a_claim_brings_no_long_end_of_a_log(store: Store, ann: ManualWork
     for _ in range(10):
         await signal(store, run_id, "packed")
     task = await ann.take()
-    assert (task.tail_from, list(task.tail)) == (None, [])
+    assert (task.tail_from, list(task.tail)) == (task.log_length, [])
+
+
+async def test_a_claim_says_whether_its_worker_was_the_last_to_suspend_the_run(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """What that worker keeps in memory is of this log only then. A lost lease suspends nothing."""
+    await start(store)
+    task = await ann.take()
+    assert task.tail_from is None
+    await ann.suspend(task, until=0)
+    task = await ann.take()
+    assert task.tail_from == 1
+    await clock.advance(100)
+    task = await ann.take()
+    assert (task.lease_no, task.tail_from) == (3, None)
+    await ann.suspend(task, until=0, expected=task.log_length)
+    await store.release_tasks("ann", [Release(task.run_id, "", (await ann.take()).lease_no)])
+    assert (await ann.take()).tail_from is None

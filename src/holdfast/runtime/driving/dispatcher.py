@@ -99,18 +99,29 @@ class Dispatcher:
             return
         turn = self._cache.take(run_id)
         if turn is not None:
-            first = turn.durable_length
-            if first == task.log_length:
-                self._resume(task, turn, [])
-            elif task.tail_from is not None and task.tail_from <= first:
-                self._resume(task, turn, task.tail[first - task.tail_from :])
-            else:
-                self._reader.read(run_id, first, lambda tail: self._resume(task, turn, tail))
+            self._open_cached(task, turn)
         elif task.input is not None and task.log_length == 1:
             started = Event(WORKFLOW_STARTED, None, task.input, task.started_at)
             self._begin(task, [started])
         else:
             self._reader.read(run_id, 0, lambda log: self._begin(task, log))
+
+    def _open_cached(self, task: ClaimedTask, turn: Turn) -> None:
+        """Resume a cached turn, unless the log is another's: restored, or of a lagging replica."""
+        first = turn.durable_length
+        ours = task.tail_from is not None and task.lease_no == turn.lease_no + 1
+        if ours and task.tail_from is not None and task.tail_from <= first <= task.log_length:
+            self._resume(task, turn, task.tail[first - task.tail_from :])
+        else:
+            self._reader.read(task.run_id, first - 1, lambda tail: self._compare(task, turn, tail))
+
+    def _compare(self, task: ClaimedTask, turn: Turn, tail: list[Event]) -> None:
+        """Resume a cached turn if its last event is the one that the log has in its place."""
+        if tail and turn.ends_with(tail[0]):
+            self._resume(task, turn, tail[1:])
+            return
+        turn.abandon()
+        self._reader.read(task.run_id, 0, lambda log: self._begin(task, log))
 
     def _begin(self, task: ClaimedTask, log: list[Event]) -> None:
         if not self._opened(task):

@@ -24,8 +24,8 @@ _stamp = re.compile(r'\{(?:"seen":\d+,)?"python":"([^"]+)"')
 class VirtualLog:
     """The three parts of a log.
 
-    `durable` is None once it was forgotten; `durable_length` is kept. `python` is the version
-    that the run's first commit was made with, None before it.
+    `durable` is None once it was forgotten; `durable_length` is kept, and the hash of the `last`
+    of it. `python` is the version that the run's first commit was made with, None before it.
 
     The code has been fed all three. What others made durable while something was in flight is
     fed after that, although it stands ahead of it in the log: until it has landed, not all that
@@ -35,11 +35,13 @@ class VirtualLog:
     __slots__ = (
         "_certain",
         "_clock",
+        "_newest",
         "committing",
         "durable",
         "durable_length",
         "flight",
         "fresh",
+        "last",
         "python",
     )
 
@@ -51,6 +53,8 @@ class VirtualLog:
         self.fresh: list[Event] = []
         self.committing = False
         self._certain: int | None = None
+        self._newest = durable[-1] if durable else None
+        self.last: int | None = None
         self.python = _python_of(durable)
 
     @property
@@ -70,6 +74,8 @@ class VirtualLog:
     def extend(self, tail: Sequence[Event]) -> None:
         """Add what others have made durable."""
         self.durable_length += len(tail)
+        if tail:
+            self._newest = tail[-1]
         if self.durable is not None:
             self.durable += tail
 
@@ -123,6 +129,7 @@ class VirtualLog:
 
     def forget(self) -> None:
         """Keep no durable events, only their number."""
+        self.last, self._newest = hash(self._newest), None
         self.durable = None
 
 

@@ -74,7 +74,7 @@ class Feeder:
         self.broken: DeterminismError | None = None
         self.needs_log = self.closed = False
         self._undelivered: list[Event] = []  # what is to be fed behind the log it waits for
-        self._known = 0  # how much of that log the last instance had seen
+        self._known: int | None = 0  # how much of that log the last instance had seen
         self._deadlines: dict[str, int] = {}  # and those of its timers that stand
         self._replay(log, {}, None)
 
@@ -162,11 +162,12 @@ class Feeder:
     def refused(self, tail: Sequence[Event]) -> None:
         """Go on with `tail`, which stands in the place of what is not durable.
 
-        What can wait is fed behind that. Else the code is replayed with the tail before it.
+        What can wait is fed behind that. Else the code is replayed with the tail before it. Without
+        a tail the log is not the one that the code was fed: it is read anew.
         """
         log = self.log
         undurable = log.refused()
-        if self.broken is None and all(event.type in _UNFED for event in undurable):
+        if tail and self.broken is None and all(event.type in _UNFED for event in undurable):
             # The code has seen only what is durable: what it sees next is the tail.
             for event in undurable:
                 if event.type in _FACTS:
@@ -174,15 +175,19 @@ class Feeder:
             self.deliver(tail)
             self._mark_retries(undurable)
             return
-        if self.broken is None and can_wait(tail):
+        if tail and self.broken is None and can_wait(tail):
             log.put_behind([event for event in undurable if event.type not in _LAST], tail)
             self._feed(tail, log.length - len(tail))
             return
         self._undelivered = [without_mark(event) for event in undurable if event.type in _KEPT]
         self._undelivered += self.effects.held.values()
         self.effects.held.clear()
-        self._known = log.durable_length
-        self._deadlines = self.clockwork.deadlines(log.certain)
+        if tail:
+            self._known = log.durable_length
+            self._deadlines = self.clockwork.deadlines(log.certain)
+        else:
+            log.forget()
+            self._known, self._deadlines = None, {}
         log.rely()
         log.extend(tail)
         self._rebuild()

@@ -120,6 +120,10 @@ class Turn:
         """How many of the run's events are durable, as far as this turn knows."""
         return self._feeder.log.durable_length
 
+    def ends_with(self, event: Event) -> bool:
+        """Return True if this is the last durable event of the turn, which was suspended."""
+        return self._feeder.log.last == hash(event)
+
     @property
     def executing(self) -> dict[str, Call]:
         """The steps that the driver has been told to start, by key."""
@@ -203,6 +207,11 @@ class Turn:
         """Nothing of the commit was written: `tail` stands in its place."""
         self.suspended, self.visible_at, self._ending, self._replies = False, None, None, []
         self._conflicts += 1
+        if not tail:
+            self.problems.append(
+                "the log is shorter than this worker knew it, as after a restore or a failover to "
+                "a replica that lags: it is replayed, and steps that it lacks run again"
+            )
         if not self._let_go(tail):
             self._feeder.refused(tail)
             self._pump()
@@ -232,7 +241,10 @@ class Turn:
 
     def rebuild(self, log: Sequence[Event]) -> None:
         """Take the whole log, from index 0, that `needs_log` asked for."""
-        if not self._let_go(log):
+        if not log:  # the run is gone
+            self.lost = True
+            self.abandon()
+        elif not self._let_go(log):
             self._feeder.replace(log)
             self._pump()
 

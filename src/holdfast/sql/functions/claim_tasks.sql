@@ -63,8 +63,8 @@ $$;
 -- it. An activity's policy is the worker's to keep: attempts may be over it. A task
 -- that has lost three is a suspect: a worker holds one of those at a time, so that one that eats
 -- its workers does not take the runs beside it along.
--- A worker that has the run in its cache is given the end of a log that grew by a little: `tail`,
--- from the index `tail_from` on, which is that of its last claim.
+-- A worker that was the last to suspend the run is given `tail`, the log from `tail_from` on: from its
+-- last claim where the log grew by a little since, else from the log's end. Others are given none.
 -- Locks: task rows, and the turn rows of activities whose leases ran out, skipping locked ones;
 -- then events, run by run. Called by workers.
 create or replace function holdfast.claim_tasks(
@@ -124,19 +124,21 @@ begin
                 order by e.idx desc limit 1
             ) as l
             cross join lateral (
-                select t.ctid, t.claimed_idx,
-                    t.sticky_worker = p_worker and l.length - t.claimed_idx <= 8 as is_near
+                select t.ctid, case when t.sticky_worker = p_worker and t.worker is null
+                    then case when l.length - t.claimed_idx <= 8
+                        then t.claimed_idx else l.length end end as since
                 from holdfast.tasks t
                 where t.run_id = u.run_id and t.key = u.key limit 1
             ) as f
             where t.ctid = f.ctid
-            returning t.*, u.ord, case when f.is_near then f.claimed_idx end as since
+            returning t.*, u.ord, f.since
         )
         select null::bigint, null::bigint, null::text[], null::bigint,
             t.run_id, t.key, t.kind, t.queue, t.handler, t.attempts, t.lease_no,
             t.claimed_idx, holdfast._micros(t.started_at),
             r.input, holdfast._micros(r.deadline_at), t.payload, t.heartbeat, t.parent_run_id,
-            t.since, case when t.since is not null then holdfast._tail(t.run_id, t.since) end,
+            t.since, case when t.since < t.claimed_idx then holdfast._tail(t.run_id, t.since)
+                when t.since is not null then '[]' end,
             null::uuid[]
         from leased t
         left join lateral (

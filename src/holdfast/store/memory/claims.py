@@ -168,8 +168,9 @@ def _poison(attempts: int) -> str:
 
 def _lease(tables: Tables, now: int, task: TaskRow, claim: Claim) -> ClaimedTask:
     log_length = len(tables.logs[task.run_id])
-    is_near = task.sticky_worker == claim.worker_id and log_length - task.claimed_idx <= _NEAR
-    since = task.claimed_idx if is_near else None
+    since = None
+    if task.worker is None and task.sticky_worker == claim.worker_id:
+        since = task.claimed_idx if log_length - task.claimed_idx <= _NEAR else log_length
     task.worker, task.visible_at = claim.worker_id, now + claim.lease
     task.attempts += 1
     task.lease_no += 1
