@@ -65,17 +65,18 @@ class Mailbox:
         loop, waiter = self._loop, box.join(pattern)
         found: Letter | None = None
         try:
-            while found is None:
+            while True:
                 # Not a WorkflowFuture: the exact class is asyncio's fast path, and no code sees it.
                 waiter.future = asyncio.Future[None](loop=loop)
                 await waiter.future
                 found = None if loop.ended else box.find(pattern)
+                if found is not None:
+                    return found
         finally:
             box.leave(waiter)
             offered = waiter.offered
             if offered is not None and offered is not found and not (loop.closing or loop.ended):
                 box.offer(offered)  # to the next
-        return found
 
     def _open(self, name: str) -> Box:
         box = self._boxes.get(name)
