@@ -33,15 +33,16 @@ _processes.set_forkserver_preload([work.__module__])
 class Fleet:
     """Worker processes that a test starts and kills."""
 
-    def __init__(self, url: str, ledger: Path) -> None:
-        self._url, self._ledger = url, ledger
+    def __init__(self, url: str, ledger: Path, patience: float | None = None) -> None:
+        """`patience`: how many seconds the workers' calls wait for an answer, if not as usual."""
+        self._url, self._ledger, self._patience = url, ledger, patience
         self.workers: list[ForkServerProcess] = []
 
     def start(self, *queues: str, kill_at: int = 0) -> ForkServerProcess:
         """Start a worker of these queues; it takes work as soon as it can."""
         worker = _processes.Process(
             target=work,
-            args=(self._url, queues or (DEFAULT,), kill_at, self._ledger),
+            args=(self._url, queues or (DEFAULT,), kill_at, self._ledger, self._patience),
             daemon=True,
         )
         worker.start()

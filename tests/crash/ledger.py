@@ -7,7 +7,10 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
+import psycopg
+
 from holdfast.client import Client
+from holdfast.store.embedded import EmbeddedServer
 from holdfast.types import LoggedEvent, Run
 
 TERMINAL = {"WorkflowCompleted", "WorkflowFailed", "WorkflowCanceled", "WorkflowTimedOut"}
@@ -100,3 +103,10 @@ def check_answers(log: list[LoggedEvent]) -> None:
         assert keys[answer] == keys[question], f"{answer} and {question} do not match"
         assert set(keys[answer].values()) <= {1}, f"{answer} came twice"
     assert set(keys["SignalReceived"].values()) <= {1}, "a message was taken twice"
+
+
+def check_nothing_is_queued(server: EmbeddedServer) -> None:
+    """Check that no task outlived its run."""
+    with psycopg.connect(server.url) as connection:
+        left = connection.execute("select run_id, key, kind from holdfast.tasks").fetchall()
+    assert not left

@@ -11,7 +11,6 @@ import random
 import signal
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from holdfast.client import Client
@@ -25,7 +24,7 @@ from tests.crash.fleet import (
     start_patiently,
     until_all_end,
 )
-from tests.crash.ledger import check_runs
+from tests.crash.ledger import check_nothing_is_queued, check_runs
 from tests.crash.people import decide_all, update_all
 from tests.crash.worker import DEFAULT
 
@@ -69,13 +68,6 @@ async def test_work_across_workers_killed_at_random_is_neither_lost_nor_repeated
     assert seen["runs"] == BLOWS * OFFICES_PER_BLOW * RUNS_PER_OFFICE
     assert seen["lost"] + seen["lost_activities"] > 0, "nobody was killed at work: it shows nothing"
     check_nothing_is_queued(server)
-
-
-def check_nothing_is_queued(server: EmbeddedServer) -> None:
-    """Check that no task outlived its run."""
-    with psycopg.connect(server.url) as connection:
-        left = connection.execute("select run_id, key, kind from holdfast.tasks").fetchall()
-    assert not left
 
 
 async def test_a_worker_killed_between_any_two_store_calls_loses_nothing_across_workers(

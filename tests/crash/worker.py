@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from holdfast.store.postgres import PostgresStore
+from holdfast.store.postgres import PostgresStore, connections, listening, pool
 from holdfast.worker import Worker, WorkerOptions
 from tests.crash.across import app
 from tests.crash.workload import LEDGER
@@ -47,8 +47,20 @@ class KillSwitch:
         return call
 
 
-def work(url: str, queues: tuple[str, ...], kill_at: int, ledger: Path) -> None:
+def impatient(seconds: float, change: Callable[[object, str, float], None] = setattr) -> None:
+    """Have the calls of this process give up after so long, for a test that cannot wait."""
+    change(connections, "_CALL_SECONDS", seconds)
+    change(pool, "_ANSWER_SECONDS", seconds)
+    change(listening, "_ASK_SECONDS", seconds)
+    change(listening, "_ANSWER_SECONDS", seconds)
+
+
+def work(
+    url: str, queues: tuple[str, ...], kill_at: int, ledger: Path, patience: float | None
+) -> None:
     """Be a worker process until it is killed; what it says goes beside the ledger."""
+    if patience is not None:
+        impatient(patience)
     os.environ[LEDGER] = str(ledger)
     with ledger.with_name("workers.log").open("ab") as output:
         os.dup2(output.fileno(), 1)
