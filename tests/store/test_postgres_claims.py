@@ -40,9 +40,9 @@ WRITE = """
 """
 WORKERS = """
     insert into holdfast.workers (worker_id, hostname, pid, queues, handlers, concurrency,
-        holdfast_version, started_at, heard_at)
-    values ('rival', 'host', 1, '{}', '{}', 1, '0', $1, $1::timestamptz - interval '1 s'),
-        ('silent', 'host', 1, '{}', '{}', 1, '0', $1, $1 - interval '4 s')
+        holdfast_version, started_at, heard_at, heard_since)
+    select w.id, 'host', 1, '{}', '{}', 1, '0', $1, $1::timestamptz - w.ago, $1 - interval '1 min'
+    from (values ('ann', interval '0'), ('rival', '1 s'), ('silent', '4 s')) as w (id, ago)
 """
 
 

@@ -14,7 +14,6 @@ from contract.ordering import RESIZE, activity
 from scene import Scene, Session, finished, turn, yielded
 
 from holdfast.ids import uuid7
-from holdfast.store.postgres.leasing import Watermark
 from holdfast.store.postgres.rows import claimed_task
 from holdfast.types import ClaimedTask, TurnCommit
 
@@ -274,20 +273,3 @@ async def test_claim_passes_over_what_vacuum_may_not_remove(
         behind = await meter.read(*claim, passed)
     assert everything.entries > 4_000
     assert behind.entries < 100
-
-
-def test_watermark_follows_the_claims_and_looks_at_everything_now_and_then() -> None:
-    """Trap 28, storage rule 18."""
-    watermark = Watermark()
-    assert watermark.since() is None
-    watermark.advance(5_000_000, wanting=False)
-    assert watermark.since() == 4_000_000
-    watermark.advance(None, wanting=False)
-    assert watermark.since() == 4_000_000
-    assert None in [watermark.since() for _ in range(60)]
-
-
-def test_claim_that_found_too_little_soon_looks_at_everything() -> None:
-    """Storage rule 18. What came due long ago and was committed late is not left behind."""
-    watermark = Watermark(reached=5_000_000, wanting=True)
-    assert watermark.since() is None

@@ -49,10 +49,13 @@ $$;
 -- a paused queue, workflow or run.
 --
 -- The last row has no run_id and speaks of the claim as a whole: the time, when to ask again
--- (at once where the limit was reached, null for never), (topic, payload) notices, and the
--- watermark, up to which tasks were taken, and the poisoned runs. Each further row is a task. p_since hides tasks due
--- before that moment: while vacuum is held back, dead index entries pile up there. Callers pass
--- an earlier watermark, and now and then nothing.
+-- (at once where the limit was reached, null for never), (topic, payload) notices, the watermark, up
+-- to which tasks were taken, the poisoned runs, and how many pages were read to find leases that ran
+-- out and all else. Each further row is a task. p_since hides tasks due before that moment: while
+-- vacuum is held back, dead index entries pile up there. Callers pass an earlier watermark, and now
+-- and then nothing, or, with p_until, a part of the past. Leases that ran out are looked for from
+-- p_leased_since on; from the beginning if p_since is null, and else not at all. p_within bounds the
+-- look for what comes due next, in seconds.
 --
 -- A task that another worker suspended is left to that worker until p_sticky seconds after it
 -- came due, if that worker was heard of in the last three seconds. A lease that ran out is left to a
@@ -70,12 +73,14 @@ $$;
 create or replace function holdfast.claim_tasks(
     p_worker text, p_queues text[], p_handlers text[], p_limit int,
     p_lease float8, p_ahead float8 default 0, p_sticky float8 default 0.25,
-    p_max_attempts int default 5, p_since bigint default null
+    p_max_attempts int default 5, p_since bigint default null, p_until bigint default null,
+    p_leased_since bigint default null, p_within float8 default null
 ) returns table (
     now bigint, next_due_at bigint, notices text[], watermark bigint,
     run_id uuid, key text, kind text, queue text, handler text, attempts int, lease_no int,
     log_length int, started_at bigint, input json, deadline_at bigint, payload json,
-    heartbeat json, parent_run_id uuid, tail_from int, tail json, poisoned uuid[]
+    heartbeat json, parent_run_id uuid, tail_from int, tail json, poisoned uuid[],
+    pages int
 )
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -90,20 +95,30 @@ declare
     v_rivals text[] := array(
         select w.worker_id from holdfast.workers w
         where w.worker_id <> p_worker and holdfast._is_heard(w.heard_at, v_now, 3));
+    v_since timestamptz := coalesce(holdfast._moment(p_since), '-infinity');
+    v_until timestamptz := least(v_ahead, holdfast._moment(p_until));
+    v_leased timestamptz := case when p_since is null then '-infinity'
+        else holdfast._moment(p_leased_since) end;
     v_spared text[];
     v_due record;
     v_next timestamptz := v_now;
 begin
+    if v_leased is not null then
+        pages := - holdfast._pages_of_tasks();
+    end if;
     if exists (select from holdfast.pauses) then
         select * into p_queues, p_handlers from holdfast._unpaused(p_queues, p_handlers);
     end if;
-    if p_since is null and not holdfast._hears(p_worker, v_now, p_lease) then
+    if v_leased is not null and not holdfast._hears(p_worker, v_now, p_lease) then
         v_spared := array(select w.worker_id from holdfast.workers w);
     end if;
     select * into v_due
     from holdfast._lock_due(p_worker, v_rivals, coalesce(v_spared, '{}'), p_queues, p_handlers, p_limit,
-        v_now, v_ahead, v_ahead - p_sticky * interval '1 second',
-        coalesce(holdfast._moment(p_since), '-infinity'));
+        least(v_now, v_until), v_until, v_ahead - p_sticky * interval '1 second',
+        v_since, v_leased);
+    if v_leased is not null then
+        pages := pages + holdfast._pages_of_tasks();
+    end if;
     if v_due.expired then
         select * into v_due.run_ids, v_due.keys, poisoned
         from holdfast._lock_lost(v_due.run_ids, v_due.keys, p_max_attempts);
@@ -139,7 +154,7 @@ begin
             r.input, holdfast._micros(r.deadline_at), t.payload, t.heartbeat, t.parent_run_id,
             t.since, case when t.since < t.claimed_idx then holdfast._tail(t.run_id, t.since)
                 when t.since is not null then '[]' end,
-            null::uuid[]
+            null::uuid[], null::int
         from leased t
         left join lateral (
             select r.input, r.deadline_at from holdfast.runs r
@@ -149,9 +164,11 @@ begin
     end if;
 
     if coalesce(cardinality(v_due.run_ids), 0) + coalesce(cardinality(poisoned), 0) < p_limit
+        and p_until is null
     then
-        v_next := holdfast._next_due(v_rivals, p_queues, p_handlers,
-            v_ahead, p_sticky * interval '1 second');
+        v_next := holdfast._next_due(v_rivals, p_queues, p_handlers, v_ahead,
+            p_sticky * interval '1 second',
+            coalesce(v_now + p_within * interval '1 second', 'infinity'));
     end if;
     now := holdfast._micros(v_now);
     next_due_at := holdfast._micros(v_next);
@@ -278,13 +295,14 @@ begin
 end $$;
 
 -- Choose due tasks and lock them. Choosing locks nothing, so that no more is locked than is
--- taken; where others were faster, a second try takes what it can lock, lane by lane. Leases
--- that ran out are looked for only by a claim that looks at everything.
+-- taken; where others were faster, a second try takes what it can lock, lane by lane. Leases that
+-- ran out are looked for from p_leased on, null for none.
 -- `newest` is the latest visible_at among them, `expired` whether one is another's lease.
 -- Locks: task rows, skipping locked ones. Called by claim_tasks.
 create or replace function holdfast._lock_due(
     p_worker text, p_rivals text[], p_spared text[], p_queues text[], p_handlers text[], p_limit int,
     p_now timestamptz, p_ahead timestamptz, p_others timestamptz, p_since timestamptz,
+    p_leased timestamptz,
     out run_ids uuid[], out keys text[], out newest timestamptz, out expired boolean
 )
 language plpgsql
@@ -315,7 +333,8 @@ begin
             (select t.run_id, t.key, t.priority, t.visible_at, false as suspect
             from holdfast.tasks t
             where t.queue = l.queue and t.handler = l.handler and t.priority = l.priority
-                and t.worker is not null and not t.paused and t.visible_at <= p_now
+                and t.worker is not null and not t.paused
+                and t.visible_at > p_leased and t.visible_at <= p_now
                 and t.worker <> all (p_spared)
                 and (t.attempts < 3 or not holdfast._has_lost(t.run_id, t.key, 2))
             order by t.visible_at limit p_limit)
@@ -323,12 +342,13 @@ begin
             (select t.run_id, t.key, t.priority, t.visible_at, true
             from holdfast.tasks t
             where t.queue = l.queue and t.handler = l.handler and t.priority = l.priority
-                and t.worker is not null and not t.paused and t.visible_at <= p_now
+                and t.worker is not null and not t.paused
+                and t.visible_at > p_leased and t.visible_at <= p_now
                 and t.worker <> all (p_spared)
                 and t.attempts >= 3 and holdfast._has_lost(t.run_id, t.key, 2)
             order by t.visible_at, t.run_id, t.key limit 1)
         ) as t
-        where p_since = '-infinity'
+        where p_leased is not null
     ), due as materialized (
         select c.run_id, c.key, c.priority, c.visible_at
         from candidates c
@@ -378,11 +398,25 @@ begin
     ) as t;
 end $$;
 
+-- Count the pages of tasks and its indexes that this session has read lately: of interest is by how
+-- much the count grows. Called by claim_tasks.
+create or replace function holdfast._pages_of_tasks() returns int
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return pg_stat_get_xact_blocks_fetched(t.typrelid) + (
+        select sum(pg_stat_get_xact_blocks_fetched(i.indexrelid))
+        from pg_index i where i.indrelid = t.typrelid)
+    from pg_type t where t.oid = pg_typeof(null::holdfast.tasks)::oid;
+end $$;
+
 -- Say when the next free task comes due, from what was not taken now. Looks at a few tasks of
--- each lane only: where more are kept for other workers, the answer may be too early. Locks
+-- each lane only: if more are kept for other workers, the answer may be too early. Locks
 -- nothing. Called by claim_tasks.
 create or replace function holdfast._next_due(
-    p_rivals text[], p_queues text[], p_handlers text[], p_taken timestamptz, p_sticky interval
+    p_rivals text[], p_queues text[], p_handlers text[], p_taken timestamptz, p_sticky interval,
+    p_until timestamptz
 ) returns timestamptz
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -394,13 +428,14 @@ begin
     return least(
         min(t.visible_at + case when t.sticky_worker = any (p_rivals) then p_sticky else '0' end),
         min(t.visible_at) filter (where t.place = 8))
-    from holdfast._free_lanes(p_queues, p_handlers, p_taken - p_sticky, 'infinity') as l
+    from holdfast._free_lanes(p_queues, p_handlers, p_taken - p_sticky, p_until) as l
     cross join lateral (
         select t.visible_at, t.sticky_worker, row_number() over (order by t.visible_at) as place
         from holdfast.tasks t
         where t.queue = l.queue and t.handler = l.handler and t.priority = l.priority
             and t.worker is null and not t.paused
-            and t.visible_at > p_taken - p_sticky and t.visible_at < 'infinity'
+            and t.visible_at > p_taken - p_sticky and t.visible_at <= p_until
+            and t.visible_at < 'infinity'
         order by t.visible_at limit 8
     ) as t;
 end $$;

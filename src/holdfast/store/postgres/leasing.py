@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -11,45 +9,14 @@ from typing import TYPE_CHECKING, Final
 from holdfast.store.port import WORK_TOPIC
 from holdfast.store.postgres import rows
 from holdfast.store.postgres.connections import Database
+from holdfast.store.postgres.watermark import Look, Watermark
 from holdfast.types import Claims, Heartbeat, Lease, Notice, Release, WorkerInfo
 
 if TYPE_CHECKING:
     import asyncpg
 
-_OVERLAP: Final = 1_000_000  # µs; longer than a task's row takes from its clock to its commit
-_FULL_EVERY: Final = 50  # claims
-_FULL_SECONDS: Final = 0.05
-_ASK_AGAIN: Final = 100_000  # µs
-
-
-@dataclass(slots=True)
-class Watermark:
-    """How far a worker's claims have come, so that they can pass over what is long taken.
-
-    Until vacuum has come by, the index keeps an entry for every task that ever was due. Claims
-    look behind the watermark; now and then, and soon after one that did not find all it asked
-    for, at everything, for what was committed late and for leases that ran out.
-    """
-
-    reached: int | None = None  # µs
-    claims: int = 0
-    full_at: float = -math.inf
-    wanting: bool = False
-
-    def since(self) -> int | None:
-        """Return the moment from which the next claim looks, None for the beginning."""
-        self.claims += 1
-        late = self.wanting and time.monotonic() - self.full_at > _FULL_SECONDS
-        if self.reached is None or late or self.claims >= _FULL_EVERY:
-            self.claims, self.full_at = 0, time.monotonic()
-            return None
-        return self.reached - _OVERLAP
-
-    def advance(self, reached: int | None, *, wanting: bool) -> None:
-        """Note how far a claim came, and whether it found less than it asked for."""
-        self.wanting = wanting
-        if reached is not None:
-            self.reached = max(self.reached or 0, reached)
+_LANE_PAGES: Final = 80  # of a handler in a queue: a look costs so much where nothing is
+_HORIZON_SECONDS: Final = 10.0  # how far a claim looks ahead while dead entries abound
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,26 +35,44 @@ class Claim:
 
 async def claim_tasks(database: Database, claim: Claim, watermark: Watermark) -> Claims:
     """Lease due tasks."""
-    since = watermark.since()
+    first, *others = watermark.looks()
+    found, whole = await _look(database, claim, watermark, first, claim.limit)
+    notices = await _fail_poisoned(database, claim, whole)
+    now, next_due_at, wanting = whole["now"], whole["next_due_at"], len(found) < claim.limit
+    watermark.advance(now, whole["watermark"], wanting=wanting)
+    for look in others if wanting else ():
+        left, part = await _look(database, claim, watermark, look, claim.limit - len(found))
+        found += left
+        notices += await _fail_poisoned(database, claim, part)
+    again = watermark.again_after(first)
+    if wanting and again is not None:  # for what it passed over
+        next_due_at = now + again if next_due_at is None else min(next_due_at, now + again)
+    return Claims(now, [rows.claimed_task(row) for row in found], next_due_at, notices)
+
+
+async def _look(
+    database: Database, claim: Claim, watermark: Watermark, look: Look, limit: int
+) -> tuple[list[asyncpg.Record], asyncpg.Record]:
+    """Claim what is due in a range; return the tasks, and what is said of all."""
     *found, whole = await database.rows(
         "claim_tasks",
         claim.worker_id,
         claim.queues,
         claim.handlers,
-        claim.limit,
+        limit,
         claim.lease,
         claim.ahead,
         claim.sticky,
         claim.max_attempts,
-        since,
+        look.since,
+        look.until,
+        look.leased_since,
+        _HORIZON_SECONDS if watermark.is_cut else None,
     )
-    now, next_due_at, wanting = whole["now"], whole["next_due_at"], len(found) < claim.limit
-    watermark.advance(whole["watermark"], wanting=wanting)
-    if wanting and since is not None:
-        again_at = now + _ASK_AGAIN  # for what it passed over
-        next_due_at = again_at if next_due_at is None else min(next_due_at, again_at)
-    tasks = [rows.claimed_task(row) for row in found]
-    return Claims(now, tasks, next_due_at, await _fail_poisoned(database, claim, whole))
+    if whole["pages"] is not None:
+        usual = _LANE_PAGES * len(claim.queues) * len(claim.handlers)
+        watermark.paid(look, whole["now"], max(0, whole["pages"] - usual))
+    return found, whole
 
 
 async def _fail_poisoned(database: Database, claim: Claim, whole: asyncpg.Record) -> list[Notice]:

@@ -18,8 +18,9 @@ from holdfast.store.postgres import (
 )
 from holdfast.store.postgres.arrays import start_arguments
 from holdfast.store.postgres.connections import Database
-from holdfast.store.postgres.leasing import Claim, Watermark
+from holdfast.store.postgres.leasing import Claim
 from holdfast.store.postgres.listening import Listening
+from holdfast.store.postgres.watermark import Watermark
 from holdfast.store.scripts import DEFAULT_SCHEMA
 from holdfast.types import (
     ActivitiesEnded,
