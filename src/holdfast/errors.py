@@ -20,6 +20,7 @@ HoldfastError
 │   ├── RunNotFound
 │   ├── RunEnded                  it takes no more signals or cancels
 │   ├── UnknownWorkflow
+│   ├── AmbiguousWorkflow         several apps have a workflow of this name
 │   ├── RunFailed                 its result is an error
 │   ├── RunCancelled
 │   ├── RunTerminated
@@ -52,6 +53,8 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from holdfast.types import ErrorInfo
 
 
@@ -152,6 +155,17 @@ class RunEnded(RunError):
 
 class UnknownWorkflow(RunError):
     """No workflow of this name is registered."""
+
+
+class AmbiguousWorkflow(RunError):
+    """Several apps have a workflow of this name, and the caller does not say which is meant."""
+
+    def __init__(self, workflow: str, apps: Sequence[str]) -> None:
+        some = " or ".join(f"{app}/{workflow}" for app in apps)
+        super().__init__(
+            f"workflow {workflow!r} is in {len(apps)} apps: name the app as well, as in {some}"
+        )
+        self.workflow, self.apps = workflow, tuple(apps)
 
 
 class RunFailed(RunError):

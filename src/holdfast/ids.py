@@ -52,7 +52,7 @@ def uuid7() -> UUID:
 
 
 def keyed_run_id(name: str, key: str) -> UUID:
-    """Return the id of the run that a workflow's name and an idempotency key determine.
+    """Return the id of the run that a workflow's full name and an idempotency key determine.
 
     A UUIDv8 of sha256(name, 0x00, key) in UTF-8, with 0xff as its first byte; SQL computes
     the same.

@@ -3,7 +3,9 @@
 Every name that the code or a caller gives (of an app, workflow, step, activity, queue, signal or
 value) is 1 to 128 of the characters a-z, A-Z, 0-9, `.`, `_` and `-`: it can stand in a URL, a
 shell command, a metric's label and a notification channel's payload without quoting. The
-characters `@`, `#` and `/` are left out because handlers (`name@version`) and keys use them.
+characters `@`, `#` and `/` are left out because handlers (`app/name@version`) and keys use them.
+
+The app is a namespace: in a database, a workflow or an activity has its full name, `app/name`.
 """
 
 from __future__ import annotations
@@ -23,6 +25,32 @@ def check_app_name(name: str) -> str:
 def check_workflow_name(name: str) -> str:
     """Return a workflow's name. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`."""
     return _check("a workflow", name)
+
+
+def full_name(app: str, name: str) -> str:
+    """Return the name that a workflow or an activity of an app has in the database."""
+    return f"{app}/{name}"
+
+
+def split_name(full: str) -> tuple[str, str]:
+    """Return the app and the name of `app/name`; of a name alone, the app is empty."""
+    app, _, name = full.rpartition("/")
+    return app, name
+
+
+def check_reference(kind: str, name: str) -> str:
+    """Return a name as a caller may write it: `name`, or `app/name`. Raises InvalidName.
+
+    >>> check_reference("a workflow", "shop/checkout")
+    'shop/checkout'
+    """
+    if isinstance(name, str) and "/" in name:  # pyright: ignore[reportUnnecessaryIsInstance]
+        app, own = split_name(name)
+        check_app_name(app)
+        _check(kind, own)
+    else:
+        _check(kind, name)
+    return name
 
 
 def check_step_name(name: str) -> str:

@@ -38,6 +38,7 @@ from holdfast.runtime.driving.cache import TurnCache
 from holdfast.runtime.driving.dispatcher import Dispatcher
 from holdfast.runtime.driving.reader import LogReader
 from holdfast.runtime.driving.workload import Workload
+from holdfast.services.app_sign_on import AppSignOn
 from holdfast.services.claimer import Claimer
 from holdfast.services.heartbeat import HeartbeatService
 from holdfast.services.maintenance import Maintenance
@@ -114,8 +115,13 @@ class Worker:
         *,
         heartbeat_store: Callable[[], Store] | None = None,
         clock: Clock | None = None,
+        origin: str | None = None,
     ) -> None:
-        """`heartbeat_store` makes the store of the heartbeat's thread; None: no heartbeat."""
+        """`heartbeat_store` makes the store of the heartbeat's thread; None: no heartbeat.
+
+        `origin` says where the app's code lies, where an app of this name from elsewhere is not
+        to share the database: `start` refuses it then.
+        """
         self.options = options = options or WorkerOptions()
         self.info = info = _introduce(app, options)
         self.worker_id = info.worker_id
@@ -127,6 +133,7 @@ class Worker:
         self._reader = LogReader(store)
         self._resources = Resources(app.registry.lifespans)
         self._workload = self._take_work(app)
+        self._app_sign_on = AppSignOn(store, app, info.queues, origin)
         self._claimer = Claimer(
             store,
             self.worker_id,
@@ -146,6 +153,7 @@ class Worker:
             clock,
             self._notifier.submit,
             info.handlers,
+            self._app_sign_on.adopt,
             interval_seconds=options.maintenance_seconds,
             silent_seconds=options.silent_seconds,
         )
@@ -190,7 +198,8 @@ class Worker:
     async def start(self) -> None:
         """Open the store and the app's lifespans, sign on, and begin to claim. Idempotent.
 
-        Raises ConfigurationError for a lifespan that cannot be opened.
+        Raises ConfigurationError for a lifespan that cannot be opened, and for an app whose name
+        another one has that lies elsewhere.
         """
         if self._listening:
             return
@@ -212,6 +221,7 @@ class Worker:
             sent = self._clock.local()
             now = await self._store.now()
             self._clock.observe(sent, self._clock.local(), now)
+        await self._app_sign_on.run()
         await self._beat([])
         self._listening = [
             await self._store.listen(WORK_TOPIC, self._work_arrived),

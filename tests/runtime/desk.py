@@ -41,8 +41,8 @@ async def eventually(holds: Callable[[], bool | Awaitable[bool]]) -> None:
 class Desk:
     """A run of the workflow `desk` that orders activities and reads what came of them."""
 
-    def __init__(self, store: Store) -> None:
-        self.store, self.run_id = store, uuid4()
+    def __init__(self, store: Store, app: str) -> None:
+        self.store, self.app, self.run_id = store, app, uuid4()
         self._lease_no = 0
 
     async def open(self) -> Desk:
@@ -60,7 +60,7 @@ class Desk:
         attempts = options.pop("attempts", 1)
         retry = {"attempts": attempts, "backoff": "fixed", "base": 0.001, "max": 1.0}
         details = {
-            "activity_name": options.pop("activity", key),
+            "activity_name": f"{self.app}/{options.pop('activity', key)}",
             "args": 0,
             "input": args,
             "queue": "default",

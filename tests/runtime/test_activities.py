@@ -40,7 +40,7 @@ def test_a_call_is_ordered_with_the_commit_that_suspends_the_run() -> None:
     assert part.then == Suspend(None, (ANY_END,))
     order = json.loads(part.events[0].details or "")
     assert part.events[0].key == "render"
-    assert order["activity_name"] == "render"
+    assert order["activity_name"] == "render/render"
     assert (order["queue"], order["input"], order["priority"]) == ("media", [7], 2)
     assert order["retry"]["attempts"] == 2
     assert order["start_to_close"] is order["schedule_to_close"] is None
@@ -289,7 +289,7 @@ def test_an_activity_is_called_by_name_where_its_code_is_elsewhere() -> None:
 
     bench = Bench(flow)
     order = json.loads(bench.commit().events[0].details or "")
-    assert (order["activity_name"], order["queue"]) == ("resize", "gpu")
+    assert (order["activity_name"], order["queue"]) == ("flow/resize", "gpu")
     assert (order["input"], order["start_to_close"]) == (["cat.png", 640], 30.0)
     bench.resume(bench.activity_completed("resize", [1, 2]))
     assert bench.commit().events[0].key == "again"

@@ -38,7 +38,7 @@ async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
 
 @pytest.fixture
 async def desk(store: Store) -> Desk:
-    return await Desk(store).open()
+    return await Desk(store, "media").open()
 
 
 # Attempts
@@ -215,7 +215,7 @@ class Mute(CountedBeats):
 async def test_a_cancel_whose_notice_is_lost_comes_with_the_heartbeat() -> None:
     """Trap 1. S10. Every heartbeat says it again: the activity is cancelled once."""
     app, store = App("media"), Mute()
-    desk, begun, cleaned = await Desk(store).open(), asyncio.Event(), list[bool]()
+    desk, begun, cleaned = await Desk(store, app.name).open(), asyncio.Event(), list[bool]()
 
     @app.activity
     async def convert() -> None:
@@ -265,7 +265,7 @@ async def claim_as_rival(store: MemoryStore, app: App) -> list[ClaimedTask]:
 async def test_an_end_that_comes_after_the_lease_is_dropped() -> None:
     """Trap 8. Another has the activity by then; what the first one did counts for nothing."""
     store, app = MemoryStore(), App("media")
-    desk = await Desk(store).open()
+    desk = await Desk(store, app.name).open()
     begun, gate = gated(app)
     assert await claim_as_rival(store, app) == []
     async with working(app, store, lease_seconds=LEASE) as worker:
@@ -285,7 +285,7 @@ async def test_an_end_that_comes_after_the_lease_is_dropped() -> None:
 async def test_an_attempt_beyond_the_policy_is_not_made() -> None:
     """S6. A worker lost at the last attempt ends the activity."""
     store, app = MemoryStore(), App("media")
-    desk = await Desk(store).open()
+    desk = await Desk(store, app.name).open()
 
     @app.activity
     async def convert() -> None:
@@ -305,7 +305,7 @@ async def test_the_lease_of_an_activity_that_is_silent_too_long_is_not_renewed(
 ) -> None:
     """S7. Trap 24. Also where it blocks the event loop, on which its limit would be noticed."""
     store, app = CountedBeats(), App("media")
-    desk = await Desk(store).open()
+    desk = await Desk(store, app.name).open()
     taken: list[int] = []
 
     def rival() -> None:
@@ -336,7 +336,7 @@ async def test_the_lease_of_an_activity_that_is_silent_too_long_is_not_renewed(
 async def test_a_lost_workers_last_words_are_found_by_the_next_attempt() -> None:
     """S7. The heartbeat of the worker carries them."""
     store, app = CountedBeats(), App("media")
-    desk = await Desk(store).open()
+    desk = await Desk(store, app.name).open()
     said, gate = threading.Event(), threading.Event()
 
     @app.activity

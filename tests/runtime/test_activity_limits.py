@@ -60,7 +60,7 @@ def let_go() -> None:
 async def test_an_attempt_past_its_limit_has_failed(name: str, limit: str) -> None:
     """S7. Async ones are cancelled; a thread is told, and not listened to."""
     store = MemoryStore(wall_clock)
-    desk = await Desk(store).open()
+    desk = await Desk(store, app.name).open()
     async with working(app, store):
         await desk.order(name, **{limit: 0.05})
         error, timed_out = await desk.failure(name)
@@ -75,7 +75,7 @@ async def test_an_attempt_past_its_limit_has_failed(name: str, limit: str) -> No
 async def test_a_heartbeat_keeps_an_activity_going_beyond_its_limit_of_silence() -> None:
     """S7."""
     store = MemoryStore(wall_clock)
-    desk = await Desk(store).open()
+    desk = await Desk(store, app.name).open()
     async with working(app, store):
         await desk.order("talkative", 1.2, heartbeat_timeout=1)
         assert await desk.result("talkative") == "done"
@@ -84,7 +84,7 @@ async def test_a_heartbeat_keeps_an_activity_going_beyond_its_limit_of_silence()
 async def test_an_activity_past_its_schedule_to_close_time_is_ended_and_told() -> None:
     """S7. By any worker's maintenance; the attempt under way is cancelled."""
     store = MemoryStore()
-    desk = await Desk(store).open()
+    desk = await Desk(store, app.name).open()
     async with working(app, store) as worker:
         await desk.order("endless", schedule_to_close=10)
         await eventually(lambda: worker.executing)
@@ -120,7 +120,7 @@ class Forgetful(MemoryStore):
 async def test_a_report_whose_answer_is_lost_is_repeated() -> None:
     """Trap 23. S7. What the first try recorded is recorded once."""
     store = Forgetful()
-    desk = await Desk(store).open()
+    desk = await Desk(store, app.name).open()
     async with working(app, store) as worker:
         await desk.order("quick", "a")
         assert await desk.result("quick") == "a"
@@ -143,7 +143,7 @@ class Choosy(MemoryStore):
 async def test_a_value_that_the_database_refuses_fails_its_activity_alone() -> None:
     """Trap 20. S7."""
     store = Choosy(wall_clock)
-    desk = await Desk(store).open()
+    desk = await Desk(store, app.name).open()
     for key, text in [("first", "a"), ("second", "bad"), ("third", "c")]:
         await desk.order(key, text, activity="quick", attempts=5)
     async with working(app, store):
@@ -157,7 +157,7 @@ async def test_ends_of_the_same_moment_share_a_call() -> None:
     """S7. A thousand activities are not a thousand transactions."""
     store = Forgetful()
     store.calls = 1
-    desk = await Desk(store).open()
+    desk = await Desk(store, app.name).open()
     for number in range(50):
         await desk.order(f"quick#{number}", "x", activity="quick")
     async with working(app, store) as worker:

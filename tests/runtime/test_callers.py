@@ -89,7 +89,7 @@ async def test_a_step_inside_a_step_is_a_plain_call(fn: Callable[..., object]) -
     async def order(ctx: Context) -> object:
         return await outer()
 
-    await store.start_runs([NewRun(run_id=run_id, name="order")])
+    await store.start_runs([NewRun(run_id=run_id, name="shop/order")])
     async with working(app, store):
 
         async def ended() -> bool:

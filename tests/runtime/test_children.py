@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -39,7 +40,7 @@ def test_calling_a_workflow_starts_a_child_run_and_returns_its_output() -> None:
     [started] = bench.details_of(details.CHILD_STARTED)
     assert started["child_run_id"] == str(child_run_id(RUN_ID, "ship"))
     wanted = {
-        "workflow_name": "ship",
+        "workflow_name": "ship/ship",
         "version": 3,
         "input": 7,
         "queue": "docks",
@@ -77,7 +78,7 @@ def test_options_of_a_call_come_before_those_of_the_workflow() -> None:
     bench.settle()
     [started] = bench.details_of(details.CHILD_STARTED)
     assert bench.of_type(details.CHILD_STARTED)[0].key == "first"
-    assert started["child_run_id"] == str(keyed_run_id("ship", "o-1"))
+    assert started["child_run_id"] == str(keyed_run_id("ship/ship", "o-1"))
     assert (started["queue"], started["priority"], started["key"]) == ("air", 4, "o-1")
     assert (started["timeout"], started["tags"]) == (300.0, ["a"])
 
@@ -88,7 +89,8 @@ def test_a_workflow_of_another_program_is_started_by_its_name() -> None:
         return [typed == (1, 2), await ctx.child("ship", 1)]
 
     registry = Registry("shop")
-    registry.add_workflow(ship)
+    options: Any = {"name": "ship", "version": 3, "queue": "docks", "registry": registry}
+    registry.add_workflow(Workflow(_ship, **options))
     bench = Bench(flow, registry=registry)
     bench.settle()
     bench.resume(bench.child_completed("pack", [1, 2]))
@@ -97,6 +99,7 @@ def test_a_workflow_of_another_program_is_started_by_its_name() -> None:
     bench.settle()
     assert bench.output == [True, 5]
     pack, known = bench.details_of(details.CHILD_STARTED)
+    assert (pack["workflow_name"], known["workflow_name"]) == ("shop/pack", "shop/ship")
     assert (pack["version"], pack["queue"], known["version"], known["queue"]) == (
         2, "default", 3, "docks",
     )  # fmt: skip
@@ -299,7 +302,7 @@ def test_a_fork_starts_children_of_its_own_where_they_have_keys() -> None:
     bench.claim()
     bench.settle()
     [_, started] = bench.details_of(details.CHILD_STARTED)
-    assert started["child_run_id"] == str(child_run_id(RUN_ID, "ship\0o-1"))
+    assert started["child_run_id"] == str(child_run_id(RUN_ID, "ship/ship\0o-1"))
     assert started["key"] is None
 
 
@@ -315,7 +318,9 @@ def test_another_workflow_under_a_key_makes_the_run_stuck() -> None:
     bench = Bench(old)
     bench.settle()
     bench.crash(new)
-    assert "a call of child pack now, and a call of child ship in the log" in str(bench.turn.stuck)
+    assert "a call of child flow/pack now, and a call of child ship/ship in the log" in str(
+        bench.turn.stuck
+    )
 
 
 def test_a_workflow_is_not_called_outside_of_one() -> None:

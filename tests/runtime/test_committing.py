@@ -200,7 +200,7 @@ async def test_a_run_never_has_two_parts_under_way() -> None:
         one, two = await asyncio.gather(work(2), work(3))
         return one + two + await work(4)
 
-    runs = [NewRun(run_id=UUID(int=number + 1), name="order") for number in range(150)]
+    runs = [NewRun(run_id=UUID(int=number + 1), name="shop/order") for number in range(150)]
     await store.start_runs(runs)
     async with working(app, store, concurrency=200):
 

@@ -72,7 +72,7 @@ async def test_lifespans_open_in_order_and_close_in_reverse() -> None:
 
 async def test_activities_find_what_their_worker_has_opened() -> None:
     app, store = shop([]), MemoryStore(wall_clock)
-    desk = await Desk(store).open()
+    desk = await Desk(store, app.name).open()
     async with working(app, store):
         await desk.order("look_elsewhere")
         assert await desk.result("look_elsewhere") == "db"
@@ -123,7 +123,7 @@ async def test_a_worker_that_could_not_sign_on_opens_its_lifespans_again() -> No
 
     history: list[str] = []
     app, store = shop(history), Unreachable(wall_clock)
-    desk, worker = await Desk(store).open(), Worker(app, store)
+    desk, worker = await Desk(store, app.name).open(), Worker(app, store)
     with pytest.raises(DatabaseUnavailable):
         await worker.start()
     assert history[-1] == "close database"
@@ -181,7 +181,7 @@ async def test_lifespans_close_after_the_drain() -> None:
         history.append("last activity")
 
     store = MemoryStore(wall_clock)
-    desk = await Desk(store).open()
+    desk = await Desk(store, app.name).open()
     worker = Worker(app, store)
     await worker.start()
     await desk.order("last")

@@ -279,6 +279,10 @@ async def test_leases_stay_alive_while_a_step_blocks_the_event_loop() -> None:
 # Maintenance
 
 
+async def nothing() -> None:
+    """Take over nothing: no run is from before names had apps."""
+
+
 def maintain(store: MemoryStore, *handlers: str) -> Maintenance:
     """The maintenance of a worker whose app has these handlers."""
     return Maintenance(
@@ -287,6 +291,7 @@ def maintain(store: MemoryStore, *handlers: str) -> Maintenance:
         EngineClock(store.time),
         list[Notice]().extend,
         handlers,
+        nothing,
         interval_seconds=60,
         silent_seconds=1e9,
     )
@@ -294,8 +299,13 @@ def maintain(store: MemoryStore, *handlers: str) -> Maintenance:
 
 @pytest.mark.parametrize(
     ("known", "level"),
-    [("waiting@1", "WARNING"), ("waiting@2", "WARNING"), ("waiting_room@1", "DEBUG")],
-    ids=["own", "another version", "another app"],
+    [
+        ("services/waiting@1", "WARNING"),
+        ("services/waiting@2", "WARNING"),
+        ("services/waiting_room@1", "DEBUG"),
+        ("other/waiting@1", "DEBUG"),
+    ],
+    ids=["own", "another version", "another name", "another app"],
 )
 async def test_of_what_no_worker_serves_only_the_app_s_own_names_are_warned_of(
     caplog: pytest.LogCaptureFixture, known: str, level: str
@@ -308,7 +318,7 @@ async def test_of_what_no_worker_serves_only_the_app_s_own_names_are_warned_of(
             await maintain(store, known).run_once()
     (record,) = caplog.records
     assert record.levelname == level
-    assert "no worker runs waiting@1 of queue default: 1 task(s) wait" in record.message
+    assert "no worker runs services/waiting@1 of queue default: 1 task(s) wait" in record.message
 
 
 async def test_what_no_worker_serves_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -319,7 +329,9 @@ async def test_what_no_worker_serves_is_named_once(caplog: pytest.LogCaptureFixt
     async def warnings() -> int:
         store.advance(60)
         await maintenance.run_once()
-        return caplog.text.count("no worker runs waiting@1 of queue default: 1 task(s) wait")
+        return caplog.text.count(
+            "no worker runs services/waiting@1 of queue default: 1 task(s) wait"
+        )
 
     async with Client(store=store, app=app) as client:
         await client.start(waiting)

@@ -47,18 +47,18 @@ async def test_sql_draws_ids_that_sort_by_time(scene: Scene) -> None:
 
 
 async def test_run_started_from_sql_is_claimed_with_its_input(scene: Scene) -> None:
-    run_id = await scene.value("select holdfast.start_run('order', '{\"a\": 1}')")
-    task = await ManualWorker(scene.store, "ann").take()
-    assert (task.run_id, task.name, task.version) == (run_id, "order", 1)
+    run_id = await scene.value("select holdfast.start_run('shop/order', '{\"a\": 1}')")
+    task = await ManualWorker(scene.store, "ann").take(handlers=["shop/order@1"])
+    assert (task.run_id, task.name, task.version) == (run_id, "shop/order", 1)
     assert (task.input, task.log_length) == ('{"a": 1}', 1)
 
 
 async def test_key_finds_the_run_that_sql_started(scene: Scene) -> None:
     """B5."""
-    start = "select holdfast.start_run('order', $1, p_key => '7')"
+    start = "select holdfast.start_run('shop/order', $1, p_key => '7')"
     first = await scene.value(start, "1")
-    assert await scene.value(start, "2") == first == keyed_run_id("order", "7")
-    assert await scene.store.find_run("order", "7") == first
+    assert await scene.value(start, "2") == first == keyed_run_id("shop/order", "7")
+    assert await scene.store.find_run("shop/order", "7") == first
     assert (await get(scene.store, first)).input == "1"
 
 
@@ -69,7 +69,7 @@ async def test_run_started_by_a_trigger_lives_and_dies_with_the_transaction(scen
         create table orders (id int);
         create function order_placed() returns trigger language plpgsql as $$
         begin
-            perform holdfast.start_run('order', to_json(new.id), p_key => new.id::text);
+            perform holdfast.start_run('shop/order', to_json(new.id), p_key => new.id::text);
             return new;
         end $$;
         create trigger placed after insert on orders
@@ -82,9 +82,9 @@ async def test_run_started_by_a_trigger_lives_and_dies_with_the_transaction(scen
     await session.connection.execute("insert into orders values (1)")
     await undone.rollback()
     await session.connection.execute("insert into orders values (2)")
-    assert await scene.store.find_run("order", "1") is None
-    run_id = await scene.store.find_run("order", "2")
-    assert await ManualWorker(scene.store, "ann").claims() == [run_id]
+    assert await scene.store.find_run("shop/order", "1") is None
+    run_id = await scene.store.find_run("shop/order", "2")
+    assert await ManualWorker(scene.store, "ann").claims(handlers=["shop/order@1"]) == [run_id]
 
 
 async def test_statement_carries_everything_that_a_run_says(scene: Scene) -> None:

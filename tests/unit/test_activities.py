@@ -75,10 +75,10 @@ def limits(activity: Activity[..., object]) -> tuple[float | None, float | None,
 
 def test_options_fall_back_to_the_function_and_the_app() -> None:
     """S7."""
-    assert (double.name, double.queue, double.handler) == ("double", "default", "double@0")
+    assert (double.name, double.queue, double.handler) == ("double", "default", "tests/double@0")
     assert double.retry.attempts == 7
     assert limits(double) == (None, None, None)
-    assert (half.name, half.queue, half.handler) == ("half.of", "gpu", "half.of@0")
+    assert (half.name, half.queue, half.handler) == ("half.of", "gpu", "tests/half.of@0")
     assert half.retry is Retry.NEVER
     assert limits(half) == (3, 60, 2)
 
@@ -111,7 +111,7 @@ def test_in_a_workflow_the_run_is_called() -> None:
     loop = RecordingLoop()
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
         assert runner.run(main()) == ["recorded", "recorded"]
-    assert loop.calls == [("double@0", (1,), {"note": "n"}), ("checkout@1", (3,), {})]
+    assert loop.calls == [("tests/double@0", (1,), {"note": "n"}), ("tests/checkout@1", (3,), {})]
 
 
 async def test_a_workflow_called_outside_of_workflows_names_who_starts_runs() -> None:
@@ -120,7 +120,7 @@ async def test_a_workflow_called_outside_of_workflows_names_who_starts_runs() ->
 
 
 def test_an_app_serves_the_queues_of_its_workflows_and_activities() -> None:
-    assert app.handlers() == ("checkout@1", "double@0", "half.of@0")
+    assert app.handlers() == ("tests/checkout@1", "tests/double@0", "tests/half.of@0")
     assert app.queues() == ("default", "gpu", "orders")
     assert app.activities["half.of"] is half
 
@@ -132,7 +132,7 @@ def test_an_app_of_activities_alone_is_a_workers() -> None:
         Worker(media, MemoryStore())
     media.activity(queue="gpu")(half.fn)
     info = Worker(media, MemoryStore()).info
-    assert (info.queues, info.handlers) == (("gpu",), ("half@0",))
+    assert (info.queues, info.handlers) == (("gpu",), ("media/half@0",))
 
 
 def test_two_activities_of_one_name_are_refused() -> None:

@@ -42,7 +42,12 @@ async def counted(ctx: Context, count: int = 5) -> int:
 
 
 def test_an_app_finds_its_workflows() -> None:
-    assert app.handlers() == ("checkout@1", "checkout@2", "plain@1", "counted@1")
+    assert app.handlers() == (
+        "shop/checkout@1",
+        "shop/checkout@2",
+        "shop/plain@1",
+        "shop/counted@1",
+    )
     assert app.workflows["checkout", 1] is checkout
     assert app.find("checkout", 1) is checkout
     assert app.latest("checkout") is checkout_2
@@ -54,7 +59,8 @@ def test_an_app_finds_its_workflows() -> None:
 
 def test_options_reach_the_workflow() -> None:
     """B5."""
-    assert (checkout.name, checkout.version, checkout.handler) == ("checkout", 1, "checkout@1")
+    assert (checkout.name, checkout.version) == ("checkout", 1)
+    assert (checkout.full_name, checkout.handler) == ("shop/checkout", "shop/checkout@1")
     assert (checkout.queue, checkout.priority) == ("default", 2)
     assert (checkout.retention_seconds, checkout.timeout_seconds) == (30 * 86400, None)
     assert (checkout_2.queue, checkout_2.priority) == ("fast", 0)

@@ -137,7 +137,8 @@ class BulkController(Controller):
         ```
         """
         signal_id = str(uuid4()) if signal_id is None else signal_id
-        pattern = Signal(UUID(int=0), name, payload, signal_id).encode()
+        nobody = UUID(int=0)
+        pattern = Signal(nobody, name, payload, signal_id).encode(nobody)
 
         async def send(run_ids: Sequence[UUID]) -> Delivered:
             signals = [msgspec.structs.replace(pattern, run_id=run_id) for run_id in run_ids]
@@ -191,7 +192,7 @@ class BulkController(Controller):
         filters: RunFilters = {"limit": PAGE, **where}
         if not filters.get("states"):
             filters["states"] = states
-        page_filter = run_filter(filters)
+        page_filter = await run_filter(filters, self._live.names)
         done = BulkOutcome()
         while True:
             page = await self._live.store.list_runs(page_filter)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence, Set
+from functools import partial
 from typing import Never, TypeVar, Unpack, overload
 from uuid import UUID
 
@@ -11,21 +12,24 @@ from holdfast.client.bulk import BulkController
 from holdfast.client.chains import newest
 from holdfast.client.forking import ForkOptions, fork_run, prepare_fork, retry_fork
 from holdfast.client.handle import RunHandle
+from holdfast.client.naming import find_full_name, known_run_id
 from holdfast.client.outcomes import Restorer
-from holdfast.client.references import RunRef, resolve
+from holdfast.client.references import RunRef
 from holdfast.client.starting import (
     Launch,
+    RunOptions,
     StartAndWaitOptions,
     StartManyOptions,
     StartOptions,
     TransactionOptions,
     prepare,
 )
-from holdfast.client.transactions import start_within
+from holdfast.client.transactions import apps_within, start_within
 from holdfast.definitions.app import AnyWorkflow
 from holdfast.definitions.workflows import Workflow
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError
+from holdfast.names import check_workflow_name
 from holdfast.types import Fork, NewRun, StartedRun
 
 In = TypeVar("In")
@@ -76,8 +80,10 @@ class Client(BulkController):
     ) -> RunHandle[object]:
         """Start a run, or find the one that was started with the same key.
 
-        By name, the app's workflow of that name is meant; without an app the input is stored as
-        it is, for version 1 unless `version` says otherwise. Calls made at the same moment share
+        By name, the client's app's workflow is meant; without an app the one that a worker of
+        this database has ever signed on with. `app/name` names the app as well. Of a workflow
+        whose code is not here the input is stored as it is, for version 1 unless `version` says
+        otherwise. Calls made at the same moment share
         one transaction. `options` are those of `StartOptions`.
 
         With a `connection` the start is part of the caller's open transaction there: rolled
@@ -87,8 +93,9 @@ class Client(BulkController):
         notifying transactions wait for each other.
 
         Raises InvalidInput or PayloadError for an input that does not fit, before a run exists;
-        UnknownWorkflow and ConfigurationError. After DatabaseUnavailable it is not known whether
-        the run was started: starting it again with the same `key` or `run_id` is safe.
+        UnknownWorkflow, AmbiguousWorkflow and ConfigurationError. After DatabaseUnavailable it is
+        not known whether the run was started: starting it again with the same `key` or `run_id`
+        is safe.
 
         ```python
         handle = await client.start(checkout, Order(7), key="order-7", delay="5m")
@@ -96,7 +103,8 @@ class Client(BulkController):
             print("already", handle.found)
         ```
         """
-        launch = prepare(workflow, self._app, options, StartOptions.__optional_keys__)
+        known, connection = StartOptions.__optional_keys__, options.get("connection")
+        launch = await self._prepare(workflow, options, known, connection)
         run = launch.run(input, key=options.get("key"), run_id=options.get("run_id"))
         return self._handles(launch, await self._submit([run], options))[0]
 
@@ -130,7 +138,8 @@ class Client(BulkController):
         handles = await client.start_many(thumbnail, paths, keys=map(str, paths))
         ```
         """
-        launch = prepare(workflow, self._app, options, StartManyOptions.__optional_keys__)
+        known, connection = StartManyOptions.__optional_keys__, options.get("connection")
+        launch = await self._prepare(workflow, options, known, connection)
         runs = launch.runs(inputs, options.get("keys"))
         return self._handles(launch, await self._submit(runs, options))
 
@@ -171,7 +180,7 @@ class Client(BulkController):
         receipt = await client.run(checkout, Order(7), wait="1m")
         ```
         """
-        launch = prepare(workflow, self._app, options, StartAndWaitOptions.__optional_keys__)
+        launch = await self._prepare(workflow, options, StartAndWaitOptions.__optional_keys__)
         session, wait = self._live, options.get("wait")
         key, run_id = options.get("key"), options.get("run_id")
         run = launch.run(input, key=key, run_id=run_id, waiter=session.ends.topic)
@@ -188,12 +197,14 @@ class Client(BulkController):
         """Return a handle of a run, without asking whether there is such a run.
 
         With its workflow, or an app that has it, the result comes back as the declared type.
+        Raises InvalidInput for what is no id, and for a name whose app nobody says.
 
         ```python
         handle = client.handle(("checkout", "order-7"), checkout)
         ```
         """
-        return RunHandle(self, resolve(run), self._waiting(Restorer(workflow, self._app)))
+        run_id = known_run_id(run, workflow, None if self._app is None else self._app.name)
+        return RunHandle(self, run_id, self._waiting(Restorer(workflow, self._app)))
 
     async def fork(self, run: RunRef, **options: Unpack[ForkOptions]) -> RunHandle[object]:
         """Start a run that goes on from somewhere in another's log.
@@ -228,12 +239,29 @@ class Client(BulkController):
             print(refusal.reason)
         ```
         """
-        return await self._fork(retry_fork(await newest(self._live.store, resolve(run))))
+        run_id = await self._live.names.run(run)
+        return await self._fork(retry_fork(await newest(self._live.store, run_id)))
 
     async def _fork(self, fork: Fork) -> RunHandle[object]:
         created, found = await fork_run(self._live, fork)
         wait = self._waiting(Restorer[object](None, self._app))
         return RunHandle(self, fork.new_run_id, wait, created=created, found=found)
+
+    async def _prepare(
+        self,
+        workflow: AnyWorkflow | str,
+        options: RunOptions,
+        known: Set[str],
+        connection: object = None,
+    ) -> Launch:
+        """Check a start's options; look up whose workflow it is where only a name is given."""
+        if isinstance(workflow, str) and self._app is None and "/" not in workflow:
+            if connection is None:
+                lookup = self._live.store.apps_with
+            else:
+                lookup = partial(apps_within, connection, self._schema)
+            workflow = await find_full_name(check_workflow_name(workflow), lookup)
+        return prepare(workflow, self._app, options, known)
 
     async def _submit(
         self, runs: Sequence[NewRun], options: TransactionOptions
@@ -260,7 +288,6 @@ class Client(BulkController):
         async def wait(run_id: UUID, timeout: Duration | None) -> Out:
             limit = None if timeout is None else seconds(timeout)
             end = await self._live.wait(run_id, limit)
-            name = (await self.get(end.run_id)).name if restore.needs_name else None
-            return restore(end, name)
+            return restore(end, await self.get(end.run_id) if restore.needs_run else None)
 
         return wait

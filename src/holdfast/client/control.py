@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from uuid import UUID
 
 from holdfast.client.messaging import Messenger
-from holdfast.client.references import Named, RunRef, name_of, resolve
+from holdfast.client.references import Named, RunRef
 from holdfast.errors import RunEnded, RunNotFound
-from holdfast.names import check_queue_name, check_workflow_name
+from holdfast.names import check_queue_name
 from holdfast.texts import check_reason
-from holdfast.types import Delivery, Scope
+from holdfast.types import Delivered, Delivery, Scope
 
 
 class Controller(Messenger):
@@ -29,7 +30,7 @@ class Controller(Messenger):
         ```
         """
         call = partial(self._live.store.cancel_runs, reason=check_reason(reason))
-        return _found(*await self._live.change(resolve(run), call)) != "ended"
+        return _found(*await self._change(run, call)) != "ended"
 
     async def terminate(self, run: RunRef, reason: str | None = None) -> bool:
         """End a run at once, without its code. False where it had ended before.
@@ -41,7 +42,7 @@ class Controller(Messenger):
         ```
         """
         call = partial(self._live.store.terminate_runs, reason=check_reason(reason))
-        return _found(*await self._live.change(resolve(run), call)) != "ended"
+        return _found(*await self._change(run, call)) != "ended"
 
     async def pause(self, run: RunRef, reason: str | None = None) -> bool:
         """Let a run do nothing more until it is resumed. False where it was paused before.
@@ -54,7 +55,7 @@ class Controller(Messenger):
         ```
         """
         call = partial(self._live.store.pause_runs, reason=check_reason(reason))
-        return await self._going(*await self._live.change(resolve(run), call))
+        return await self._going(*await self._change(run, call))
 
     async def resume(self, run: RunRef) -> bool:
         """Let a paused run go on. False where it was not paused.
@@ -66,7 +67,7 @@ class Controller(Messenger):
         ```
         """
         call = self._live.store.resume_runs
-        return await self._going(*await self._live.change(resolve(run), call))
+        return await self._going(*await self._change(run, call))
 
     async def pause_queue(self, name: str, reason: str | None = None) -> bool:
         """Let no worker begin anything of a queue. False where it was paused before.
@@ -97,7 +98,7 @@ class Controller(Messenger):
         await client.pause_workflow(checkout, reason="wrong prices")
         ```
         """
-        name = check_workflow_name(name_of(workflow))
+        name = await self._live.names.full(workflow)
         return await self._set_pause("workflow", name, True, reason)
 
     async def resume_workflow(self, workflow: Named | str) -> bool:
@@ -107,7 +108,13 @@ class Controller(Messenger):
         await client.resume_workflow(checkout)
         ```
         """
-        return await self._set_pause("workflow", check_workflow_name(name_of(workflow)), False)
+        name = await self._live.names.full(workflow)
+        return await self._set_pause("workflow", name, False)
+
+    async def _change(
+        self, run: RunRef, call: Callable[[Sequence[UUID]], Awaitable[Delivered]]
+    ) -> tuple[Delivery, UUID]:
+        return await self._live.change(await self._live.names.run(run), call)
 
     async def _set_pause(
         self, scope: Scope, name: str, paused: bool, reason: str | None = None

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import TypedDict, cast, get_args
 
-from holdfast.client.references import RunRef, resolve
+from holdfast.client.naming import Names
+from holdfast.client.references import RunRef
 from holdfast.client.starting import moment
 from holdfast.codec import encode
 from holdfast.errors import ConfigurationError
@@ -25,7 +26,7 @@ class RunFilters(TypedDict, total=False):
     states: str | Iterable[str]
     """What the runs are doing: queued, running, waiting, stuck, paused, or how they ended."""
     names: str | Iterable[str]
-    """Names of workflows."""
+    """Names of workflows, with the app (`app/name`) where several apps have one of this name."""
     queues: str | Iterable[str]
     """Names of queues."""
     tags: str | Iterable[str]
@@ -46,8 +47,12 @@ class RunFilters(TypedDict, total=False):
     """Where the page before this one ended."""
 
 
-def run_filter(filters: RunFilters) -> RunFilter:
-    """Check filters. Raises ConfigurationError for one that cannot be meant."""
+async def run_filter(filters: RunFilters, naming: Names) -> RunFilter:
+    """Check filters, and look up what their names mean.
+
+    Raises ConfigurationError for one that cannot be meant, AmbiguousWorkflow for a name that is
+    in several apps.
+    """
     unknown = filters.keys() - RunFilters.__annotations__.keys()
     if unknown:
         raise ConfigurationError(
@@ -65,13 +70,13 @@ def run_filter(filters: RunFilters) -> RunFilter:
     parent, contains = filters.get("parent"), filters.get("input_contains")
     return RunFilter(
         states=cast("tuple[State, ...]", states),
-        names=_several(filters.get("names")),
+        names=await naming.matching(_several(filters.get("names"))),
         queues=_several(filters.get("queues")),
         tags=_several(filters.get("tags")),
         key=filters.get("key"),
         since=None if since is None else moment(since),
         until=None if until is None else moment(until),
-        parent_run_id=None if parent is None else resolve(parent),
+        parent_run_id=None if parent is None else await naming.run(parent),
         input_contains=None if contains is None else encode(contains),
         limit=limit,
         cursor=_cursor(filters.get("cursor")),

@@ -125,7 +125,7 @@ def _some(step: str, keys: list[str]) -> str:
 
 def _input(run: Run, app: App | None, version: int | None, value: object) -> str:
     """Encode a new input as the run's workflow declares it, where the app has that."""
-    if app is not None:
+    if app is not None and app.name == run.app:
         try:
             return app.find(run.name, version or run.version).encode_input(value)
         except UnknownWorkflow:

@@ -11,7 +11,7 @@ from holdfast.client.activities import end_from_outside, explained
 from holdfast.client.approvals import decide
 from holdfast.client.observing import Observer
 from holdfast.client.outcomes import decode_plain
-from holdfast.client.references import RunRef, Signal, check_id, resolve
+from holdfast.client.references import RunRef, Signal, check_id
 from holdfast.codec import decoder, encode
 from holdfast.durations import Duration, seconds
 from holdfast.errors import RunEnded, RunNotFound
@@ -37,7 +37,9 @@ class Messenger(Observer):
         await client.signal(("checkout", "order-7"), "packed", {"boxes": 2})
         ```
         """
-        outcome, run_id = await self._live.signal(Signal(run, name, payload, signal_id).encode())
+        meant = await self._live.names.run(run)
+        signal = Signal(run, name, payload, signal_id).encode(meant)
+        outcome, run_id = await self._live.signal(signal)
         if outcome == "missing":
             raise RunNotFound(run_id)
         if outcome == "ended":
@@ -51,7 +53,10 @@ class Messenger(Observer):
         outcomes = await client.signal_many(Signal(run, "stop") for run in run_ids)
         ```
         """
-        return await self._live.signal_many([signal.encode() for signal in signals])
+        given = list(signals)
+        run_ids = await self._live.names.runs(signal.run for signal in given)
+        encoded = [signal.encode(run_id) for signal, run_id in zip(given, run_ids, strict=True)]
+        return await self._live.signal_many(encoded)
 
     @overload
     async def update(
@@ -104,7 +109,8 @@ class Messenger(Observer):
         """
         limit = None if timeout is None else seconds(timeout)
         update_id = check_id("update id", str(uuid4()) if update_id is None else update_id)
-        signal = Signal(run, name, payload, update_id).encode()
+        run_id = await self._live.names.run(run)
+        signal = Signal(run, name, payload, update_id).encode(run_id)
         answer = await self._live.update(signal, limit)
         return decode_plain(answer) if type is None else decoder(type)(answer)
 
@@ -134,7 +140,7 @@ class Messenger(Observer):
         ```
         """
         decision = Decision(
-            run_id=resolve(run),
+            run_id=await self._live.names.run(run),
             key=check_text("key", key),
             decision_id=check_id(
                 "decision id", str(uuid4()) if decision_id is None else decision_id

@@ -12,7 +12,7 @@ from holdfast.client.approvals import OpenApproval, read_approval
 from holdfast.client.filters import RunFilters, run_filter
 from holdfast.client.opening import open_store
 from holdfast.client.outcomes import decode_plain
-from holdfast.client.references import RunRef, resolve
+from holdfast.client.references import RunRef
 from holdfast.client.session import Session
 from holdfast.client.watching import watch_value
 from holdfast.definitions.app import App
@@ -63,7 +63,7 @@ class Observer:
                 store = self._given or await open_store(
                     stack, self._database, self._schema, self._connecting
                 )
-                self._session = Session(store)
+                self._session = Session(store, None if self._app is None else self._app.name)
                 stack.push_async_callback(self._session.close)
                 self._opened = stack.pop_all()
         return self
@@ -98,7 +98,7 @@ class Observer:
         run = await client.get((checkout, "order-7"))
         ```
         """
-        run_id = resolve(run)
+        run_id = await self._live.names.run(run)
         found = await self._live.store.get_runs([run_id])
         if run_id not in found:
             raise RunNotFound(run_id)
@@ -116,7 +116,8 @@ class Observer:
         ```
         """
         limit = None if timeout is None else seconds(timeout)
-        return await self.get((await self._live.wait(resolve(run), limit)).run_id)
+        run_id = await self._live.names.run(run)
+        return await self.get((await self._live.wait(run_id, limit)).run_id)
 
     async def log(self, run: RunRef, from_index: int = 0) -> builtins.list[LoggedEvent]:
         """Return a run's log from an index on. Raises RunNotFound.
@@ -126,7 +127,7 @@ class Observer:
             print(entry.idx, entry.event.type)
         ```
         """
-        run_id = resolve(run)
+        run_id = await self._live.names.run(run)
         entries = await self._live.read_log(run_id, from_index)
         if not entries:
             await self.get(run_id)
@@ -142,7 +143,8 @@ class Observer:
             print(entry.event.type)
         ```
         """
-        async with aclosing(self._live.read_batches(resolve(run), from_index)) as batches:
+        run_id = await self._live.names.run(run)
+        async with aclosing(self._live.read_batches(run_id, from_index)) as batches:
             async for batch in batches:
                 for entry in batch:
                     yield entry
@@ -155,7 +157,7 @@ class Observer:
         print(values.get("progress"))
         ```
         """
-        run_id = resolve(run)
+        run_id = await self._live.names.run(run)
         found = await self._live.store.get_values([run_id])
         return {name: decode_plain(text) for name, text in found.get(run_id, {}).items()}
 
@@ -169,7 +171,8 @@ class Observer:
             print(progress)
         ```
         """
-        async with aclosing(watch_value(self._live, resolve(run), name)) as values:
+        run_id = await self._live.names.run(run)
+        async with aclosing(watch_value(self._live, run_id, name)) as values:
             async for value in values:
                 yield value
 
@@ -183,7 +186,7 @@ class Observer:
             print(approval.run_id, approval.key, approval.title)
         ```
         """
-        run_id = None if run is None else resolve(run)
+        run_id = None if run is None else await self._live.names.run(run)
         found = await self._live.store.list_approvals(run_id=run_id, limit=limit)
         return [read_approval(each) for each in found]
 
@@ -196,7 +199,7 @@ class Observer:
         page = await client.list(states="waiting", names="checkout", limit=20)
         ```
         """
-        return await self._live.store.list_runs(run_filter(filters))
+        return await self._live.store.list_runs(await run_filter(filters, self._live.names))
 
     async def runs(self, **filters: Unpack[RunFilters]) -> AsyncGenerator[Run]:
         """Iterate over all runs that `list` would page through; `limit` is a page's size.

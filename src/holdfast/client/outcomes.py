@@ -17,7 +17,7 @@ from holdfast.errors import (
     RunTimedOut,
     UnknownWorkflow,
 )
-from holdfast.types import JSON, End, Status
+from holdfast.types import JSON, End, Run, Status
 
 Out_co = TypeVar("Out_co", covariant=True)
 
@@ -42,23 +42,23 @@ class Restorer(Generic[Out_co]):
         self._decode = workflow.decode_output if workflow is not None else None
 
     @property
-    def needs_name(self) -> bool:
+    def needs_run(self) -> bool:
         """Whether the type of the output is known by the run's name only."""
         return self._decode is None and self._app is not None
 
-    def __call__(self, end: End, name: str | None = None) -> Out_co:
-        """Return the output, or raise the error."""
+    def __call__(self, end: End, run: Run | None = None) -> Out_co:
+        """Return the output, or raise the error. `run` is what `needs_run` asks for."""
         if end.status == "failed":
             raise RunFailed(end.run_id, decode_error(end.error or "null"))
         if raises := _ENDS.get(end.status):
             raise raises(end.run_id)
-        decode = self._decode or self._decoder_of(name)
+        decode = self._decode or self._decoder_of(run)
         return cast("Out_co", decode(end.output or "null"))
 
-    def _decoder_of(self, name: str | None) -> Callable[[str], object]:
-        if self._app is None or name is None:
+    def _decoder_of(self, run: Run | None) -> Callable[[str], object]:
+        if self._app is None or run is None or run.app != self._app.name:
             return decode_plain
         try:
-            return self._app.latest(name).decode_output
+            return self._app.latest(run.name).decode_output
         except UnknownWorkflow:
             return decode_plain

@@ -1,4 +1,4 @@
-"""How a caller says which run is meant."""
+"""How a caller says which run is meant, and what it is sent."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ import msgspec
 
 from holdfast.codec import encode
 from holdfast.errors import InvalidInput
-from holdfast.ids import keyed_run_id
 from holdfast.names import check_signal_name
 from holdfast.texts import check_text
 from holdfast.types import NewSignal
 
 
 class Named(Protocol):
-    """A workflow, as far as its name goes."""
+    """A workflow, as far as its name with its app goes."""
 
     @property
-    def name(self) -> str: ...
+    def full_name(self) -> str: ...
 
 
 RunRef: TypeAlias = UUID | str | tuple[Named | str, str]
-"""A run's id (as a UUID or as text), or the workflow and the key that it was started with."""
+"""A run's id (as a UUID or as text), or the workflow and the key that it was started with.
+
+A workflow is given itself, as `app/name`, or by its name alone where one app has it.
+"""
 
 
 class Signal(msgspec.Struct, frozen=True):
@@ -34,30 +36,22 @@ class Signal(msgspec.Struct, frozen=True):
     payload: object = None
     signal_id: str | None = None
 
-    def encode(self) -> NewSignal:
-        """Check and encode it. Raises InvalidName, InvalidInput and PayloadError."""
+    def encode(self, run_id: UUID) -> NewSignal:
+        """Check and encode it for a run. Raises InvalidName, InvalidInput and PayloadError."""
         if self.signal_id is not None:
             check_id("signal id", self.signal_id)
         payload = encode(self.payload)
-        return NewSignal(resolve(self.run), check_signal_name(self.name), payload, self.signal_id)
+        return NewSignal(run_id, check_signal_name(self.name), payload, self.signal_id)
 
 
-def resolve(run: RunRef) -> UUID:
-    """Return the id of the run that is meant. Raises InvalidInput for what is no id."""
+def read_id(run: UUID | str) -> UUID:
+    """Return a run's id. Raises InvalidInput for what is none."""
     if isinstance(run, UUID):
         return run
-    if isinstance(run, tuple):
-        workflow, key = run
-        return keyed_run_id(name_of(workflow), key)
     try:
         return UUID(run)
     except ValueError:
         raise InvalidInput(f"{run!r} is no run's id: it is a UUID") from None
-
-
-def name_of(workflow: Named | str) -> str:
-    """Return the name of a workflow that is given itself or by name."""
-    return workflow if isinstance(workflow, str) else workflow.name
 
 
 def check_id(what: str, text: str) -> str:

@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.client.chains import heir, successor
 from holdfast.client.coalescing import MAX_BATCH, Coalescer, persist
+from holdfast.client.naming import Names
 from holdfast.client.updates import Replies
 from holdfast.client.waiting import EndWatcher, within
 from holdfast.errors import ResultTimeout, RunNotFound
@@ -34,8 +35,10 @@ FOLLOW_SECONDS = (0.05, 1.0)  # between two looks at a log that is followed: lea
 class Session:
     """Wires a store to what makes many callers cheap: coalescing, one topic, late notices."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, app: str | None = None) -> None:
+        """`app` is meant where a workflow's name says none."""
         self.store = store
+        self.names = Names(store, app)
         self.ends = EndWatcher(store)
         self.replies = Replies(store, self.ends)
         self._notifier = Notifier(store.notify)
@@ -96,8 +99,11 @@ class Session:
         began = asyncio.get_running_loop().time()
         async with self.ends.expect(run.run_id) as end:
             started = await self._starts.submit(run)
-            self.ends.watch(run.run_id, registered=started.created)
-            ended = await within(end, run.run_id, timeout)
+            if started.run_id == run.run_id:
+                self.ends.watch(run.run_id, registered=started.created)
+                ended = await within(end, run.run_id, timeout)
+            else:  # the key's run is from before names had apps
+                ended = await self.ends.wait(started.run_id, timeout)
         return await self._last_end(ended, run.run_id, timeout, began)
 
     async def signal(self, signal: NewSignal) -> tuple[Delivery, UUID]:

@@ -15,7 +15,7 @@ from holdfast.definitions.starts import AnyRunOptions
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError, PayloadError
 from holdfast.ids import keyed_run_id, uuid7
-from holdfast.names import check_queue_name, check_workflow_name
+from holdfast.names import check_queue_name, check_reference, split_name
 from holdfast.texts import check_key, check_tags, check_text
 from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, NewRun
 
@@ -155,7 +155,7 @@ class _Defaults:
 def prepare(
     workflow: AnyWorkflow | str, app: App | None, options: RunOptions, known_options: Set[str]
 ) -> Launch:
-    """Check a start's options against its workflow.
+    """Check a start's options against its workflow, which is of `app` where a name says no other.
 
     Raises UnknownWorkflow for a name that the app does not have, ConfigurationError for an
     option that cannot work, TypeError for one that is not known.
@@ -195,11 +195,12 @@ def _resolve(
     if version is not None and version < 1:
         raise ConfigurationError(f"a workflow's version is 1 or more, not {version}")
     if not isinstance(workflow, str):
-        return workflow.name, version or workflow.version, workflow
-    if app is None:
-        return check_workflow_name(workflow), version or 1, None
-    found = app.latest(workflow) if version is None else app.find(workflow, version)
-    return found.name, found.version, found
+        return workflow.full_name, version or workflow.version, workflow
+    of, name = split_name(check_reference("a workflow", workflow))
+    if app is None or of not in ("", app.name):
+        return workflow, version or 1, None
+    found = app.latest(name) if version is None else app.find(name, version)
+    return found.full_name, found.version, found
 
 
 def _priority(wish: int | None, default: int) -> int:

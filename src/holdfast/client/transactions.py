@@ -16,6 +16,7 @@ from holdfast.errors import ConfigurationError
 from holdfast.store.port import WORK_TOPIC
 from holdfast.store.postgres import Statement, start_statement
 from holdfast.store.postgres.listening import channel
+from holdfast.store.scripts import check_schema_name
 from holdfast.types import NewRun, StartedRun, Status
 
 T = TypeVar("T")
@@ -52,6 +53,17 @@ async def start_within(
         for queue in sorted(created):
             await execute(connection, partial(_notify, channel(schema, WORK_TOPIC), queue))
     return started
+
+
+async def apps_within(connection: object, schema: str, workflow: str) -> list[str]:
+    """Return the apps that have a workflow of this name, asked on a connection of the caller's."""
+
+    def find(mark: Mark) -> Statement:
+        check_schema_name(schema)
+        name = f"cast({mark(1)} as text)"
+        return Statement(f'select unnest("{schema}".apps_with({name}))', (workflow,))
+
+    return [str(app) for (app,) in await _executor(connection)(connection, find)]
 
 
 def is_asynchronous(connection: object) -> bool:

@@ -11,7 +11,7 @@ from holdfast.definitions.recorded import Recorded, check_retry
 from holdfast.definitions.signatures import read_signature
 from holdfast.durations import Duration
 from holdfast.errors import ConfigurationError
-from holdfast.names import check_activity_name, check_queue_name
+from holdfast.names import check_queue_name, full_name
 from holdfast.retry import Retry
 from holdfast.types import DEFAULT_QUEUE
 
@@ -23,9 +23,10 @@ class Activity(Recorded[P, R_co]):
     """A function that any worker of its queue runs, and whose result is recorded once per call.
 
     Calling it inside a workflow schedules it at once; anywhere else (in tests, in a step) it is
-    a plain call of the function. `handler` is what its workers claim. Times are in seconds, None
-    for no limit: `start_to_close_seconds` for one attempt, `schedule_to_close_seconds` for all
-    of them and the waiting between, `heartbeat_timeout_seconds` for the silence of an attempt.
+    a plain call of the function. `full_name` is `app/name`, `handler` what its workers claim.
+    Times are in seconds, None for no limit: `start_to_close_seconds` for one attempt,
+    `schedule_to_close_seconds` for all of them and the waiting between,
+    `heartbeat_timeout_seconds` for the silence of an attempt.
     """
 
     kind: ClassVar[str] = "activity"
@@ -41,8 +42,9 @@ class Activity(Recorded[P, R_co]):
         start_to_close: Duration | None = None,
         schedule_to_close: Duration | None = None,
         heartbeat_timeout: Duration | None = None,
+        app: str | None = None,
     ) -> None:
-        """Wrap `fn`; its own name, `Retry()` and no limits are the defaults.
+        """Wrap `fn`; its own name, `Retry()`, no limits and an app of its name are the defaults.
 
         Raises ConfigurationError for a function that cannot be an activity, such as a method.
         """
@@ -55,7 +57,12 @@ class Activity(Recorded[P, R_co]):
         self.queue = self._check_queue(queue)
         self.schedule_to_close_seconds = self._limit(schedule_to_close, "schedule_to_close")
         self.heartbeat_timeout_seconds = self._limit(heartbeat_timeout, "heartbeat_timeout")
-        self.handler = activity_handler(self.name)
+        self.full_name = full_name(self.name if app is None else app, self.name)
+
+    @property
+    def handler(self) -> str:
+        """What its workers claim: activities have no versions, so `app/name@0`."""
+        return f"{self.full_name}@0"
 
     @property
     def start_to_close_seconds(self) -> float | None:
@@ -97,11 +104,3 @@ class Activity(Recorded[P, R_co]):
 
     def _limit(self, limit: Duration | None, name: str) -> float | None:
         return limit_seconds(limit, str(self), name)
-
-
-def activity_handler(name: str) -> str:
-    """Return what the workers of an activity claim: activities have no versions, so `name@0`.
-
-    Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`.
-    """
-    return f"{check_activity_name(name)}@0"

@@ -63,10 +63,10 @@ class WorkflowDecorator(Protocol):
 class App:
     """The workflows, steps and activities of one program, and their defaults.
 
-    `retry` holds for steps and activities that name none of their own. A run whose code has
-    changed is stuck rather than do again what its log may have under another name, unless
-    `careful` is False. With `strict`, it is stuck on any difference between its code and its log,
-    an added step included.
+    Its name is a namespace: apps that share a database do not run each other's runs. `retry` holds
+    for steps and activities that name none of their own. A run whose code has changed is stuck
+    rather than do again what its log may have under another name, unless `careful` is False. With
+    `strict`, it is stuck on any difference between its code and its log, an added step included.
 
     ```python
     app = App("shop")
@@ -102,7 +102,7 @@ class App:
         return MappingProxyType(self.registry.activities)
 
     def handlers(self) -> tuple[str, ...]:
-        """Return what this program can run, as `name@version`; activities have version 0."""
+        """Return what this program can run, as `app/name@version`; activities have version 0."""
         return self.registry.handlers()
 
     def queues(self) -> tuple[str, ...]:
@@ -200,6 +200,7 @@ class App:
                 start_to_close=start_to_close,
                 schedule_to_close=schedule_to_close,
                 heartbeat_timeout=heartbeat_timeout,
+                app=self.name,
             )
             self.registry.add_activity(activity)
             return activity

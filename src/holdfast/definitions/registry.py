@@ -37,7 +37,7 @@ class Registry:
         self.layers = Layers()
 
     def handlers(self) -> tuple[str, ...]:
-        """Return what this program can run, as `name@version`, in the order of definition."""
+        """Return what this program can run, as `app/name@version`, in the order of definition."""
         workflows = tuple(workflow.handler for workflow in self.workflows.values())
         return workflows + tuple(activity.handler for activity in self.activities.values())
 
@@ -65,7 +65,7 @@ class Registry:
         place = (workflow.name, workflow.version)
         if place in self.workflows:
             raise ConfigurationError(
-                f"workflow {workflow.handler} is defined twice in app {self.name}: "
+                f"workflow {workflow.name}@{workflow.version} is defined twice in app {self.name}: "
                 "give the new one another version or name"
             )
         self.workflows[place] = workflow
@@ -91,5 +91,5 @@ class Registry:
         self.activities[activity.name] = activity
 
     def _unknown(self, wanted: str) -> str:
-        known = ", ".join(workflow.handler for workflow in self.workflows.values())
+        known = ", ".join(f"{name}@{version}" for name, version in self.workflows)
         return f"app {self.name} has no workflow {wanted}; it has {known or 'no workflows'}"

@@ -17,7 +17,7 @@ from holdfast.definitions.registry import Registry
 from holdfast.definitions.signatures import read_signature
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError, InvalidInput
-from holdfast.names import check_queue_name, check_workflow_name
+from holdfast.names import check_queue_name, check_workflow_name, full_name
 from holdfast.retry import Retry
 from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES
 
@@ -31,9 +31,10 @@ _SHAPE = "it takes the context and at most one input, so write (ctx) or (ctx, in
 class Workflow(Generic[In_contra, Out_co]):
     """A registered async function: `async def name(ctx)` or `async def name(ctx, input)`.
 
-    `handler` is `name@version`. Times are in seconds, None for never. Where the function takes
-    no input, its input is None; where the input has a default, None stands for the default.
-    Calling it in another workflow starts a child run and waits for its output.
+    `full_name` is `app/name`, `handler` is `app/name@version`. Times are in seconds, None for
+    never. Where the function takes no input, its input is None; where the input has a default,
+    None stands for the default. Calling it in another workflow starts a child run and waits for
+    its output.
     """
 
     def __init__(
@@ -68,7 +69,8 @@ class Workflow(Generic[In_contra, Out_co]):
             raise ConfigurationError(f"workflow {self.name}: version must be 1 or more")
         if priority not in PRIORITIES:
             raise ConfigurationError(f"workflow {self.name}: priority must be 0 (first) to 4")
-        self.handler = f"{self.name}@{version}"
+        self.full_name = full_name(self.registry.name, self.name)
+        self.handler = f"{self.full_name}@{version}"
         parameter = _input_parameter(fn, self.name)
         self._input = None
         if parameter is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
 from holdfast.errors import DatabaseError
@@ -33,7 +33,8 @@ class TimeOut(Protocol):
 class Maintenance:
     """Look every `interval_seconds`, and when the next deadline comes; any number may run.
 
-    `handlers` are those of the worker's own app: a database may be shared with others.
+    `handlers` are those of the worker's own app: a database may be shared with others. `adopt`
+    takes over a little of what is from before names had apps.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Maintenance:
         clock: Clock,
         notify: Callable[[list[Notice]], None],
         handlers: Iterable[str],
+        adopt: Callable[[], Awaitable[None]],
         *,
         interval_seconds: float,
         silent_seconds: float,
@@ -50,6 +52,7 @@ class Maintenance:
         self._store, self._clock, self._notify = store, clock, notify
         self._worker_id = worker_id
         self._interval, self._silent = interval_seconds, silent_seconds
+        self._adopt = adopt
         self._names = {_name_of(handler) for handler in handlers}
         self._task: asyncio.Task[None] | None = None
         self._next_due: int | None = None
@@ -92,6 +95,7 @@ class Maintenance:
             next_due = await self._drain(time_out)
             if next_due is not None:
                 self.due_at(next_due)
+        await self._adopt()
         await self._warn_of_unserved()
         return self._interval * random.uniform(0.8, 1.2)
 

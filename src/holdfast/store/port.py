@@ -19,6 +19,7 @@ from uuid import UUID
 from holdfast.types import (
     ActivitiesEnded,
     ActivityEnd,
+    AppInfo,
     Approval,
     Claims,
     Committed,
@@ -42,6 +43,7 @@ from holdfast.types import (
     RunFilter,
     RunPage,
     Scope,
+    SignedOn,
     StartedRun,
     TurnCommit,
     WorkerInfo,
@@ -253,7 +255,38 @@ class Store(Protocol):
         """Sign a worker off that has released its tasks."""
         ...
 
+    async def sign_on_app(
+        self, app: AppInfo, activities: Sequence[str], *, replaces: str | None = None
+    ) -> SignedOn:
+        """Note that an app has a worker here, and which names it has.
+
+        `replaces` is the origin of an app of this name whose place this one takes.
+        """
+        ...
+
+    async def adopt_tasks(
+        self, app: str, handlers: Sequence[str], queues: Sequence[str], *, limit: int = 1000
+    ) -> int:
+        """Take over what waits under handlers without an app; return how many tasks that were."""
+        ...
+
+    async def adopt_ended(self, app: str, workflows: Sequence[str], *, limit: int = 1000) -> int:
+        """Give ended runs of names without an app this one; return how many those were."""
+        ...
+
     # Questions
+
+    async def apps_with(self, workflow: str) -> list[str]:
+        """Return the apps that have ever signed on with a workflow of this name."""
+        ...
+
+    async def list_apps(self) -> list[AppInfo]:
+        """Return the apps that have ever signed on, by name."""
+        ...
+
+    async def former_names(self) -> frozenset[str]:
+        """Return the names that runs had before names had apps."""
+        ...
 
     async def get_runs(self, run_ids: Sequence[UUID]) -> dict[UUID, Run]:
         """Return the runs that exist."""

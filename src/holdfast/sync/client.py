@@ -53,8 +53,10 @@ class SyncClient(SyncBulkController):
     ) -> SyncRunHandle[object]:
         """Start a run, or find the one that was started with the same key.
 
-        By name, the app's workflow of that name is meant; without an app the input is stored as
-        it is, for version 1 unless `version` says otherwise. Calls made at the same moment share
+        By name, the client's app's workflow is meant; without an app the one that a worker of
+        this database has ever signed on with. `app/name` names the app as well. Of a workflow
+        whose code is not here the input is stored as it is, for version 1 unless `version` says
+        otherwise. Calls made at the same moment share
         one transaction. `options` are those of `StartOptions`.
 
         With a `connection` the start is part of the caller's open transaction there: rolled
@@ -64,8 +66,9 @@ class SyncClient(SyncBulkController):
         notifying transactions wait for each other.
 
         Raises InvalidInput or PayloadError for an input that does not fit, before a run exists;
-        UnknownWorkflow and ConfigurationError. After DatabaseUnavailable it is not known whether
-        the run was started: starting it again with the same `key` or `run_id` is safe.
+        UnknownWorkflow, AmbiguousWorkflow and ConfigurationError. After DatabaseUnavailable it is
+        not known whether the run was started: starting it again with the same `key` or `run_id`
+        is safe.
 
         ```python
         handle = client.start(checkout, Order(7), key="order-7", delay="5m")
@@ -151,6 +154,7 @@ class SyncClient(SyncBulkController):
         """Return a handle of a run, without asking whether there is such a run.
 
         With its workflow, or an app that has it, the result comes back as the declared type.
+        Raises InvalidInput for what is no id, and for a name whose app nobody says.
 
         ```python
         handle = client.handle(("checkout", "order-7"), checkout)

@@ -5,6 +5,7 @@ and back, so that what a workflow sees live is what it sees on replay. Durations
 Payloads are JSON text (`str`): they are encoded once and decoded where they are used.
 """
 
+from holdfast.types.apps import AppInfo, SignedOn
 from holdfast.types.base import (
     DEFAULT_PRIORITY,
     DEFAULT_QUEUE,
@@ -76,6 +77,7 @@ __all__ = [
     "ActivityEnd",
     "ActivityOutcome",
     "Ahead",
+    "AppInfo",
     "Approval",
     "ClaimedTask",
     "Claims",
@@ -107,6 +109,7 @@ __all__ = [
     "RunFilter",
     "RunPage",
     "Scope",
+    "SignedOn",
     "StartedRun",
     "State",
     "Status",

@@ -17,7 +17,10 @@ from holdfast.types.base import (
 
 
 class NewRun(Value, frozen=True, kw_only=True):
-    """A run to start. Times are None for "now" and "never"; `input` is JSON text."""
+    """A run to start. Times are None for "now" and "never"; `input` is JSON text.
+
+    `name` is the workflow's full name, `app/name`.
+    """
 
     run_id: UUID
     name: str
@@ -56,9 +59,13 @@ class Wait(Value, frozen=True):
 
 
 class Run(Value, frozen=True, kw_only=True):
-    """A run as a caller sees it. `wait` is there until it has ended."""
+    """A run as a caller sees it. `wait` is there until it has ended.
+
+    `app` is empty in a run from before names had apps, until a worker of an app has taken it over.
+    """
 
     run_id: UUID
+    app: str = ""
     name: str
     version: int
     key: str | None
@@ -80,6 +87,11 @@ class Run(Value, frozen=True, kw_only=True):
     parent_run_id: UUID | None = None
     parent_key: str | None = None
 
+    @property
+    def full_name(self) -> str:
+        """The workflow's name with its app, as `app/name`."""
+        return f"{self.app}/{self.name}" if self.app else self.name
+
 
 class End(Value, frozen=True):
     """How a run ended: its output as JSON text, or its error as an encoded ErrorInfo."""
@@ -91,7 +103,7 @@ class End(Value, frozen=True):
 
 
 class RunFilter(Value, frozen=True, kw_only=True):
-    """Which runs to list, newest first. Empty fields do not restrict."""
+    """Which runs to list, newest first. Empty fields do not restrict; `names` are full names."""
 
     states: tuple[State, ...] = ()
     names: tuple[str, ...] = ()

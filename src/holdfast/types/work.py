@@ -49,10 +49,11 @@ class ClaimedTask(Value, frozen=True, gc=False):
 
     `log_length` counts the run's events, a WorkerLost that this claim appended included.
     `input` and `deadline_at` are given where the log has no more than WorkflowStarted.
-    `started_at` is the moment of the task's first claim. An activity has version 0, the details
-    of its ActivityScheduled as `payload`, and as `heartbeat` what its last attempt said last.
-    The worker that was the last to suspend the run is given the log from `tail_from` on, which is
-    the log's end where there is much of it; every other worker is given None.
+    `started_at` is the moment of the task's first claim. `name` is the full name, `app/name`. An
+    activity has version 0, the details of its ActivityScheduled as `payload`, and as `heartbeat`
+    what its last attempt said last. The worker that was the last to suspend the run is given the
+    log from `tail_from` on, which is the log's end where there is much of it; every other worker
+    is given None.
     """
 
     run_id: UUID
@@ -188,7 +189,7 @@ class Lease(Value, frozen=True, gc=False):
 
 
 class WorkerInfo(Value, frozen=True, kw_only=True):
-    """A worker as the others see it. `handlers` are `name@version`."""
+    """A worker as the others see it. `handlers` are `app/name@version`."""
 
     worker_id: str
     hostname: str

@@ -55,7 +55,7 @@ async def test_open_approvals_are_listed_with_their_form(
     run_id = await asked(client, finisher, *FIELDS)
     other = await asked(client, finisher, title="Ship?")
     first, second = await client.approvals()
-    assert (first.run_id, first.key, first.workflow) == (run_id, "refund", "tick")
+    assert (first.run_id, first.key, first.workflow) == (run_id, "refund", "shop/tick")
     assert (first.title, first.description, first.timeout_at) == ("Refund?", "of order 7", None)
     assert [field.name for field in first.fields] == ["amount", "note", "rush", "via"]
     assert (first.fields[0].label, first.fields[3].choices) == ("How much?", ("mail", "van", 1))

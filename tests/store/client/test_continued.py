@@ -35,7 +35,7 @@ async def test_the_result_is_that_of_the_newest(client: Client, finisher: Finish
     waiting = asyncio.create_task(client.handle(first).result())
     await finisher.complete(7)
     assert await waiting == 7
-    ended = await client.wait(("tick", "k"))
+    ended = await client.wait(("shop/tick", "k"))
     assert (ended.run_id, ended.status) == (last, "completed")
 
 

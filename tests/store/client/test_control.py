@@ -32,7 +32,7 @@ async def test_a_signal_id_is_delivered_once(client: Client) -> None:
     """T5."""
     await client.start(tick, key="k")
     assert await client.signal((tick, "k"), "packed", signal_id="s-1")
-    assert not await client.signal(("tick", "k"), "packed", signal_id="s-1")
+    assert not await client.signal(("shop/tick", "k"), "packed", signal_id="s-1")
     assert await event_types(client, "k") == ["WorkflowStarted", "SignalReceived"]
 
 

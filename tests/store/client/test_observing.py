@@ -20,7 +20,7 @@ from .workflows import Finisher, Order, order, tick
 async def test_a_run_is_found_by_id_text_and_key(client: Client) -> None:
     """S1."""
     handle = await client.start(tick, key="k")
-    found = [await client.get(ref) for ref in (handle.run_id, str(handle.run_id), ("tick", "k"))]
+    found = [await client.get(ref) for ref in (handle.run_id, str(handle.run_id), ("shop/tick", "k"))]
     assert {run.run_id for run in found} == {handle.run_id}
     assert found[0].key == "k"
 
@@ -39,7 +39,7 @@ async def test_listings_are_newest_first_and_filtered(client: Client, finisher: 
     assert sorted(await listed(), key=ids.index) == ids
     assert await listed(states="completed") == [ended.run_id]
     assert await listed(states=["waiting"]) == [later.run_id]
-    assert await listed(names="order") == [bought.run_id]
+    assert await listed(names="shop/order") == [bought.run_id]
     assert await listed(queues=("orders",)) == [bought.run_id]
     assert await listed(tags=["a", "b"]) == [bought.run_id]
     assert await listed(input_contains={"number": 7}) == [bought.run_id]

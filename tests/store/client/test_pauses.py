@@ -45,11 +45,11 @@ async def test_nothing_of_a_paused_queue_or_workflow_is_claimed(
     assert await client.pause_workflow(order)
     (first, second) = sorted(await client.pauses(), key=lambda pause: pause.scope)
     assert (first.scope, first.name, first.reason) == ("queue", "orders", "the shop is closed")
-    assert (second.scope, second.name, second.reason) == ("workflow", "order", None)
+    assert (second.scope, second.name, second.reason) == ("workflow", "shop/order", None)
     assert await client.resume_queue("orders")
     assert await finisher.claim() == []
-    assert await client.resume_workflow("order")
-    assert not await client.resume_workflow("order")
+    assert await client.resume_workflow("shop/order")
+    assert not await client.resume_workflow("shop/order")
     assert await client.pauses() == []
     assert len(await finisher.claim()) == 1
 

@@ -93,7 +93,7 @@ async def test_one_bad_payload_fails_its_own_start_only(client: Client, store: S
     inputs: list[object] = [{"n": n} for n in range(20)]
     inputs[3:6] = ["\0", float("nan"), object()]
     outcomes = await asyncio.gather(
-        *(client.start("free", each) for each in inputs), return_exceptions=True
+        *(client.start("shop/free", each) for each in inputs), return_exceptions=True
     )
     refused = [n for n, outcome in enumerate(outcomes) if isinstance(outcome, PayloadError)]
     assert refused == [3, 4, 5]
@@ -101,7 +101,7 @@ async def test_one_bad_payload_fails_its_own_start_only(client: Client, store: S
 
 
 async def test_by_name_a_start_needs_no_app(client: Client, store: Store) -> None:
-    handle = await client.start("unknown-here", {"any": ["thing"]}, version=4)
+    handle = await client.start("elsewhere/unknown-here", {"any": ["thing"]}, version=4)
     run = await handle.get()
     assert (run.name, run.version, run.queue) == ("unknown-here", 4, "default")
     assert (run.input, run.retention_seconds) == ('{"any":["thing"]}', 30 * 86_400)
@@ -142,7 +142,7 @@ async def test_a_bad_input_among_many_is_named_and_none_is_started(
 ) -> None:
     """Trap 20."""
     with pytest.raises(PayloadError, match="input 1700"):
-        await client.start_many("free", [n if n != 1700 else "\0" for n in range(2_000)])
+        await client.start_many("shop/free", [n if n != 1700 else "\0" for n in range(2_000)])
     assert await count(store) == 0
 
 

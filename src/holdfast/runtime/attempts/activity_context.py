@@ -11,6 +11,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.codec import encode
+from holdfast.names import split_name
 from holdfast.runtime.attempts.attempt_context import AttemptContext
 from holdfast.types import JSON, ClaimedTask
 
@@ -51,7 +52,7 @@ class ActivityContext(AttemptContext):
     @property
     def name(self) -> str:
         """The activity's name."""
-        return self._task.name
+        return split_name(self._task.name)[1]
 
     @property
     def key(self) -> str:

@@ -14,6 +14,7 @@ from holdfast.codec import describe, encode
 from holdfast.definitions.middleware import Layer
 from holdfast.definitions.registry import AnyActivity
 from holdfast.errors import WorkerLost
+from holdfast.names import split_name
 from holdfast.runtime.attempts.activities import ActivityExecution, Order, read_order
 from holdfast.runtime.attempts.execution import Launcher
 from holdfast.runtime.clock import Clock
@@ -79,7 +80,10 @@ class ActivityExecutor:
         if stale is not None:  # its lease ran out, and this worker has the next attempt as well
             stale.cancel()
         try:
-            order, activity = read_order(task.payload or ""), self._activities[task.name]
+            order, activity = (
+                read_order(task.payload or ""),
+                self._activities[split_name(task.name)[1]],
+            )
         except Exception as error:
             logger.exception("activity %s of run %s cannot be begun", task.key, task.run_id)
             self._refuse(task, error)

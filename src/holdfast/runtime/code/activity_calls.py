@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from holdfast.codec import Decode, fingerprint
-from holdfast.definitions.activities import Activity, activity_handler
+from holdfast.definitions.activities import Activity
 from holdfast.durations import Duration
 from holdfast.errors import ActivityFailed, ActivityTimedOut
+from holdfast.names import check_reference, full_name, split_name
 from holdfast.retry import Retry
 from holdfast.runtime.code.orders import ACTIVITY, Order
 from holdfast.runtime.log import order_details
@@ -40,7 +41,7 @@ def call_activity(
     """
     loop = instance.loop
     text = activity.encode_arguments(args, kwargs)
-    order = Order(ACTIVITY, loop.scope().key(leaf), activity.name, fingerprint(text))
+    order = Order(ACTIVITY, loop.scope().key(leaf), activity.full_name, fingerprint(text))
     priority = instance.workflow.priority
     instance.orders.place(order, lambda: _scheduled(activity, order, text, priority))
 
@@ -53,7 +54,7 @@ def call_activity(
 def _scheduled(activity: Activity[..., object], order: Order, arguments: str, priority: int) -> str:
     return order_details.write(
         order_details.ActivityScheduled(
-            activity_name=activity.name,
+            activity_name=activity.full_name,
             args=order.args or 0,
             input=msgspec.Raw(arguments),
             queue=activity.queue,
@@ -87,10 +88,13 @@ def named_activity(
 ) -> Activity[..., object]:
     """Return the activity of this name as the program defines it, or as one that lives elsewhere.
 
-    Options given here come first. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`.
+    `name` is one of the run's own app, `app/name` one of another's. Options given here come
+    first. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`.
     """
     registry = instance.workflow.registry
-    known = registry.activities.get(name)
+    app, own = split_name(check_reference("an activity", name))
+    app = app or registry.name
+    known = registry.activities.get(own) if app == registry.name else None
     activity = (known or _ELSEWHERE).with_options(
         queue=queue,
         retry=retry or (None if known else registry.retry),
@@ -99,8 +103,7 @@ def named_activity(
         heartbeat_timeout=heartbeat_timeout,
     )
     if known is None:
-        activity.handler = activity_handler(name)
-        activity.name = name
+        activity.full_name, activity.name = full_name(app, own), own
     return activity
 
 

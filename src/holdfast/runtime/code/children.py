@@ -24,9 +24,11 @@ from holdfast.errors import (
 from holdfast.ids import child_run_id, keyed_run_id
 from holdfast.names import (
     check_queue_name,
+    check_reference,
     check_signal_name,
     check_step_name,
-    check_workflow_name,
+    full_name,
+    split_name,
 )
 from holdfast.runtime.code.orders import CHILD, SIGNAL, Order
 from holdfast.runtime.log import order_details
@@ -154,10 +156,10 @@ def _start(
         raise TypeError(f"a child takes no {', '.join(sorted(unknown))}")
     own_key, leaf = options.get("key"), options.get("id")
     known = _known(instance, workflow, options.get("version"))
-    name = workflow.name if isinstance(workflow, Workflow) else check_workflow_name(workflow)
+    name = _full_name(instance, workflow)
     text = known.encode_input(input) if known else encode(input)
     decode = _decoder(known, type)
-    key = loop.scope().key(name if leaf is None else check_step_name(leaf))
+    key = loop.scope().key(split_name(name)[1] if leaf is None else check_step_name(leaf))
     run_id = _child_id(instance, name, key, None if own_key is None else check_key(own_key))
     order = orders.children.get(run_id)
     if order is None:
@@ -169,6 +171,14 @@ def _start(
     return order, _reader(loop, order, decode)
 
 
+def _full_name(instance: Instance, workflow: Workflow[Any, object] | str) -> str:
+    """Return a workflow's name with its app, which is that of the run where none is said."""
+    if isinstance(workflow, Workflow):
+        return workflow.full_name
+    name = check_reference("a workflow", workflow)
+    return name if "/" in name else full_name(instance.workflow.registry.name, name)
+
+
 def _known(
     instance: Instance, workflow: Workflow[Any, object] | str, version: int | None
 ) -> Workflow[Any, object] | None:
@@ -177,9 +187,12 @@ def _known(
     if isinstance(workflow, Workflow):
         if version in (None, workflow.version):
             return workflow
-        workflow = workflow.name
+        workflow = workflow.full_name
+    app, name = split_name(workflow)
+    if app not in ("", registry.name):
+        return None
     try:
-        return registry.latest(workflow) if version is None else registry.find(workflow, version)
+        return registry.latest(name) if version is None else registry.find(name, version)
     except UnknownWorkflow:
         return None
 

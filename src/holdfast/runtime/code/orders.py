@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeAlias
 from uuid import UUID
 
+from holdfast.names import split_name
 from holdfast.runtime.log import details, order_details
 from holdfast.runtime.log.details import (
     ACTIVITY_CANCEL,
@@ -197,7 +198,10 @@ class Orders:
             self._settle(order, parked)
 
     def _compare(self, order: Order, recorded: Recorded) -> None:
-        found = f"a call of {recorded.family} {recorded.name or order.name}"
+        name = recorded.name or order.name
+        if "/" not in name and name == split_name(order.name)[1]:
+            name = order.name  # a log from before names had apps
+        found = f"a call of {recorded.family} {name}"
         self._loop.check(order.key, found, str(order))
         if recorded.args is not None and recorded.args != order.args:
             self._loop.check(order.key, f"{found} with other arguments", found)

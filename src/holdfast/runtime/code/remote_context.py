@@ -92,8 +92,9 @@ class RemoteContext:
         size = await ctx.activity("resize", path, 640, queue="gpu", type=Size)
         ```
 
-        It is scheduled at once, also where nobody awaits it. What this program's activity of
-        that name says holds where no option is given here. `type` decodes the result.
+        The name is one of this run's app; an activity of another app is `app/name`. It is
+        scheduled at once, also where nobody awaits it. What this program's activity of that name
+        says holds where no option is given here. `type` decodes the result.
 
         Raises ActivityFailed when its attempts are exhausted, ActivityTimedOut when time ran
         out, PayloadError for arguments that cannot be stored.
@@ -107,7 +108,7 @@ class RemoteContext:
             schedule_to_close=schedule_to_close,
             heartbeat_timeout=heartbeat_timeout,
         )
-        leaf = name if id is None else check_step_name(id)
+        leaf = activity.name if id is None else check_step_name(id)
         decode = None if type is None else decoder(type)
         call = call_activity(self._instance, activity, leaf, args, {}, decode)
         return cast("Coroutine[object, None, T | JSON]", call)
@@ -153,7 +154,8 @@ class RemoteContext:
 
         `options` are those of `ChildOptions`. With a `key` the same workflow has one run of that
         key, however often it is called; `parent_close` says what becomes of a child that outlives
-        this run. A workflow of another program is given by its name; `type` decodes its output.
+        this run. A workflow of another program is given by its name, one of another app by
+        `app/name`; `type` decodes its output.
 
         Raises ChildFailed where the child did not complete; InvalidInput, PayloadError and
         ConfigurationError for what a start would refuse. Cancelling the wait cancels the child.

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from holdfast.definitions.app import App
+from holdfast.names import split_name
 from holdfast.runtime.attempts.steps import StepRunner
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.committing.committer import Committer
@@ -129,15 +130,16 @@ class Dispatcher:
         if not log:  # deleted in the meantime
             self._capacity_changed()
             return
+        _, name = split_name(task.name)
         info = RunInfo(
             task.run_id,
-            task.name,
+            name,
             task.version,
             task.attempts,
             task.started_at,
             task.parent_run_id,
         )
-        workflow = self._app.find(task.name, task.version)
+        workflow = self._app.find(name, task.version)
         try:
             turn = Turn(
                 workflow,

@@ -33,7 +33,8 @@ language sql immutable parallel safe as $$
 $$;
 
 -- Derive the id of a run that is started with a key: UUIDv8 of sha256(name, 0x00, key), with the
--- first byte 0xff so that keyed runs lie together.
+-- first byte 0xff so that keyed runs lie together. The name is `app/name`: two apps with the same
+-- workflow and key have two runs.
 create or replace function holdfast.keyed_run_id(p_name text, p_key text) returns uuid
 language sql immutable strict parallel safe as $$
     select encode(

@@ -28,7 +28,8 @@ begin
     into v_new
     from (
         select distinct on (c.child_run_id) u.run_id, u.key, u.details -> 'input' as input,
-            c.child_run_id, c.workflow_name, c.version, c.key as child_key, c.queue, c.priority,
+            holdfast._run_of_key(c.child_run_id, c.workflow_name, c.key) as child_run_id,
+            c.workflow_name, c.version, c.key as child_key, c.queue, c.priority,
             c.parent_close, c.timeout, c.retention, c.tags
         from unnest(p_run_ids, p_keys, p_details) with ordinality as u (run_id, key, details, place)
         cross join lateral json_to_record(u.details) as c (
@@ -70,7 +71,8 @@ begin
         from unnest(p_run_ids, p_keys, p_details) with ordinality as u (run_id, key, details, place)
         cross join lateral (
             select r.run_id, r.parent_run_id from holdfast.runs r
-            where r.run_id = (u.details ->> 'child_run_id')::uuid limit 1
+            where r.run_id = holdfast._run_of_key((u.details ->> 'child_run_id')::uuid,
+                u.details ->> 'workflow_name', u.details ->> 'key') limit 1
         ) as r
         where r.parent_run_id is distinct from u.run_id
         order by u.run_id, u.place

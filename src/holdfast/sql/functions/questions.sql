@@ -110,7 +110,9 @@ set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
 begin
-    return r.run_id from holdfast.runs r where r.run_id = holdfast.keyed_run_id(p_name, p_key);
+    return r.run_id from holdfast.runs r
+    where r.run_id = holdfast._run_of_key(
+        holdfast.keyed_run_id(p_name, p_key), p_name, p_key);
 end $$;
 
 -- Follow runs that continued as new to the last ones of their chains. Called by clients, and by

@@ -1,7 +1,8 @@
 -- Start runs: each gets its row, WorkflowStarted and its first task. A run whose id exists is
 -- left as it is, and reported with its status.
 --
--- The arrays are parallel; one that is null or short stands for nulls, and a null for the
+-- A name is `app/name`: what nobody has signed on with waits for a worker. A key that was used
+-- before names had apps finds that run, whose id is another. The arrays are parallel; one that is null or short stands for nulls, and a null for the
 -- default. Moments are microseconds, durations seconds, tags a JSON array. A waiter is a topic
 -- that is told of the run's end.
 --
@@ -35,6 +36,12 @@ declare
     v_now timestamptz := holdfast.now();
     v_created uuid[];
 begin
+    if p_keys is not null and exists (select from holdfast.former_names) then
+        p_run_ids := array(
+            select holdfast._run_of_key(u.run_id, u.name, u.key)
+            from unnest(p_run_ids, p_names, p_keys) with ordinality as u (run_id, name, key, place)
+            order by u.place);
+    end if;
     if cardinality(p_run_ids) = 1 and holdfast._start_run(v_now, p_run_ids[1], p_names[1],
         p_inputs[1], p_versions[1], p_keys[1], p_queues[1], p_priorities[1],
         coalesce(holdfast._moment(p_start_ats[1]),
@@ -186,8 +193,9 @@ begin
     on conflict do nothing;
 end $$;
 
--- Start one run from SQL, in the caller's transaction: `select holdfast.start_run('checkout',
--- '{"order": 1}')`. With a key the same run is found again, whoever starts it.
+-- Start one run from SQL, in the caller's transaction: `select holdfast.start_run('shop/checkout',
+-- '{"order": 1}')`. With a key the same run is found again, whoever starts it. The app may be left
+-- out where one alone has ever signed on with the name; otherwise that is refused (22023).
 -- Workers find it when they look next; to wake them at once, notify them as well.
 create or replace function holdfast.start_run(
     p_name text,
@@ -202,8 +210,9 @@ language sql
 set search_path = pg_catalog, pg_temp
 as $$
     select s.run_id
-    from holdfast.start_runs(
-        array[coalesce(holdfast.keyed_run_id(p_name, p_key), holdfast.new_run_id())],
-        array[p_name], array[p_input], array[p_version], array[p_key], array[p_queue],
+    from (select holdfast.full_name(p_name) as name) as n
+    cross join lateral holdfast.start_runs(
+        array[coalesce(holdfast.keyed_run_id(n.name, p_key), holdfast.new_run_id())],
+        array[n.name], array[p_input], array[p_version], array[p_key], array[p_queue],
         array[p_priority], null, array[p_delay_seconds]) as s
 $$;

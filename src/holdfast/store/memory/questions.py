@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.codec import contains
 from holdfast.ids import keyed_run_id
+from holdfast.names import split_name
 from holdfast.store.memory.children import newest
 from holdfast.store.memory.tables import NEVER, RunRow, Tables, TaskRow
 from holdfast.types import Event, LoggedEvent, Run, RunFilter, RunPage, State, Wait
@@ -24,9 +25,11 @@ def get_run(tables: Tables, now: int, run_id: UUID) -> Run:
     """Return a run that exists, as a caller sees it."""
     row = tables.runs[run_id]
     turn = tables.turn(run_id) if row.status == "running" else None
+    app, name = split_name(row.new.name)
     return Run(
         run_id=run_id,
-        name=row.new.name,
+        app=app,
+        name=name,
         version=row.new.version,
         key=row.new.key,
         queue=row.new.queue,
@@ -99,7 +102,7 @@ def _place(run: Run) -> tuple[int, UUID]:
 def _matches(run: Run, where: RunFilter) -> bool:
     conditions: list[Callable[[], bool]] = [
         lambda: not where.states or run.state in where.states,
-        lambda: not where.names or run.name in where.names,
+        lambda: not where.names or run.full_name in where.names,
         lambda: not where.queues or run.queue in where.queues,
         lambda: set(where.tags) <= set(run.tags),
         lambda: where.key is None or run.key == where.key,

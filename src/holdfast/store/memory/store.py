@@ -11,6 +11,7 @@ from uuid import UUID
 from holdfast.store.memory import (
     activities,
     approvals,
+    apps,
     claims,
     commits,
     control,
@@ -27,6 +28,7 @@ from holdfast.store.port import WORK_TOPIC
 from holdfast.types import (
     ActivitiesEnded,
     ActivityEnd,
+    AppInfo,
     Approval,
     Claims,
     Committed,
@@ -49,6 +51,7 @@ from holdfast.types import (
     RunFilter,
     RunPage,
     Scope,
+    SignedOn,
     StartedRun,
     TurnCommit,
     WorkerInfo,
@@ -264,7 +267,38 @@ class MemoryStore:
         async with self._transaction() as (tables, _):
             tables.workers.pop(worker_id, None)
 
+    async def sign_on_app(
+        self, app: AppInfo, activities: Sequence[str], *, replaces: str | None = None
+    ) -> SignedOn:
+        """Note that an app has a worker here; see `Store.sign_on_app`."""
+        async with self._transaction() as (tables, now):
+            return apps.sign_on_app(tables, now, app, replaces)
+
+    async def adopt_tasks(
+        self, app: str, handlers: Sequence[str], queues: Sequence[str], *, limit: int = 1000
+    ) -> int:
+        """Find nothing: what is here is not older than this program."""
+        return 0
+
+    async def adopt_ended(self, app: str, workflows: Sequence[str], *, limit: int = 1000) -> int:
+        """Find nothing, like `adopt_tasks`."""
+        return 0
+
     # Questions
+
+    async def apps_with(self, workflow: str) -> list[str]:
+        """Return the apps that have ever signed on with a workflow of this name."""
+        async with self._transaction() as (tables, _):
+            return apps.apps_with(tables, workflow)
+
+    async def list_apps(self) -> list[AppInfo]:
+        """Return the apps that have ever signed on, by name."""
+        async with self._transaction() as (tables, _):
+            return apps.list_apps(tables)
+
+    async def former_names(self) -> frozenset[str]:
+        """Return nothing: what is here is not older than this program."""
+        return frozenset()
 
     async def get_runs(self, run_ids: Sequence[UUID]) -> dict[UUID, Run]:
         """Return the runs that exist."""

@@ -11,6 +11,7 @@ from uuid import UUID
 from holdfast.store.port import WORK_TOPIC, end_payload, worker_topic
 from holdfast.types import (
     ANY_END,
+    AppInfo,
     EndStatus,
     Event,
     NewRun,
@@ -106,6 +107,7 @@ class Tables:
     children: defaultdict[UUID, list[UUID]] = field(
         default_factory=lambda: defaultdict[UUID, list[UUID]](list)
     )
+    apps: dict[str, AppInfo] = field(default_factory=dict[str, AppInfo])
     pauses: dict[tuple[Scope, str], Pause] = field(default_factory=dict[tuple[Scope, str], Pause])
 
     def append(self, run_id: UUID, event: Event, token: UUID | None = None) -> None:

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.names import split_name
 from holdfast.store.postgres import rows
 from holdfast.store.postgres.connections import Database
 from holdfast.types import Event, LoggedEvent, Run, RunFilter, RunPage, Wait, WorkerInfo
@@ -133,9 +134,11 @@ def _by_id(found: list[asyncpg.Record]) -> dict[UUID, Run]:
 
 def _run(row: asyncpg.Record) -> Run:
     headers = row["headers"]
+    app, name = split_name(row["name"])
     return Run(
         run_id=row["run_id"],
-        name=row["name"],
+        app=app,
+        name=name,
         version=row["version"],
         key=row["key"],
         queue=row["queue"],

@@ -9,6 +9,7 @@ from holdfast.store.port import WORK_TOPIC
 from holdfast.store.postgres import (
     activities,
     approvals,
+    apps,
     committing,
     control,
     guests,
@@ -25,6 +26,7 @@ from holdfast.store.scripts import DEFAULT_SCHEMA
 from holdfast.types import (
     ActivitiesEnded,
     ActivityEnd,
+    AppInfo,
     Approval,
     Claims,
     Committed,
@@ -47,6 +49,7 @@ from holdfast.types import (
     RunFilter,
     RunPage,
     Scope,
+    SignedOn,
     StartedRun,
     TurnCommit,
     WorkerInfo,
@@ -230,7 +233,39 @@ class PostgresStore:
         self._watermarks.pop(worker_id, None)
         await self._database.row("remove_worker", worker_id)
 
+    async def sign_on_app(
+        self, app: AppInfo, activities: Sequence[str], *, replaces: str | None = None
+    ) -> SignedOn:
+        """Note that an app has a worker here; see `Store.sign_on_app`."""
+        return await apps.sign_on_app(self._database, app, activities, replaces)
+
+    async def adopt_tasks(
+        self, app: str, handlers: Sequence[str], queues: Sequence[str], *, limit: int = 1000
+    ) -> int:
+        """Take over what waits under handlers without an app."""
+        row = await self._database.row("adopt_tasks", app, handlers, queues, limit)
+        return int(row[0])
+
+    async def adopt_ended(self, app: str, workflows: Sequence[str], *, limit: int = 1000) -> int:
+        """Give ended runs of names without an app this one."""
+        row = await self._database.row("adopt_ended", app, workflows, limit)
+        return int(row[0])
+
     # Questions
+
+    async def apps_with(self, workflow: str) -> list[str]:
+        """Return the apps that have ever signed on with a workflow of this name."""
+        row = await self._database.row("apps_with", workflow)
+        return list(row[0])
+
+    async def list_apps(self) -> list[AppInfo]:
+        """Return the apps that have ever signed on, by name."""
+        return await apps.list_apps(self._database)
+
+    async def former_names(self) -> frozenset[str]:
+        """Return the names that runs had before names had apps."""
+        row = await self._database.row("former_names")
+        return frozenset(row[0])
 
     async def get_runs(self, run_ids: Sequence[UUID]) -> dict[UUID, Run]:
         """Return the runs that exist."""

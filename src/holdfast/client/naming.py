@@ -1,0 +1,124 @@
+"""Which app's workflow a name means, and which run a workflow and a key."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import TypeAlias
+from uuid import UUID
+
+from holdfast.client.references import Named, RunRef, read_id
+from holdfast.errors import AmbiguousWorkflow, InvalidInput, UnknownWorkflow
+from holdfast.ids import keyed_run_id
+from holdfast.names import check_reference, full_name, split_name
+from holdfast.store.port import Store
+from holdfast.texts import check_key
+
+Lookup: TypeAlias = Callable[[str], Awaitable[Sequence[str]]]
+"""Returns the apps that have ever signed on with a workflow of a name."""
+
+
+async def find_full_name(workflow: str, lookup: Lookup) -> str:
+    """Return the full name of the one workflow that has this name.
+
+    Raises UnknownWorkflow where no app has ever had a worker with it, AmbiguousWorkflow where
+    several had: nothing is guessed.
+    """
+    apps = await lookup(workflow)
+    if not apps:
+        raise UnknownWorkflow(
+            f"no app with a workflow {workflow!r} has ever had a worker on this database: start "
+            f"its worker, or name the app as well, as in {full_name('APP', workflow)!r}"
+        )
+    if len(apps) > 1:
+        raise AmbiguousWorkflow(workflow, apps)
+    return full_name(apps[0], workflow)
+
+
+def known_full_name(workflow: Named | str, app: str | None) -> str | None:
+    """Return a workflow's full name, as far as the caller says it; None for a name alone.
+
+    `app` is that of the client, which is meant where a name says none. Raises InvalidName.
+    """
+    if not isinstance(workflow, str):
+        return workflow.full_name
+    name = check_reference("a workflow", workflow)
+    if "/" in name:
+        return name
+    return None if app is None else full_name(app, name)
+
+
+def known_run_id(run: RunRef, workflow: Named | None, app: str | None) -> UUID:
+    """Return a run's id without asking the database.
+
+    Raises InvalidInput where only the database knows it.
+    """
+    if not isinstance(run, tuple):
+        return read_id(run)
+    named, key = run
+    name = known_full_name(named, app)
+    if name is None and workflow is not None and split_name(workflow.full_name)[1] == named:
+        name = workflow.full_name
+    if name is None:
+        raise InvalidInput(
+            f"whose workflow {named!r} is, only the database knows: pass the workflow itself, or "
+            f"name its app, as in ({full_name('APP', str(named))!r}, {key!r})"
+        )
+    return keyed_run_id(name, check_key(key))
+
+
+class Names:
+    """Looks up what callers leave out when they name workflows and runs."""
+
+    def __init__(self, store: Store, app: str | None) -> None:
+        self._store, self._app = store, app
+        self._former: frozenset[str] | None = None
+
+    async def full(self, workflow: Named | str) -> str:
+        """Return a workflow's full name: of the client's app, or of the one that has it.
+
+        Raises InvalidName, and what `find_full_name` raises.
+        """
+        known = known_full_name(workflow, self._app)
+        return known or await find_full_name(str(workflow), self._store.apps_with)
+
+    async def matching(self, workflows: Iterable[str]) -> tuple[str, ...]:
+        """Return the full names that a filter means by names.
+
+        A name that no app has is left alone: so are called the runs from before names had apps.
+        Raises InvalidName and AmbiguousWorkflow.
+        """
+        found: dict[str, None] = {}
+        for workflow in workflows:
+            with suppress(UnknownWorkflow):
+                found[await self.full(workflow)] = None
+            if "/" not in workflow:
+                found[workflow] = None
+        return tuple(found)
+
+    async def run(self, run: RunRef) -> UUID:
+        """Return the id of the run that is meant. Raises InvalidInput, and what `full` raises."""
+        return (await self.runs([run]))[0]
+
+    async def runs(self, runs: Iterable[RunRef]) -> list[UUID]:
+        """Return the ids of runs; each name is looked up once."""
+        names: dict[Named | str, str] = {}
+        found: list[UUID] = []
+        for run in runs:
+            if isinstance(run, tuple):
+                workflow, key = run
+                if workflow not in names:
+                    names[workflow] = await self.full(workflow)
+                found.append(await self._keyed(names[workflow], check_key(key)))
+            else:
+                found.append(read_id(run))
+        return found
+
+    async def _keyed(self, name: str, key: str) -> UUID:
+        """Return the id of a key's run, which may be one from before names had apps."""
+        if self._former is None:
+            self._former = await self._store.former_names()
+        run_id = keyed_run_id(name, key)
+        if split_name(name)[1] in self._former:
+            return await self._store.find_run(name, key) or run_id
+        return run_id

@@ -1,0 +1,77 @@
+"""An app's sign-on: its names become known, and runs from before names had apps become its."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Sequence
+
+from holdfast.definitions.app import App
+from holdfast.errors import ConfigurationError
+from holdfast.store.port import Store
+from holdfast.types import AppInfo
+
+logger = logging.getLogger("holdfast.worker")
+
+_BATCH = 1_000
+
+
+class AppSignOn:
+    """Signs an app on when its worker starts.
+
+    Where the database has runs from before names had apps, the first app that signs on with their
+    workflow takes them over: what waits for this worker when it starts, the rest bit by bit.
+    """
+
+    def __init__(self, store: Store, app: App, queues: Sequence[str], origin: str | None) -> None:
+        self._store, self._queues = store, queues
+        self._name = app.name
+        self._activities = tuple(app.activities)
+        self._handlers = tuple(handler.rpartition("/")[2] for handler in app.handlers())
+        workflows = tuple(sorted({name for name, _ in app.workflows}))
+        self._info = AppInfo(app=app.name, workflows=workflows, origin=origin)
+        self._former: frozenset[str] = frozenset()
+        self._ended = False  # whether ended runs of former names may be left
+
+    async def run(self) -> None:
+        """Sign on, and take over what waits. Raises ConfigurationError for another app's name."""
+        answer = await self._store.sign_on_app(self._info, self._activities)
+        if answer.other is not None:
+            if await asyncio.to_thread(os.path.exists, answer.other):
+                raise ConfigurationError(self._clash(answer.other))
+            logger.warning("app %s has moved here from %s", self._name, answer.other)
+            answer = await self._store.sign_on_app(
+                self._info, self._activities, replaces=answer.other
+            )
+        self._former = frozenset(answer.former)
+        self._ended = bool(self._former)
+        while await self._adopt_tasks():
+            pass
+
+    async def adopt(self) -> None:
+        """Take over some more of what is from before names had apps, if there is any."""
+        if self._former:
+            await self._adopt_tasks()
+        if self._ended:
+            workflows = sorted(self._former.intersection(self._info.workflows))
+            count = await self._store.adopt_ended(self._name, workflows, limit=_BATCH)
+            self._ended = count > 0
+
+    async def _adopt_tasks(self) -> int:
+        handlers = [each for each in self._handlers if each.partition("@")[0] in self._former]
+        if not handlers:
+            return 0
+        count = await self._store.adopt_tasks(self._name, handlers, self._queues, limit=_BATCH)
+        if count:
+            logger.info(
+                "app %s takes over %d task(s) from before names had apps", self._name, count
+            )
+        return count
+
+    def _clash(self, other: str) -> str:
+        return (
+            f"another app named {self._name!r} uses this database, from {other}; this one is "
+            f"{self._info.origin}, and both would run each other's runs. Give one of them another "
+            "name, App('…'), or a database of its own with --database or $HOLDFAST_HOME"
+        )

@@ -1,0 +1,182 @@
+-- Apps: namespaces of workflows and activities, whose names in the tables are `app/name`.
+
+-- Write the name of a workflow with its app. Of a name without one, it is the one app's that has
+-- ever signed on with it. Refuses a name of several apps and of none (22023): nothing is guessed.
+-- Called by start_run.
+create or replace function holdfast.full_name(p_name text) returns text
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_apps text[];
+begin
+    if p_name is null or strpos(p_name, '/') > 0 then
+        return p_name;
+    end if;
+    v_apps := holdfast.apps_with(p_name);
+    if cardinality(v_apps) <> 1 then
+        raise invalid_parameter_value using
+            message = format('workflow %s is in %s', p_name, case cardinality(v_apps)
+                when 0 then 'no app that has ever had a worker here'
+                else 'several apps: ' || array_to_string(v_apps, ', ') end),
+            hint = format('name the app as well: %s/%s', coalesce(v_apps[1], 'APP'), p_name);
+    end if;
+    return v_apps[1] || '/' || p_name;
+end $$;
+
+-- List the apps that have ever signed on with a workflow of this name. Called by clients and
+-- full_name.
+create or replace function holdfast.apps_with(p_workflow text) returns text[]
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+    select array(
+        select a.app from holdfast.apps a where p_workflow = any (a.workflows) order by a.app)
+$$;
+
+-- List the apps that have ever signed on, by name. Called by clients.
+create or replace function holdfast.list_apps()
+returns table (app text, workflows text[], origin text, signed_on_at bigint)
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+    select a.app, a.workflows, a.origin, holdfast._micros(a.signed_on_at)
+    from holdfast.apps a order by a.app
+$$;
+
+-- List the names that runs had before names had apps. Called by clients.
+create or replace function holdfast.former_names() returns text[]
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+    select array(select f.name from holdfast.former_names f order by f.name)
+$$;
+
+-- Sign an app on: its workflows are kept, with those that it ever had. `other` is the place where
+-- its code lay so far, if that is told and another than p_origin, and neither null nor p_replaces:
+-- then nothing is written. `former` are those of the names from before names had apps.
+-- Locks: the app's row; rows of pauses. Called by workers.
+create or replace function holdfast.sign_on_app(
+    p_app text, p_workflows text[], p_activities text[], p_origin text default null,
+    p_replaces text default null, out other text, out former text[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    insert into holdfast.apps as a (app, workflows, origin, signed_on_at)
+    values (p_app, p_workflows, p_origin, holdfast.now())
+    on conflict (app) do update
+    set workflows = array(
+            select distinct w.name from unnest(a.workflows || excluded.workflows) as w (name)
+            order by w.name),
+        origin = coalesce(excluded.origin, a.origin), signed_on_at = excluded.signed_on_at
+    where excluded.origin is null or a.origin is null or a.origin in (excluded.origin, p_replaces);
+    if not found then
+        select a.origin into other from holdfast.apps a where a.app = p_app;
+        return;
+    end if;
+    former := array(
+        select f.name from holdfast.former_names f
+        where f.name = any (p_workflows || p_activities) order by f.name);
+    if cardinality(former) > 0 then
+        update holdfast.pauses p set name = p_app || '/' || p.name
+        where p.scope = 'workflow' and p.name = any (p_workflows);
+    end if;
+end $$;
+
+-- Take over what waits under former names for what an app's worker serves: its turns with their
+-- runs, and its activities, so many at most. Returns how many tasks that were.
+-- Locks: turn rows by run_id, then other task rows by (run_id, key), then runs. Called by workers
+-- that sign on, and by maintenance.
+create or replace function holdfast.adopt_tasks(
+    p_app text, p_handlers text[], p_queues text[], p_limit int
+) returns int
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_run_ids uuid[];
+    v_keys text[];
+    v_count int;
+begin
+    select array_agg(t.run_id), array_agg(t.key) into v_run_ids, v_keys
+    from (
+        select t.run_id, t.key
+        from unnest(p_queues) as q (queue), unnest(p_handlers) as h (handler)
+        cross join lateral (
+            (select t.run_id, t.key from holdfast.tasks t
+            where t.queue = q.queue and t.handler = h.handler and t.worker is null limit p_limit)
+            union all
+            (select t.run_id, t.key from holdfast.tasks t
+            where t.queue = q.queue and t.handler = h.handler and t.worker is not null
+            limit p_limit)
+        ) as t
+        limit p_limit
+    ) as t;
+    perform holdfast._lock_turns(array(select distinct unnest(v_run_ids)));
+    perform holdfast._lock_tasks(v_run_ids, v_keys);
+    with adopted as (
+        update holdfast.tasks t set handler = p_app || '/' || t.handler
+        from unnest(v_run_ids, v_keys) as u (run_id, key)
+        where t.run_id = u.run_id and t.key = u.key and t.handler = any (p_handlers)
+        returning t.run_id, t.kind
+    ), named as (
+        update holdfast.runs r set name = p_app || '/' || r.name
+        from adopted a
+        where a.kind = 'workflow' and r.run_id = a.run_id
+    )
+    select count(*) into v_count from adopted;
+    return v_count;
+end $$;
+
+-- Give runs of former names that have ended the app that has taken the name over, so many at
+-- most. Returns how many those were. Locks: runs, skipping locked ones. Called by maintenance.
+create or replace function holdfast.adopt_ended(p_app text, p_workflows text[], p_limit int)
+returns int
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_count int;
+begin
+    with found as materialized (
+        select r.ctid from holdfast.runs r
+        where r.name = any (p_workflows) and r.status <> 'running'
+        limit p_limit
+        for update skip locked
+    )
+    update holdfast.runs r set name = p_app || '/' || r.name
+    from found f
+    where r.ctid = f.ctid;
+    get diagnostics v_count = row_count;
+    return v_count;
+end $$;
+
+-- Find the run of before names had apps that was started with this key, under what is now this
+-- name; p_run_id where there is none. Its id is that of the name without the app, so that a key
+-- which was used before is not used again. Called by start_runs, _start_children, find_run.
+create or replace function holdfast._run_of_key(p_run_id uuid, p_name text, p_key text)
+returns uuid
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_former text := split_part(p_name, '/', 2);
+begin
+    if p_key is null or not exists (
+        select from holdfast.former_names f where f.name = v_former)
+    then
+        return p_run_id;
+    end if;
+    return coalesce((
+        select r.run_id from holdfast.runs r
+        where r.run_id = holdfast.keyed_run_id(v_former, p_key) and r.name in (p_name, v_former)
+    ), p_run_id);
+end $$;

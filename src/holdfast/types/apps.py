@@ -1,0 +1,28 @@
+"""Apps, the namespaces of workflows and activities, as a database knows them."""
+
+from __future__ import annotations
+
+from holdfast.types.base import Value
+
+
+class AppInfo(Value, frozen=True, kw_only=True):
+    """An app whose workers have signed on, and the names of the workflows that it ever had.
+
+    `origin` is where its code lies, where that is told: on the embedded database.
+    """
+
+    app: str
+    workflows: tuple[str, ...]
+    origin: str | None = None
+    signed_on_at: int = 0
+
+
+class SignedOn(Value, frozen=True):
+    """The answer to an app's sign-on.
+
+    `other` is another place where an app of this name lies: then nothing was written. `former`
+    are those of the app's names that the database has from before names had apps.
+    """
+
+    other: str | None
+    former: tuple[str, ...] = ()
