@@ -55,7 +55,7 @@ async def careful(ctx: Context) -> bool:
 
 @app.workflow
 async def remote(ctx: Context) -> str:
-    return await ctx.activity("render", 3, queue="gpu", type=str)
+    return await ctx.activity("service/render", 3, queue="gpu", type=str)
 
 
 @app.workflow

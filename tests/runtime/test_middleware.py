@@ -124,7 +124,7 @@ async def test_middleware_surrounds_activities() -> None:
     """T11. S7."""
     history: list[str] = []
     store = MemoryStore(wall_clock)
-    desk = await Desk(store, app.name).open()
+    desk = await Desk(store, "shop").open()
     async with working(shop(Traced("a", history)), store):
         await desk.order("resize")
         assert await desk.result("resize") == "resized"

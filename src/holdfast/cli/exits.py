@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from holdfast.errors import (
+    AmbiguousWorkflow,
     ApprovalNotFound,
     ConfigurationError,
     DatabaseError,
@@ -53,6 +54,6 @@ def code_for(error: HoldfastError) -> int:
         return NOT_FOUND
     if isinstance(error, ResultTimeout):
         return TIMED_OUT
-    if isinstance(error, ConfigurationError | PayloadError | UnknownWorkflow):
+    if isinstance(error, AmbiguousWorkflow | ConfigurationError | PayloadError | UnknownWorkflow):
         return USAGE
     return FAILED

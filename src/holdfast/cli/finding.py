@@ -1,4 +1,4 @@
-"""Which run a command line means: an id, the beginning or end of one, or workflow/key."""
+"""Which run a command line means: an id, a part of one, workflow/key, or app/workflow/key."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from uuid import UUID
 from holdfast.cli.exits import NOT_FOUND, USAGE, Refusal
 from holdfast.client import Client
 from holdfast.client.filters import RunFilters
-from holdfast.ids import keyed_run_id
+from holdfast.errors import RunNotFound, UnknownWorkflow
 from holdfast.types import Run
 
 _NEWEST = 2_000  # runs that a part of an id is looked for in
@@ -25,12 +25,7 @@ async def find_run(client: Client, reference: str) -> Run:
         Refusal: none of the newest runs, or more than one, has an id with this part.
     """
     if "/" in reference:
-        workflow, _, key = reference.partition("/")
-        run_id = keyed_run_id(workflow, key)
-        found = await client.list(names=workflow, key=key, limit=1)
-        if found.runs and found.runs[0].run_id == run_id:
-            return found.runs[0]
-        raise Refusal(f"no run of {workflow} was started with the key {key!r}", NOT_FOUND)
+        return await _find_by_key(client, reference)
     try:
         return await client.get(UUID(reference))
     except ValueError:
@@ -49,6 +44,26 @@ async def find_parent(client: Client, filters: RunFilters) -> RunFilters:
         return {**filters, "parent": UUID(parent)}
     except ValueError:
         return {**filters, "parent": (await find_run(client, parent)).run_id}
+
+
+async def _find_by_key(client: Client, reference: str) -> Run:
+    """Return the run of workflow/key or app/workflow/key; a key may have a slash as well."""
+    parts = reference.split("/", 2)
+    meant = [(parts[0], "/".join(parts[1:]))]
+    if len(parts) == 3:
+        meant.insert(0, (f"{parts[0]}/{parts[1]}", parts[2]))
+    unknown: UnknownWorkflow | None = None
+    for workflow, key in meant:
+        try:
+            return await client.get((workflow, key))
+        except RunNotFound:
+            pass
+        except UnknownWorkflow as error:
+            unknown = error
+    workflow, key = meant[-1]
+    if unknown is not None and len(meant) == 1:
+        raise unknown
+    raise Refusal(f"no run of {workflow} was started with the key {key!r}", NOT_FOUND)
 
 
 async def _find_by_part(client: Client, part: str) -> Run:

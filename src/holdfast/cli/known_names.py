@@ -26,7 +26,7 @@ async def find_unknown(
     served = await find_served(link, scope)
     newest = (await link.store.list_runs(RunFilter(limit=_NEWEST))).runs
     known = {each.name for each in served if each.workers or each.unserved}
-    known |= {run.queue if scope == "queue" else run.name for run in newest}
+    known |= {run.queue if scope == "queue" else run.full_name for run in newest}
     return {
         name: get_close_matches(name, sorted(known))
         for name in names

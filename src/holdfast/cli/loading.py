@@ -74,6 +74,18 @@ class AppReference:
             f"module {self.module} has {count}{_suggestion(apps, self.module)}"
         )
 
+    @property
+    def origin(self) -> str | None:
+        """Where the project of a loaded app lies; None for one that is installed.
+
+        Two projects on one database whose apps have one name are told apart by it.
+        """
+        path = getattr(sys.modules[self.module], "__file__", None)
+        if path is None or self.module.partition(".")[0] == "holdfast":
+            return None
+        directory, _ = _importable(Path(path).resolve())
+        return None if "site-packages" in directory.parts else str(directory)
+
     def _import(self) -> ModuleType:
         directory = str(self.directory)
         if directory not in sys.path:

@@ -33,8 +33,9 @@ def pause(context: click.Context, scope: Scope, names: tuple[str, ...], reason: 
     async def work(link: Link) -> tuple[dict[str, bool], Mapping[str, Sequence[str]]]:
         client = link.client
         change = client.pause_queue if scope == "queue" else client.pause_workflow
-        changes = {name: await change(name, reason) for name in names}
-        return changes, await find_unknown(link, scope, names)
+        meant = await _full_names(link, scope, names)
+        changes = {name: await change(name, reason) for name in meant}
+        return changes, await find_unknown(link, scope, meant)
 
     settings = settings_of(context)
     changes, unknown = with_link(settings, work)
@@ -68,7 +69,7 @@ def resume(context: click.Context, scope: Scope, names: tuple[str, ...]) -> None
     async def work(link: Link) -> dict[str, bool]:
         client = link.client
         change = client.resume_queue if scope == "queue" else client.resume_workflow
-        return {name: await change(name) for name in names}
+        return {name: await change(name) for name in await _full_names(link, scope, names)}
 
     settings = settings_of(context)
     changes = with_link(settings, work)
@@ -77,6 +78,16 @@ def resume(context: click.Context, scope: Scope, names: tuple[str, ...]) -> None
     else:
         _tell(scope, changes, "resumed", "it was not paused")
     context.exit(exits.OK if all(changes.values()) else exits.FAILED)
+
+
+async def _full_names(link: Link, scope: Scope, names: Sequence[str]) -> Sequence[str]:
+    """Return the names of queues as they are, those of workflows with their apps."""
+    if scope == "queue":
+        return names
+    from holdfast.client.naming import Names
+
+    known = Names(link.store, None)
+    return [await known.full(name) for name in names]
 
 
 def _tell(scope: Scope, changes: Mapping[str, bool], done: str, undone: str) -> None:

@@ -29,7 +29,7 @@ def family_objects(children: Sequence[Kin]) -> list[dict[str, object]]:
 def _grow(tree: Tree, run_id: UUID, children: Sequence[Kin], more: int) -> None:
     for each in children:
         line = state_text(each.run).append(f" {each.key} ", "default")
-        line.append(f"{each.run.name}@{each.run.version} {each.run.run_id}", "dim")
+        line.append(f"{each.run.handler} {each.run.run_id}", "dim")
         _grow(tree.add(line), each.run.run_id, each.children, each.more)
     if more:
         tree.add(Text(f"… {more:,} more: holdfast runs list --parent {run_id}", "dim"))

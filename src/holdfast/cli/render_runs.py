@@ -65,7 +65,7 @@ def runs_table(runs: Sequence[Run], now: int) -> Table:
         took = "" if run.completed_at is None else length(run.completed_at - run.created_at)
         table.add_row(
             str(run.run_id),
-            f"{run.name}@{run.version}",
+            run.handler,
             shorten(run.key or "", 24),
             state_text(run),
             ago(run.created_at, now),
@@ -90,7 +90,7 @@ def summary(run: Run, values: Mapping[str, JSON], now: int) -> Table:
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     table.add_row("run", str(run.run_id))
-    table.add_row("workflow", f"{run.name}@{run.version}")
+    table.add_row("workflow", run.handler)
     table.add_row("state", state_text(run))
     for name, value in _facts(run, now):
         table.add_row(name, Text(shorten(value, _LONGEST)))

@@ -34,11 +34,13 @@ def fix_hash_seed() -> None:
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
 
 
-def serve(app: App, database: Database, schema: str, options: WorkerOptions) -> int:
+def serve(
+    app: App, database: Database, schema: str, options: WorkerOptions, origin: str | None = None
+) -> int:
     """Run a worker until it has drained; return the exit code."""
     _calm_collector()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(_serve(app, database, schema, options))
+        return runner.run(_serve(app, database, schema, options, origin))
 
 
 def leave_threads_behind(code: int) -> None:
@@ -64,13 +66,16 @@ def _calm_collector() -> None:
     gc.set_threshold(50_000, 20, 100)
 
 
-async def _serve(app: App, database: Database, schema: str, options: WorkerOptions) -> int:
+async def _serve(
+    app: App, database: Database, schema: str, options: WorkerOptions, origin: str | None
+) -> int:
     store = store_of(database, schema)
     worker = Worker(
         app,
         store,
         options,
         heartbeat_store=lambda: store_of(database, schema, connections=1),
+        origin=origin,
     )
     stop = asyncio.Event()
     signals = _on_signals(worker, stop)

@@ -15,7 +15,7 @@ from holdfast.types import Run, Wait, WorkerInfo
 def explain_queued(run: Run, wait: Wait, around: Surroundings) -> Explanation:
     """Explain it: the queue or the workflow is paused, there is no room, or nobody serves it."""
     since = f"for {length(around.now - (wait.visible_at or around.now))}"
-    for pause in (around.pause_of("queue", run.queue), around.pause_of("workflow", run.name)):
+    for pause in (around.pause_of("queue", run.queue), around.pause_of("workflow", run.full_name)):
         if pause is not None:
             reason = pause_reason(pause.scope, pause, around.now)
             because = f"its {reason.text}; it has been due {since}"
@@ -33,13 +33,13 @@ def explain_queued(run: Run, wait: Wait, around: Surroundings) -> Explanation:
 
 
 def _unserved(run: Run, live: Sequence[WorkerInfo], since: str) -> Explanation:
-    handler = f"{run.name}@{run.version}"
+    handler, like = run.handler, f"{run.full_name}@"
     others = sorted(
         {
             known
             for each in live
             for known in each.handlers
-            if known.startswith(f"{run.name}@") and known not in (handler, f"{run.name}@0")
+            if known.startswith(like) and known not in (handler, f"{like}0")
         }
     )
     details = [f"workers serve {', '.join(others)}"] if others else _offered(run.queue, live)

@@ -128,6 +128,6 @@ def _child(span: Span, around: Surroundings) -> Reason:
         return Reason(f"child {span.key}: run {span.child_run_id} is gone")
     state = child.state.replace("_", " ")
     return Reason(
-        f"child {span.key}: run {child.run_id} of {child.name} is {state}",
+        f"child {span.key}: run {child.run_id} of {child.full_name} is {state}",
         f"holdfast runs why {child.run_id}",
     )

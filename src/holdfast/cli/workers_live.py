@@ -21,4 +21,4 @@ def is_silent(worker: WorkerInfo, now: int) -> bool:
 
 def serves(worker: WorkerInfo, run: Run) -> bool:
     """Say whether a worker would claim a run."""
-    return run.queue in worker.queues and f"{run.name}@{run.version}" in worker.handlers
+    return run.queue in worker.queues and run.handler in worker.handlers

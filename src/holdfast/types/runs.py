@@ -92,6 +92,11 @@ class Run(Value, frozen=True, kw_only=True):
         """The workflow's name with its app, as `app/name`."""
         return f"{self.app}/{self.name}" if self.app else self.name
 
+    @property
+    def handler(self) -> str:
+        """What the worker of its turns has: `app/name@version`."""
+        return f"{self.full_name}@{self.version}"
+
 
 class End(Value, frozen=True):
     """How a run ended: its output as JSON text, or its error as an encoded ErrorInfo."""

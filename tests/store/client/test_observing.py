@@ -20,7 +20,9 @@ from .workflows import Finisher, Order, order, tick
 async def test_a_run_is_found_by_id_text_and_key(client: Client) -> None:
     """S1."""
     handle = await client.start(tick, key="k")
-    found = [await client.get(ref) for ref in (handle.run_id, str(handle.run_id), ("shop/tick", "k"))]
+    found = [
+        await client.get(ref) for ref in (handle.run_id, str(handle.run_id), ("shop/tick", "k"))
+    ]
     assert {run.run_id for run in found} == {handle.run_id}
     assert found[0].key == "k"
 

@@ -69,7 +69,8 @@ def fork(
         origin = await find_run(link.client, reference)
         if payload is not None:
             text = read_json(payload, "input")
-            known = app and app.find(origin.name, workflow_version or origin.version)
+            ours = app if app is not None and app.name == origin.app else None
+            known = ours and ours.find(origin.name, workflow_version or origin.version)
             options["input"] = known.decode_input(text) if known else decoded(text)
         return await (await link.client.fork(origin.run_id, **options)).get()
 

@@ -66,7 +66,8 @@ def start(
 ) -> None:
     """Start a run of WORKFLOW, and write its id.
 
-    INPUT is JSON, @FILE, or - for stdin; left out, it is null. With --app an input that the
+    WORKFLOW is a name, or app/name: a name that workers of several apps have had, or none yet,
+    needs its app. INPUT is JSON, @FILE, or - for stdin; left out, it is null. With --app an input that the
     workflow does not take is refused; without it, the run is there and fails. With --wait
     the exit code says how the run ended.
     """
@@ -110,7 +111,8 @@ def _checked(
     if app_reference is None:
         return None, decoded(payload)
     app = AppReference.parse(app_reference).load()
-    known = app.latest(workflow) if version is None else app.find(workflow, version)
+    name = workflow.removeprefix(f"{app.name}/")
+    known = app.latest(name) if version is None else app.find(name, version)
     return app, known.decode_input(payload)
 
 
@@ -149,13 +151,13 @@ async def _mind(link: Link, run: Run) -> None:
         return
     now = await link.store.now()
     for pause in await link.store.list_pauses():
-        if (pause.scope, pause.name) in (("queue", run.queue), ("workflow", run.name)):
+        if (pause.scope, pause.name) in (("queue", run.queue), ("workflow", run.full_name)):
             reason = pause_reason(pause.scope, pause, now)
             click.echo(f"{reason.text}: the run waits for `{reason.command}`", err=True)
     workers = live_workers(await link.store.list_workers(), now)
     if not any(serves(each, run) for each in workers):
         click.echo(
-            f"no live worker serves {run.name}@{run.version} on queue {run.queue!r}; "
+            f"no live worker serves {run.handler} on queue {run.queue!r}; "
             "`holdfast worker MODULE:APP` starts one",
             err=True,
         )

@@ -101,9 +101,13 @@ def _work(settings: Settings, app_reference: str, options: WorkerOptions) -> int
     from holdfast.cli.serving import fix_hash_seed, leave_threads_behind, serve
 
     fix_hash_seed()
-    app = AppReference.parse(app_reference).load()
+    reference = AppReference.parse(app_reference)
+    app = reference.load()
     with checked_database(settings) as database:
-        code = serve(app, database, settings.schema, options)
+        # Only projects of one person share an embedded database: of a server's apps, many
+        # processes in many places are one.
+        origin = None if database.server is None else reference.origin
+        code = serve(app, database, settings.schema, options, origin)
     leave_threads_behind(code)
     return code
 

@@ -50,6 +50,11 @@ class Context(RemoteContext):
         return self._instance.info.name
 
     @property
+    def app(self) -> str:
+        """The name of the app whose workflow it is."""
+        return self._instance.workflow.registry.name
+
+    @property
     def version(self) -> int:
         """The version that the run was started with."""
         return self._instance.info.version

@@ -1,0 +1,187 @@
+"""Apps that share a database: what is one's is never another's."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from holdfast import App, Client, Context
+from holdfast.errors import AmbiguousWorkflow, ConfigurationError, InvalidInput, UnknownWorkflow
+from holdfast.ids import keyed_run_id
+from holdfast.store.memory import MemoryStore
+from holdfast.store.memory.clock import wall_clock
+from holdfast.store.port import Store
+from holdfast.store.postgres import PostgresStore
+from holdfast.worker import Worker
+from tests.runtime.desk import working
+
+PATIENCE = "30s"
+
+
+@pytest.fixture(params=["memory", "postgres"])
+async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
+    if request.param == "memory":
+        yield MemoryStore(wall_clock)
+        return
+    postgres = PostgresStore(request.getfixturevalue("database_url"))
+    await postgres.open()
+    yield postgres
+    await postgres.close()
+
+
+def shop(name: str) -> App:
+    """Return an app whose names all shops have, and whose answers name the shop."""
+    app = App(name)
+
+    @app.activity
+    async def pack(order: int) -> str:
+        return f"packed by {name}"
+
+    @app.workflow
+    async def ship(ctx: Context, order: int) -> str:
+        return f"shipped by {ctx.app}"
+
+    @app.workflow
+    async def checkout(ctx: Context, order: int) -> list[str]:
+        named = await ctx.activity("pack", order, id="by-name", type=str)
+        child = await ctx.child("ship", order, id="child-by-name", type=str)
+        return [name, await pack(order), named, await ship(order), child]
+
+    return app
+
+
+def answer(name: str) -> list[str]:
+    packed, shipped = f"packed by {name}", f"shipped by {name}"
+    return [name, packed, packed, shipped, shipped]
+
+
+async def test_two_apps_with_the_same_names_run_their_own_runs(store: Store) -> None:
+    north, south = shop("north"), shop("south")
+    async with AsyncExitStack() as stack:
+        for app in (north, south):
+            await stack.enter_async_context(working(app, store))
+        client = await stack.enter_async_context(Client(store=store))
+        started = [
+            (app.name, await client.start(app.latest("checkout"), number))  # type: ignore[arg-type]
+            for number in range(10)
+            for app in (north, south)
+        ]
+        for name, handle in started:
+            assert await handle.result(PATIENCE) == answer(name)
+            assert (await handle.get()).app == name
+
+
+async def test_the_same_key_is_a_run_of_each_app(store: Store) -> None:
+    north, south = shop("north"), shop("south")
+    async with Client(store=store) as client:
+        runs = [
+            await client.start(f"{app.name}/checkout", 1, key="order-7") for app in (north, south)
+        ]
+        again = await client.start("north/checkout", 1, key="order-7")
+        assert [run.created for run in (*runs, again)] == [True, True, False]
+        assert again.run_id == runs[0].run_id == keyed_run_id("north/checkout", "order-7")
+        assert runs[1].run_id != runs[0].run_id
+        assert (await client.get(("south/checkout", "order-7"))).run_id == runs[1].run_id
+
+
+async def test_a_name_alone_is_the_one_app_s_that_ever_signed_on_with_it(store: Store) -> None:
+    """Also when its worker has gone."""
+    async with Client(store=store) as client:
+        with pytest.raises(UnknownWorkflow, match="APP/checkout"):
+            await client.start("checkout", 1)
+        waiting = await client.start("north/checkout", 1)  # nobody has to run it yet
+        async with working(shop("north"), store):
+            assert await waiting.result(PATIENCE) == answer("north")
+        handle = await client.start("checkout", 2, key="k")
+        assert (await handle.get()).app == "north"
+        assert (await client.get(("checkout", "k"))).run_id == handle.run_id
+        assert await client.signal(("checkout", "k"), "hurry")
+        page = await client.list(names="checkout", states="queued")
+        assert [run.run_id for run in page.runs] == [handle.run_id]
+
+
+async def test_a_name_of_several_apps_is_not_guessed(store: Store) -> None:
+    south = shop("south")
+    async with working(shop("north"), store), working(south, store):
+        async with Client(store=store) as client:
+            for call in (
+                client.start("checkout", 1),
+                client.run("checkout", 1),
+                client.start_many("checkout", [1]),
+                client.get(("checkout", "k")),
+                client.pause_workflow("checkout"),
+                client.list(names="checkout"),
+                client.cancel_all({"names": "checkout"}),
+            ):
+                with pytest.raises(AmbiguousWorkflow, match="north/checkout or south/checkout"):
+                    await call
+            assert await client.run("south/checkout", 1, wait=PATIENCE) == answer("south")
+        async with Client(store=store, app=south) as client:
+            assert await client.run("checkout", 1, wait=PATIENCE) == answer("south")
+
+
+async def test_a_handle_asks_nobody_whose_a_name_is(store: Store) -> None:
+    north = shop("north")
+    wanted = keyed_run_id("north/checkout", "k")
+    async with Client(store=store) as client:
+        with pytest.raises(InvalidInput, match="APP/checkout"):
+            client.handle(("checkout", "k"))
+        workflow = north.latest("checkout")
+        handles = [
+            client.handle(("checkout", "k"), workflow),
+            client.handle((workflow, "k")),
+            client.handle(("north/checkout", "k")),
+        ]
+        assert {handle.run_id for handle in handles} == {wanted}
+
+
+async def test_what_is_another_app_s_is_called_by_its_full_name(store: Store) -> None:
+    north = App("north")
+
+    @north.workflow
+    async def order(ctx: Context, number: int) -> list[str]:
+        packed = await ctx.activity("south/pack", number, type=str)
+        child = await ctx.start_child("south/ship", number, key="s-1", type=str)
+        assert child.run_id == keyed_run_id("south/ship", "s-1")
+        return [packed, await child.result()]
+
+    async with working(north, store), working(shop("south"), store):
+        async with Client(store=store, app=north) as client:
+            done = await client.run(order, 1, wait=PATIENCE)
+            assert done == ["packed by south", "shipped by south"]
+
+
+async def test_a_pause_is_of_one_app_s_workflow(store: Store) -> None:
+    async with working(shop("north"), store), working(shop("south"), store):
+        async with Client(store=store) as client:
+            await client.pause_workflow("north/checkout")
+            held = await client.start("north/checkout", 1)
+            assert await client.run("south/checkout", 1, wait=PATIENCE) == answer("south")
+            assert (await held.get()).started_at is None
+            await client.resume_workflow("north/checkout")
+            assert await held.result(PATIENCE) == answer("north")
+
+
+async def test_an_app_from_another_place_does_not_take_a_name(store: Store, tmp_path: Path) -> None:
+    """Where the place is told; and a folder that was moved is no other app."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+
+    async def sign_on(folder: Path | None) -> None:
+        worker = Worker(shop("shop"), store, origin=None if folder is None else str(folder))
+        await worker.start()
+        await worker.stop(0)
+
+    for folder in (here, here, None):
+        await sign_on(folder)
+    with pytest.raises(ConfigurationError, match="another app named 'shop'"):
+        await sign_on(there)
+    here.rmdir()
+    await sign_on(there)
+    [info] = await store.list_apps()
+    assert (info.app, info.origin) == ("shop", str(there))
+    assert info.workflows == ("checkout", "ship")
