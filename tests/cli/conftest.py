@@ -46,7 +46,8 @@ class CommandLine:
 
 @pytest.fixture
 def cli(database_url: str) -> CommandLine:
-    """The command line on a database without workers."""
+    """The command line on a database without workers; that of the tests' app has gone."""
+    Hand(database_url).known()
     return CommandLine(database_url)
 
 

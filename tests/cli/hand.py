@@ -15,6 +15,7 @@ from holdfast.types import (
     JSON,
     ORDERS,
     ActivityEnd,
+    AppInfo,
     ClaimedTask,
     Event,
     Finish,
@@ -23,11 +24,17 @@ from holdfast.types import (
     TurnCommit,
     WorkerInfo,
 )
+from tests.cli.sample import app
 
 T = TypeVar("T")
 
 NAME = "hand"
 Entry = tuple[str, str | None, JSON]
+
+
+def full(name: str) -> str:
+    """Return a name with its app, by default that of the tests."""
+    return name if "/" in name else f"{app.name}/{name}"
 
 
 def activity(
@@ -40,7 +47,7 @@ def activity(
     policy: JSON = {"attempts": 3, "backoff": "fixed", "base": base_seconds, "max": 1e6}
     policy |= {"factor": 2.0, "jitter": 0.0}
     details: JSON = {
-        "activity_name": name,
+        "activity_name": full(name),
         "args": 1,
         "input": [],
         "queue": queue,
@@ -56,7 +63,7 @@ def activity(
 def child(workflow: str, run_id: UUID, key: str | None = None) -> Entry:
     """An order for a child run; its key is its workflow's name unless one is given."""
     details: JSON = {
-        "workflow_name": workflow,
+        "workflow_name": full(workflow),
         "version": 1,
         "args": 1,
         "child_run_id": str(run_id),
@@ -84,7 +91,7 @@ def _info(queues: Sequence[str], handlers: Sequence[str]) -> WorkerInfo:
         hostname="here",
         pid=1,
         queues=tuple(queues),
-        handlers=tuple(handlers),
+        handlers=tuple(map(full, handlers)),
         concurrency=10,
         holdfast_version="0",
     )
@@ -95,6 +102,15 @@ class Hand:
 
     def __init__(self, url: str) -> None:
         self.url = url
+
+    def known(self, name: str = app.name) -> None:
+        """Have an app like that of the tests known, as one that had a worker once."""
+        names = tuple(sorted({name for name, _ in app.workflows}))
+
+        async def work(store: PostgresStore) -> None:
+            await store.sign_on_app(AppInfo(app=name, workflows=names), tuple(app.activities))
+
+        self._with_store(work)
 
     def sign_on(self, handlers: Sequence[str], queues: Sequence[str] = ("default",)) -> None:
         """Appear among the workers, as one of these handlers and queues."""
@@ -139,7 +155,9 @@ class Hand:
         """Take an activity, and return its token."""
 
         async def work(store: PostgresStore) -> str:
-            claims = await store.claim_tasks(NAME, [queue], [f"{name}@0"], 1, lease_seconds=60)
+            claims = await store.claim_tasks(
+                NAME, [queue], [f"{full(name)}@0"], 1, lease_seconds=60
+            )
             (task,) = claims.tasks
             return f"{task.run_id}:{task.lease_no}:{task.key}"
 
@@ -177,7 +195,7 @@ class Hand:
         self._with_store(work)
 
     async def _claim(self, store: PostgresStore) -> list[ClaimedTask]:
-        handlers = ["double@1", "pack@1", "sleep_long@1"]
+        handlers = [full(each) for each in ("double@1", "pack@1", "sleep_long@1")]
         return (await store.claim_tasks(NAME, ["default"], handlers, 100, lease_seconds=60)).tasks
 
     def _with_store(self, work: Callable[[PostgresStore], Awaitable[T]]) -> T:

@@ -113,24 +113,24 @@ def test_queues_are_paused_and_listed(cli: CommandLine, hand: Hand) -> None:
 def test_workflows_are_paused_and_listed_with_their_versions(cli: CommandLine, hand: Hand) -> None:
     """T9."""
     hand.sign_on(["double@1", "double@2", "resize@0"])
-    assert cli("workflows", "pause", "pack").stdout == "workflow pack: paused\n"
+    assert cli("workflows", "pause", "pack").stdout == "workflow sample/pack: paused\n"
     shown = {each["name"]: each for each in cli.json("workflows", "list")}
-    assert shown.keys() == {"double", "pack"}
-    assert (shown["double"]["versions"], shown["double"]["workers"]) == ([1, 2], 1)
+    assert shown.keys() == {"sample/double", "sample/pack"}
+    assert (shown["sample/double"]["versions"], shown["sample/double"]["workers"]) == ([1, 2], 1)
     assert "1, 2" in cli("workflows", "list").stdout
     cli("workflows", "resume", "pack", "double", code=exits.FAILED)
 
 
 def test_a_paused_name_that_nobody_knows_is_pointed_out(cli: CommandLine, hand: Hand) -> None:
     hand.sign_on(["double@1"])
-    cli.start("checkout", "1", "--queue", "gpu")
+    cli.start("shop/checkout", "1", "--queue", "gpu")
     shown = cli("queues", "pause", "defualt")
     assert shown.stdout == "queue defualt: paused\n"
     assert "nobody knows queue defualt" in shown.stderr
     assert "did you mean default?" in shown.stderr
-    assert "did you mean checkout?" in cli("workflows", "pause", "chekout").stderr
+    assert "did you mean shop/checkout?" in cli("workflows", "pause", "shop/chekout").stderr
     assert cli("queues", "pause", "default", "gpu").stderr == ""
-    assert cli("workflows", "pause", "double", "checkout").stderr == ""
+    assert cli("workflows", "pause", "double", "shop/checkout").stderr == ""
     paused = cli.json("queues", "pause", "gpo", "gpu", code=exits.FAILED)
     assert paused == [
         {"queue": "gpo", "changed": True, "known": False, "similar": ["gpu"]},

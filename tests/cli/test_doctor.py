@@ -34,7 +34,7 @@ def test_handlers_that_nobody_serves_are_named(cli: CommandLine) -> None:
     cli.start("double", "1", "--queue", "gpu", "--workflow-version", "3")
     assert levels(cli)["handlers"] == "warn"
     shown = cli("doctor").stdout
-    assert "no live worker serves double@3 on queue 'gpu' (1 run)" in shown
+    assert "no live worker serves sample/double@3 on queue 'gpu' (1 run)" in shown
     assert "→ holdfast worker MODULE:APP --queue gpu" in shown
 
 
@@ -86,7 +86,7 @@ def test_activities_that_nobody_serves_are_named(cli: CommandLine, hand: Hand) -
     """B7."""
     run = cli.start("double", "1")
     hand.turn(run, activity("resize", queue="gpu"))
-    assert "activity resize on queue 'gpu' (1 task)" in cli("doctor").stdout
+    assert "activity sample/resize on queue 'gpu' (1 task)" in cli("doctor").stdout
 
 
 def test_what_is_paused_is_named_with_the_way_out(cli: CommandLine) -> None:

@@ -43,7 +43,7 @@ def test_list_refuses_an_unknown_state(cli: CommandLine) -> None:
 def test_list_is_a_table_for_people(cli: CommandLine) -> None:
     run = cli.start("double", "1", "--key", "k")
     row = next(line for line in cli("runs", "list").stdout.splitlines() if run in line)
-    assert row.split()[1:4] == ["double@1", "k", "queued"]
+    assert row.split()[1:4] == ["sample/double@1", "k", "queued"]
 
 
 @pytest.mark.parametrize("part", [lambda run: run[:13], lambda run: run[-8:]], ids=["start", "end"])
@@ -160,6 +160,6 @@ def test_workers_are_listed_with_what_they_serve(
         worker.await_text("ready")
         (found,) = cli.json("workers")
         assert (found["pid"], found["queues"]) == (worker.pid, ["q"])
-        assert "double@1" in found["handlers"]
+        assert "sample/double@1" in found["handlers"]
         assert found["worker_id"] in cli("workers").stdout
     assert cli.json("workers") == []

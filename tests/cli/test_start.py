@@ -12,6 +12,7 @@ import pytest
 
 from holdfast.cli import exits
 from tests.cli.conftest import CommandLine
+from tests.cli.hand import Hand
 from tests.cli.processes import SAMPLE, call, command, environment, running
 
 
@@ -46,7 +47,7 @@ def test_a_paused_queue_or_workflow_is_named(cli: CommandLine) -> None:
     said = cli("start", "double", "1", "--queue", "mail").stderr
     assert "queue 'mail' was paused" in said
     assert "(no mail today): the run waits for `holdfast queues resume mail`" in said
-    assert "the run waits for `holdfast workflows resume double`" in said
+    assert "the run waits for `holdfast workflows resume sample/double`" in said
     assert "paused" not in cli("start", "pack", '{"id": 1}').stderr
 
 
@@ -143,14 +144,29 @@ def test_a_failed_run_is_code_1(served: CommandLine) -> None:
 
 
 def test_a_start_that_nobody_serves_is_said_to_be_so(cli: CommandLine) -> None:
-    result = cli("start", "duoble", "1")
-    assert "no live worker serves duoble@1 on queue 'default'" in result.stderr
+    result = cli("start", "sample/duoble", "1")
+    assert "no live worker serves sample/duoble@1 on queue 'default'" in result.stderr
     assert result.stdout.count("\n") == 1
+
+
+def test_a_name_whose_app_nobody_knows_is_refused(cli: CommandLine) -> None:
+    refused = cli("start", "duoble", "1", code=exits.USAGE).stderr
+    assert "no app with a workflow 'duoble' has ever had a worker on this database" in refused
+    assert "APP/duoble" in refused
+
+
+def test_a_name_of_two_apps_is_not_guessed(cli: CommandLine, hand: Hand) -> None:
+    hand.known("shop")
+    refused = cli("start", "double", "1", code=exits.USAGE).stderr
+    assert "name the app as well, as in sample/double or shop/double" in refused
+    run = cli.start("shop/double", "1", "--key", "a/7")
+    assert cli.json("runs", "show", "shop/double/a/7")["run_id"] == run
+    assert cli.json("runs", "list", "--workflow", "shop/double")["runs"][0]["app"] == "shop"
 
 
 def test_waiting_without_a_worker_says_which_one_is_missing(cli: CommandLine) -> None:
     result = cli("start", "double", "1", "--wait-timeout", "50ms", code=exits.TIMED_OUT)
-    assert "no live worker serves double@1 on queue 'default'" in result.stderr
+    assert "no live worker serves sample/double@1 on queue 'default'" in result.stderr
 
 
 def test_ctrl_c_while_waiting_is_130_and_the_run_goes_on(cli: CommandLine, tmp_path: Path) -> None:

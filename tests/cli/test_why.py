@@ -27,20 +27,20 @@ def why(cli: CommandLine, run: str) -> dict[str, Any]:
 def test_a_run_without_a_worker_names_the_one_to_start(cli: CommandLine) -> None:
     """Trap 25. What no live worker can run is said to be so, with the way out. B7."""
     answer = why(cli, cli.start("double", "1", "--queue", "gpu"))
-    assert "no worker can run this: none that lives serves double@1" in answer["because"]
+    assert "no worker can run this: none that lives serves sample/double@1" in answer["because"]
     assert answer["commands"] == ["holdfast worker MODULE:APP --queue gpu"]
 
 
 def test_a_run_of_another_version_names_those_that_are_served(served: CommandLine) -> None:
     """Trap 25. A version that no worker has is never claimed."""
     answer = why(served, served.start("double", "1", "--workflow-version", "3"))
-    assert "serves double@3" in answer["because"]
-    assert answer["details"] == ["workers serve double@1"]
+    assert "serves sample/double@3" in answer["because"]
+    assert answer["details"] == ["workers serve sample/double@1"]
 
 
 def test_a_run_of_a_mistyped_workflow_names_what_is_served(served: CommandLine) -> None:
-    answer = why(served, served.start("duoble", "1"))
-    assert "serves duoble@1" in answer["because"]
+    answer = why(served, served.start("sample/duoble", "1"))
+    assert "serves sample/duoble@1" in answer["because"]
     assert answer["details"][0].startswith("workers on queue 'default' serve ")
     assert "double@1" in answer["details"][0]
 

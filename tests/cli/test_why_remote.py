@@ -26,7 +26,7 @@ def test_an_activity_that_nobody_serves_names_the_worker_to_start(
     assert answer["because"] == "it waits for 1 activity"
     (detail,) = answer["details"]
     assert detail == (
-        "activity resize: due for a worker of queue 'gpu'; none that lives serves resize"
+        "activity resize: due for a worker of queue 'gpu'; none that lives serves sample/resize"
     )
     assert answer["commands"] == ["holdfast worker MODULE:APP --queue gpu"]
     hand.sign_on(["resize@0"], ["gpu"])
@@ -39,7 +39,9 @@ def test_a_mistyped_activity_or_queue_names_what_is_served(cli: CommandLine, han
     hand.sign_on(["resize@0", "scan@0", "pack@1"], ["gpu"])
     hand.turn(run, activity("rezise", queue="gpu"), activity("scan", queue="gup"))
     mistyped, elsewhere = why(cli, run)["details"]
-    assert mistyped.endswith("serves rezise; that queue's workers have resize, scan")
+    assert mistyped.endswith(
+        "serves sample/rezise; that queue's workers have sample/resize, sample/scan"
+    )
     assert elsewhere.endswith("none that lives serves scan; workers that have it serve 'gpu'")
 
 
@@ -107,7 +109,7 @@ def test_a_child_is_named_with_its_state(cli: CommandLine, hand: Hand) -> None:
     hand.turn(run, child("pack", child_id))
     answer = why(cli, run)
     assert answer["because"] == "it waits for 1 child"
-    assert answer["details"] == [f"child pack: run {child_id} of pack is queued"]
+    assert answer["details"] == [f"child pack: run {child_id} of sample/pack is queued"]
     assert answer["commands"] == [f"holdfast runs why {child_id}"]
 
 
@@ -136,7 +138,7 @@ def test_a_paused_run_gives_the_command_that_resumes_it(cli: CommandLine) -> Non
 def test_a_run_of_a_paused_queue_or_workflow_names_the_pause(cli: CommandLine) -> None:
     run = cli.start("double", "1", "--queue", "mail")
     cli("workflows", "pause", "double", "--reason", "wrong prices")
-    assert "its workflow 'double' was paused" in why(cli, run)["because"]
+    assert "its workflow 'sample/double' was paused" in why(cli, run)["because"]
     assert "(wrong prices)" in why(cli, run)["because"]
     cli("queues", "pause", "mail")
     answer = why(cli, run)
@@ -163,7 +165,7 @@ def test_show_draws_the_tree_of_children(cli: CommandLine, hand: Hand) -> None:
     assert [each["run_id"] for each in below["children"]] == [str(grandchild_id)]
     drawn = cli("runs", "show", run).stdout
     assert "↳ pack#2 " in drawn
-    assert f"waiting pack#2 pack@1 {child_id}" in drawn
+    assert f"waiting pack#2 sample/pack@1 {child_id}" in drawn
     assert f"sleep_long sleep_long@1 {grandchild_id}" in drawn
     assert f"{run} (pack#2)" in cli("runs", "show", str(child_id)).stdout
 

@@ -28,7 +28,7 @@ def await_held(directory: Path) -> int:
 
 def test_it_says_when_it_is_ready_and_what_it_serves(cli: CommandLine, tmp_path: Path) -> None:
     with running(tmp_path / "log", *worker(cli, "--queue", "a", "--queue", "b")) as process:
-        text = process.await_text("ready: queues a, b, workflows double@1, pack@1")
+        text = process.await_text("ready: queues a, b, workflows sample/double@1, sample/pack@1")
         assert "Traceback" not in text
 
 

@@ -67,9 +67,9 @@ def start(
     """Start a run of WORKFLOW, and write its id.
 
     WORKFLOW is a name, or app/name: a name that workers of several apps have had, or none yet,
-    needs its app. INPUT is JSON, @FILE, or - for stdin; left out, it is null. With --app an input that the
-    workflow does not take is refused; without it, the run is there and fails. With --wait
-    the exit code says how the run ended.
+    needs its app. INPUT is JSON, @FILE, or - for stdin; left out, it is null. With --app an
+    input that the workflow does not take is refused; without it, the run is there and fails.
+    With --wait the exit code says how the run ended.
     """
     from holdfast.cli.connecting import with_link
 
