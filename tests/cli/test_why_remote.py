@@ -42,7 +42,9 @@ def test_a_mistyped_activity_or_queue_names_what_is_served(cli: CommandLine, han
     assert mistyped.endswith(
         "serves sample/rezise; that queue's workers have sample/resize, sample/scan"
     )
-    assert elsewhere.endswith("none that lives serves scan; workers that have it serve 'gpu'")
+    assert elsewhere.endswith(
+        "none that lives serves sample/scan; workers that have it serve 'gpu'"
+    )
 
 
 def test_an_activity_under_way_names_its_worker_and_what_it_said(
@@ -166,7 +168,7 @@ def test_show_draws_the_tree_of_children(cli: CommandLine, hand: Hand) -> None:
     drawn = cli("runs", "show", run).stdout
     assert "↳ pack#2 " in drawn
     assert f"waiting pack#2 sample/pack@1 {child_id}" in drawn
-    assert f"sleep_long sleep_long@1 {grandchild_id}" in drawn
+    assert f"sleep_long sample/sleep_long@1 {grandchild_id}" in drawn
     assert f"{run} (pack#2)" in cli("runs", "show", str(child_id)).stdout
 
 

@@ -3,7 +3,7 @@
 begin;
 select pg_advisory_xact_lock(hashtext('holdfast.migrate'));
 
-insert into holdfast.schema_migrations (version, name) values (3, 'apps');
+insert into holdfast.schema_migrations (version, name) values (4, 'apps');
 
 -- The apps whose workers have ever signed on, and the names of their workflows: what a name
 -- without an app is looked up in.
