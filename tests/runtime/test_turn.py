@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import time
 
 import pytest
 
-from holdfast import Context
+from holdfast import App, Context
+from holdfast.definitions.registry import Registry
 from holdfast.definitions.steps import Step
-from holdfast.errors import StepFailed, StepTimedOut
+from holdfast.errors import ConfigurationError, StepFailed, StepTimedOut
 from holdfast.runtime.log import details
 from holdfast.types import Event, Finish, Suspend
 from tests.runtime.bench import START, Bench
@@ -561,13 +563,59 @@ def test_a_run_that_waits_for_nothing_durable_is_stuck() -> None:
     assert bench.types() == ["WorkflowStarted", "StepCompleted"]
 
 
-def test_a_busy_wait_is_stuck() -> None:
+def test_a_busy_wait_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "thread_time", itertools.count().__next__)
+
     async def flow(ctx: Context) -> None:
         while True:
             await asyncio.sleep(0)
 
     bench = Bench(flow)
     assert "never blocks" in str(bench.turn.stuck)
+
+
+def test_a_finite_gather_of_very_many_calls_is_no_busy_wait() -> None:
+    """The limit is one of time, and grows with the tasks that the code has made."""
+
+    async def flow(ctx: Context) -> None:
+        await asyncio.gather(*(work(item) for item in range(60_000)))
+
+    bench = Bench(flow)
+    assert bench.turn.stuck is None
+    assert len(bench.starts) == 60_000
+
+
+def test_the_limit_of_a_drain_is_one_of_processor_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No number of callbacks is too many, and neither a suspended machine nor a debugger counts."""
+    monkeypatch.setattr(time, "thread_time", lambda: 1.0)
+
+    async def flow(ctx: Context) -> str:
+        for _ in range(150_000):
+            await asyncio.sleep(0)
+        return "done"
+
+    bench = Bench(flow)
+    bench.settle()
+    assert bench.output == "done"
+
+
+@pytest.mark.parametrize("seconds", [5, 50])
+def test_the_limit_of_a_drain_is_the_apps(monkeypatch: pytest.MonkeyPatch, seconds: int) -> None:
+    clock = itertools.count()
+    monkeypatch.setattr(time, "thread_time", lambda: next(clock))
+
+    async def flow(ctx: Context) -> None:
+        while True:
+            await asyncio.sleep(0)
+
+    bench = Bench(flow, registry=Registry("app", blocking_limit=seconds))
+    assert "never blocks" in str(bench.turn.stuck)
+    assert seconds < next(clock) < seconds + 5
+
+
+def test_a_limit_of_nothing_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="blocking_limit"):
+        App("shop", blocking_limit=0)
 
 
 def test_a_thousand_steps_in_order_have_keys_of_their_own() -> None:

@@ -67,6 +67,8 @@ class App:
     for steps and activities that name none of their own. A run whose code has changed is stuck
     rather than do again what its log may have under another name, unless `careful` is False. With
     `strict`, it is stuck on any difference between its code and its log, an added step included.
+    `blocking_limit` is how long workflow code may hold its worker's thread without an await that
+    waits; then its run is stuck.
 
     ```python
     app = App("shop")
@@ -81,10 +83,16 @@ class App:
     """
 
     def __init__(
-        self, name: str, *, retry: Retry | None = None, strict: bool = False, careful: bool = True
+        self,
+        name: str,
+        *,
+        retry: Retry | None = None,
+        strict: bool = False,
+        careful: bool = True,
+        blocking_limit: Duration = "2s",
     ) -> None:
         """Make an empty app. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`."""
-        self.registry = Registry(name, retry)
+        self.registry = Registry(name, retry, blocking_limit)
         self.name, self.retry = self.registry.name, self.registry.retry
         self.strict, self.careful = strict, careful
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Never, TypeAlias
 
 from holdfast.definitions.lifespan import Lifespan
 from holdfast.definitions.middleware import Layers
+from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError, UnknownWorkflow
 from holdfast.names import check_app_name
 from holdfast.retry import Retry
@@ -22,13 +23,19 @@ AnyActivity: TypeAlias = "Activity[..., object]"
 class Registry:
     """The definitions of one program.
 
-    `retry` holds for steps and activities that name none of their own.
+    `retry` holds for steps and activities that name none of their own, and `blocking_seconds` is
+    how long workflow code may hold its worker.
     """
 
-    def __init__(self, name: str, retry: Retry | None = None) -> None:
+    def __init__(
+        self, name: str, retry: Retry | None = None, blocking_limit: Duration = "2s"
+    ) -> None:
         """Start empty. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`."""
         self.name = check_app_name(name)
         self.retry = retry or Retry()
+        self.blocking_seconds = seconds(blocking_limit)
+        if self.blocking_seconds <= 0:
+            raise ConfigurationError(f"app {name}: blocking_limit must be more than 0")
         self.workflows: dict[tuple[str, int], AnyWorkflow] = {}
         self.activities: dict[str, AnyActivity] = {}
         self.steps: set[str] = set()  # their names

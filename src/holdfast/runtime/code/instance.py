@@ -89,6 +89,7 @@ class Instance:
         self.run, self.seed = str(info.run_id), info.run_id
         loop = self.loop = WorkflowLoop(info.run_id.int & _SALT_BITS)  # type: ignore[abstract]
         loop.now = info.started_at
+        loop.limit_seconds = workflow.registry.blocking_seconds
         loop.caller = self
         self.mailbox = Mailbox(loop)
         self.dealings: Dealings | None = None

@@ -10,6 +10,7 @@ import asyncio
 import collections
 import contextvars
 import sys
+import time
 import weakref
 from asyncio import events
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
@@ -41,7 +42,10 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
 
-MAX_HANDLES: Final = 100_000  # a drain that runs more never blocks: a busy wait
+BLOCKING_SECONDS: Final = 2.0  # the limit of a drain, unless the app has another
+_LOOK_EVERY: Final = 256  # callbacks between two looks at the clock
+_TASKS_A_LIMIT: Final = 10_000  # code that makes so many tasks gets the limit once more,
+_MOST_LIMITS: Final = 10  # and this many times at most
 MAX_DELAY: Final = 8_000 * 365 * 86_400 * 1_000_000  # "for ever", as far as a date can say
 _KEPT_TASKS: Final = 64
 _CHANGED_CODE: Final = (
@@ -64,12 +68,14 @@ class WorkflowLoop(GuardedLoop):
     fed, `known` how much of it is to be fed. `root` is the task of the run's own code. `broken` is
     what the code did that cannot be repeated: it is remembered here because code may swallow the
     exception. `fatal` is an exit (`SystemExit`, `KeyboardInterrupt`) that a task or a callback
-    raised.
+    raised. `limit_seconds` bounds a drain, and `progress` grows while one runs callbacks.
     """
 
     def __init__(self, salt: int) -> None:
         self.now = 0
         self.position = self.known = 0
+        self.limit_seconds = BLOCKING_SECONDS
+        self.progress = 0
         self.timers: dict[str, WorkflowTimer] = {}
         self.new_timers: list[WorkflowTimer] = []
         self.recorded_timers: dict[str, TimerScheduled] = {}  # not yet created by the code
@@ -298,7 +304,8 @@ class WorkflowLoop(GuardedLoop):
         outer, hooks = _get_running(), _get_hooks()
         _set_running(self)
         _set_hooks(self._iterated, self._abandoned)
-        left = MAX_HANDLES
+        self.progress += 1
+        left, began = _LOOK_EVERY, -1.0
         try:
             while ready:
                 handle = ready.popleft()
@@ -309,15 +316,31 @@ class WorkflowLoop(GuardedLoop):
                         # A task keeps it as its outcome and raises it on: the worker stays.
                         self.fatal = self.fatal or exc
                 left -= 1
-                if not left and self.broken is None:
-                    self.broken = DeterminismError(
-                        "the workflow never blocks: does it wait in a loop, with sleep(0)?"
-                    )
+                if not left:
+                    left, began = _LOOK_EVERY, self._look_at_clock(began)
                 if self.broken is not None:
                     ready.clear()
         finally:
             _set_hooks(*hooks)
             _set_running(outer)
+
+    def _look_at_clock(self, began: float) -> float:
+        """Break a drain that takes too long; return when it began to be timed.
+
+        Processor time of this thread counts: a machine that is busy, suspended or stopped in a
+        debugger makes no code a busy wait. A finite gather of very many calls gets more of it.
+        """
+        self.progress += 1
+        now = time.thread_time()
+        if began < 0:
+            return now
+        limits = min(1 + len(self.tasks) / _TASKS_A_LIMIT, _MOST_LIMITS)
+        if now - began > limits * self.limit_seconds and self.broken is None:
+            self.broken = DeterminismError(
+                f"the workflow never blocks: it has run for {now - began:.1f} s without waiting "
+                "for a step, a timer or a signal. Does it wait in a loop, with sleep(0)?"
+            )
+        return began
 
     def _iterated(self, generator: AsyncGenerator[object, Any]) -> None:
         if self._generators is None:
