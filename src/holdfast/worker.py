@@ -7,6 +7,7 @@ claimer ─▶ workload ──┤        └──── reader ────┘ 
    └─ room, due┘                                         notifier ◀── notices
 resources: opened before all, closed after the drain
 heartbeat (own thread): leases out, news in        maintenance: deadlines, dead workers
+watchdog (own thread): gives back what held code would starve
 ```
 """
 
@@ -43,6 +44,7 @@ from holdfast.services.claimer import Claimer
 from holdfast.services.heartbeat import HeartbeatService
 from holdfast.services.maintenance import Maintenance
 from holdfast.services.resources import Resources
+from holdfast.services.watchdog import Process, Watchdog
 from holdfast.store.notifier import Notifier
 from holdfast.store.port import WORK_TOPIC, Store, worker_topic
 from holdfast.types import Lease, Release, WorkerInfo
@@ -116,8 +118,10 @@ class Worker:
         heartbeat_store: Callable[[], Store] | None = None,
         clock: Clock | None = None,
         origin: str | None = None,
+        process: Process | None = None,
     ) -> None:
-        """`heartbeat_store` makes the store of the heartbeat's thread; None: no heartbeat.
+        """`heartbeat_store` makes the stores of the heartbeat's and the watchdog's threads; None:
+        there are none. `process` may end the process for the watchdog.
 
         `origin` says where the app's code lies, where an app of this name from elsewhere is not
         to share the database: `start` refuses it then.
@@ -161,9 +165,15 @@ class Worker:
             heartbeat_store,
             self.info,
             self._workload,
-            self._entered,
             interval_seconds=options.heartbeat_seconds,
             lease_seconds=options.lease_seconds,
+        )
+        self._watchdog = heartbeat_store and Watchdog(
+            self.worker_id,
+            heartbeat_store,
+            self._workload,
+            process or Process(),
+            grace_seconds=options.grace_seconds,
         )
         self._listening: list[Callable[[], Awaitable[None]]] = []
         self._releases: set[asyncio.Task[None]] = set()
@@ -212,6 +222,8 @@ class Worker:
             raise
         if self._heartbeat is not None:
             await self._heartbeat.start()
+        if self._watchdog is not None:
+            self._watchdog.start()
         await self._maintenance.start()
         await self._claimer.start()
 
@@ -238,6 +250,7 @@ class Worker:
         if not self._listening:
             return
         listening, self._listening = self._listening, []
+        self.expect_stop(grace_seconds)
         await self._claimer.stop()
         releases = await self._workload.drain(grace_seconds, self._save)
         self._farewell_at = asyncio.get_running_loop().time() + _FAREWELL_SECONDS
@@ -252,6 +265,8 @@ class Worker:
             await self._gently(unlisten)
         await self._gently(lambda: self._store.remove_worker(self.worker_id))
         await self._notifier.stop()
+        if self._watchdog is not None:
+            await self._watchdog.stop()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     @property
@@ -281,7 +296,17 @@ class Worker:
 
     def hurry(self) -> None:
         """End the grace period of a drain under way."""
+        self.expect_stop(0)
         self._workload.hurry()
+
+    def expect_stop(self, grace_seconds: float) -> None:
+        """Say that `stop` will be called; safe in a signal handler and in any thread.
+
+        Where user code holds the event loop, `stop` would never run. The watchdog gives back what
+        the worker holds then, after the grace period.
+        """
+        if self._watchdog is not None:
+            self._watchdog.expect_end(grace_seconds)
 
     def _work_arrived(self, queue: str) -> None:
         if not queue or queue in self.info.queues:
@@ -295,10 +320,6 @@ class Worker:
             self._workload.news(UUID(run_id))
         else:  # wake-ups may have been missed while the connection was away
             self._workload.missed()
-
-    def _entered(self) -> str | None:
-        driver = self._dispatcher.entered
-        return None if driver is None else f"{driver.turn.info.name} {driver.run_id}"
 
     def _release(self, release: Release) -> None:
         task = asyncio.create_task(self._gently(lambda: self._release_all([release])))

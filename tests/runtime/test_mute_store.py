@@ -96,7 +96,7 @@ async def test_a_beat_that_is_not_answered_is_sent_anew(monkeypatch: pytest.Monk
     monkeypatch.setattr(heartbeat, "_LEAST_ANSWER_SECONDS", 0.05)
     store = Mute("heartbeat", times=2)
     service = HeartbeatService(
-        lambda: store, info(), Nobody(), lambda: None, interval_seconds=0.02, lease_seconds=30
+        lambda: store, info(), Nobody(), interval_seconds=0.02, lease_seconds=30
     )
     await service.start()
     async with asyncio.timeout(30):

@@ -16,6 +16,7 @@ from holdfast.cli.environment import PARENT_VARIABLE
 logger = logging.getLogger("holdfast.supervisor")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
+_KILL_SECONDS = 20.0  # after the grace period: a worker ends by itself long before
 _HEALTHY_SECONDS = 30.0  # one that lived so long begins again with the first pause
 
 
@@ -24,6 +25,7 @@ class Child:
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
+        self._killer: asyncio.TimerHandle | None = None
 
     @classmethod
     async def start(
@@ -46,7 +48,12 @@ class Child:
             stdin=asyncio.subprocess.PIPE,
             stdout=output,
             stderr=output,
-            env={**os.environ, "PYTHONHASHSEED": "0", **environment, PARENT_VARIABLE: "1"},
+            env={
+                **os.environ,
+                "PYTHONHASHSEED": "0",
+                **environment,
+                PARENT_VARIABLE: str(os.getpid()),
+            },
             start_new_session=True,
         )
         return cls(process)
@@ -66,9 +73,24 @@ class Child:
         if self.alive:
             self.process.send_signal(number)
 
+    def terminate(self, grace_seconds: float) -> None:
+        """Send SIGTERM, and SIGKILL if it lives for long after the grace period."""
+        self.signal(signal.SIGTERM)
+        if self._killer is None and self.alive:
+            seconds = grace_seconds + _KILL_SECONDS
+            self._killer = asyncio.get_running_loop().call_later(seconds, self._kill, seconds)
+
+    def _kill(self, seconds: float) -> None:
+        if self.alive:
+            logger.warning("worker process %d has not ended in %g s: killed", self.pid, seconds)
+            self.signal(signal.SIGKILL)
+
     async def ended(self) -> int:
         """Wait for its end and return its exit code; below 0, the signal that killed it."""
-        return await self.process.wait()
+        code = await self.process.wait()
+        if self._killer is not None:
+            self._killer.cancel()
+        return code
 
 
 class Supervisor:
@@ -83,8 +105,10 @@ class Supervisor:
         start: Callable[[], Awaitable[Child]],
         crashed: Callable[[int], Awaitable[None]],
         count: int,
+        grace_seconds: float,
     ) -> None:
         self._start, self._crashed, self._count = start, crashed, count
+        self._grace_seconds = grace_seconds
         self._children: set[Child] = set()
         self._stopping = asyncio.Event()
         self._exit_code = exits.OK
@@ -93,7 +117,7 @@ class Supervisor:
         """Have the children drain; asked again, have them end at once."""
         self._stopping.set()
         for child in self._children:
-            child.signal(signal.SIGTERM)
+            child.terminate(self._grace_seconds)
 
     async def run(self) -> int:
         """Keep the children alive until stopped; return the exit code."""
@@ -108,7 +132,7 @@ class Supervisor:
             child = await self._start()
             self._children.add(child)
             if self._stopping.is_set():
-                child.signal(signal.SIGTERM)
+                child.terminate(self._grace_seconds)
             code = await child.ended()
             self._children.discard(child)
             if self._stopping.is_set():

@@ -1,3 +1,4 @@
 """What the environment says to processes that others of holdfast's have started."""
 
-PARENT_VARIABLE = "HOLDFAST_SUPERVISOR"  # set for children: their stdin ends with the parent
+# Set for children, to the number of the process that started them: their stdin ends with it.
+PARENT_VARIABLE = "HOLDFAST_SUPERVISOR"

@@ -28,7 +28,9 @@ class Reloader:
         start: Callable[[], Awaitable[Child]],
         crashed: Callable[[int], Awaitable[None]],
         changes: AsyncIterator[list[Path]],
+        grace_seconds: float,
     ) -> None:
+        self._grace_seconds = grace_seconds
         self._start, self._crashed, self._changes = start, crashed, changes
         self._changed = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -39,7 +41,7 @@ class Reloader:
         """Have the worker drain; asked again, have it end at once."""
         self._stopping.set()
         if self._child is not None:
-            self._child.signal(signal.SIGTERM)
+            self._child.terminate(self._grace_seconds)
 
     async def run(self) -> int:
         """Go on until stopped; return the exit code."""
@@ -58,7 +60,7 @@ class Reloader:
         self._changed.clear()
         child = self._child = await self._start()
         if self._stopping.is_set():
-            child.signal(signal.SIGTERM)
+            child.terminate(self._grace_seconds)
         code = await self._until_ended_or_changed(child)
         self._child = None
         if code is None or self._stopping.is_set():
@@ -79,7 +81,7 @@ class Reloader:
         await self._first_of(child.ended(), self._changed.wait())
         if not child.alive:
             return await child.ended()
-        child.signal(signal.SIGTERM)
+        child.signal(signal.SIGTERM)  # no SIGKILL: a debugger may have stopped it
         self._loaded |= await child.ended() != exits.USAGE
         return None
 

@@ -12,9 +12,11 @@ import threading
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
+from holdfast.cli import exits
 from holdfast.cli.environment import PARENT_VARIABLE
 from holdfast.cli.supervising import StopSignals
 from holdfast.definitions.app import App
+from holdfast.services.watchdog import Process
 from holdfast.store.database import Database
 from holdfast.store.keeping import kept_running
 from holdfast.store.opening import store_of
@@ -74,11 +76,12 @@ async def _serve(
         app,
         store,
         options,
+        process=(process := WorkerProcess()),
         heartbeat_store=lambda: store_of(database, schema, connections=1),
         origin=origin,
     )
     stop = asyncio.Event()
-    signals = _on_signals(worker, stop)
+    signals = process.signals = _on_signals(worker, stop, options.grace_seconds)
     try:
         async with kept_running(database):
             await worker.start()
@@ -99,6 +102,29 @@ async def _serve(
             return signals.exit_code()
     finally:
         await store.close()
+        signals.restore()
+
+
+class WorkerProcess(Process):
+    """The process of `holdfast worker`, which ends where user code does not let go of it.
+
+    `signals` are those that it has had.
+    """
+
+    def __init__(self) -> None:
+        self.signals: StopSignals | None = None
+        supervisor, parent = os.environ.get(PARENT_VARIABLE), os.getppid()
+        self._parent = parent if supervisor == str(parent) else None
+
+    def end(self) -> None:
+        """End at once, without the clean-up of a process whose main thread is held."""
+        signals = self.signals
+        os._exit(exits.FAILED if signals is None else signals.exit_code(unasked=exits.FAILED))
+
+    @property
+    def orphaned(self) -> bool:
+        """Whether the supervisor that started this process is gone."""
+        return self._parent is not None and os.getppid() != self._parent
 
 
 def _say_ready(worker: Worker) -> None:
@@ -110,8 +136,14 @@ def _say_ready(worker: Worker) -> None:
     logger.info("worker %s ready: %s", info.worker_id, listed)
 
 
-def _on_signals(worker: Worker, stop: asyncio.Event) -> StopSignals:
+def _on_signals(worker: Worker, stop: asyncio.Event, grace_seconds: float) -> StopSignals:
     """Drain on the first signal, end the grace period on the second."""
+    heard = False
+
+    def at_once() -> None:
+        nonlocal heard
+        worker.expect_stop(0 if heard else grace_seconds)
+        heard = True
 
     def arrived() -> None:
         if stop.is_set():
@@ -119,7 +151,7 @@ def _on_signals(worker: Worker, stop: asyncio.Event) -> StopSignals:
             worker.hurry()
         stop.set()
 
-    return StopSignals(arrived)
+    return StopSignals(arrived, at_once)
 
 
 @asynccontextmanager

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 from collections.abc import Awaitable, Callable, Sequence
+from types import FrameType
 from typing import Protocol, TypeAlias
 
 from holdfast.cli import exits
@@ -31,21 +33,43 @@ class Overseer(Protocol):
 
 
 class StopSignals:
-    """Calls back on SIGTERM and on Ctrl-C, and remembers whether it was Ctrl-C."""
+    """Calls back on SIGTERM and on Ctrl-C, and remembers whether it was Ctrl-C.
 
-    def __init__(self, arrived: Callable[[], None]) -> None:
-        self._arrived, self._interrupted = arrived, False
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._arrive, number)
+    `arrived` is called by the event loop. `at_once` is called in the signal handler, between two
+    instructions of what the main thread executes: it is also heard where code holds the loop.
+    """
 
-    def exit_code(self, code: int = exits.OK) -> int:
-        """Return the code to end with: that of Ctrl-C, or the one given."""
-        return exits.INTERRUPTED if self._interrupted else code
+    def __init__(
+        self, arrived: Callable[[], None], at_once: Callable[[], None] = lambda: None
+    ) -> None:
+        self._arrived, self._at_once = arrived, at_once
+        self._heard = self._interrupted = False
+        self._loop = asyncio.get_running_loop()
+        self._before = {
+            number: signal.signal(number, self._arrive)
+            for number in (signal.SIGTERM, signal.SIGINT)
+        }
 
-    def _arrive(self, number: signal.Signals) -> None:
+    def restore(self) -> None:
+        """Leave the signals to those who had them before."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def exit_code(self, code: int = exits.OK, *, unasked: int | None = None) -> int:
+        """Return the code to end with: that of Ctrl-C, or the one given.
+
+        `unasked` is the one where no signal came.
+        """
+        if self._interrupted:
+            return exits.INTERRUPTED
+        return code if self._heard or unasked is None else unasked
+
+    def _arrive(self, number: int, frame: FrameType | None) -> None:
+        self._heard = True
         self._interrupted |= number == signal.SIGINT
-        self._arrived()
+        self._at_once()
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._arrived)
 
 
 async def oversee(
@@ -64,6 +88,9 @@ async def oversee(
         await store.open()
         overseer = make(start, reaper(store))
         signals = StopSignals(overseer.stop)
-        return signals.exit_code(await overseer.run())
+        try:
+            return signals.exit_code(await overseer.run())
+        finally:
+            signals.restore()
     finally:
         await store.close()

@@ -1,8 +1,7 @@
 """The heartbeat, on a thread and a connection of its own.
 
 User code that blocks the worker's event loop must not look like a dead worker. The thread
-renews the leases in one call, says how far activities are, brings back news of their runs, and
-warns of workflow code that does not let go of the loop.
+renews the leases in one call, says how far activities are, and brings back news of their runs.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ logger = logging.getLogger("holdfast.heartbeat")
 
 _JOIN_SECONDS = 5.0  # a beat that hangs on a mute connection ends by itself; it is a daemon
 _ANSWER_BEATS, _LEAST_ANSWER_SECONDS = 2, 1.5  # an answer that takes longer will not come
-_LONG_DRAIN = 2  # beats during which one workflow held the loop
 
 
 class Listener(Protocol):
@@ -58,18 +56,15 @@ class HeartbeatService:
         open_store: Callable[[], Store],
         info: WorkerInfo,
         listener: Listener,
-        entered: Callable[[], str | None],
         *,
         interval_seconds: float,
         lease_seconds: float,
     ) -> None:
         self._open_store, self._info, self._listener = open_store, info, listener
-        self._entered = entered
         self._interval, self._lease_seconds = interval_seconds, lease_seconds
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
-        self._last_entered: tuple[str | None, int] = (None, 0)
 
     async def start(self) -> None:
         """Begin to beat. Idempotent."""
@@ -113,7 +108,6 @@ class HeartbeatService:
 
     async def run_once(self, store: Store) -> None:
         """Beat once: sign on, renew, pass the news on."""
-        self._watch()
         leases = self._listener.leases()
         answer = await self._beat(store, leases)
         self._listener.renewed(leases)
@@ -144,17 +138,3 @@ class HeartbeatService:
             self._loop.call_soon_threadsafe(self._listener.news, run_id)
         for run_id, key in answer.cancelled:
             self._loop.call_soon_threadsafe(self._listener.call_off, run_id, key)
-
-    def _watch(self) -> None:
-        """Warn when the same run's code holds the loop at several beats in a row."""
-        entered = self._entered()
-        last, beats = self._last_entered
-        beats = beats + 1 if entered is not None and entered == last else 0
-        self._last_entered = (entered, beats)
-        if beats == _LONG_DRAIN:
-            logger.warning(
-                "%s has held the event loop for about %g s without an await that waits: "
-                "move the work into a step",
-                entered,
-                beats * self._interval,
-            )

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from holdfast.cli.supervising import StartWorker, TellOfCrash
     from holdfast.store.database import Database
 
-_GRACE = "2"  # seconds; what is cut off goes on with the new code
+_GRACE_SECONDS = 2  # seconds; what is cut off goes on with the new code
 
 
 @command("dev", examples=("holdfast dev shop.py", "holdfast dev shop:app --data ./.holdfast"))
@@ -45,7 +45,8 @@ def dev(
         if database.server is None:
             asyncio.run(prepare_schema(database.url, settings.schema))
         _greet(settings, database)
-        arguments = ["worker", app_reference, "--grace", _GRACE, "--log-level", log_level]
+        arguments = ["worker", app_reference, "--grace", str(_GRACE_SECONDS)]
+        arguments += ["--log-level", log_level]
         arguments += [part for queue in queues for part in ("--queue", queue)]
         code = asyncio.run(_develop(settings, database, reference, arguments))
     context.exit(code)
@@ -70,6 +71,6 @@ async def _develop(
     from holdfast.cli.supervising import oversee
 
     def make(start: StartWorker, crashed: TellOfCrash) -> Reloader:
-        return Reloader(start, crashed, python_changes(reference.directory))
+        return Reloader(start, crashed, python_changes(reference.directory), _GRACE_SECONDS)
 
     return await oversee(settings, database, arguments, make)

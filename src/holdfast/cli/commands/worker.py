@@ -88,7 +88,7 @@ def worker(
         arguments += ["--threads", str(threads), "--grace", str(grace)]
         arguments += [part for queue in queues for part in ("--queue", queue)]
         arguments += ["--log-level", log_level, *(["--log-json"] if log_json else [])]
-        context.exit(_supervise(settings, arguments, processes))
+        context.exit(_supervise(settings, arguments, processes, grace))
     options = WorkerOptions(
         queues=queues, concurrency=concurrency, threads=threads, grace_seconds=grace
     )
@@ -112,14 +112,14 @@ def _work(settings: Settings, app_reference: str, options: WorkerOptions) -> int
     return code
 
 
-def _supervise(settings: Settings, arguments: list[str], processes: int) -> int:
+def _supervise(settings: Settings, arguments: list[str], processes: int, grace: float) -> int:
     from holdfast.cli.children import Supervisor
     from holdfast.cli.connecting import checked_database
     from holdfast.cli.supervising import StartWorker, TellOfCrash, oversee
 
     def make(start: StartWorker, crashed: TellOfCrash) -> Supervisor:
         click.echo(f"supervisor {os.getpid()} keeps {processes} worker processes", err=True)
-        return Supervisor(start, crashed, processes)
+        return Supervisor(start, crashed, processes, grace)
 
     with checked_database(settings) as database:
         return asyncio.run(oversee(settings, database, arguments, make))

@@ -49,7 +49,7 @@ class Dispatcher:
     ) -> None:
         self.clock, self.committer, self.runner = clock, committer, runner
         self.notify, self.draining = notify, False
-        self.entered: RunDriver | None = None
+        self._replaying: Lease | None = None  # that of a run which has no driver yet
         self._app, self._reader, self._cache = app, reader, cache
         self._release, self._capacity_changed, self._due = release, capacity_changed, due
         self._drivers: dict[UUID, RunDriver] = {}
@@ -140,6 +140,7 @@ class Dispatcher:
             task.parent_run_id,
         )
         workflow = self._app.find(name, task.version)
+        self._replaying = Lease(task.run_id, "", task.lease_no, len(log))
         try:
             turn = Turn(
                 workflow,
@@ -155,6 +156,8 @@ class Dispatcher:
             self._release_stuck(task.run_id, task.lease_no, repr(error))
             self._capacity_changed()
             return
+        finally:
+            self._replaying = None
         if (driver := self._drive(task, turn)) is not None:
             driver.begin()
 
@@ -207,10 +210,16 @@ class Dispatcher:
         self._reader.read(driver.run_id, 0, driver.rebuild)
 
     def _release_stuck(self, run_id: UUID, lease_no: int, reason: str) -> None:
+        self._release(self._stuck_until(run_id, lease_no, reason))
+
+    def _stuck_until(
+        self, run_id: UUID, lease_no: int, reason: str, least_seconds: float = _STUCK_FIRST
+    ) -> Release:
+        """Count that a run is stuck once more, and say when it is to be tried again."""
         times = self._stuck[run_id] = self._stuck.get(run_id, 0) + 1
-        seconds = min(_STUCK_FIRST * 2 ** min(times - 1, 16), _STUCK_LIMIT)
+        seconds = max(min(_STUCK_FIRST * 2 ** min(times - 1, 16), _STUCK_LIMIT), least_seconds)
         at = self.clock.now() + int(seconds * 1e6)
-        self._release(Release(run_id, "", lease_no, visible_at=at, stuck=reason))
+        return Release(run_id, "", lease_no, visible_at=at, stuck=reason)
 
     def _leave(self, driver: RunDriver) -> None:
         if self._drivers.get(driver.run_id) is driver:
@@ -225,10 +234,29 @@ class Dispatcher:
 
     def leases(self) -> list[Lease]:
         """Return the leases held now. Safe to call from another thread."""
-        return [
+        held = [
             Lease(run_id, "", driver.lease_no, driver.turn.durable_length)
             for run_id, driver in list(self._drivers.items())
         ]
+        replaying = self._replaying
+        return held if replaying is None else [*held, replaying]
+
+    def resting_leases(self) -> list[Lease]:
+        """Return the leases without a step under way. Safe to call from another thread."""
+        drivers = dict(self._drivers)
+        leases = [
+            lease
+            for lease in self.leases()
+            if lease.run_id not in drivers or not drivers[lease.run_id].executing
+        ]
+        return leases + [Lease(run_id, "", number, 0) for run_id, number in list(self._opening)]
+
+    def stuck_release(self, run_id: UUID, reason: str, pause_seconds: float) -> Release | None:
+        """Return what gives a held run back as stuck. Safe to call from another thread."""
+        for lease in self.leases():
+            if lease.run_id == run_id:
+                return self._stuck_until(run_id, lease.lease_no, reason, pause_seconds)
+        return None
 
     def lose(self, run_id: UUID, lease_no: int) -> None:
         """Let go of a run whose lease is another's; a commit in flight will say so itself."""

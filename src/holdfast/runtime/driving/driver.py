@@ -31,7 +31,6 @@ class Host(Protocol):
     committer: Committer
     runner: StepRunner
     draining: bool
-    entered: RunDriver | None  # whose workflow code runs now: the heartbeat thread watches it
     notify: Callable[[list[Notice]], None]
 
     def suspended(self, driver: RunDriver) -> None:
@@ -109,7 +108,6 @@ class RunDriver:
             return
         del self.running[key]
         result, error, started_at = execution.result, execution.error, execution.started_at
-        self._host.entered = self
         try:
             if result is not None:
                 turn.step_completed(key, result, started_at)
@@ -141,7 +139,6 @@ class RunDriver:
         """Give the turn an input, and do what it wants then."""
         if self.closed:
             return
-        self._host.entered = self
         try:
             feed(*values)
         except Exception as fault:
@@ -152,14 +149,12 @@ class RunDriver:
     def _fault(self, fault: Exception) -> None:
         """Let go of a run that we cannot drive: a fault of ours must not take the worker along."""
         logger.error("run %s cannot be driven", self.run_id, exc_info=fault)
-        self._host.entered = None
         self._host.stuck(self, f"internal error: {fault!r}")
 
     # Outputs
 
     def _follow(self) -> None:
         turn = self.turn
-        self._host.entered = None
         if turn.problems:
             self._report_problems()
         if turn.notices:

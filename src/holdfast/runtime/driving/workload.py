@@ -51,6 +51,14 @@ class Workload:
         """Return the leases held now. Safe to call from another thread."""
         return self._runs.leases() + self._activities.leases()
 
+    def resting_leases(self) -> list[Lease]:
+        """Return the leases of runs that have no step under way. Safe from another thread."""
+        return self._runs.resting_leases()
+
+    def stuck_release(self, run_id: UUID, reason: str, pause_seconds: float) -> Release | None:
+        """Return what gives a run back as stuck, None where it is not held. As above."""
+        return self._runs.stuck_release(run_id, reason, pause_seconds)
+
     def renewed(self, leases: Sequence[Lease]) -> None:
         """Hear which leases were renewed, and with what details. Safe from another thread."""
         self._activities.known(leases)

@@ -1,0 +1,99 @@
+"""The watchdog of a worker that is part of a program: it gives back, and ends no process."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from holdfast import App, Context
+from holdfast.client import Client
+from holdfast.services.watchdog import ThreadClock
+from holdfast.store.memory import MemoryStore
+from holdfast.types import Notice, Release
+from holdfast.worker import Worker, WorkerOptions
+
+app = App("watched", blocking_limit="300ms")
+given_back = threading.Event()
+
+
+@app.step
+def double(number: int) -> int:
+    return 2 * number
+
+
+@app.workflow
+async def holds(ctx: Context) -> bool:
+    return given_back.wait(60)
+
+
+@app.workflow
+async def neighbour(ctx: Context) -> int:
+    return await double(21)
+
+
+class Watched(MemoryStore):
+    """Tells what the watchdog gives back; its threads open and close the store again and again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stuck: list[Release] = []
+
+    async def close(self) -> None:
+        """Stay open."""
+
+    async def release_tasks(self, worker_id: str, releases: Sequence[Release]) -> list[Notice]:
+        notices = await super().release_tasks(worker_id, releases)
+        self.stuck += [release for release in releases if release.stuck]
+        if self.stuck:
+            given_back.set()
+        return notices
+
+
+async def test_a_run_that_holds_the_loop_is_given_back_and_the_worker_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = Watched()
+    worker = Worker(
+        app,
+        store,
+        WorkerOptions(poll_seconds=0.02, grace_seconds=1e6),
+        heartbeat_store=lambda: store,
+    )
+    await worker.start()
+    try:
+        async with Client(store=store) as client:
+            run = await client.start(holds)
+            while not store.stuck:
+                await asyncio.sleep(0.01)
+            assert await (await client.start(neighbour)).result(timeout=60) == 42
+            [release] = store.stuck
+            assert release.run_id == run.run_id
+            assert "in holds" in (release.stuck or "")
+            assert (await run.get()).state == "stuck"
+            while "free again" not in caplog.text:
+                await asyncio.sleep(0.01)
+    finally:
+        await worker.stop(0)
+    warnings = [record for record in caplog.records if "held the event loop" in record.message]
+    assert len(warnings) == 1
+
+
+def test_only_the_time_counts_in_which_a_thread_works_or_sleeps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wall = cpu = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: wall)
+    monkeypatch.setattr(time, "clock_gettime", lambda clock: cpu)
+    clock = ThreadClock(threading.get_ident())
+    for passed, worked, spent in (
+        (0.25, 0.25, 0.25),  # it computes
+        (0.25, 0.0, 0.25),  # it sleeps, or waits for the network
+        (0.25, 0.05, 0.05),  # others have the processor
+        (3600.0, 0.0, 0.5),  # the machine was suspended, or the process stopped
+    ):
+        wall, cpu = wall + passed, cpu + worked
+        assert clock.spent() == pytest.approx(spent)
