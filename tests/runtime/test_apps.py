@@ -123,19 +123,28 @@ async def test_a_name_of_several_apps_is_not_guessed(store: Store) -> None:
             assert await client.run("checkout", 1, wait=PATIENCE) == answer("south")
 
 
-async def test_a_handle_asks_nobody_whose_a_name_is(store: Store) -> None:
+async def test_a_handle_asks_whose_a_name_is_where_it_is_used(store: Store) -> None:
     north = shop("north")
     wanted = keyed_run_id("north/checkout", "k")
     async with Client(store=store) as client:
+        handle = client.handle(("checkout", "k"))
         with pytest.raises(InvalidInput, match="APP/checkout"):
-            client.handle(("checkout", "k"))
+            assert handle.run_id
+        with pytest.raises(UnknownWorkflow):
+            await handle.get()
         workflow = north.latest("checkout")
         handles = [
             client.handle(("checkout", "k"), workflow),
             client.handle((workflow, "k")),
             client.handle(("north/checkout", "k")),
         ]
-        assert {handle.run_id for handle in handles} == {wanted}
+        assert {each.run_id for each in handles} == {wanted}
+        async with working(north, store):
+            await client.start("checkout", 1, key="k")
+            assert await handle.result(PATIENCE) == answer("north")
+            assert (await handle.get()).run_id == wanted
+    async with Client(store=store, app=north) as client:
+        assert client.handle(("checkout", "k")).run_id == wanted
 
 
 async def test_what_is_another_app_s_is_called_by_its_full_name(store: Store) -> None:

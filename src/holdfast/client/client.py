@@ -12,7 +12,7 @@ from holdfast.client.bulk import BulkController
 from holdfast.client.chains import newest
 from holdfast.client.forking import ForkOptions, fork_run, prepare_fork, retry_fork
 from holdfast.client.handle import RunHandle
-from holdfast.client.naming import find_full_name, known_run_id
+from holdfast.client.naming import find_full_name, reference
 from holdfast.client.outcomes import Restorer
 from holdfast.client.references import RunRef
 from holdfast.client.starting import (
@@ -197,14 +197,15 @@ class Client(BulkController):
         """Return a handle of a run, without asking whether there is such a run.
 
         With its workflow, or an app that has it, the result comes back as the declared type.
-        Raises InvalidInput for what is no id, and for a name whose app nobody says.
+        Whose a workflow is that is given by its name alone is looked up when the handle is used.
+        Raises InvalidInput for what is no id.
 
         ```python
         handle = client.handle(("checkout", "order-7"), checkout)
         ```
         """
-        run_id = known_run_id(run, workflow, None if self._app is None else self._app.name)
-        return RunHandle(self, run_id, self._waiting(Restorer(workflow, self._app)))
+        meant = reference(run, workflow, None if self._app is None else self._app.name)
+        return RunHandle(self, meant, self._waiting(Restorer(workflow, self._app)))
 
     async def fork(self, run: RunRef, **options: Unpack[ForkOptions]) -> RunHandle[object]:
         """Start a run that goes on from somewhere in another's log.
@@ -282,12 +283,14 @@ class Client(BulkController):
             for each in started
         ]
 
-    def _waiting(self, restore: Restorer[Out]) -> Callable[[UUID, Duration | None], Awaitable[Out]]:
+    def _waiting(
+        self, restore: Restorer[Out]
+    ) -> Callable[[UUID | tuple[str, str], Duration | None], Awaitable[Out]]:
         """Return what a handle waits with."""
 
-        async def wait(run_id: UUID, timeout: Duration | None) -> Out:
+        async def wait(run: UUID | tuple[str, str], timeout: Duration | None) -> Out:
             limit = None if timeout is None else seconds(timeout)
-            end = await self._live.wait(run_id, limit)
+            end = await self._live.wait(await self._live.names.run(run), limit)
             return restore(end, await self.get(end.run_id) if restore.needs_run else None)
 
         return wait

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, overload
 from uuid import UUID
 
 from holdfast.client.approvals import OpenApproval
+from holdfast.client.naming import known_run_id
 from holdfast.durations import Duration
 from holdfast.types import JSON, LoggedEvent, Run, Status
 
@@ -30,13 +31,13 @@ class RunHandle(Generic[Out_co]):
     ```
     """
 
-    __slots__ = ("_client", "_wait", "created", "found", "run_id")
+    __slots__ = ("_client", "_run", "_wait", "created", "found")
 
     def __init__(
         self,
         client: Client,
-        run_id: UUID,
-        wait: Callable[[UUID, Duration | None], Awaitable[Out_co]],
+        run: UUID | tuple[str, str],
+        wait: Callable[[UUID | tuple[str, str], Duration | None], Awaitable[Out_co]],
         *,
         created: bool = False,
         found: Status | None = None,
@@ -44,12 +45,22 @@ class RunHandle(Generic[Out_co]):
         """Hold a run. Clients make handles: see `Client.start` and `Client.handle`."""
         self._client = client
         self._wait = wait
-        self.run_id = run_id
+        self._run = run
         self.created = created
         self.found: Status | None = found
 
     def __repr__(self) -> str:
-        return f"<RunHandle {self.run_id}>"
+        return f"<RunHandle {self._run}>"
+
+    @property
+    def run_id(self) -> UUID:
+        """The run's id.
+
+        Raises InvalidInput where the handle was made of a name alone: `get()` asks the database.
+        """
+        if isinstance(self._run, UUID):
+            return self._run
+        return known_run_id(self._run)
 
     async def result(self, timeout: Duration | None = None) -> Out_co:
         """Wait for the run's end and return its output, as the type the workflow declares.
@@ -64,7 +75,7 @@ class RunHandle(Generic[Out_co]):
             print(failure.error)
         ```
         """
-        return await self._wait(self.run_id, timeout)
+        return await self._wait(self._run, timeout)
 
     async def status(self) -> Status:
         """Return the run's status now. Raises RunNotFound.
@@ -83,7 +94,7 @@ class RunHandle(Generic[Out_co]):
         print(run.state)
         ```
         """
-        return await self._client.get(self.run_id)
+        return await self._client.get(self._run)
 
     async def signal(self, name: str, payload: object = None, signal_id: str | None = None) -> bool:
         """Send the run a signal; see `Client.signal`.
@@ -92,7 +103,7 @@ class RunHandle(Generic[Out_co]):
         await handle.signal("packed", {"boxes": 2})
         ```
         """
-        return await self._client.signal(self.run_id, name, payload, signal_id)
+        return await self._client.signal(self._run, name, payload, signal_id)
 
     @overload
     async def update(
@@ -134,10 +145,10 @@ class RunHandle(Generic[Out_co]):
         """
         if type is None:
             return await self._client.update(
-                self.run_id, name, payload, update_id=update_id, timeout=timeout
+                self._run, name, payload, update_id=update_id, timeout=timeout
             )
         return await self._client.update(
-            self.run_id, name, payload, update_id=update_id, timeout=timeout, type=type
+            self._run, name, payload, update_id=update_id, timeout=timeout, type=type
         )
 
     async def approvals(self) -> builtins.list[OpenApproval]:
@@ -148,7 +159,7 @@ class RunHandle(Generic[Out_co]):
             print(approval.key, approval.title)
         ```
         """
-        return await self._client.approvals(self.run_id)
+        return await self._client.approvals(self._run)
 
     async def cancel(self, reason: str | None = None) -> bool:
         """Ask the run to end; see `Client.cancel`.
@@ -157,7 +168,7 @@ class RunHandle(Generic[Out_co]):
         await handle.cancel("the customer changed their mind")
         ```
         """
-        return await self._client.cancel(self.run_id, reason)
+        return await self._client.cancel(self._run, reason)
 
     async def terminate(self, reason: str | None = None) -> bool:
         """End the run at once, without its code; see `Client.terminate`.
@@ -166,7 +177,7 @@ class RunHandle(Generic[Out_co]):
         await handle.terminate("started by mistake")
         ```
         """
-        return await self._client.terminate(self.run_id, reason)
+        return await self._client.terminate(self._run, reason)
 
     async def pause(self, reason: str | None = None) -> bool:
         """Let the run do nothing more until it is resumed; see `Client.pause`.
@@ -175,7 +186,7 @@ class RunHandle(Generic[Out_co]):
         await handle.pause("the shop is closed")
         ```
         """
-        return await self._client.pause(self.run_id, reason)
+        return await self._client.pause(self._run, reason)
 
     async def resume(self) -> bool:
         """Let the paused run go on; see `Client.resume`.
@@ -184,7 +195,7 @@ class RunHandle(Generic[Out_co]):
         await handle.resume()
         ```
         """
-        return await self._client.resume(self.run_id)
+        return await self._client.resume(self._run)
 
     async def log(self, from_index: int = 0) -> builtins.list[LoggedEvent]:
         """Return the run's log from an index on. Raises RunNotFound.
@@ -194,7 +205,7 @@ class RunHandle(Generic[Out_co]):
             print(entry.idx, entry.event.type)
         ```
         """
-        return await self._client.log(self.run_id, from_index)
+        return await self._client.log(self._run, from_index)
 
     def follow(self, from_index: int = 0) -> AsyncIterator[LoggedEvent]:
         """Iterate over the run's log as it grows, to its end; see `Client.follow`.
@@ -204,7 +215,7 @@ class RunHandle(Generic[Out_co]):
             print(entry.event.type)
         ```
         """
-        return self._client.follow(self.run_id, from_index)
+        return self._client.follow(self._run, from_index)
 
     async def values(self) -> dict[str, JSON]:
         """Return the newest value of each name that the run has set.
@@ -214,7 +225,7 @@ class RunHandle(Generic[Out_co]):
         print(values.get("progress"))
         ```
         """
-        return await self._client.values(self.run_id)
+        return await self._client.values(self._run)
 
     def watch(self, name: str) -> AsyncIterator[JSON]:
         """Iterate over a value that the run sets, as it changes; see `Client.watch`.
@@ -224,4 +235,4 @@ class RunHandle(Generic[Out_co]):
             print(progress)
         ```
         """
-        return self._client.watch(self.run_id, name)
+        return self._client.watch(self._run, name)

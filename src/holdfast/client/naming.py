@@ -48,10 +48,10 @@ def known_full_name(workflow: Named | str, app: str | None) -> str | None:
     return None if app is None else full_name(app, name)
 
 
-def known_run_id(run: RunRef, workflow: Named | None, app: str | None) -> UUID:
-    """Return a run's id without asking the database.
+def reference(run: RunRef, workflow: Named | None, app: str | None) -> UUID | tuple[str, str]:
+    """Return what is said about a run: its id, or a name, with its app if that is said, and a key.
 
-    Raises InvalidInput where only the database knows it.
+    Raises InvalidName and InvalidInput.
     """
     if not isinstance(run, tuple):
         return read_id(run)
@@ -59,12 +59,18 @@ def known_run_id(run: RunRef, workflow: Named | None, app: str | None) -> UUID:
     name = known_full_name(named, app)
     if name is None and workflow is not None and split_name(workflow.full_name)[1] == named:
         name = workflow.full_name
-    if name is None:
+    return name or str(named), check_key(key)
+
+
+def known_run_id(run: tuple[str, str]) -> UUID:
+    """Return the id of a key's run. Raises InvalidInput where only the database knows it."""
+    name, key = run
+    if "/" not in name:
         raise InvalidInput(
-            f"whose workflow {named!r} is, only the database knows: pass the workflow itself, or "
-            f"name its app, as in ({full_name('APP', str(named))!r}, {key!r})"
+            f"whose workflow {name!r} is, only the database knows: pass the workflow itself, or "
+            f"name its app, as in ({full_name('APP', name)!r}, {key!r})"
         )
-    return keyed_run_id(name, check_key(key))
+    return keyed_run_id(name, key)
 
 
 class Names:

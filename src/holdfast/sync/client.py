@@ -154,7 +154,8 @@ class SyncClient(SyncBulkController):
         """Return a handle of a run, without asking whether there is such a run.
 
         With its workflow, or an app that has it, the result comes back as the declared type.
-        Raises InvalidInput for what is no id, and for a name whose app nobody says.
+        Whose a workflow is that is given by its name alone is looked up when the handle is used.
+        Raises InvalidInput for what is no id.
 
         ```python
         handle = client.handle(("checkout", "order-7"), checkout)
