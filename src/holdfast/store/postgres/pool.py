@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # One that was idle for longer is asked before it is trusted: a firewall may have forgotten it.
 _TRUSTED_SECONDS: Final = 10.0
+_FRESH_SECONDS: Final = 0.001  # one that was given back so lately need not be looked at
 _ANSWER_SECONDS: Final = 2.0
 _LAST_CALLS_SECONDS: Final = 2.0
 
@@ -84,12 +85,16 @@ class Pool:
             connection, since = self._idle.pop()
             if connection.is_closed():
                 continue
-            now = self._loop.time()
-            trusted = since > self._doubted and now - since < _TRUSTED_SECONDS
-            if (trusted and not _has_news(connection)) or await self._answers(connection):
+            if self._is_trusted(connection, since) or await self._answers(connection):
                 return connection
             self._part_with_idle()
         return await self._connect()
+
+    def _is_trusted(self, connection: Connection, since: float) -> bool:
+        idle = self._loop.time() - since
+        if since <= self._doubted or idle >= _TRUSTED_SECONDS:
+            return False
+        return idle < _FRESH_SECONDS or not _has_news(connection)
 
     async def _answers(self, connection: Connection) -> bool:
         try:
@@ -104,7 +109,8 @@ class Pool:
 
     def _give_back(self, connection: Connection, *, sound: bool) -> None:
         self._lent.discard(connection)
-        self._returned.set()
+        if self._closed:
+            self._returned.set()
         if connection.is_closed():
             return
         if sound and not self._closed:
