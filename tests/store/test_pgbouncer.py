@@ -96,8 +96,17 @@ def test_the_synchronous_client_and_commands_work_through_a_pooler(
     """The environment says it as well as an option does."""
     monkeypatch.setenv("HOLDFAST_DATABASE_URL", pooled)
     monkeypatch.setenv("HOLDFAST_LISTEN_DATABASE_URL", database_url)
+    assert "notifications come through" in CliRunner().invoke(holdfast, ["doctor"]).output
     with SyncClient(app=app) as client:
         handle = client.start(calculate, 1)
     for options in (["doctor"], ["--no-prepare", "runs", "show", str(handle.run_id)], ["migrate"]):
         done = CliRunner().invoke(holdfast, options)
         assert done.exit_code == 0, done.output
+
+
+@pytest.mark.parametrize("pooled", ["transaction"], indirect=True)
+def test_the_doctor_says_that_notifications_do_not_come_through(pooled: str) -> None:
+    done = CliRunner().invoke(holdfast, ["--database", pooled, "doctor"])
+    assert done.exit_code == 0
+    assert "no notification comes through: work is found by looking" in done.output
+    assert "→ behind a pooler in transaction mode" in done.output

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
+from uuid import uuid4
 
 from holdfast.cli.wording import length, several
 from holdfast.cli.workers_live import live_workers
@@ -13,6 +15,7 @@ from holdfast.errors import DatabaseError, SchemaMissing, SchemaOutdated
 from holdfast.store.port import Store
 from holdfast.store.schema import check_schema as refuse_schema
 from holdfast.store.schema import migrate_command
+from holdfast.types import Notice
 
 if TYPE_CHECKING:
     from holdfast.store.schema import Connection
@@ -22,6 +25,7 @@ Level: TypeAlias = Literal["ok", "warn", "fail"]
 _CLOCK_WARN_SECONDS = 5.0
 _LONG_TRANSACTION_SECONDS = 300
 _DEAD_ROWS = 50_000
+_NOTIFICATION_SECONDS = 3.0
 
 _OLDEST_TRANSACTION = """
 select extract(epoch from now() - xact_start)::float8 as seconds, pid, application_name
@@ -183,6 +187,28 @@ async def check_dead_rows(connection: Connection, schema: str) -> Finding:
     )
 
 
+async def check_notifications(store: Store) -> Finding:
+    """Say whether a notification comes through, which a pooler may swallow."""
+    heard = asyncio.Event()
+    topic = f"doctor/{uuid4().hex}"
+    stop = await store.listen(topic, lambda _: heard.set())
+    await store.notify([Notice(topic, "")])
+    try:
+        async with asyncio.timeout(_NOTIFICATION_SECONDS):
+            await heard.wait()
+    except TimeoutError:
+        return Finding(
+            "notify",
+            "warn",
+            "no notification comes through: work is found by looking, within seconds",
+            "behind a pooler in transaction mode give the server's own address with "
+            "--listen-database or $HOLDFAST_LISTEN_DATABASE_URL",
+        )
+    finally:
+        await stop()
+    return Finding("notify", "ok", "notifications come through")
+
+
 async def examine(
     connection: Connection, open_store: Callable[[], Awaitable[Store]], schema: str
 ) -> Sequence[Finding]:
@@ -196,7 +222,7 @@ async def examine(
     if findings[-1].level != "fail":
         store = await open_store()
         findings += [await check_workers(store), await check_unserved(store)]
-        findings += [await check_pauses(store)]
+        findings += [await check_pauses(store), await check_notifications(store)]
         findings += [await check_transactions(connection)]
         findings += [await check_dead_rows(connection, schema)]
     return findings
