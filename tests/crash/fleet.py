@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import os
 import signal
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
@@ -19,7 +20,7 @@ from holdfast.client import Client
 from holdfast.client.handle import RunHandle
 from holdfast.errors import DatabaseUnavailable, RunEnded
 from holdfast.types import Run
-from tests.crash.worker import DEFAULT, work
+from tests.crash.worker import DEFAULT, QUICK, Pace, work
 
 T = TypeVar("T")
 
@@ -38,11 +39,21 @@ class Fleet:
         self._url, self._ledger, self._patience = url, ledger, patience
         self.workers: list[ForkServerProcess] = []
 
-    def start(self, *queues: str, kill_at: int = 0) -> ForkServerProcess:
+    def start(
+        self, *queues: str, kill_at: int = 0, pace: Pace = QUICK, release: int = 0
+    ) -> ForkServerProcess:
         """Start a worker of these queues; it takes work as soon as it can."""
         worker = _processes.Process(
             target=work,
-            args=(self._url, queues or (DEFAULT,), kill_at, self._ledger, self._patience),
+            args=(
+                self._url,
+                queues or (DEFAULT,),
+                kill_at,
+                self._ledger,
+                self._patience,
+                pace,
+                release,
+            ),
             daemon=True,
         )
         worker.start()
@@ -54,6 +65,16 @@ class Fleet:
         worker.kill()
         worker.join()
         self.workers.remove(worker)
+
+    def freeze(self, worker: ForkServerProcess) -> None:
+        """Stop a worker where it stands, with SIGSTOP."""
+        assert worker.pid is not None
+        os.kill(worker.pid, signal.SIGSTOP)
+
+    def thaw(self, worker: ForkServerProcess) -> None:
+        """Let a stopped worker continue."""
+        assert worker.pid is not None
+        os.kill(worker.pid, signal.SIGCONT)
 
     def kill_all(self) -> None:
         """Leave no process behind."""
@@ -135,7 +156,7 @@ async def start_patiently(
     client: Client, kind: str, inputs: Iterable[object]
 ) -> list[RunHandle[object]]:
     """Start a run for each input; a lost answer leaves what was started as it is."""
-    start = partial(client.start, kind)
+    start = partial(client.start, f"crash/{kind}")
     return [await patiently(partial(start, each, key=f"{kind}-{uuid4()}")) for each in inputs]
 
 

@@ -69,7 +69,7 @@ async def test_a_worker_killed_at_every_point_between_store_calls_loses_nothing(
     async with Client(server.url) as client:
 
         async def start(queue: str) -> RunHandle[object]:
-            handle = await client.start("everything", 1, queue=queue)
+            handle = await client.start("crash/everything", 1, queue=queue)
             await handle.signal("go", 1, signal_id="go")
             return handle
 

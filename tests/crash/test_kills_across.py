@@ -77,7 +77,7 @@ async def test_a_worker_killed_between_any_two_store_calls_loses_nothing_across_
     async with Client(server.url) as client, asyncio.TaskGroup() as outside:
 
         async def start(queue: str) -> RunHandle[object]:
-            return await client.start("desk", Errand(number=1, queue=queue), queue=queue)
+            return await client.start("crash/desk", Errand(number=1, queue=queue), queue=queue)
 
         people = outside.create_task(decide_all(client))
         points = await kill_at_every_point(fleet, start)

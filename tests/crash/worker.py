@@ -6,15 +6,31 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from holdfast import App
 from holdfast.store.postgres import PostgresStore, connections, listening, pool
 from holdfast.worker import Worker, WorkerOptions
+from tests.crash import releases
 from tests.crash.across import app
 from tests.crash.workload import LEDGER
 
 DEFAULT = "default"
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How soon a worker is taken for gone, in seconds."""
+
+    lease: float
+    heartbeat: float
+    silent: float
+
+
+QUICK = Pace(1.2, 0.3, 1.0)
+PATIENT = Pace(4.5, 0.5, 3.0)  # a busy machine does not make it look dead
 WORK = {"commit", "end_activities", "read_events", "release_tasks", "listen", "notify"}
 
 
@@ -56,29 +72,39 @@ def impatient(seconds: float, change: Callable[[object, str, float], None] = set
 
 
 def work(
-    url: str, queues: tuple[str, ...], kill_at: int, ledger: Path, patience: float | None
+    url: str,
+    queues: tuple[str, ...],
+    kill_at: int,
+    ledger: Path,
+    patience: float | None,
+    pace: Pace,
+    release: int,
 ) -> None:
-    """Be a worker process until it is killed; what it says goes beside the ledger."""
+    """Be a worker process until it is killed; what it says goes beside the ledger.
+
+    `release` is that of the app, 0 for the usual one.
+    """
     if patience is not None:
         impatient(patience)
     os.environ[LEDGER] = str(ledger)
     with ledger.with_name("workers.log").open("ab") as output:
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
-    asyncio.run(_work(url, queues, kill_at))
+    served = releases.release(release) if release else app
+    asyncio.run(_work(url, served, queues, kill_at, pace))
 
 
-async def _work(url: str, queues: tuple[str, ...], kill_at: int) -> None:
+async def _work(url: str, served: App, queues: tuple[str, ...], kill_at: int, pace: Pace) -> None:
     store = PostgresStore(url)
     worker = Worker(
-        app,
+        served,
         KillSwitch(store, kill_at) if kill_at else store,  # type: ignore[arg-type]
         WorkerOptions(
             queues=queues,
             concurrency=50,
-            lease_seconds=1.2,
-            heartbeat_seconds=0.3,
-            silent_seconds=1.0,
+            lease_seconds=pace.lease,
+            heartbeat_seconds=pace.heartbeat,
+            silent_seconds=pace.silent,
             poll_seconds=0.2,
             maintenance_seconds=0.3,
         ),

@@ -15,6 +15,7 @@ from uuid import uuid4
 from holdfast import App, Context, Retry, current_step
 
 LEDGER = "HOLDFAST_TEST_LEDGER"
+GUSTS = 24  # signals of a storm
 
 app = App("crash", retry=Retry(attempts=5, base="20ms", max="200ms"))
 
@@ -111,3 +112,34 @@ async def everything(ctx: Context, n: int) -> list[str]:
         last = await act(f"everything {n} last")
     effects = [first, *(branch.result() for branch in branches), bumpy, last]
     return [effect["nonce"] for effect in effects]
+
+
+@app.step
+async def act_slowly(place: str, seconds: float) -> Effect:
+    """Have an effect, and take long over the rest."""
+    step = current_step()
+    effect = leave_trace(place, step.id, step.attempt)
+    await asyncio.sleep(seconds)
+    return effect
+
+
+@app.workflow
+async def slow(ctx: Context, seconds: float) -> list[str]:
+    """Run one long step."""
+    effect = await act_slowly("slow", seconds)
+    return [effect["nonce"]]
+
+
+@app.workflow
+async def stormed(ctx: Context, n: int) -> list[str]:
+    """Take every signal of a storm once, in the order in which they came, and act now and then."""
+    nonces: list[str] = []
+    taken: set[int] = set()
+    while len(taken) < GUSTS:
+        gust = await ctx.wait_for_signal("gust", type=int)
+        assert gust not in taken, f"signal {gust} was taken twice"
+        taken.add(gust)
+        if len(taken) % 8 == 0:
+            effect = await act(f"stormed {n} {len(taken)}")
+            nonces.append(effect["nonce"])
+    return nonces

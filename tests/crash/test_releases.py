@@ -1,0 +1,52 @@
+"""Two releases side by side, as in each deploy, with workers of both killed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from holdfast.client import Client
+from holdfast.client.handle import RunHandle
+from holdfast.store.embedded import EmbeddedServer
+from tests.crash.fleet import Fleet, patiently, until_all_end
+from tests.crash.ledger import check_runs
+from tests.crash.releases import STEPS
+
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
+
+BLOWS = 10
+RUNS_OF_EACH = 5  # a blow
+
+
+async def test_each_run_keeps_its_version_while_workers_of_two_are_killed(
+    fleet: Fleet, server: EmbeddedServer, ledger: Path
+) -> None:
+    """Traps 8, 25, 26; S12: no worker takes a run of a version that it does not have."""
+    choose = random.Random(2)
+    crew = {fleet.start(release=version): version for version in (1, 1, 2, 2)}
+    handles: dict[RunHandle[object], int] = {}
+    async with Client(server.url) as client:
+        for _ in range(BLOWS):
+            for version in (1, 2):
+                for n in range(RUNS_OF_EACH):
+
+                    async def start(version: int = version, n: int = n) -> RunHandle[object]:
+                        return await client.start("crash/upgraded", n, version=version)
+
+                    handles[await patiently(start)] = version
+            await asyncio.sleep(choose.uniform(0.05, 0.3))
+            victim = choose.choice(list(crew))
+            version = crew.pop(victim)
+            fleet.kill(victim)
+            crew[fleet.start(release=version)] = version
+        runs = await until_all_end(list(handles), 120)
+        seen = await check_runs(client, runs, ledger)
+        for handle, version in handles.items():
+            types = Counter([entry.event.type for entry in await client.log(handle.run_id)])
+            assert types["StepCompleted"] == STEPS[version]
+    assert seen["runs"] == 2 * BLOWS * RUNS_OF_EACH
+    assert seen["lost"] > 0, "no worker was killed while it held a run: the test shows nothing"
