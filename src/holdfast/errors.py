@@ -25,7 +25,7 @@ HoldfastError
 │   ├── RunCancelled
 │   ├── RunTerminated
 │   ├── RunTimedOut
-│   ├── RunExists                 the key is another's run
+│   ├── RunExists                 the id or key is another's run
 │   ├── ForkRefused               the run cannot be forked or retried so
 │   ├── ApprovalNotFound          the run has never asked for this approval
 │   ├── ApprovalDecided           another decision was first
@@ -206,11 +206,20 @@ class RunTimedOut(RunError):
 
 
 class RunExists(RunError):
-    """A child's key is that of a run which is not this run's child."""
+    """The id or the key is that of a run of another workflow, or of somebody else's run."""
 
-    def __init__(self, run_id: UUID) -> None:
-        super().__init__(f"run {run_id} exists, and is no child of this run: use another key")
+    def __init__(self, run_id: UUID, why: str | None = None) -> None:
+        super().__init__(
+            why or f"run {run_id} exists, and is not a child of this run: use another key"
+        )
         self.run_id = run_id
+
+    @classmethod
+    def of_another(cls, run_id: UUID, workflow: str, wanted: str) -> RunExists:
+        """Say that the id is that of a run of another workflow than the one that is wanted."""
+        return cls(
+            run_id, f"run {run_id} is one of workflow {workflow}, not of {wanted}: use another id"
+        )
 
 
 class ForkRefused(RunError):

@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from holdfast.errors import ConfigurationError, InvalidInput
 
+MAX_ID: Final = 1024  # bytes: an index must hold it
+MAX_TEXT: Final = 64 * 1024  # bytes
+
 
 def check_text(what: str, text: str) -> str:
-    """Return a text that PostgreSQL can hold. Raises InvalidInput for any other."""
+    """Return a text that PostgreSQL can hold, of 64 KiB at most. Raises InvalidInput."""
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidInput(f"{what} {text!r} is not a str")
     if "\0" in text:
         raise InvalidInput(f"{what} {text!r} has a NUL character, which PostgreSQL cannot hold")
     try:
-        text.encode()
+        length = len(text.encode())
     except UnicodeEncodeError:
         raise InvalidInput(f"{what} {text!r} has a lone surrogate: it is not Unicode") from None
+    if length > MAX_TEXT:
+        raise InvalidInput(f"the {what} takes {length:,} bytes, more than {MAX_TEXT:,}")
+    return text
+
+
+def check_id(what: str, text: str) -> str:
+    """Return an id or a key that a caller has made up. Raises InvalidInput for what is none."""
+    if text == "":
+        raise InvalidInput(f"the {what} is empty: it would be everybody's")
+    length = len(check_text(what, text).encode())
+    if length > MAX_ID:
+        raise InvalidInput(f"the {what} takes {length:,} bytes, more than {MAX_ID:,}")
     return text
 
 
@@ -29,7 +45,7 @@ def check_key(key: str) -> str:
     """Return the key that makes a run's id. Raises InvalidInput, ConfigurationError if empty."""
     if not key:
         raise ConfigurationError("a key must not be empty: it would be everybody's")
-    return check_text("key", key)
+    return check_id("key", key)
 
 
 def check_tags(tags: Iterable[str]) -> tuple[str, ...]:

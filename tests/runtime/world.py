@@ -77,7 +77,8 @@ class World:
     def feed(self, ordered: Sequence[Event], facts: Sequence[Event]) -> Instance:
         """Feed a fresh instance; `facts` may reach further than what it is fed."""
         noted: list[str] = []
-        instance = Instance(self.factory(), INFO, facts, lambda kind, *_: noted.append(kind))
+        instance = Instance(self.factory(), INFO, lambda kind, *_: noted.append(kind))
+        instance.foresee(facts)
         self.noted[id(instance)] = noted
         self.instances.append(instance)
         for event in ordered:

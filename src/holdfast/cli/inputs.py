@@ -34,10 +34,14 @@ def read_json(text: str | None, what: str) -> str:
     """
     import msgspec
 
+    from holdfast.codec import MAX_DEPTH, depth
+
     source, content = _read(text)
     if not content.strip() and source != "argument":
         return "null"
     try:
+        if depth(content.encode()) > MAX_DEPTH:
+            raise click.BadParameter(f"the {what} is nested more than {MAX_DEPTH} levels deep")
         msgspec.json.decode(content)
     except (msgspec.DecodeError, UnicodeError) as error:
         hint = ""

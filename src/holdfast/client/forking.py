@@ -11,7 +11,7 @@ from holdfast.client.coalescing import persist
 from holdfast.client.session import Session
 from holdfast.codec import encode
 from holdfast.definitions.app import App
-from holdfast.errors import ConfigurationError, ForkRefused, RunNotFound, UnknownWorkflow
+from holdfast.errors import ConfigurationError, ForkRefused, RunExists, RunNotFound, UnknownWorkflow
 from holdfast.ids import keyed_run_id, uuid7
 from holdfast.texts import check_text
 from holdfast.types import Fork, Forking, Run, Status
@@ -70,20 +70,28 @@ async def prepare_fork(
 async def fork_run(session: Session, fork: Fork) -> tuple[bool, Status]:
     """Start the new run; say whether it did not exist before, and its status.
 
-    Raises RunNotFound and ForkRefused.
+    Raises RunNotFound, ForkRefused, and RunExists where the id is that of another workflow's run.
     """
     outcome, notices = await persist(lambda: session.store.fork_run(fork))
     session.tell(notices)
     if outcome == "forked":
         return True, "running"
     if outcome == "exists":
-        found = await session.store.get_runs([fork.new_run_id])
-        if fork.new_run_id not in found:
-            raise RunNotFound(fork.new_run_id)
-        return False, found[fork.new_run_id].status
+        return False, await _existing(session, fork)
     if outcome == "missing":
         raise RunNotFound(fork.run_id)
     raise ForkRefused(fork.run_id, await _reason(session, outcome, fork))
+
+
+async def _existing(session: Session, fork: Fork) -> Status:
+    """Return the status of the run that has the fork's id; refuse one of another workflow."""
+    found = await session.store.get_runs([fork.run_id, fork.new_run_id])
+    if fork.new_run_id not in found:
+        raise RunNotFound(fork.new_run_id)
+    run, origin = found[fork.new_run_id], found.get(fork.run_id)
+    if origin is not None and origin.name != run.name:
+        raise RunExists.of_another(run.run_id, run.name, origin.name)
+    return run.status
 
 
 async def _reason(session: Session, outcome: Forking, fork: Fork) -> str:
@@ -95,6 +103,11 @@ async def _reason(session: Session, outcome: Forking, fork: Fork) -> str:
     if outcome == "unknown_key":
         keys = ", ".join(map(repr, sorted(fork.results)))
         return f"{keys}: no step or activity of this key has completed in what is kept"
+    if outcome == "unreadable":
+        return (
+            "its log has an event that no worker can read, and so would the fork's; fork it with "
+            "an index from before that event"
+        )
     length = len(await session.read_log(fork.run_id, 0))
     return f"its log has no {fork.until} events to keep: an index is 1 to {length}, its length"
 

@@ -11,11 +11,11 @@ from holdfast.client.activities import end_from_outside, explained
 from holdfast.client.approvals import decide
 from holdfast.client.observing import Observer
 from holdfast.client.outcomes import decode_plain
-from holdfast.client.references import RunRef, Signal, check_id
+from holdfast.client.references import RunRef, Signal
 from holdfast.codec import decoder, encode
 from holdfast.durations import Duration, seconds
 from holdfast.errors import RunEnded, RunNotFound
-from holdfast.texts import check_text
+from holdfast.texts import check_id, check_text
 from holdfast.types import Decision, Delivery
 
 T = TypeVar("T")

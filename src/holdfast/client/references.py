@@ -10,7 +10,7 @@ import msgspec
 from holdfast.codec import encode
 from holdfast.errors import InvalidInput
 from holdfast.names import check_signal_name
-from holdfast.texts import check_text
+from holdfast.texts import check_id
 from holdfast.types import NewSignal
 
 
@@ -52,10 +52,3 @@ def read_id(run: UUID | str) -> UUID:
         return UUID(run)
     except ValueError:
         raise InvalidInput(f"{run!r} is no run's id: it is a UUID") from None
-
-
-def check_id(what: str, text: str) -> str:
-    """Return an id that a caller has made up. Raises InvalidInput where it cannot be one."""
-    if text == "":
-        raise InvalidInput(f"the {what} is empty: it would be everybody's")
-    return check_text(what, text)

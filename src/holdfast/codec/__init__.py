@@ -6,18 +6,29 @@ sees the same value both times.
 
 from holdfast.codec._contains import contains
 from holdfast.codec._decode import Decode, decoder
-from holdfast.codec._encode import MAX_PAYLOAD, encode, encode_sorted, fingerprint
+from holdfast.codec._encode import (
+    MAX_DEPTH,
+    MAX_PAYLOAD,
+    depth,
+    encode,
+    encode_sorted,
+    fingerprint,
+    without_nul,
+)
 from holdfast.codec._failures import decode_error, describe, encode_error
 
 __all__ = [
+    "MAX_DEPTH",
     "MAX_PAYLOAD",
     "Decode",
     "contains",
     "decode_error",
     "decoder",
+    "depth",
     "describe",
     "encode",
     "encode_error",
     "encode_sorted",
     "fingerprint",
+    "without_nul",
 ]

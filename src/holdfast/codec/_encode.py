@@ -15,13 +15,16 @@ from holdfast.codec._models import Model, dump, is_model_type
 from holdfast.errors import PayloadError
 
 MAX_PAYLOAD: Final = 16 * 1024 * 1024
+MAX_DEPTH: Final = 256  # levels of nesting that every reader gets through
 
 _encode = msgspec.json.Encoder(enc_hook=dump).encode
 _encode_sorted = msgspec.json.Encoder(enc_hook=dump, order="deterministic").encode
 _encode_finite = json.JSONEncoder(allow_nan=False, check_circular=False).encode
 
 # An escaped NUL, and not a backslash that is followed by the text "u0000".
-_nul = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+_nul = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")
+_string = re.compile(rb'"(?:[^"\\]|\\.)*"')
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 
 
 def encode(value: object, limit: int = MAX_PAYLOAD) -> str:
@@ -58,6 +61,38 @@ def fingerprint(encoded: str) -> int:
     return zlib.crc32(encoded.encode())
 
 
+def depth(data: bytes) -> int:
+    """Return how deeply JSON text is nested: 0 for a scalar; at most too much up to MAX_DEPTH.
+
+    Brackets inside texts count as well where they match, which is much faster than to leave
+    them out; only texts that are full of the wrong ones hide a level.
+    """
+    openers = data.count(b"[") + data.count(b"{")
+    if openers <= MAX_DEPTH:
+        return openers
+    levels = _levels(data)
+    return levels if levels is not None else _levels(_string.sub(b"", data)) or 0
+
+
+def _levels(data: bytes) -> int | None:
+    """Take away the innermost brackets until there are none; None where some do not match."""
+    brackets, levels = data.translate(None, _NO_BRACKETS), 0
+    while brackets:
+        outer = brackets.replace(b"[]", b"").replace(b"{}", b"")
+        if len(outer) == len(brackets):
+            return None
+        brackets, levels = outer, levels + 1
+    return levels
+
+
+def without_nul(payload: msgspec.Raw) -> msgspec.Raw:
+    """Return JSON text with U+FFFD in the place of each escaped NUL character."""
+    data = bytes(payload)
+    if b"\\u0000" not in data:
+        return payload
+    return msgspec.Raw(_nul.sub(rb"\1\\ufffd", data))
+
+
 def _encode_with_odd_keys(value: object) -> bytes:
     """Sort where keys are numbers or UUIDs, which the encoder sorts only as strings."""
     try:
@@ -75,6 +110,8 @@ def _checked(value: object, data: bytes, limit: int) -> str:
     if b"\\u0000" in data and _nul.search(data):
         place = _locate(value, lambda part: _nul.search(_encode(part)) is not None)
         raise PayloadError(f"{place}: PostgreSQL stores no NUL characters in text; store bytes")
+    if len(data) > 2 * MAX_DEPTH and depth(data) > MAX_DEPTH:
+        raise PayloadError(f"the value is nested more than {MAX_DEPTH} levels deep")
     if len(data) > limit:
         raise PayloadError(
             f"the value takes {len(data):,} bytes of JSON, more than the limit of {limit:,}: "

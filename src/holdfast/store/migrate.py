@@ -39,15 +39,14 @@ _FIX_PATH = "set local search_path = pg_catalog;"
 _DROP_RECORDED = """\
 do $body$
 declare
-    v_signature text;
-begin
-    for v_signature in
-        select f.signature
+    v_signatures text := (
+        select string_agg(f.signature, ', ')
         from holdfast.schema_functions f
-        where to_regprocedure(f.signature) is not null
-    loop
-        execute 'drop routine ' || v_signature;
-    end loop;
+        where to_regprocedure(f.signature) is not null);
+begin
+    if v_signatures is not null then  -- together: some are made of others
+        execute 'drop routine ' || v_signatures;
+    end if;
 end
 $body$;
 """

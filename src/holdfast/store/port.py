@@ -224,7 +224,8 @@ class Store(Protocol):
 
         Its log ends with WorkflowForked. `exists` where the new id is taken (a repeated call),
         `running` for the retry of a run that has not failed, `unknown_key` for a result whose
-        key the copied part does not have, `bad_index` beyond the log's end or below 1.
+        key the copied part does not have, `bad_index` beyond the log's end or below 1,
+        `unreadable` for a log with an event that no worker can read.
         """
         ...
 

@@ -156,4 +156,6 @@ class Fork(Value, frozen=True, kw_only=True):
     version: int | None = None
 
 
-Forking: TypeAlias = Literal["forked", "exists", "missing", "running", "unknown_key", "bad_index"]
+Forking: TypeAlias = Literal[
+    "forked", "exists", "missing", "running", "unknown_key", "bad_index", "unreadable"
+]

@@ -9,6 +9,7 @@ from holdfast.codec import decoder, encode
 from holdfast.runtime.code.forms import fill_in, form_fields
 from holdfast.runtime.code.orders import APPROVAL, Order
 from holdfast.runtime.log import order_details
+from holdfast.runtime.log.unreadable import UNREADABLE, unreadable
 from holdfast.texts import check_text
 from holdfast.types import Value
 
@@ -50,7 +51,10 @@ async def approve(
     instance.orders.place(order, lambda: order_details.write(asked))
     async with asyncio.timeout(timeout):
         event = await instance.orders.end_of(order, withdraw=True)
-    resolved = order_details.read_approval_resolved(event.details or "")
+    try:
+        resolved = order_details.read_approval_resolved(event.details or "")
+    except UNREADABLE as error:
+        raise loop.stop_at(unreadable(event, error)) from None
     values = None
     if form is not None and (resolved.approved or resolved.values is not None):
         values = cast("T", decoder(form)(encode(fill_in(fields, resolved.values or {}))))

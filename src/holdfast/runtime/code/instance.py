@@ -29,6 +29,7 @@ from holdfast.runtime.code.updates import Updates
 from holdfast.runtime.code.values import Values
 from holdfast.runtime.log import details
 from holdfast.runtime.log.order_details import read_forked
+from holdfast.runtime.log.unreadable import UNREADABLE, unreadable
 from holdfast.runtime.log.virtual_log import count_replayed
 from holdfast.runtime.loop.asyncio_forms import install
 from holdfast.runtime.loop.loop import WorkflowLoop
@@ -81,10 +82,9 @@ class Instance:
         self,
         workflow: Workflow[Any, object],
         info: RunInfo,
-        facts: Sequence[Event],
         note: Callable[[str, str, str | None], None],
     ) -> None:
-        """Know the facts of a log, before any of its events is fed."""
+        """Begin with an empty log: `foresee` takes in what it has, `feed` each event of it."""
         self.workflow, self.info, self.note = workflow, info, note
         self.run, self.seed = str(info.run_id), info.run_id
         loop = self.loop = WorkflowLoop(info.run_id.int & _SALT_BITS)  # type: ignore[abstract]
@@ -102,8 +102,6 @@ class Instance:
         self.cancel_requested = self.cancel_unheard = False
         self.retries: dict[str, details.StepRetryScheduled] = {}
         self.recorded_steps: set[str] = set()  # only where steps have aliases
-        if len(facts) > 1:  # more than its start
-            self.foresee(facts)
 
     @property
     def root(self) -> WorkflowTask[object] | None:
@@ -143,7 +141,10 @@ class Instance:
     # What the log says
 
     def foresee(self, events: Sequence[Event]) -> None:
-        """Take in the facts of events that are fed next. They hold wherever they stand."""
+        """Take in the facts of events that are fed next. They hold wherever they stand.
+
+        Raises DeterminismError for an event that cannot be read.
+        """
         replayed = count_replayed(events)
         if replayed:
             self.history = self.loop.position + replayed
@@ -154,7 +155,10 @@ class Instance:
         for event in events:
             learn = self._FACTS.get(event.type)
             if learn is not None:
-                learn(self, event)
+                try:
+                    learn(self, event)
+                except UNREADABLE as error:
+                    raise unreadable(event, error) from None
 
     def learn_retry(self, event: Event) -> None:
         """Take in that an attempt of a step has failed and another follows."""
@@ -188,7 +192,7 @@ class Instance:
         """Deliver one event, then run until blocked; hold it while the run is paused.
 
         Raises DeterminismError where the code does what cannot be repeated, or differs from
-        the log.
+        the log, or where the event cannot be read.
         """
         self.loop.position += 1
         if self.held is None:
@@ -205,7 +209,10 @@ class Instance:
         deliver = self._DELIVERED.get(event.type)
         if deliver is None:
             return  # a fact takes a place in the log, but neither wakes anyone nor moves time
-        deliver(self, event)
+        try:
+            deliver(self, event)
+        except UNREADABLE as error:
+            raise unreadable(event, error) from None
         loop = self.loop
         if event.at > loop.now:
             loop.now = event.at

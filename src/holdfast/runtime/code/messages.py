@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from holdfast.codec import without_nul
 from holdfast.runtime.log.details import read_signal
 from holdfast.runtime.log.order_details import CarriedSignal
 from holdfast.types import Event, Value
@@ -25,5 +26,9 @@ class Message(Value, frozen=True, gc=False):
         return cls(signal.signal_name, signal.input, event.key, signal.update, signal.reply_to)
 
     def carried(self) -> CarriedSignal:
-        """Write it down for the run that this one continues as."""
-        return CarriedSignal(self.name, self.payload, self.id, self.update, self.reply_to)
+        """Write it down for the run that this one continues as.
+
+        NUL characters, which PostgreSQL refuses now, and cannot carry, become U+FFFD.
+        """
+        payload = without_nul(self.payload)
+        return CarriedSignal(self.name, payload, self.id, self.update, self.reply_to)

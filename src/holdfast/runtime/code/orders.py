@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeAlias
 from uuid import UUID
 
+from holdfast.errors import ConfigurationError
 from holdfast.names import split_name
 from holdfast.runtime.log import details, order_details
 from holdfast.runtime.log.details import (
@@ -58,6 +59,8 @@ _WITHDRAWALS: Final = {
     CHILD: CHILD_CANCEL,
     APPROVAL: APPROVAL_WITHDRAWN,
 }
+_ROWS: Final = frozenset({ACTIVITY, APPROVAL})  # each is a row with its key until it ends
+_MAX_ROW_KEY: Final = 2048  # bytes
 _RECORDED: Final = frozenset({*CALLS, *_ENDS, *_WITHDRAWALS.values()})
 
 
@@ -185,6 +188,8 @@ class Orders:
             loop.check(key, "a timer", str(order))
         parked = loop.parked.pop(key, None) if loop.parked else None
         if recorded is None and parked is None:
+            if order.family in _ROWS:
+                _check_row_key(order)
             if loop.position < loop.known:
                 self.made[key] = loop.position
             self._note(_ORDERS[order.family], key, write())
@@ -286,6 +291,16 @@ class Orders:
             f"{order_details.read_activity_failed(event.details or '').error}"
             for key, event in self.unseen.items()
         ]
+
+
+def _check_row_key(order: Order) -> None:
+    """Refuse a key that no index can hold: it would hold up all that is committed with it."""
+    length = len(order.key.encode())
+    if length > _MAX_ROW_KEY:
+        raise ConfigurationError(
+            f"{order} has a key of {length:,} bytes, more than {_MAX_ROW_KEY:,}: give the call, or "
+            "the tasks around it, a shorter name"
+        )
 
 
 def read_order(event: Event) -> Recorded:

@@ -139,9 +139,9 @@ class Dispatcher:
             task.started_at,
             task.parent_run_id,
         )
-        workflow = self._app.find(name, task.version)
         self._replaying = Lease(task.run_id, "", task.lease_no, len(log))
         try:
+            workflow = self._app.find(name, task.version)
             turn = Turn(
                 workflow,
                 info,

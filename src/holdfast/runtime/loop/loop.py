@@ -283,7 +283,11 @@ class WorkflowLoop(GuardedLoop):
     def differ(self, how: str) -> DeterminismError:
         """Note that the code is not the one that the log is of; return what says so."""
         cause = _CHANGED_FORK if self.forked else _CHANGED_CODE
-        self.broken = self.broken or DeterminismError(f"{how}: {cause}")
+        return self.stop_at(DeterminismError(f"{how}: {cause}"))
+
+    def stop_at(self, error: DeterminismError) -> DeterminismError:
+        """Note that the code cannot go on from its log; return the first error that said so."""
+        self.broken = self.broken or error
         return self.broken
 
     def unused(self) -> list[str]:

@@ -222,12 +222,14 @@ class Feeder:
     ) -> None:
         log = in_delivery_order(log)
         self.unexplained = Unexplained()
-        instance = self.instance = Instance(self._workflow, self._info, log, self.log.note)
+        instance = self.instance = Instance(self._workflow, self._info, self.log.note)
         self.clockwork = Clockwork(instance.loop, deadlines)
         instance.loop.known = len(log)
-        instance.live_from = instance.history if live_from is None else live_from
         feed = instance.feed
         try:
+            if len(log) > 1:  # more than its start
+                instance.foresee(log)
+            instance.live_from = instance.history if live_from is None else live_from
             for event in log:
                 feed(event)
             self.unexplained.judge(instance, log, 0)

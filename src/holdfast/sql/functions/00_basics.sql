@@ -1,87 +1,83 @@
 -- Clock, moments, identities, states: what the other functions stand on.
 --
--- The functions of one expression have no fixed search_path, because that would keep PostgreSQL
--- from inlining them; they name nothing outside pg_catalog and their own schema.
+-- No function heeds the operators and functions that a session's search_path puts before
+-- PostgreSQL's: it has a path of its own, or is one expression after `return`, which is read when
+-- it is defined. The latter are inlined.
 
 -- Say what time it is for the engine. Sessions may fake it: `set holdfast.fake_now = '…'`.
 -- STABLE, so that it can be compared through an index.
 create or replace function holdfast.now() returns timestamptz
-language sql stable parallel safe as $$
-    select coalesce(
-        nullif(current_setting('holdfast.fake_now', true), '')::timestamptz, statement_timestamp())
-$$;
+language sql stable parallel safe
+return coalesce(
+    nullif(current_setting('holdfast.fake_now', true), '')::timestamptz, statement_timestamp());
 
 -- Turn microseconds since 1970 into a timestamp; exact until the year 2242.
 create or replace function holdfast._moment(p_micros bigint) returns timestamptz
-language sql immutable parallel safe as $$
-    select to_timestamp(p_micros / 1000000.0::float8)
-$$;
+language sql immutable parallel safe
+return to_timestamp(p_micros / 1000000.0::float8);
 
 -- Turn a timestamp into microseconds since 1970; 'infinity' has none.
 create or replace function holdfast._micros(p_at timestamptz) returns bigint
-language sql stable parallel safe as $$
-    select round(
-        date_part('epoch', nullif(p_at, 'infinity'::timestamptz)) * 1000000.0::float8)::bigint
-$$;
+language sql stable parallel safe
+return round(
+    date_part('epoch', nullif(p_at, 'infinity'::timestamptz)) * 1000000.0::float8)::bigint;
 
 -- Say whether nothing may follow an event of this type.
 create or replace function holdfast._is_terminal(p_event_type text) returns boolean
-language sql immutable parallel safe as $$
-    select p_event_type in (
-        'WorkflowCompleted', 'WorkflowFailed', 'WorkflowCanceled',
-        'WorkflowTimedOut', 'WorkflowTerminated', 'WorkflowContinuedAsNew')
-$$;
+language sql immutable parallel safe
+return p_event_type in (
+    'WorkflowCompleted', 'WorkflowFailed', 'WorkflowCanceled',
+    'WorkflowTimedOut', 'WorkflowTerminated', 'WorkflowContinuedAsNew');
 
 -- Derive the id of a run that is started with a key: UUIDv8 of sha256(name, 0x00, key), with the
 -- first byte 0xff so that keyed runs lie together. The name is `app/name`: two apps with the same
 -- workflow and key have two runs.
 create or replace function holdfast.keyed_run_id(p_name text, p_key text) returns uuid
-language sql immutable strict parallel safe as $$
+language sql immutable strict parallel safe
+return (
     select encode(
         set_byte(set_byte(set_byte(d.b, 0, 255),
             6, get_byte(d.b, 6) & 15 | 128), 8, get_byte(d.b, 8) & 63 | 128),
         'hex')::uuid
     from (select substr(sha256(
         convert_to(p_name, 'UTF8') || '\x00'::bytea || convert_to(p_key, 'UTF8')), 1, 16) as b) as d
-$$;
+);
 
 -- Draw a run id that sorts by time: UUIDv7, 48 bits of milliseconds and then chance.
 create or replace function holdfast.new_run_id() returns uuid
-language sql volatile parallel safe as $$
+language sql volatile parallel safe
+return (
     select encode(
         set_byte(d.b, 6, get_byte(d.b, 6) & 15 | 112), 'hex')::uuid
     from (select overlay(
         uuid_send(gen_random_uuid())
         placing substr(int8send(floor(date_part('epoch', clock_timestamp()) * 1000)::bigint), 3)
         from 1 for 6) as b) as d
-$$;
+);
 
 -- Say what time it is for the engine, in microseconds since 1970.
 create or replace function holdfast.now_micros() returns bigint
-language sql stable parallel safe as $$
-    select holdfast._micros(holdfast.now())
-$$;
+language sql stable parallel safe
+return holdfast._micros(holdfast.now());
 
 -- Derive what a person sees of a run from its status and the row of its next turn.
 create or replace function holdfast._state(
     p_status text, p_worker text, p_paused boolean, p_stuck text, p_visible_at timestamptz
 ) returns text
-language sql stable as $$
-    select case
-        when p_status <> 'running' then p_status
-        when p_worker is not null then 'running'
-        when p_paused then 'paused'
-        when p_stuck is not null then 'stuck'
-        when p_visible_at <= holdfast.now() then 'queued'
-        else 'waiting' end
-$$;
+language sql stable
+return case
+    when p_status <> 'running' then p_status
+    when p_worker is not null then 'running'
+    when p_paused then 'paused'
+    when p_stuck is not null then 'stuck'
+    when p_visible_at <= holdfast.now() then 'queued'
+    else 'waiting' end;
 
 -- Say whether the details of an event are those of its run: input, output or error, which are
 -- stored once.
 create or replace function holdfast._is_told_by_run(p_event_type text) returns boolean
-language sql immutable parallel safe as $$
-    select p_event_type in ('WorkflowStarted', 'WorkflowCompleted', 'WorkflowFailed')
-$$;
+language sql immutable parallel safe
+return p_event_type in ('WorkflowStarted', 'WorkflowCompleted', 'WorkflowFailed');
 
 -- Return those details.
 create or replace function holdfast._told_by_run(p_run_id uuid, p_event_type text) returns json

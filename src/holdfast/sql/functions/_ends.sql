@@ -101,12 +101,11 @@ end $$;
 create or replace function holdfast._end_of_child(
     p_run_id uuid, p_status text, p_output json, p_error json
 ) returns json
-language sql immutable as $$
-    select ('{"child_run_id":"' || p_run_id || case p_status
-        when 'completed' then '","output":' || coalesce(p_output::text, 'null')
-        else '","status":"' || p_status || '","error":' || coalesce(p_error::text, 'null') end
-        || '}')::json
-$$;
+language sql immutable
+return ('{"child_run_id":"' || p_run_id || case p_status
+    when 'completed' then '","output":' || coalesce(p_output::text, 'null')
+    else '","status":"' || p_status || '","error":' || coalesce(p_error::text, 'null') end
+    || '}')::json;
 
 -- End runs without their code, each with this event; what each was given is parallel to the runs,
 -- which stand there once each. Their waiters and parents are told, who holds something of them, so

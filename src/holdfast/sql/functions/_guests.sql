@@ -209,6 +209,7 @@ end $$;
 -- Locks: expects the turn row locked. Called by all that append such ends.
 create or replace function holdfast._wake_ends(p_now timestamptz, p_run_id uuid) returns text[]
 language plpgsql
+set search_path = pg_catalog, pg_temp
 as $$
 begin
     return holdfast._wake(p_now, p_run_id, ':end');

@@ -9,10 +9,9 @@
 -- Return a moment so many seconds after another, null for never; timestamps end somewhere.
 create or replace function holdfast._after(p_at timestamptz, p_seconds float8)
 returns timestamptz
-language sql immutable parallel safe as $$
-    select case when p_seconds is not null
-        then p_at + least(p_seconds, 1e10::float8) * interval '1 second' end
-$$;
+language sql immutable parallel safe
+return case when p_seconds is not null
+    then p_at + least(p_seconds, 1e10::float8) * interval '1 second' end;
 
 -- Write the tasks of activities whose ActivityScheduled is in the log. Returns (topic, payload)
 -- notices. Locks: nothing that others wait for. Called by commit, with the turn rows locked.
@@ -88,7 +87,7 @@ end $$;
 -- An attempt is known by its lease's number and its worker; with p_worker null, from outside,
 -- by the number alone, as long as it is open. Outcomes keep the order given: 'recorded',
 -- 'retried', 'deferred', 'lost' where it is open no longer. Notices are (topic, payload).
--- Refuses malformed JSON (22P02). Locks: turn rows by run_id, then task rows by (run_id, key),
+-- Refuses JSON that no run could read (22023). Locks: turn rows by run_id, then task rows by (run_id, key),
 -- then events, run by run. Called by workers and clients.
 create or replace function holdfast.end_activities(
     p_worker text, p_run_ids uuid[], p_keys text[], p_leases int[],
@@ -107,6 +106,7 @@ declare
     v_outcomes text[] := '{}';
     v_run record;
 begin
+    perform holdfast._check_ends(p_results, p_errors, p_details);
     now := holdfast._micros(v_now);
     perform holdfast._lock_turns(array(select distinct unnest(p_run_ids)));
     for v_run in
@@ -228,7 +228,8 @@ create or replace function holdfast._attempt_event(
     p_outcome text, p_handler text, p_attempt int, p_worker text, p_started_at bigint,
     p_result json, p_error json, p_timed_out boolean, p_retry_at timestamptz
 ) returns table (type text, details json)
-language sql stable as $$
+language sql stable
+begin atomic
     select e.type, case e.type
         when 'ActivityCompleted' then e.name || ',"result":' || p_result
             || ',"attempt":' || p_attempt || e.course
@@ -244,8 +245,8 @@ language sql stable as $$
             when p_outcome = 'recorded' then 'ActivityFailed' end as type,
         '{"activity_name":' || to_json(left(p_handler, -2)) as name,
         ',"started_at":' || coalesce(p_started_at::text, 'null')
-            || ',"worker":' || coalesce(to_json(p_worker)::text, 'null') || '}' as course) as e
-$$;
+            || ',"worker":' || coalesce(to_json(p_worker)::text, 'null') || '}' as course) as e;
+end;
 
 -- Draw the pause after so many failed attempts, in seconds; null where no other follows. The
 -- policy is that of ActivityScheduled. Called by _end_attempts.
@@ -344,11 +345,12 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-    v_parts text[] := regexp_match(p_token, '^([0-9a-f-]{36}):([0-9]{1,9}):(.+)$');
+    v_parts text[] := regexp_match(p_token, '^([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}):([0-9]{1,9}):(.+)$');
 begin
+    perform holdfast._check_given('the token', p_token is not null);
     if v_parts is null then
         raise invalid_parameter_value using message =
-            format('%s is not the token of an activity', coalesce(quote_literal(p_token), 'null'));
+            format('%s is not the token of an activity', quote_literal(left(p_token, 200)));
     end if;
     select e.outcomes[1], e.notices into outcome, notices
     from holdfast.end_activities(null, array[v_parts[1]::uuid], array[v_parts[3]],
@@ -357,7 +359,8 @@ begin
 end $$;
 
 -- Complete an activity whose attempt gave out this token. Outcomes and notices are those of
--- end_activities. Refuses malformed tokens (22023). Locks: as end_activities. Called by users.
+-- end_activities. Refuses malformed tokens and JSON that no run could read (22004, 22023).
+-- Locks: as end_activities. Called by users.
 create or replace function holdfast.complete_activity(
     p_token text, p_result json default 'null', out outcome text, out notices text[]
 )
@@ -369,16 +372,19 @@ as $$
 $$;
 
 -- Let the attempt that gave out this token fail: it is tried again as the activity's policy says,
--- if p_retryable. Outcomes and notices are those of end_activities. Refuses malformed tokens
--- (22023). Locks: as end_activities. Called by users.
+-- if p_retryable. Outcomes and notices are those of end_activities. Refuses malformed tokens, and a
+-- message that is too long (22004, 22023). Locks: as end_activities. Called by users.
 create or replace function holdfast.fail_activity(
     p_token text, p_message text, p_retryable boolean default true,
     out outcome text, out notices text[]
 )
-language sql
+language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
-    select outcome, notices
+begin
+    perform holdfast._check_given('retryable', p_retryable is not null);
+    perform holdfast._check_text('a message', p_message);
+    select e.outcome, e.notices into outcome, notices
     from holdfast._end_by_token(p_token, null, json_build_object(
-        'kind', 'builtins.Exception', 'message', coalesce(p_message, '')), p_retryable)
-$$;
+        'kind', 'builtins.Exception', 'message', coalesce(p_message, '')), p_retryable) as e;
+end $$;

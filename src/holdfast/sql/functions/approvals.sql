@@ -47,7 +47,7 @@ end $$;
 -- are 'decided', 'duplicate' for a decision id that was taken before, 'conflict' where another
 -- was, 'closed' where the run withdrew the approval or has ended, 'missing'. The event is the one
 -- that stands, null where there is none.
--- Refuses malformed JSON (22P02). Locks: the turn row, the approval's, events. Called by clients.
+-- Refuses values that cannot be (22004, 22023). Locks: the turn row, the approval's, events. Called by clients.
 create or replace function holdfast.decide_approval(
     p_run_id uuid, p_key text, p_decision_id text, p_approved boolean,
     p_by text default null, p_feedback text default null, p_values json default null,
@@ -62,6 +62,8 @@ as $$
 declare
     v_now timestamptz := holdfast.now();
 begin
+    perform holdfast._check_decision(
+        p_run_id, p_key, p_decision_id, p_approved, p_by, p_feedback, p_values);
     perform holdfast._lock_turns(array[p_run_id]);
     delete from holdfast.tasks t
     where t.run_id = p_run_id and t.key = p_key and t.kind = 'approval';
@@ -106,7 +108,7 @@ begin
     from (
         select * from holdfast.tasks t
         where t.kind = 'approval' and (p_run_id is null or t.run_id = p_run_id)
-        order by t.started_at, t.run_id, t.key limit p_limit
+        order by t.started_at, t.run_id, t.key limit holdfast._limit(p_limit)
     ) as t
     join holdfast.runs r on r.run_id = t.run_id
     order by t.started_at, t.run_id, t.key;

@@ -2,11 +2,12 @@
 -- _holds_suspect.
 create or replace function holdfast._lanes(p_queues text[], p_handlers text[])
 returns table (queue text, handler text, priority int)
-language sql immutable as $$
+language sql immutable
+begin atomic
     select q.queue, h.handler, p.priority
     from generate_series(0, 4) as p (priority), unnest(p_queues) as q (queue),
-        unnest(p_handlers) as h (handler)
-$$;
+        unnest(p_handlers) as h (handler);
+end;
 
 -- List the lanes that may hold free tasks which come due between two moments. A handler without
 -- any costs one probe, not one for each priority: most handlers of an app rest at any moment.
@@ -40,10 +41,8 @@ $$;
 create or replace function holdfast._may_have(
     p_sticky_worker text, p_rivals text[], p_visible_at timestamptz, p_others timestamptz
 ) returns boolean
-language sql immutable as $$
-    select p_sticky_worker is null or p_sticky_worker <> all (p_rivals)
-        or p_visible_at <= p_others
-$$;
+language sql immutable
+return p_sticky_worker is null or p_sticky_worker <> all (p_rivals) or p_visible_at <= p_others;
 
 -- Lease due tasks of some queues and handlers: the most urgent first, then the oldest. Nothing of
 -- a paused queue, workflow or run.
@@ -177,7 +176,8 @@ begin
 end $$;
 
 -- Return a log from an index on, and up to another, as a JSON array of [event_type, key, details,
--- at]. Called by claim_tasks and commit.
+-- at]. The details are text in it: what is wrong with those of one event must not be wrong with the
+-- answer of a call. Called by claim_tasks and commit.
 create or replace function holdfast._tail(
     p_run_id uuid, p_since int, p_until int default null
 ) returns json
@@ -188,7 +188,7 @@ set enable_seqscan = off
 as $$
 begin
     return coalesce(json_agg(
-        json_build_array(e.event_type, e.key, e.details, e.at) order by e.idx), '[]')
+        json_build_array(e.event_type, e.key, e.details::text, e.at) order by e.idx), '[]')
     from holdfast.read_events(array[p_run_id], array[p_since]) as e
     where p_until is null or e.idx < p_until;
 end $$;

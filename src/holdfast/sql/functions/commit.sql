@@ -155,11 +155,10 @@ end $$;
 -- Say whether a worker's entries may stand behind an event of this type that others have appended
 -- while they were on their way. Called by _stand_behind.
 create or replace function holdfast._can_wait(p_event_type text) returns boolean
-language sql immutable parallel safe as $$
-    select p_event_type in (
-        'SignalReceived', 'ActivityCompleted', 'ActivityFailed', 'ActivityRetryScheduled',
-        'ChildCompleted', 'ChildFailed', 'WorkerLost')
-$$;
+language sql immutable parallel safe
+return p_event_type in (
+    'SignalReceived', 'ActivityCompleted', 'ActivityFailed', 'ActivityRetryScheduled',
+    'ChildCompleted', 'ChildFailed', 'WorkerLost');
 
 -- Give the leases of suspended runs back, until a moment or until something that they await. Runs
 -- in p_skipped are left alone. Locks: expects the turn rows locked. Called by commit.

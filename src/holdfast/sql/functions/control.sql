@@ -2,7 +2,8 @@
 
 -- Let nothing of runs be claimed, neither turns nor activities, until they are resumed:
 -- WorkflowPaused. Holders of turns are told, end what they have begun, and give the leases back. A
--- run that is paused is a duplicate.
+-- run that is paused is a duplicate. Refuses nulls among the ids (22004) and a reason that is too
+-- long (22023).
 -- Locks: turn rows, then other task rows, then events, by run_id. Called by clients.
 create or replace function holdfast.pause_runs(
     p_run_ids uuid[], p_reason text default null, out outcomes text[], out notices text[]
@@ -13,9 +14,11 @@ set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
 declare
-    v_run_ids uuid[] := holdfast._set_paused(
-        p_run_ids, true, 'WorkflowPaused', holdfast._reason(p_reason));
+    v_run_ids uuid[];
 begin
+    perform holdfast._check_change(p_run_ids, p_reason);
+    v_run_ids := holdfast._set_paused(
+        p_run_ids, true, 'WorkflowPaused', holdfast._reason(p_reason));
     notices := holdfast._holders(v_run_ids);
     outcomes := holdfast._outcomes(p_run_ids, v_run_ids);
 end $$;
@@ -32,9 +35,11 @@ set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
 declare
-    v_run_ids uuid[] := holdfast._set_paused(p_run_ids, false, 'WorkflowResumed', null);
+    v_run_ids uuid[];
     v_begun uuid[];
 begin
+    perform holdfast._check_change(p_run_ids, null);
+    v_run_ids := holdfast._set_paused(p_run_ids, false, 'WorkflowResumed', null);
     select array_agg(t.run_id) filter (where t.key = '' and t.lease_no > 0),
         array_agg(distinct array['work', t.queue])
             filter (where t.kind <> 'approval' and (t.key <> '' or t.lease_no = 0))
@@ -74,7 +79,8 @@ end $$;
 
 -- Let nothing of a queue or a workflow be claimed, or again: p_scope is 'queue' or 'workflow'.
 -- `changed` says whether that is new, `queues` what to tell workers of: where there may be work
--- again. Refuses other scopes (23514). Locks: the pause. Called by clients.
+-- again. Refuses other scopes and values that cannot be (22004, 22023). Locks: the pause. Called by
+-- clients.
 create or replace function holdfast.set_pause(
     p_scope text, p_name text, p_paused boolean, p_reason text default null,
     out changed boolean, out queues text[]
@@ -85,6 +91,14 @@ set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
 begin
+    perform holdfast._check_given('a scope', p_scope is not null);
+    if p_scope not in ('queue', 'workflow') then
+        raise invalid_parameter_value using message = format(
+            'a scope is queue or workflow, not %s', quote_literal(left(p_scope, 200)));
+    end if;
+    perform holdfast._check_name('a ' || p_scope, p_name);
+    perform holdfast._check_given('paused', p_paused is not null);
+    perform holdfast._check_text('a reason', p_reason);
     if p_paused then
         insert into holdfast.pauses (scope, name, reason, paused_at)
         values (p_scope, p_name, p_reason, holdfast.now())

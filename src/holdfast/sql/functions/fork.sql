@@ -7,8 +7,10 @@
 -- (an object by key) those of steps and activities. The log ends with WorkflowForked.
 --
 -- Outcomes: 'forked', 'exists' where the new id is taken, 'missing', 'running' for the retry of a
--- run that has not failed, 'bad_index', 'unknown_key'.
--- Locks: the new id; nothing of the origin, whose log only grows. Called by clients.
+-- run that has not failed, 'bad_index', 'unknown_key', 'unreadable' where the log has what no worker
+-- can read: it would hold up the fork as well.
+-- Refuses values that cannot be (22004, 22023). Locks: the new id; nothing of the origin, whose log
+-- only grows. Called by clients.
 create or replace function holdfast.fork_run(
     p_run_id uuid, p_new_run_id uuid, p_until int default null, p_retry boolean default false,
     p_input json default null, p_results json default null, p_version int default null,
@@ -25,6 +27,7 @@ declare
     v_calls text[] := '{}';
     v_seen int := 0;
 begin
+    perform holdfast._check_fork(p_run_id, p_new_run_id, p_retry, p_input, p_results, p_version);
     select * into v_origin from holdfast.runs r where r.run_id = p_run_id;
     select e.idx + 1 into v_until
     from holdfast.events e where e.run_id = p_run_id order by e.idx desc limit 1;
@@ -49,6 +52,13 @@ begin
             where f.event_type in ('StepCompleted', 'ActivityCompleted'))
     ) then
         outcome := 'unknown_key';
+        return;
+    end if;
+    if exists (
+        select from holdfast._forked_events(p_run_id, v_until, v_calls, v_seen, p_retry) as f
+        where holdfast._is_unreadable(f.event_type, f.details)
+    ) then
+        outcome := 'unreadable';
         return;
     end if;
 
@@ -124,13 +134,12 @@ end $$;
 -- Put another result into the details of a completed step or activity; null leaves them as they
 -- are. Called by _copy_log.
 create or replace function holdfast._with_result(p_details json, p_result json) returns json
-language sql immutable as $$
-    select case when p_result is null then p_details else (
+language sql immutable
+return case when p_result is null then p_details else (
         select ('{' || string_agg(to_json(d.name) || ':'
             || case d.name when 'result' then p_result else d.value end, ',' order by d.place)
             || '}')::json
-        from json_each(p_details) with ordinality as d (name, value, place)) end
-$$;
+        from json_each(p_details) with ordinality as d (name, value, place)) end;
 
 -- List the events of a log that a fork gets, numbered anew, in the order in which the code saw
 -- them: no event says `seen` then. p_calls are those that a retry makes again: their failures are
@@ -187,11 +196,10 @@ end $$;
 -- Return how many entries the code had seen when it saw this one, null where that was all that
 -- stand ahead of it. Called by _forked_events.
 create or replace function holdfast._seen(p_event_type text, p_details json) returns int
-language sql immutable as $$
-    select case when p_event_type in ('StepCompleted', 'StepFailed', 'TimerFired') then
-        substring(left(p_details::text, 60)
-            from '^\{(?:"python":"[^"]*",)?"seen":(\d+),')::int end
-$$;
+language sql immutable
+return case when p_event_type in ('StepCompleted', 'StepFailed', 'TimerFired') then
+    substring(left(p_details::text, 60)
+        from '^\{(?:"python":"[^"]*",)?"seen":(\d+),')::int end;
 
 -- List the first p_until events of a log without what a retry makes again. p_seen counts in the
 -- order in which the code saw them. Called by _forked_events.

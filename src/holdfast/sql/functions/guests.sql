@@ -11,6 +11,7 @@
 -- runs from outside.
 create or replace function holdfast._absence(p_run_id uuid) returns text
 language plpgsql stable
+set search_path = pg_catalog, pg_temp
 as $$
 begin
     return case when holdfast._has_run(p_run_id) then 'ended' else 'missing' end;
@@ -61,8 +62,8 @@ end $$;
 -- Append SignalReceived to each run's log, and wake the run where it awaits that signal. A
 -- signal id that the run's log has already is a duplicate, also after the run's end. An update is
 -- a signal that is answered: p_reply_tos are the topics that hear of the answers.
--- Refuses malformed JSON (22P02). Locks: turn rows, then events, by run_id. Called by clients, and
--- by _send_signals.
+-- Refuses values that cannot be (22004, 22023). Locks: turn rows, then events, by run_id. Called by
+-- clients, and by _send_signals.
 create or replace function holdfast.signal_runs(
     p_run_ids uuid[], p_names text[], p_payloads json[], p_signal_ids text[],
     p_updates boolean[] default null, p_reply_tos text[] default null,
@@ -76,6 +77,12 @@ declare
     v_signal record;
     v_idx int;
 begin
+    if (cardinality(p_run_ids) = 1 and cardinality(p_names) = 1) is not true
+        or not holdfast._is_signal(
+            p_run_ids[1], p_names[1], p_payloads[1], p_signal_ids[1], p_reply_tos[1])
+    then
+        perform holdfast._check_signals(p_run_ids, p_names, p_payloads, p_signal_ids, p_reply_tos);
+    end if;
     perform holdfast._lock_turns(p_run_ids);
     outcomes := array_fill(null::text, array[cardinality(p_run_ids)]);
     for v_signal in
@@ -103,15 +110,15 @@ end $$;
 create or replace function holdfast._signal(
     p_name text, p_payload json, p_is_update boolean, p_reply_to text
 ) returns json
-language sql stable as $$
-    select ('{"signal_name":' || to_json(p_name) || ',"input":' || p_payload || case
-        when p_is_update then ',"update":true,"reply_to":'
-            || coalesce(to_json(p_reply_to)::text, 'null') else '' end || '}')::json
-$$;
+language sql stable
+return ('{"signal_name":' || to_json(p_name) || ',"input":' || p_payload || case
+    when p_is_update then ',"update":true,"reply_to":'
+        || coalesce(to_json(p_reply_to)::text, 'null') else '' end || '}')::json;
 
 -- Ask runs to stop: WorkflowCancelRequested, once; the run wakes and its code cleans up. One
 -- that no worker ever had, nor its origin, has nothing to clean up and ends at once. A second
--- request is a duplicate. Locks: turn rows as _lock_family, then events and runs, by run_id. Called by clients.
+-- request is a duplicate. Refuses nulls among the ids (22004) and a reason that is too long (22023).
+-- Locks: turn rows as _lock_family, then events and runs, by run_id. Called by clients.
 create or replace function holdfast.cancel_runs(
     p_run_ids uuid[], p_reason text default null, out outcomes text[], out notices text[]
 )
@@ -121,6 +128,7 @@ as $$
 declare
     v_asked uuid[];
 begin
+    perform holdfast._check_change(p_run_ids, p_reason);
     perform holdfast._lock_turns(p_run_ids || holdfast._parents(p_run_ids));
     select c.asked, c.notices into v_asked, notices
     from holdfast._cancel(holdfast.now(), p_run_ids, array_fill(
@@ -178,8 +186,8 @@ as $$
     select ('{"reason":' || coalesce(to_json(p_reason)::text, 'null') || '}')::json
 $$;
 
--- End runs at once, without their code: WorkflowTerminated. Locks: turn rows as _lock_family, then
--- events and runs, by run_id. Called by clients.
+-- End runs at once, without their code: WorkflowTerminated. Refuses what cancel_runs does.
+-- Locks: turn rows as _lock_family, then events and runs, by run_id. Called by clients.
 create or replace function holdfast.terminate_runs(
     p_run_ids uuid[], p_reason text default null, out outcomes text[], out notices text[]
 )
@@ -190,6 +198,7 @@ declare
     v_run_ids uuid[] := array(select distinct unnest(p_run_ids));
     v_ended uuid[];
 begin
+    perform holdfast._check_change(p_run_ids, p_reason);
     perform holdfast._lock_family(v_run_ids || holdfast._parents(v_run_ids), v_run_ids);
     select e.ended, e.notices into v_ended, notices
     from holdfast._end_each(holdfast.now(), v_run_ids, 'terminated', 'WorkflowTerminated',

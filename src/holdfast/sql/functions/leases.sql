@@ -131,10 +131,9 @@ end $$;
 create or replace function holdfast._is_heard(
     p_heard_at timestamptz, p_now timestamptz, p_seconds float8
 ) returns boolean
-language sql stable parallel safe as $$
-    select p_heard_at between p_now - p_seconds * interval '1 second'
-        and p_now + p_seconds * interval '1 second'
-$$;
+language sql stable parallel safe
+return p_heard_at between p_now - p_seconds * interval '1 second'
+    and p_now + p_seconds * interval '1 second';
 
 -- Return true if a worker is heard now and was for so many seconds without a gap. Only such a worker
 -- can tell a worker that is gone from a database that was away. Locks nothing. Called by claim_tasks

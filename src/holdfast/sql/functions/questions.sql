@@ -36,6 +36,19 @@ begin
     order by u.place;
 end $$;
 
+-- Say whether a JSON text contains another as jsonb does; false for one that jsonb cannot hold: a
+-- run that was started with it must not hide all others. Called by _list_ids.
+create or replace function holdfast._contains(p_value json, p_pattern jsonb) returns boolean
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return p_value::jsonb @> p_pattern;
+exception
+    when data_exception or program_limit_exceeded then
+        return false;
+end $$;
+
 -- List the ids of runs, newest first, that match all of the filters that are not null, from
 -- behind the run of p_before_at and p_before_id. Reads an index by name where names are given,
 -- and one by status otherwise; what else is asked for is filtered on the way. Called by list_runs.
@@ -73,7 +86,7 @@ begin
             and (p_until is null or r.created_at < p_until)
             and (p_parent_run_id is null or r.parent_run_id = p_parent_run_id)
             and (p_before_at is null or (r.created_at, r.run_id) < (p_before_at, p_before_id))
-            and (p_input_contains is null or r.input::jsonb @> p_input_contains)
+            and (p_input_contains is null or holdfast._contains(r.input, p_input_contains))
         order by r.created_at desc, r.run_id desc
         limit p_limit
     ) as r
@@ -179,9 +192,9 @@ as $$
         holdfast._micros(e.at)
     from (
         select * from holdfast.events e
-        where e.at >= holdfast._moment(p_since)
+        where e.at >= holdfast._moment(holdfast._check_moment('a moment', p_since))
         order by e.at, e.run_id, e.idx
-        limit p_limit
+        limit holdfast._limit(p_limit)
     ) as e
     order by e.at, e.run_id, e.idx
 $$;
@@ -269,5 +282,5 @@ begin
     from holdfast.tasks t
     where t.run_id = p_run_id and t.kind = 'activity'
     order by t.key collate "C"
-    limit p_limit;
+    limit holdfast._limit(p_limit);
 end $$;

@@ -77,23 +77,20 @@ end $$;
 -- Return the key of the call that an error says has failed, null for any other error. Called by
 -- _guess_failures.
 create or replace function holdfast._failed_call(p_error json) returns text
-language sql immutable parallel safe as $$
-    select case when p_error ->> 'kind' ~ '^holdfast\.errors\.(Step|Activity|Child)(Failed|TimedOut)$'
-        then substring(p_error ->> 'message' from '^(?:step|activity|child) (\S+) failed: ') end
-$$;
+language sql immutable parallel safe
+return case when p_error ->> 'kind' ~ '^holdfast\.errors\.(Step|Activity|Child)(Failed|TimedOut)$'
+    then substring(p_error ->> 'message' from '^(?:step|activity|child) (\S+) failed: ') end;
 
 -- Return the path of the task that made a call, '' for the run's own. Called by _surrounds_failure.
 create or replace function holdfast._scope(p_key text) returns text
-language sql immutable parallel safe as $$
-    select case when p_key like '%/%' then regexp_replace(p_key, '/[^/]*$', '') else '' end
-$$;
+language sql immutable parallel safe
+return case when p_key like '%/%' then regexp_replace(p_key, '/[^/]*$', '') else '' end;
 
 -- Say whether a timer is of a task that made one of these calls, or that has made a task above it:
 -- a timeout around the call, whose time counts anew. Called by _forked_events.
 create or replace function holdfast._surrounds_failure(p_timer text, p_calls text[])
 returns boolean
-language sql immutable parallel safe as $$
-    select holdfast._scope(p_timer) = '' or exists (
-        select from unnest(p_calls) as c (key)
-        where starts_with(holdfast._scope(c.key) || '/', holdfast._scope(p_timer) || '/'))
-$$;
+language sql immutable parallel safe
+return holdfast._scope(p_timer) = '' or exists (
+    select from unnest(p_calls) as c (key)
+    where starts_with(holdfast._scope(c.key) || '/', holdfast._scope(p_timer) || '/'));

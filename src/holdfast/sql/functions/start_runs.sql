@@ -6,7 +6,7 @@
 -- default. Moments are microseconds, durations seconds, tags a JSON array. A waiter is a topic
 -- that is told of the run's end.
 --
--- Refuses values outside the tables' constraints (class 23) and malformed JSON (22P02).
+-- Refuses values that cannot be (22004, 22023), and an id that a run of another workflow has (HF001).
 -- Locks: the ids it inserts, in order; FOR SHARE, the existing runs for which a waiter is given.
 -- Called by clients and, through start_run, from SQL; in any transaction.
 create or replace function holdfast.start_runs(
@@ -36,6 +36,15 @@ declare
     v_now timestamptz := holdfast.now();
     v_created uuid[];
 begin
+    if (cardinality(p_run_ids) = 1 and cardinality(p_names) = 1) is not true
+        or not holdfast._is_start(p_run_ids[1], p_names[1], p_inputs[1], p_versions[1],
+            p_keys[1], p_queues[1], p_priorities[1], p_start_ats[1], p_delays[1], p_timeouts[1],
+            p_retentions[1], p_tags[1], p_headers[1], p_waiters[1])
+    then
+        perform holdfast._check_starts(p_run_ids, p_names, p_inputs, p_versions, p_keys,
+            p_queues, p_priorities, p_start_ats, p_delays, p_timeouts, p_retentions, p_tags,
+            p_headers, p_waiters);
+    end if;
     if p_keys is not null and exists (select from holdfast.former_names) then
         p_run_ids := array(
             select holdfast._run_of_key(u.run_id, u.name, u.key)
@@ -67,6 +76,7 @@ begin
         return query select u.run_id, true, 'running'::text from unnest(p_run_ids) as u (run_id);
         return;
     end if;
+    perform holdfast._check_workflows(p_run_ids, p_names);
     return query
     select u.run_id,
         u.run_id = any (v_created)
@@ -77,6 +87,33 @@ begin
         select r.status from holdfast.runs r where r.run_id = u.run_id limit 1
     ) as r
     order by u.ord;
+end $$;
+
+-- Refuse ids under which runs of other workflows stand: to the caller they would look like the runs
+-- that were asked for. Locks nothing. Called by start_runs.
+create or replace function holdfast._check_workflows(p_run_ids uuid[], p_names text[])
+returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_other record;
+begin
+    select r.run_id, r.name, u.name as asked into v_other
+    from unnest(p_run_ids, p_names) as u (run_id, name)
+    cross join lateral (
+        select r.run_id, r.name from holdfast.runs r where r.run_id = u.run_id limit 1
+    ) as r
+    where r.name <> u.name  -- nor are they one name from before and since names had apps
+        and r.name <> split_part(u.name, '/', 2) and u.name <> split_part(r.name, '/', 2)
+    limit 1;
+    if found then
+        raise exception using errcode = 'HF001', detail = v_other.run_id, message = format(
+            'run %s is one of workflow %s, not of %s: use another id',
+            v_other.run_id, v_other.name, v_other.asked);
+    end if;
 end $$;
 
 -- Start many runs, top ones or children: the arrays are those of start_runs, with moments, and of
@@ -136,8 +173,7 @@ begin
 end $$;
 
 -- Start one run, with half the work that an array of one would be; false where its id exists.
--- A waiter needs no lock here: nobody else sees the run yet. The search_path is that of
--- start_runs, the only caller: setting it again would cost what is saved.
+-- A waiter needs no lock here: nobody else sees the run yet.
 -- Locks: the id. Called by start_runs.
 create or replace function holdfast._start_run(
     p_now timestamptz, p_run_id uuid, p_name text, p_input json, p_version int, p_key text,
@@ -145,6 +181,7 @@ create or replace function holdfast._start_run(
     p_tags json, p_headers json, p_waiter text
 ) returns boolean
 language plpgsql
+set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 as $$
 begin

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from holdfast.store.memory import details
 from holdfast.store.memory.guests import outcomes
+from holdfast.store.memory.payloads import check_pause, check_reason
 from holdfast.store.memory.tables import TURN, Tables, distinct
 from holdfast.store.port import WORK_TOPIC, worker_topic
 from holdfast.types import Delivered, Event, Notice, Pause, Scope, WorkerInfo
@@ -14,6 +15,7 @@ from holdfast.types import Delivered, Event, Notice, Pause, Scope, WorkerInfo
 
 def pause_runs(tables: Tables, now: int, run_ids: Sequence[UUID], reason: str | None) -> Delivered:
     """Let nothing more of runs be claimed, and tell who holds one."""
+    check_reason(reason)
     event = Event("WorkflowPaused", None, details.write(reason=reason), now)
     changed = _set_paused(tables, run_ids, True, event)
     holders = [(run_id, tables.turn(run_id).worker) for run_id in changed]
@@ -49,6 +51,7 @@ def set_pause(
     tables: Tables, now: int, scope: Scope, name: str, paused: bool, reason: str | None
 ) -> tuple[bool, list[Notice]]:
     """Pause a queue or a workflow, or let it go on; the workers of its queues are told then."""
+    check_pause(scope, name, reason)
     if paused == ((scope, name) in tables.pauses):
         return False, []
     if paused:

@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.store.memory import details
 from holdfast.store.memory.children import successor
-from holdfast.store.memory.payloads import check_fork
+from holdfast.store.memory.payloads import check_fork, is_unreadable
 from holdfast.store.memory.retries import Fatal, fatal_failures, without_failures
 from holdfast.store.memory.starts import insert_run
 from holdfast.store.memory.tables import EventRow, Tables
@@ -85,6 +85,8 @@ def fork_run(tables: Tables, now: int, fork: Fork) -> tuple[Forking, list[Notice
     keys = {event.key for event in events if event.type in _REPLACEABLE}
     if not fork.results.keys() <= keys:
         return "unknown_key", []
+    if any(is_unreadable(event) for event in events):
+        return "unreadable", []
     new = msgspec.structs.replace(
         successor(origin),
         run_id=fork.new_run_id,

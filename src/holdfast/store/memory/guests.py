@@ -7,7 +7,7 @@ from uuid import UUID
 
 from holdfast.store.memory import details
 from holdfast.store.memory.ends import end_from_outside, request_cancels
-from holdfast.store.memory.payloads import check_signal
+from holdfast.store.memory.payloads import check_reason, check_signal
 from holdfast.store.memory.tables import Tables, distinct
 from holdfast.types import Delivered, Delivery, Event, NewSignal, Notice, update_topic
 
@@ -69,6 +69,7 @@ def outcomes(tables: Tables, run_ids: Sequence[UUID], changed: Iterable[UUID]) -
 
 def cancel_runs(tables: Tables, now: int, run_ids: Sequence[UUID], reason: str | None) -> Delivered:
     """Ask runs to stop; one that no worker ever had has nothing to clean up and ends at once."""
+    check_reason(reason)
     reasons = dict.fromkeys(run_ids, details.write(reason=reason))
     asked, notices = request_cancels(tables, now, reasons)
     return Delivered(outcomes(tables, run_ids, asked), distinct(notices))
@@ -78,6 +79,7 @@ def terminate_runs(
     tables: Tables, now: int, run_ids: Sequence[UUID], reason: str | None
 ) -> Delivered:
     """End runs without their code."""
+    check_reason(reason)
     event = Event("WorkflowTerminated", None, details.write(reason=reason), now)
     ended, notices = end_from_outside(tables, run_ids, "terminated", event)
     return Delivered(outcomes(tables, run_ids, ended), distinct(notices))

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
-from holdfast.errors import PayloadError
+from holdfast.codec import MAX_DEPTH, MAX_PAYLOAD, depth
+from holdfast.errors import ConfigurationError, InvalidInput, PayloadError
+from holdfast.names import check_queue_name, check_reference, check_signal_name
+from holdfast.texts import check_id, check_text
 from holdfast.types import (
     PRIORITIES,
     ActivityEnd,
@@ -19,39 +24,89 @@ from holdfast.types import (
     TurnCommit,
 )
 
+_LONGEST: Final = 1e10  # seconds
+_FARTHEST: Final = 10**16  # microseconds
+# An escaped NUL, and not a backslash that is followed by the text "u0000".
+_nul = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+
 
 def check_run(run: NewRun) -> None:
-    """Raise PayloadError where a run to start has a value that cannot be stored."""
+    """Raise InvalidInput where a run to start has a value that cannot be."""
+    _check_name(_check_workflow, run.name)
+    _check_name(check_queue_name, run.queue)
+    check_version(run.version)
     if run.priority not in PRIORITIES:
-        raise PayloadError(f"priority {run.priority} is outside 0 to 4")
-    _check_texts([run.name, run.key, run.queue, *run.tags])
-    _check_json(run.input)
+        raise InvalidInput(f"priority {run.priority} is outside 0 to 4")
+    for what, text in (("key", run.key), ("waiter", run.waiter)):
+        if text is not None:
+            check_id(what, text)
+    if run.start_at is not None and abs(run.start_at) > _FARTHEST:
+        raise InvalidInput(f"a start at {run.start_at} µs is centuries away")
+    for seconds in (run.delay_seconds, run.timeout_seconds, run.retention_seconds):
+        if seconds is not None and not 0 <= seconds <= _LONGEST:
+            raise InvalidInput(f"{seconds} is outside 0 to 10,000,000,000 seconds")
+    for text in (*run.tags, *(run.headers or {}).keys(), *(run.headers or {}).values()):
+        check_text("text", text)
+    check_json("input", run.input)
+
+
+def check_version(version: int) -> None:
+    """Raise InvalidInput for a version that no workflow can have."""
+    if version < 1:
+        raise InvalidInput(f"a workflow's version is 1 or more, not {version}")
 
 
 def check_signal(signal: NewSignal) -> None:
-    """Raise PayloadError where a signal has a value that cannot be stored."""
-    _check_texts([signal.name, signal.signal_id])
-    _check_json(signal.payload)
+    """Raise InvalidInput where a signal has a value that cannot be."""
+    _check_name(check_signal_name, signal.name)
+    for what, text in (("signal id", signal.signal_id), ("topic", signal.reply_to)):
+        if text is not None:
+            check_id(what, text)
+    check_json("payload", signal.payload)
+
+
+def check_reason(reason: str | None) -> None:
+    """Raise InvalidInput where what is said of a change cannot be."""
+    if reason is not None:
+        check_text("reason", reason)
+
+
+def check_pause(scope: str, name: str, reason: str | None) -> None:
+    """Raise InvalidInput where what is said of a pause cannot be."""
+    if scope not in ("queue", "workflow"):
+        raise InvalidInput(f"a scope is queue or workflow, not {scope!r}")
+    _check_name(check_queue_name if scope == "queue" else _check_workflow, name)
+    check_reason(reason)
 
 
 def check_end(end: ActivityEnd) -> None:
     """Raise PayloadError where an activity's end has a value that cannot be stored."""
     for text in (end.result, end.error, end.details):
-        _check_json(text)
+        if text is not None:
+            check_json("end", text)
 
 
 def check_decision(decision: Decision) -> None:
-    """Raise PayloadError where a decision has a value that cannot be stored."""
-    _check_texts([decision.decision_id, decision.by, decision.feedback])
-    _check_json(decision.values)
+    """Raise InvalidInput where a decision has a value that cannot be."""
+    check_id("decision id", decision.decision_id)
+    for what, text in (("name", decision.by), ("feedback", decision.feedback)):
+        if text is not None:
+            check_text(what, text)
+    if decision.values is not None:
+        check_json("values", decision.values)
+        if not isinstance(msgspec.json.decode(decision.values), dict | None):
+            raise InvalidInput("the values are a JSON object")
 
 
 def check_fork(fork: Fork) -> None:
-    """Raise PayloadError where a fork has a value that cannot be stored."""
-    _check_json(fork.input)
+    """Raise InvalidInput where a fork has a value that cannot be."""
+    if fork.input is not None:
+        check_json("input", fork.input)
+    if fork.version is not None:
+        check_version(fork.version)
     for key, text in fork.results.items():
-        _check_texts([key])
-        _check_json(text)
+        check_text("key", key)
+        check_json("result", text)
 
 
 def check_turn(turn: TurnCommit) -> None:
@@ -62,9 +117,38 @@ def check_turn(turn: TurnCommit) -> None:
         _check_finish(turn.then)
 
 
+def check_json(what: str, text: str) -> None:
+    """Raise PayloadError for what is not JSON, and InvalidInput for what no reader can read."""
+    _decode(text)
+    if depth(text.encode()) > MAX_DEPTH:
+        raise InvalidInput(f"the {what} is nested more than {MAX_DEPTH} levels deep")
+    if "\\u0000" in text and _nul.search(text):
+        raise InvalidInput(f"the {what} has a NUL character, which PostgreSQL cannot hold")
+    if len(text.encode()) > MAX_PAYLOAD:
+        raise InvalidInput(f"the {what} takes more than 16 MiB")
+
+
+def is_unreadable(event: Event) -> bool:
+    """Say whether no worker could read an event."""
+    if event.details is None:
+        return event.type in ("SignalReceived", "ApprovalResolved")
+    try:
+        _decode(event.details)
+    except PayloadError:
+        return True
+    return False
+
+
+def _check_workflow(name: str) -> str:
+    return check_reference("a workflow", name)
+
+
 def _check_event(event: Event) -> None:
-    _check_texts([event.type, event.key])
-    _check_json(event.details)
+    check_text("event type", event.type)
+    if event.key is not None:
+        check_text("key", event.key)
+    if event.details is not None:
+        _decode(event.details)
 
 
 def _check_finish(finish: Finish) -> None:
@@ -72,28 +156,20 @@ def _check_finish(finish: Finish) -> None:
         raise PayloadError(f"a run that ends {finish.status} has no output")
     if finish.error is not None and finish.status != "failed":
         raise PayloadError(f"a run that ends {finish.status} has no error")
-    _check_json(finish.output)
-    _check_json(finish.error)
+    for text in (finish.output, finish.error):
+        if text is not None:
+            _decode(text)
 
 
-def _check_texts(texts: Iterable[str | None]) -> None:
-    for text in texts:
-        if text is not None and ("\0" in text or not _is_unicode(text)):
-            raise PayloadError(f"{text!r} holds what no database text can hold")
-
-
-def _is_unicode(text: str) -> bool:
+def _check_name(check: Callable[[str], str], name: str) -> None:
     try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+        check(name)
+    except ConfigurationError as error:
+        raise InvalidInput(str(error)) from None
 
 
-def _check_json(text: str | None) -> None:
-    if text is None:
-        return
+def _decode(text: str) -> None:
     try:
         msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError) as error:
         raise PayloadError(f"not JSON: {error}") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from holdfast.errors import RunExists
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.payloads import check_run
 from holdfast.store.memory.tables import TURN, Parent, RunRow, Tables, TaskRow, distinct
@@ -15,8 +16,12 @@ def start_runs(
     tables: Tables, now: int, runs: Sequence[NewRun]
 ) -> tuple[list[StartedRun], list[Notice]]:
     """Start the runs that are new; the others are left as they are."""
+    asked = {new.run_id for new in runs}
+    names = {run_id: tables.runs[run_id].new.name for run_id in asked & tables.runs.keys()}
     for new in runs:
         check_run(new)
+        if (found := names.setdefault(new.run_id, new.name)) != new.name:
+            raise RunExists.of_another(new.run_id, found, new.name)
     answers: list[StartedRun] = []
     notices: list[Notice] = []
     for new in runs:

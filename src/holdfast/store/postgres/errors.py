@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Final
+from uuid import UUID
 
 import asyncpg
 
@@ -14,7 +15,9 @@ from holdfast.errors import (
     HoldfastError,
     InsufficientRights,
     InvalidDatabaseURL,
+    InvalidInput,
     PayloadError,
+    RunExists,
     SchemaMissing,
     TransientDatabaseError,
 )
@@ -36,11 +39,23 @@ _ERRORS: Final[dict[str, type[HoldfastError]]] = {
     "3F000": SchemaMissing,
     "42P01": SchemaMissing,
     "42883": SchemaMissing,
+    "22004": InvalidInput,  # refused by our functions: a null
+    "22023": InvalidInput,  # and what cannot be
     "22": PayloadError,
     "23": PayloadError,
 }
 
+# What the call met, said before the server's own words.
+_MEANINGS: Final[dict[type[HoldfastError], str]] = {
+    TransientDatabaseError: "the database gave up on the call, which may be made again: ",
+    InsufficientRights: "the role lacks a right that the call needs: ",
+    SchemaMissing: "the schema lacks what the call needs (run `holdfast migrate`): ",
+    PayloadError: "the database cannot store a value of the call: ",
+    DatabaseError: "the database refuses the call: ",
+}
+
 LOCK_TIMEOUT: Final = "55P03"
+_OTHER_WORKFLOW: Final = "HF001"  # raised by start_runs, with the run's id as its detail
 
 
 @contextmanager
@@ -66,8 +81,12 @@ def is_lock_timeout(error: BaseException) -> bool:
 
 def _from_server(error: asyncpg.PostgresError) -> HoldfastError:
     code = error.sqlstate or ""
+    if code == _OTHER_WORKFLOW:
+        return RunExists(UUID(error.detail), str(error))
     kind = _ERRORS.get(code) or _ERRORS.get(code[:2]) or DatabaseError
-    return kind(f"{error} ({code})" if code else str(error))
+    if kind is InvalidInput:
+        return kind(str(error))  # our own words
+    return kind(f"{_MEANINGS.get(kind, '')}{error} ({code})" if code else str(error))
 
 
 def _from_driver(error: Exception) -> HoldfastError:

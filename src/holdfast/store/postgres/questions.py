@@ -16,7 +16,7 @@ from holdfast.types import Event, LoggedEvent, Run, RunFilter, RunPage, Wait, Wo
 if TYPE_CHECKING:
     import asyncpg
 
-_decode_headers = msgspec.json.Decoder(dict[str, str]).decode
+_decode = msgspec.json.Decoder(dict[str, str]).decode
 
 
 async def read_events(
@@ -149,7 +149,7 @@ def _run(row: asyncpg.Record) -> Run:
         output=row["output"],
         error=row["error"],
         tags=tuple(row["tags"]),
-        headers=None if headers is None else _decode_headers(headers),
+        headers=None if headers is None else _headers(headers),
         retention_seconds=row["retention_seconds"],
         created_at=row["created_at"],
         started_at=row["started_at"],
@@ -159,6 +159,14 @@ def _run(row: asyncpg.Record) -> Run:
         parent_run_id=row["parent_run_id"],
         parent_key=row["parent_key"],
     )
+
+
+def _headers(text: str) -> dict[str, str]:
+    """Read headers; those that were written before they were checked may be none."""
+    try:
+        return _decode(text)
+    except (msgspec.MsgspecError, RecursionError):
+        return {}
 
 
 def _wait(row: asyncpg.Record) -> Wait:

@@ -1,0 +1,413 @@
+-- What the functions that people call refuse: names that no program can have, values that no reader
+-- can read, and what no index can hold. Refused here it cannot reach a log; found in a log later
+-- it would hold up its run, and the runs beside it.
+--
+-- A refusal is null_value_not_allowed (22004) or invalid_parameter_value (22023). Where all is right
+-- one expression tells it, of functions that PostgreSQL inlines; what is wrong is looked for behind
+-- that, and may cost a little.
+
+-- Say whether programs can have this name for a workflow, a queue or a signal.
+create or replace function holdfast._is_name(p_name text) returns boolean
+language sql immutable parallel safe
+return p_name ~ '^[a-zA-Z0-9._-]{1,128}$';
+
+-- Say whether programs can have this name for a workflow, with or without its app.
+create or replace function holdfast._is_workflow(p_name text) returns boolean
+language sql immutable parallel safe
+return p_name ~ '^([a-zA-Z0-9._-]{1,128}/)?[a-zA-Z0-9._-]{1,128}$';
+
+-- Say whether an index can hold this key or id.
+create or replace function holdfast._is_id(p_id text) returns boolean
+language sql immutable parallel safe
+return octet_length(p_id) between 1 and 1024;
+
+-- Say whether a JSON text is so short and plain that there is nothing in it to look for.
+create or replace function holdfast._is_plain(p_value json) returns boolean
+language sql stable parallel safe
+return octet_length(p_value::text) <= 512 and strpos(p_value::text, '\u') = 0;
+
+-- Say whether a length of time, in seconds, stays within what timestamps can hold.
+create or replace function holdfast._is_seconds(p_seconds float8) returns boolean
+language sql immutable parallel safe
+return p_seconds between 0 and 1e10;
+
+-- Say whether a moment, in microseconds since 1970, is in these centuries.
+create or replace function holdfast._is_moment(p_at bigint) returns boolean
+language sql immutable parallel safe
+return p_at between -10000000000000000 and 10000000000000000;
+
+-- Say what is wrong with a JSON text; null where nothing is. PostgreSQL stores more in json than it
+-- can read: it decodes no escapes, and bounds no depth but that of its stack. Called by _check_json
+-- and _is_unreadable.
+create or replace function holdfast._json_flaw(p_value json, p_deepest int default 256)
+returns text
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_text text := p_value;
+    v_length int := octet_length(v_text);
+begin
+    if v_length > 16777216 then
+        return 'takes more than 16 MiB';
+    end if;
+    if v_length > 512 and p_deepest < 2 * v_length - octet_length(replace(v_text, '[', ''))
+        - octet_length(replace(v_text, '{', ''))
+    then
+        if jsonb_path_exists(v_text::jsonb, format(
+            'strict $.**{%s} ? (@.type() == "array" || @.type() == "object")', p_deepest)::jsonpath)
+        then
+            return 'is nested more than 256 levels deep';
+        end if;
+    elsif strpos(v_text, '\u') > 0 then
+        perform v_text::jsonb;
+    end if;
+    return null;
+exception
+    when untranslatable_character then
+        return 'has a NUL character, which PostgreSQL cannot hold';
+    when invalid_text_representation then
+        return 'has a lone surrogate: it is not Unicode';
+    when numeric_value_out_of_range then
+        return 'has a number that nothing can hold';
+    when program_limit_exceeded then
+        return 'is nested more than 256 levels deep';
+end $$;
+
+-- Say whether a JSON text is one that every reader can read.
+create or replace function holdfast._is_legible(p_value json) returns boolean
+language sql stable parallel safe
+return p_value is not null
+    and (holdfast._is_plain(p_value) or holdfast._json_flaw(p_value) is null);
+
+-- Refuse what must not be null. Called by the other checks.
+create or replace function holdfast._check_given(p_what text, p_is_given boolean) returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if p_is_given is not true then
+        raise null_value_not_allowed using message = p_what || ' must not be null';
+    end if;
+end $$;
+
+-- Refuse names that no program can have, and nulls. p_of says what is named: 'a signal'.
+create or replace function holdfast._check_name(p_of text, p_name text) returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform holdfast._check_given('the name of ' || p_of, p_name is not null);
+    if not (holdfast._is_name(p_name) or p_of = 'a workflow' and holdfast._is_workflow(p_name)) then
+        raise invalid_parameter_value using message = format(
+            '%s cannot be the name of %s: it takes 1 to 128 of the characters a-z, A-Z, 0-9, ".", '
+            '"_" and "-"', quote_literal(left(p_name, 200)), p_of);
+    end if;
+end $$;
+
+-- Refuse keys and ids that are empty, or that no index can hold. A null is none.
+create or replace function holdfast._check_id(p_what text, p_id text) returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if not holdfast._is_id(p_id) then
+        raise invalid_parameter_value using message = format(
+            '%s takes 1 to 1,024 bytes, not %s', p_what, octet_length(p_id));
+    end if;
+end $$;
+
+-- Refuse texts that are too long for what people say of a change. A null says nothing.
+create or replace function holdfast._check_text(p_what text, p_text text) returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if octet_length(p_text) > 65536 then
+        raise invalid_parameter_value using message = format(
+            '%s takes %s bytes, more than 65,536', p_what, octet_length(p_text));
+    end if;
+end $$;
+
+-- Refuse JSON that no reader can read, and an SQL null.
+create or replace function holdfast._check_json(p_what text, p_value json) returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_flaw text;
+begin
+    perform holdfast._check_given(p_what, p_value is not null);
+    v_flaw := holdfast._json_flaw(p_value);
+    if v_flaw is not null then
+        raise invalid_parameter_value using message = p_what || ' ' || v_flaw;
+    end if;
+end $$;
+
+-- Say whether a JSON text is an array of texts or an object of texts, as p_type says.
+create or replace function holdfast._is_of_texts(p_type text, p_value json) returns boolean
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return json_typeof(p_value) = p_type and holdfast._is_legible(p_value)
+        and case p_type
+            when 'array' then not jsonb_path_exists(
+                p_value::jsonb, 'strict $[*] ? (@.type() != "string")')
+            else not jsonb_path_exists(p_value::jsonb, 'strict $.* ? (@.type() != "string")') end;
+end $$;
+
+-- Refuse JSON that is not an array of texts or an object of texts, as p_type says; a null is none.
+create or replace function holdfast._check_texts(p_what text, p_type text, p_value json)
+returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform holdfast._check_json(p_what, coalesce(p_value, 'null'));
+    if not holdfast._is_of_texts(p_type, p_value) then
+        raise invalid_parameter_value using message = format(
+            '%s are a JSON %s of texts', p_what, p_type);
+    end if;
+end $$;
+
+-- Refuse lengths of time that are negative, or longer than timestamps reach. A null is none.
+create or replace function holdfast._check_seconds(p_what text, p_seconds float8) returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if not holdfast._is_seconds(p_seconds) then
+        raise invalid_parameter_value using message = format(
+            '%s is 0 to 10,000,000,000 seconds, not %s', p_what, p_seconds);
+    end if;
+end $$;
+
+-- Return how many rows are asked for; null for all. Refuses a negative number (22023).
+create or replace function holdfast._limit(p_limit int) returns int
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if p_limit < 0 then
+        raise invalid_parameter_value using message = format(
+            'a limit is 0 or more rows, not %s', p_limit);
+    end if;
+    return p_limit;
+end $$;
+
+-- Say whether all that is said of a run to start can be. Called by start_runs and _check_starts.
+create or replace function holdfast._is_start(
+    p_run_id uuid, p_name text, p_input json, p_version int, p_key text, p_queue text,
+    p_priority int, p_start_at bigint, p_delay float8, p_timeout float8, p_retention float8,
+    p_tags json, p_headers json, p_waiter text
+) returns boolean
+language sql stable parallel safe
+return (p_run_id is not null and holdfast._is_workflow(p_name)
+    and (p_input is null or holdfast._is_legible(p_input))
+    and (p_version is null or p_version > 0) and (p_key is null or holdfast._is_id(p_key))
+    and (p_queue is null or holdfast._is_name(p_queue))
+    and (p_priority is null or p_priority between 0 and 4)
+    and (p_start_at is null or holdfast._is_moment(p_start_at))
+    and (p_delay is null or holdfast._is_seconds(p_delay))
+    and (p_timeout is null or holdfast._is_seconds(p_timeout))
+    and (p_retention is null or holdfast._is_seconds(p_retention))
+    and (p_tags is null or holdfast._is_of_texts('array', p_tags))
+    and (p_headers is null or holdfast._is_of_texts('object', p_headers))
+    and (p_waiter is null or holdfast._is_id(p_waiter))) is true;
+
+-- Refuse runs to start of which something cannot be; the parameters are those of start_runs.
+create or replace function holdfast._check_starts(
+    p_run_ids uuid[], p_names text[], p_inputs json[], p_versions int[], p_keys text[],
+    p_queues text[], p_priorities int[], p_start_ats bigint[], p_delays float8[],
+    p_timeouts float8[], p_retentions float8[], p_tags json[], p_headers json[], p_waiters text[]
+) returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_run record;
+begin
+    perform holdfast._check_given('the run ids', p_run_ids is not null);
+    select u.* into v_run from unnest(p_run_ids, p_names, p_inputs, p_versions, p_keys, p_queues,
+        p_priorities, p_start_ats, p_delays, p_timeouts, p_retentions, p_tags, p_headers,
+        p_waiters)
+        as u (run_id, name, input, version, key, queue, priority, start_at, delay, timeout,
+            retention, tags, headers, waiter)
+    where not holdfast._is_start(u.run_id, u.name, u.input, u.version, u.key, u.queue,
+        u.priority, u.start_at, u.delay, u.timeout, u.retention, u.tags, u.headers, u.waiter)
+    limit 1;
+    if found then
+        perform holdfast._check_given('a run id', v_run.run_id is not null);
+        perform holdfast._check_name('a workflow', v_run.name);
+        perform holdfast._check_name('a queue', coalesce(v_run.queue, 'default'));
+        perform holdfast._check_json('the input', coalesce(v_run.input, 'null'));
+        perform holdfast._check_version(v_run.version);
+        perform holdfast._check_id('a key', v_run.key);
+        perform holdfast._check_priority(v_run.priority);
+        perform holdfast._check_moment('a start', v_run.start_at);
+        perform holdfast._check_seconds('a delay', v_run.delay);
+        perform holdfast._check_seconds('a timeout', v_run.timeout);
+        perform holdfast._check_seconds('a retention', v_run.retention);
+        perform holdfast._check_texts('tags', 'array', v_run.tags);
+        perform holdfast._check_texts('headers', 'object', v_run.headers);
+        perform holdfast._check_id('a waiter', v_run.waiter);
+    end if;
+end $$;
+
+-- Refuse priorities that there are none of. A null is none.
+create or replace function holdfast._check_priority(p_priority int) returns void
+language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if p_priority not between 0 and 4 then
+        raise invalid_parameter_value using message = format(
+            'a priority is 0 (most urgent) to 4, not %s', p_priority);
+    end if;
+end $$;
+
+-- Return a moment, in microseconds. Refuses one that is centuries away; a null is none.
+create or replace function holdfast._check_moment(p_what text, p_at bigint) returns bigint
+language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if not holdfast._is_moment(p_at) then
+        raise invalid_parameter_value using message = format(
+            '%s is within 10,000,000,000 seconds of 1970, not at %s microseconds', p_what, p_at);
+    end if;
+    return p_at;
+end $$;
+
+-- Refuse versions that no workflow can have: 0 is that of activities. A null is none.
+create or replace function holdfast._check_version(p_version int) returns void
+language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if p_version < 1 then
+        raise invalid_parameter_value using message = format(
+            'a workflow''s version is 1 or more, not %s', p_version);
+    end if;
+end $$;
+
+-- Say whether all that is said of a signal can be. Called by signal_runs and _check_signals.
+create or replace function holdfast._is_signal(
+    p_run_id uuid, p_name text, p_payload json, p_signal_id text, p_reply_to text
+) returns boolean
+language sql stable parallel safe
+return (p_run_id is not null and holdfast._is_name(p_name) and holdfast._is_legible(p_payload)
+    and (p_signal_id is null or holdfast._is_id(p_signal_id))
+    and (p_reply_to is null or holdfast._is_id(p_reply_to))) is true;
+
+-- Refuse signals of which something cannot be; the parameters are those of signal_runs.
+create or replace function holdfast._check_signals(
+    p_run_ids uuid[], p_names text[], p_payloads json[], p_signal_ids text[], p_reply_tos text[]
+) returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_signal record;
+begin
+    perform holdfast._check_given('the run ids', p_run_ids is not null);
+    select u.* into v_signal
+    from unnest(p_run_ids, p_names, p_payloads, p_signal_ids, p_reply_tos)
+        as u (run_id, name, payload, signal_id, reply_to)
+    where not holdfast._is_signal(u.run_id, u.name, u.payload, u.signal_id, u.reply_to)
+    limit 1;
+    if found then
+        perform holdfast._check_given('a run id', v_signal.run_id is not null);
+        perform holdfast._check_name('a signal', v_signal.name);
+        perform holdfast._check_json('the payload', v_signal.payload);
+        perform holdfast._check_id('a signal id', v_signal.signal_id);
+        perform holdfast._check_id('a topic', v_signal.reply_to);
+    end if;
+end $$;
+
+-- Refuse changes of runs of which something cannot be.
+create or replace function holdfast._check_change(p_run_ids uuid[], p_reason text) returns void
+language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform holdfast._check_given('the run ids', p_run_ids is not null);
+    perform holdfast._check_given('a run id', array_position(p_run_ids, null) is null);
+    perform holdfast._check_text('a reason', p_reason);
+end $$;
+
+-- Refuse decisions of which something cannot be; the parameters are those of decide_approval.
+create or replace function holdfast._check_decision(
+    p_run_id uuid, p_key text, p_decision_id text, p_approved boolean, p_by text,
+    p_feedback text, p_values json
+) returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform holdfast._check_given('the run id', p_run_id is not null);
+    perform holdfast._check_given('the key', p_key is not null);
+    perform holdfast._check_given('the decision id', p_decision_id is not null);
+    perform holdfast._check_given('approved', p_approved is not null);
+    perform holdfast._check_id('a decision id', p_decision_id);
+    perform holdfast._check_text('a name', p_by);
+    perform holdfast._check_text('a feedback', p_feedback);
+    perform holdfast._check_json('the values', coalesce(p_values, 'null'));
+    if json_typeof(p_values) not in ('object', 'null') then
+        raise invalid_parameter_value using message = 'the values are a JSON object';
+    end if;
+end $$;
+
+-- Refuse results and errors of activities that no run could read; a null is none. Called by
+-- end_activities.
+create or replace function holdfast._check_ends(
+    p_results json[], p_errors json[], p_details json[]
+) returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_value json;
+begin
+    select u.value into v_value from unnest(p_results || p_errors || p_details) as u (value)
+    where u.value is not null and not holdfast._is_legible(u.value)
+    limit 1;
+    if found then
+        perform holdfast._check_json('what an activity has said', v_value);
+    end if;
+end $$;
+
+-- Refuse forks of which something cannot be; the parameters are those of fork_run.
+create or replace function holdfast._check_fork(
+    p_run_id uuid, p_new_run_id uuid, p_retry boolean, p_input json, p_results json,
+    p_version int
+) returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform holdfast._check_given('the run id', p_run_id is not null);
+    perform holdfast._check_given('the new run''s id', p_new_run_id is not null);
+    perform holdfast._check_given('retry', p_retry is not null);
+    perform holdfast._check_json('the input', coalesce(p_input, 'null'));
+    perform holdfast._check_json('the results', coalesce(p_results, '{}'));
+    if json_typeof(p_results) <> 'object' then
+        raise invalid_parameter_value using message = 'the results are a JSON object, by key';
+    end if;
+    perform holdfast._check_version(p_version);
+end $$;
+
+-- Say whether no worker could read an event: it was written by others before they were checked. A
+-- NUL does not count: it is only PostgreSQL that cannot read it. Called by fork_run.
+create or replace function holdfast._is_unreadable(p_event_type text, p_details json)
+returns boolean
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if p_details is null then
+        return p_event_type in ('SignalReceived', 'ApprovalResolved');
+    end if;
+    return holdfast._json_flaw(p_details, 300) not like 'has a NUL%';
+end $$;

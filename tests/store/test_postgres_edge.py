@@ -1,0 +1,491 @@
+"""What the functions that people call refuse, and what a database has from before they did."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import asyncpg
+import pytest
+from contract.actors import ManualWorker, log, new_run, signal, start, step
+from scene import Scene
+
+from holdfast import App, Client, Context
+from holdfast.errors import ForkRefused, InvalidInput, RunExists
+from holdfast.types import RunFilter, Suspend, TurnCommit
+from holdfast.worker import Worker
+
+NULL, WRONG = "22004", "22023"
+RUN = "'00000000-0000-7000-8000-000000000001'"
+IDS = f"array[{RUN}]::uuid[]"
+TOKEN = f"{RUN[1:-1]}:1:render"
+LONG = "repeat('k', 2000)"
+UNREADABLE = [
+    """'"\\ud800"'""",
+    """'"\\udc00 "'""",
+    """'{"a": "\\u0000"}'""",
+    "repeat('[', 2000) || repeat(']', 2000)",
+]
+
+# Each call that is refused, and how. BAD stands for each JSON text that no reader can read.
+REFUSED = [
+    ("start_run(null)", NULL),
+    ("start_run('')", WRONG),
+    ("start_run('shop/no name')", WRONG),
+    ("start_run('shop/order@1')", WRONG),
+    ("start_run('shop/' || repeat('n', 129))", WRONG),
+    ("start_run('shop/order', BAD)", WRONG),
+    ("start_run('shop/order', p_key => '')", WRONG),
+    (f"start_run('shop/order', p_key => {LONG})", WRONG),
+    ("start_run('shop/order', p_queue => 'no queue')", WRONG),
+    ("start_run('shop/order', p_version => 0)", WRONG),
+    ("start_run('shop/order', p_version => -1)", WRONG),
+    ("start_run('shop/order', p_priority => 5)", WRONG),
+    ("start_run('shop/order', p_delay_seconds => 'infinity')", WRONG),
+    ("start_run('shop/order', p_delay_seconds => 'nan')", WRONG),
+    ("start_run('shop/order', p_delay_seconds => -1)", WRONG),
+    ("start_runs(null, null)", NULL),
+    ("start_runs(array[null]::uuid[], array['order'])", NULL),
+    (f"start_runs({IDS}, null)", NULL),
+    (f"start_runs({IDS}, array['order', 'order'])", NULL),
+    (f"start_runs({IDS} || {IDS}, array['order', null])", NULL),
+    (f"start_runs({IDS} || {IDS}, array['order', 'no name'])", WRONG),
+    (f"start_runs({IDS}, array['order'], array[BAD]::json[])", WRONG),
+    (f"start_runs({IDS} || {IDS}, array['order', 'order'], array['1', BAD]::json[])", WRONG),
+    (f"start_runs({IDS}, array['order'], p_start_ats => array[9223372036854775807])", WRONG),
+    (f"start_runs({IDS}, array['order'], p_timeouts => array[1e300])", WRONG),
+    (f"start_runs({IDS}, array['order'], p_retentions => array[-1])", WRONG),
+    (f"start_runs({IDS}, array['order'], p_tags => array[to_json(1)])", WRONG),
+    (f"start_runs({IDS}, array['order'], p_tags => array['[null]'::json])", WRONG),
+    (f"start_runs({IDS}, array['order'], p_tags => array[BAD]::json[])", WRONG),
+    (f"start_runs({IDS}, array['order'], p_headers => array['[]'::json])", WRONG),
+    (f"start_runs({IDS}, array['order'], p_headers => array[json_build_object('a', 1)])", WRONG),
+    (f"start_runs({IDS}, array['order'], p_waiters => array[{LONG}])", WRONG),
+    ("signal_runs(null, array['a'], array['1']::json[], null)", NULL),
+    ("signal_runs(array[null]::uuid[], array['a'], array['1']::json[], null)", NULL),
+    (f"signal_runs({IDS}, null, array['1']::json[], null)", NULL),
+    (f"signal_runs({IDS}, array[null], array['1']::json[], null)", NULL),
+    (f"signal_runs({IDS}, array['a'], null, null)", NULL),
+    (f"signal_runs({IDS}, array['a'], array[null]::json[], null)", NULL),
+    (f"signal_runs({IDS} || {IDS}, array['a', 'b'], array['1']::json[], null)", NULL),
+    (f"signal_runs({IDS}, array['a b'], array['1']::json[], null)", WRONG),
+    (f"signal_runs({IDS}, array['a'], array[BAD]::json[], null)", WRONG),
+    (f"signal_runs({IDS}, array['a'], array['1']::json[], array[''])", WRONG),
+    (f"signal_runs({IDS}, array['a'], array['1']::json[], array[{LONG}])", WRONG),
+    ("cancel_runs(null)", NULL),
+    ("cancel_runs(array[null]::uuid[])", NULL),
+    (f"cancel_runs({IDS}, repeat('r', 100000))", WRONG),
+    ("terminate_runs(null)", NULL),
+    ("terminate_runs(array[null]::uuid[])", NULL),
+    (f"terminate_runs({IDS}, repeat('r', 100000))", WRONG),
+    ("pause_runs(null)", NULL),
+    ("pause_runs(array[null]::uuid[])", NULL),
+    (f"pause_runs({IDS}, repeat('r', 100000))", WRONG),
+    ("resume_runs(null)", NULL),
+    ("resume_runs(array[null]::uuid[])", NULL),
+    ("set_pause(null, 'mail', true)", NULL),
+    ("set_pause('queue', null, true)", NULL),
+    ("set_pause('queue', 'mail', null)", NULL),
+    ("set_pause('run', 'mail', true)", WRONG),
+    ("set_pause('queue', 'no queue', true)", WRONG),
+    ("decide_approval(null, 'approve', 'd', true)", NULL),
+    (f"decide_approval({RUN}, null, 'd', true)", NULL),
+    (f"decide_approval({RUN}, 'approve', null, true)", NULL),
+    (f"decide_approval({RUN}, 'approve', 'd', null)", NULL),
+    (f"decide_approval({RUN}, 'approve', '', true)", WRONG),
+    (f"decide_approval({RUN}, 'approve', {LONG}, true)", WRONG),
+    (f"decide_approval({RUN}, 'approve', 'd', true, p_values => '[]')", WRONG),
+    (f"decide_approval({RUN}, 'approve', 'd', true, p_values => BAD)", WRONG),
+    ("complete_activity(null)", NULL),
+    ("complete_activity('nonsense')", WRONG),
+    (f"complete_activity('{'-' * 36}:1:a')", WRONG),
+    (f"complete_activity('{TOKEN}', BAD)", WRONG),
+    ("fail_activity(null, 'why')", NULL),
+    (f"fail_activity('{TOKEN}', 'why', null)", NULL),
+    (f"fail_activity('{TOKEN}', repeat('m', 100000))", WRONG),
+    (f"fork_run(null, {RUN})", NULL),
+    (f"fork_run({RUN}, null)", NULL),
+    (f"fork_run({RUN}, {RUN}, p_retry => null)", NULL),
+    (f"fork_run({RUN}, {RUN}, p_version => 0)", WRONG),
+    (f"fork_run({RUN}, {RUN}, p_input => BAD)", WRONG),
+    (f"fork_run({RUN}, {RUN}, p_results => '[]')", WRONG),
+    (f"fork_run({RUN}, {RUN}, p_results => BAD)", WRONG),
+    ("recent_events(9223372036854775807, 1)", WRONG),
+    ("recent_events(0, -1)", WRONG),
+    (f"list_activities({RUN}, -1)", WRONG),
+    ("list_approvals(p_limit => -1)", WRONG),
+]
+
+# What has nothing to refuse: every value has an answer.
+ANSWERED = [
+    "find_run(null, null)",
+    "find_run('', '')",
+    "keyed_run_id(null, 'a')",
+    f"keyed_run_id('order', {LONG})",
+    "new_run_id()",
+    "now()",
+    "get_runs(null)",
+    "get_runs(array[null]::uuid[])",
+    "get_values(null)",
+    "read_events(null, null)",
+    f"read_events({IDS}, array[null]::int[])",
+    f"read_events({IDS}, array[-5])",
+    "list_workers()",
+    "list_pauses()",
+    "unserved()",
+    "list_activities(null)",
+    "list_approvals()",
+    "recent_events(null, null)",
+]
+
+
+def calls() -> list[tuple[str, str]]:
+    """Return each refused call, with each unreadable text in its place."""
+    return [
+        (call.replace("BAD", f"({text})::json"), state)
+        for call, state in REFUSED
+        for text in (UNREADABLE if "BAD" in call else [""])
+    ]
+
+
+@pytest.fixture
+async def scene(any_database_url: str) -> AsyncIterator[Scene]:
+    async with Scene.on(any_database_url) as scene:
+        yield scene
+
+
+@pytest.fixture
+def ann(scene: Scene) -> ManualWorker:
+    return ManualWorker(scene.store, "ann")
+
+
+async def refusal(connection: asyncpg.Connection, call: str) -> asyncpg.PostgresError:
+    """Return what a call raises; nothing of it stays."""
+    undone = connection.transaction()
+    await undone.start()
+    try:
+        await connection.fetch(f"select * from holdfast.{call}")
+    except asyncpg.PostgresError as error:
+        return error
+    finally:
+        await undone.rollback()
+    raise AssertionError(f"{call} is answered")
+
+
+async def test_what_cannot_be_is_refused_where_it_comes_in(database_url: str) -> None:
+    """Every public function, every kind of value that no reader could read."""
+    connection = await asyncpg.connect(database_url)
+    try:
+        found = {call: (await refusal(connection, call)).sqlstate for call, _ in calls()}
+    finally:
+        await connection.close()
+    assert found == dict(calls())
+
+
+async def test_each_function_of_the_page_is_tried(scene: Scene) -> None:
+    page = Path(__file__).parents[2] / "docs/reference/sql.md"
+    named = set(re.findall(r"\b([a-z]+(?:_[a-z]+)*)\(", page.read_text()))
+    exist = set(
+        await scene.watcher.connection.fetchval(
+            "select array_agg(proname::text) from pg_proc "
+            "where pronamespace = 'holdfast'::regnamespace"
+        )
+    )
+    tried = {re.split(r"\(", call)[0] for call, _ in REFUSED} | {
+        call.split("(")[0] for call in ANSWERED
+    }
+    assert named & exist <= tried
+
+
+@pytest.mark.parametrize("call", ANSWERED)
+async def test_what_has_an_answer_is_answered(scene: Scene, call: str) -> None:
+    await scene.watcher.connection.fetch(f"select * from holdfast.{call}")
+
+
+async def test_what_is_just_possible_is_taken(scene: Scene) -> None:
+    """A cut emoji is refused, a whole one is not; 256 levels are not too many."""
+    connection = scene.watcher.connection
+    for text in (
+        """'"\\ud83d\\ude00 \\\\u0000"'""",
+        "repeat('[', 256) || repeat(']', 256)",
+        "'[' || repeat('{\"a\":[1]},', 2000) || '1]'",
+        "'\"' || repeat('[', 3000) || '\"'",
+    ):
+        await connection.execute(f"select holdfast.start_run('shop/order', ({text})::json)")
+    name, key = "shop/" + "n" * 128, "k" * 1024
+    run_id = await connection.fetchval("select holdfast.start_run($1, p_key => $2)", name, key)
+    sent = await connection.fetchval(
+        "select outcomes from holdfast.signal_runs(array[$1::uuid], array[$2], array['1']::json[], "
+        "array[$3])",
+        run_id,
+        "n" * 128,
+        key,
+    )
+    assert sent == ["delivered"]
+
+
+async def test_a_refusal_is_an_error_of_ours_in_our_words(scene: Scene) -> None:
+    run_id = await start(scene.store)
+    with pytest.raises(
+        InvalidInput, match=r"^the payload has a lone surrogate: it is not Unicode$"
+    ):
+        await signal(scene.store, run_id, payload='"\\ud800"')
+    with pytest.raises(InvalidInput, match=r"^a workflow's version is 1 or more, not 0$"):
+        await start(scene.store, version=0)
+    with pytest.raises(RunExists, match="is one of workflow order, not of other") as caught:
+        await scene.store.start_runs([new_run(run_id=run_id, name="other")])
+    assert caught.value.run_id == run_id
+
+
+# Functions that cannot have a path of their own, because then they would not be inlined; they are
+# only called by functions that have one.
+INLINED = {"_free_lanes"}
+
+
+async def test_no_function_heeds_the_path_of_its_session(scene: Scene) -> None:
+    found = await scene.watcher.connection.fetch(
+        "select proname from pg_proc where pronamespace = 'holdfast'::regnamespace "
+        "and prosqlbody is null "
+        "and not coalesce(proconfig, '{}') @> array['search_path=pg_catalog, pg_temp']"
+    )
+    assert {row["proname"] for row in found} == INLINED
+
+
+async def test_operators_of_others_are_not_used(scene: Scene, ann: ManualWorker) -> None:
+    """Better matches than PostgreSQL's own, and found first."""
+    connection = scene.watcher.connection
+    await connection.execute(HOSTILE)
+    await connection.execute("set search_path = public, pg_catalog")
+    run_id = await connection.fetchval(
+        "select holdfast.start_run('shop/order', '{}', p_key => 'o-7', p_delay_seconds => 0.5)"
+    )
+    assert await connection.fetchval("select holdfast.new_run_id()") != run_id
+    assert await connection.fetchval("select holdfast.keyed_run_id('shop/order', 'o-7')") == run_id
+    for call in ANSWERED:
+        await connection.fetch(f"select * from holdfast.{call}")
+    for call, state in calls():
+        assert (await refusal(connection, call)).sqlstate == state, call
+    ids = f"array['{run_id}']::uuid[]"
+    for call in (
+        f"signal_runs({ids}, array['a'], array['1']::json[], array['s'])",
+        f"get_runs({ids})",
+        f"pause_runs({ids})",
+        f"resume_runs({ids})",
+        f"fork_run('{run_id}', holdfast.new_run_id())",
+        f"cancel_runs({ids})",
+    ):
+        await connection.fetch(f"select * from holdfast.{call}")
+
+
+HOSTILE = """
+create function public.stolen(bigint, float8) returns float8
+    language plpgsql as $$ begin raise 'an operator of others'; end $$;
+create operator public./ (leftarg = bigint, rightarg = float8, function = public.stolen);
+create function public.stolen(bytea, bytea) returns bytea
+    language plpgsql as $$ begin raise 'an operator of others'; end $$;
+create operator public.|| (leftarg = bytea, rightarg = bytea, function = public.stolen);
+create function public.stolen(text, text) returns boolean
+    language plpgsql as $$ begin raise 'an operator of others'; end $$;
+create operator public.= (leftarg = text, rightarg = text, function = public.stolen);
+create function public.stolen(int, int) returns int
+    language plpgsql as $$ begin raise 'an operator of others'; end $$;
+create operator public.& (leftarg = int, rightarg = int, function = public.stolen);
+create operator public.| (leftarg = int, rightarg = int, function = public.stolen);
+create operator public.+ (leftarg = int, rightarg = int, function = public.stolen);
+create function public.stolen(float8, int) returns float8
+    language plpgsql as $$ begin raise 'an operator of others'; end $$;
+create operator public.* (leftarg = float8, rightarg = int, function = public.stolen);
+create function public.set_byte(bytea, int, int) returns bytea
+    language plpgsql as $$ begin raise 'a function of others'; end $$;
+create function public.floor(float8) returns float8
+    language plpgsql as $$ begin raise 'a function of others'; end $$;
+create function public.to_timestamp(float8) returns timestamptz
+    language plpgsql as $$ begin raise 'a function of others'; end $$;
+"""
+
+
+# What was written before it was refused
+
+BAD = {"surrogate": '"\\ud800"', "deep": "[" * 2000 + "]" * 2000, "null": None}
+
+
+async def write_signal(scene: Scene, run_id: UUID, payload: str | None, name: str = "go") -> None:
+    """Write a signal as `signal_runs` once did."""
+    text = None if payload is None else f'{{"signal_name":"{name}","input":{payload}}}'
+    await scene.watcher.connection.execute(
+        "insert into holdfast.events (run_id, idx, event_type, details, at) "
+        "select $1, max(idx) + 1, 'SignalReceived', $2, now() "
+        "from holdfast.events where run_id = $1",
+        run_id,
+        text,
+    )
+    await scene.watcher.connection.execute(
+        "update holdfast.tasks set visible_at = now() where run_id = $1 and worker is null", run_id
+    )
+
+
+@pytest.mark.parametrize("payload", BAD.values(), ids=BAD.keys())
+async def test_a_claim_hands_out_the_runs_beside_one_that_cannot_be_read(
+    scene: Scene, ann: ManualWorker, payload: str | None
+) -> None:
+    """In one answer with it, as the tail of a run that its worker has in its cache."""
+    run_ids = [await start(scene.store) for _ in range(5)]
+    for task in (await ann.claim()).tasks:
+        await ann.commit(task, step(), then=Suspend(awaiting=("go",)))
+    for run_id in run_ids[1:]:
+        await signal(scene.store, run_id, "go")
+    await write_signal(scene, run_ids[0], payload)
+    tasks = {task.run_id: task for task in (await ann.claim()).tasks}
+    assert tasks.keys() == set(run_ids)
+    assert tasks[run_ids[0]].tail[-1] == (await log(scene.store, run_ids[0]))[-1]
+
+
+@pytest.mark.parametrize("payload", BAD.values(), ids=BAD.keys())
+async def test_a_commit_answers_the_runs_beside_one_that_cannot_be_read(
+    scene: Scene, ann: ManualWorker, payload: str | None
+) -> None:
+    run_ids = [await start(scene.store) for _ in range(3)]
+    tasks = {task.run_id: task for task in (await ann.claim()).tasks}
+    await write_signal(scene, run_ids[0], payload)
+    await signal(scene.store, run_ids[1], "go")
+    turns = [
+        TurnCommit(run_id, tasks[run_id].lease_no, 1, [step()], Suspend()) for run_id in run_ids
+    ]
+    committed = await scene.store.commit("ann", uuid4(), turns)
+    assert committed.refused.keys() == set(run_ids[:2])
+    [event] = committed.refused[run_ids[0]].tail
+    assert event.type == "SignalReceived"
+    assert event.details == (await log(scene.store, run_ids[0]))[-1].details
+
+
+app = App("edge")
+calls_made: list[str] = []
+
+
+@app.step
+async def note(name: str) -> None:
+    calls_made.append(name)
+
+
+@app.workflow
+async def waits(ctx: Context, name: str) -> object:
+    await note(name)
+    return await ctx.wait_for_signal("go")
+
+
+@app.workflow
+async def renews(ctx: Context, rounds: int) -> object:
+    await ctx.wait_for_signal("begin")
+    if rounds:
+        ctx.continue_as_new(rounds - 1)
+    return await ctx.wait_for_signal("go")
+
+
+@pytest.mark.parametrize("payload", BAD.values(), ids=BAD.keys())
+async def test_a_run_that_cannot_be_read_is_stuck_alone(scene: Scene, payload: str | None) -> None:
+    """Its neighbours end, nothing runs twice, no lease is lost; a fork says why it is refused."""
+    calls_made.clear()
+    async with Client(app, store=scene.store) as client, running(app, scene):
+        handles = [await client.start(waits, str(n)) for n in range(20)]
+        await until(client, handles[0].run_id, "waiting")
+        bad = handles[0].run_id
+        await write_signal(scene, bad, payload)
+        for handle in handles[1:]:
+            await handle.signal("go", 1)
+        assert [await handle.result("30s") for handle in handles[1:]] == [1] * 19
+        await until(client, bad, "stuck")
+        run = await client.get(bad)
+        assert run.wait is not None
+        assert "cannot be read, SignalReceived" in (run.wait.stuck or "")
+        with pytest.raises(ForkRefused, match="no worker can read"):
+            await client.fork(bad)
+        length = len(await client.log(bad))
+        forked = await client.fork(bad, index=length - 1)
+        await forked.signal("go", 2)
+        assert await forked.result("30s") == 2
+    assert sorted(calls_made, key=int) == [str(n) for n in range(20)]
+    lost = "select count(*) from holdfast.events where event_type = 'WorkerLost'"
+    assert await scene.value(lost) == 0
+
+
+async def test_a_nul_that_nobody_reads_does_not_hold_up_a_run_that_goes_on_as_new(
+    scene: Scene,
+) -> None:
+    async with Client(app, store=scene.store) as client, running(app, scene):
+        handle = await client.start(renews, 1)
+        await until(client, handle.run_id, "waiting")
+        await write_signal(scene, handle.run_id, '"a\\u0000b"')
+        await handle.signal("begin")
+        await asyncio.sleep(0)
+        while (await client.get(handle.run_id)).status != "continued":
+            await asyncio.sleep(0.02)
+        await handle.signal("begin")
+        assert await handle.result("30s") == "a\ufffdb"
+
+
+async def test_one_input_that_jsonb_cannot_hold_hides_no_other(scene: Scene) -> None:
+    good = await start(scene.store, input='{"a":1,"b":2}')
+    for text in ('"\\ud800"', '{"a":1,"b":"\\u0000"}', '{"a":1e200000}'):
+        run_id = await start(scene.store)
+        await scene.watcher.connection.execute(
+            "update holdfast.runs set input = $2 where run_id = $1", run_id, text
+        )
+    found = await scene.store.list_runs(RunFilter(input_contains='{"a":1}'))
+    assert [run.run_id for run in found.runs] == [good]
+
+
+async def test_headers_that_are_none_hide_no_run(scene: Scene) -> None:
+    run_ids = {await start(scene.store) for _ in range(2)}
+    await scene.watcher.connection.execute(
+        "update holdfast.runs set headers = '[1]' where run_id = $1", min(run_ids)
+    )
+    found = await scene.store.list_runs(RunFilter())
+    assert {run.run_id for run in found.runs} == run_ids
+
+
+async def test_a_workflow_of_version_0_does_not_take_a_worker_of_activities_along(
+    scene: Scene,
+) -> None:
+    """Its handler is that of the activity of its name."""
+    remote = App("remote")
+
+    @remote.activity
+    async def shared() -> int:
+        return 7
+
+    @remote.workflow
+    async def calls_it(ctx: Context) -> int:
+        return await shared()
+
+    run_id = await start(scene.store, name="remote/shared")
+    await scene.watcher.connection.execute(
+        "update holdfast.tasks set handler = 'remote/shared@0' where run_id = $1", run_id
+    )
+    await scene.watcher.connection.execute(
+        "update holdfast.runs set version = 0 where run_id = $1", run_id
+    )
+    async with Client(remote, store=scene.store) as client, running(remote, scene):
+        assert await client.run(calls_it, wait="30s") == 7
+        await until(client, run_id, "stuck")
+
+
+@asynccontextmanager
+async def running(app: App, scene: Scene) -> AsyncGenerator[None]:
+    """Run a worker for the length of the block."""
+    worker = Worker(app, scene.store)
+    await worker.start()
+    try:
+        yield
+    finally:
+        await worker.stop()
+
+
+async def until(client: Client, run_id: UUID, state: str) -> None:
+    """Wait until a run is in a state."""
+    async with asyncio.timeout(30):
+        while (await client.get(run_id)).state != state:
+            await asyncio.sleep(0.02)
