@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 import sqlalchemy
+from tests.proxy import Proxy
 
 from holdfast.errors import (
     DatabaseUnavailable,
@@ -113,6 +114,40 @@ async def test_a_refused_connection_says_that_nobody_answers() -> None:
 async def test_a_missing_socket_says_that_nobody_answers(tmp_path: Path) -> None:
     with pytest.raises(DatabaseUnavailable, match="no server answers"):
         await connect(f"postgresql://me@/shop?host={tmp_path}")
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("target_session_attrs=standby", "none of the hosts is 'standby' now"),
+        ("sslmode=require", "cannot be encrypted as the URL asks.*check sslmode"),
+        ("sslmode=verify-full&sslrootcert=system", "cannot be encrypted as the URL asks"),
+    ],
+)
+async def test_a_server_that_is_not_what_the_url_asks_for_is_told(
+    embedded_server: EmbeddedServer, query: str, message: str
+) -> None:
+    with Proxy(embedded_server.url) as proxy, pytest.raises(DatabaseUnavailable, match=message):
+        await connect(f"{proxy.url}?{query}")
+
+
+async def test_a_parameter_that_the_server_does_not_know_is_named(
+    embedded_server: EmbeddedServer,
+) -> None:
+    with pytest.raises(InvalidDatabaseURL, match='"nosuch": take the parameter out'):
+        await connect(f"{embedded_server.url}&nosuch=1")
+
+
+async def test_settings_of_the_server_may_stand_in_the_url(embedded_server: EmbeddedServer) -> None:
+    options = "options=-c%20statement_timeout%3D777&application_name=shop&search_path=pg_catalog"
+    connection = await connect(f"{embedded_server.url}&{options}")
+    for name, value in (
+        ("statement_timeout", "777ms"),
+        ("application_name", "shop"),
+        ("search_path", "pg_catalog"),
+    ):
+        assert await connection.fetchval(f"show {name}") == value
+    await connection.close()
 
 
 async def test_an_unknown_database_is_named(embedded_server: EmbeddedServer) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.cli.settings import Settings
 from holdfast.errors import ConfigurationError, InvalidDatabaseURL
 from holdfast.store import url_parameters
 from holdfast.store.database import Connecting, resolve_database
@@ -167,3 +168,16 @@ def test_the_environments_address_for_listening_belongs_to_its_database() -> Non
 def test_a_switch_that_is_neither_on_nor_off_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="HOLDFAST_PREPARE"):
         resolve_database(environ={**ENVIRONMENT, "HOLDFAST_PREPARE": "maybe"})
+
+
+def test_the_workers_of_a_command_connect_as_it_was_told() -> None:
+    """URLs may hold a password, so they travel in the environment."""
+    told = Settings(database="postgresql://pooler/x", prepare=False)
+    assert told.environment() == {
+        "HOLDFAST_DATABASE_URL": "postgresql://pooler/x",
+        "HOLDFAST_LISTEN_DATABASE_URL": "",  # that of the parent's environment is another's
+    }
+    assert told.arguments() == ["--no-prepare"]
+    listening = Settings(listen_database="postgresql://server/x")
+    assert listening.environment() == {"HOLDFAST_LISTEN_DATABASE_URL": "postgresql://server/x"}
+    assert Settings().environment() == {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import os
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from holdfast.errors import (
     InsufficientRights,
     InvalidDatabaseURL,
 )
-from holdfast.store.connection import close_connection, open_connection
+from holdfast.store.connection import LOST, close_connection, open_connection
 from holdfast.store.schema import check_schema, check_server
 from holdfast.store.urls import FORM, Target, read_url, redact
 
@@ -182,7 +183,7 @@ async def connect(url: str) -> asyncpg.Connection[asyncpg.Record]:
     target = read_url(url)
     try:
         connection = await open_connection(target)
-    except (OSError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+    except (*LOST, ValueError) as error:
         raise connect_error(error, target) from error
     try:
         check_server(connection)
@@ -227,6 +228,11 @@ def connect_error(error: Exception, target: Target) -> DatabaseError:
             )
         case asyncpg.PostgresError():
             return DatabaseUnavailable(f"{where}: the server takes no connection now: {error}")
+        case ssl.SSLError() | ConnectionError() if "SSL" in str(error):
+            return DatabaseUnavailable(
+                f"{where}: the connection cannot be encrypted as the URL asks ({error}): "
+                "check sslmode and sslrootcert"
+            )
         case _:
             reason = str(error) or type(error).__name__
             return DatabaseUnavailable(
