@@ -32,6 +32,7 @@ from holdfast.ids import uuid7
 from holdfast.runtime.attempts.activity_executor import ActivityExecutor
 from holdfast.runtime.attempts.execution import Launcher
 from holdfast.runtime.attempts.steps import StepRunner
+from holdfast.runtime.attempts.threads import ThreadBook, claimable_by_threads
 from holdfast.runtime.clock import Clock, EngineClock
 from holdfast.runtime.committing.committer import Committer
 from holdfast.runtime.committing.reporter import Reporter
@@ -47,7 +48,7 @@ from holdfast.services.resources import Resources
 from holdfast.services.watchdog import Process, Watchdog
 from holdfast.store.notifier import Notifier
 from holdfast.store.port import WORK_TOPIC, Store, worker_topic
-from holdfast.types import Lease, Release, WorkerInfo
+from holdfast.types import Lease, Release, ThreadUse, WorkerInfo
 
 STEP_THREADS = "holdfast-step"  # begins the names of threads that run steps and activities
 
@@ -147,6 +148,12 @@ class Worker:
             clock,
             self._notifier.submit,
             lambda at: self._maintenance.due_at(at),
+            claimable_by_threads(
+                self._launcher.book,
+                info.handlers,
+                {each.handler for each in app.activities.values() if not each.is_async},
+                lambda: self._claimer.wake(),
+            ),
             concurrency=options.concurrency,
             lease_seconds=options.lease_seconds,
             poll_seconds=options.poll_seconds,
@@ -165,6 +172,7 @@ class Worker:
             heartbeat_store,
             self.info,
             self._workload,
+            self._look_at_threads,
             interval_seconds=options.heartbeat_seconds,
             lease_seconds=options.lease_seconds,
         )
@@ -181,7 +189,8 @@ class Worker:
 
     def _take_work(self, app: App) -> Workload:
         """Wire those who hold what is claimed: runs with their steps, and activities."""
-        launcher = self._launcher = Launcher(self._threads, self._resources.values)
+        book = ThreadBook(self.options.threads)
+        launcher = self._launcher = Launcher(self._threads, self._resources.values, book)
         self._dispatcher = Dispatcher(
             app,
             self._clock,
@@ -307,6 +316,11 @@ class Worker:
         """
         if self._watchdog is not None:
             self._watchdog.expect_end(grace_seconds)
+
+    def _look_at_threads(self) -> ThreadUse | None:
+        """Warn of attempts that wait for a thread, and return how threads are used."""
+        self._launcher.book.warn()
+        return self._launcher.book.use()
 
     def _work_arrived(self, queue: str) -> None:
         if not queue or queue in self.info.queues:

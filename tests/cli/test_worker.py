@@ -113,6 +113,19 @@ def test_a_thread_that_does_not_end_does_not_hold_up_a_drained_worker(
     assert cli.state(run) == "queued"
 
 
+def test_exhausted_threads_are_shown(cli: CommandLine, tmp_path: Path) -> None:
+    with running(tmp_path / "log", *worker(cli, "--threads", "1", "--grace", "0.1")) as process:
+        process.await_text("ready")
+        first = cli.start("held_thread", json.dumps(str(tmp_path)))
+        await_held(tmp_path)
+        cli.start("held_thread", json.dumps(str(tmp_path)))
+        process.await_text("all 1 threads for steps and activities are taken, by hold_thread")
+        until(lambda: "1/1, 1 wait" in cli("workers").stdout or None, "the shortage to be shown")
+        assert cli.json("workers")[0]["threads"]["waiting"] == 1
+        assert "1 attempt(s) wait for one" in cli("runs", "why", first).stdout
+        (tmp_path / "let-go").touch()
+
+
 def test_its_log_may_be_json(cli: CommandLine, tmp_path: Path) -> None:
     with running(tmp_path / "log", *worker(cli, "--log-json")) as process:
         process.await_text("ready")

@@ -13,7 +13,7 @@ from holdfast.cli.why_messages import message_notes
 from holdfast.cli.why_queued import explain_queued
 from holdfast.cli.why_remote import count_open, remote_reasons
 from holdfast.cli.wording import ago, length, moment, several
-from holdfast.cli.workers_live import is_silent
+from holdfast.cli.workers_live import is_silent, thread_shortage
 from holdfast.types import ANY_END, Run, Wait
 
 _INVALID_INPUT = "holdfast.errors.InvalidInput: "
@@ -138,6 +138,8 @@ def _leased(
             f"worker {worker_id} holds it and {heard}",
             ("another worker takes it over once that one counts as dead", *details),
         )
+    if shortage := thread_shortage(holder):
+        details = (shortage, *details)
     last = max((span.ended_at or span.began_at for span in spans), default=run.created_at)
     return Explanation(
         run.state,

@@ -10,7 +10,7 @@ from holdfast.cli.forms import decide_command
 from holdfast.cli.spans import Span
 from holdfast.cli.surroundings import Surroundings
 from holdfast.cli.wording import ago, several, shorten
-from holdfast.cli.workers_live import live_workers
+from holdfast.cli.workers_live import live_workers, thread_shortage
 from holdfast.types import OpenActivity, Pause, Run, Scope
 
 _SHOWN = 10
@@ -101,7 +101,8 @@ def _activity(run: Run, span: Span, found: OpenActivity, around: Surroundings) -
     ]
     waits = f"{name}: due for a worker of queue {found.queue!r}"
     if serving:
-        return Reason(f"{waits}; {several(len(serving), 'worker')} could take it")
+        shortages = "".join(f"; {text}" for each in serving if (text := thread_shortage(each)))
+        return Reason(f"{waits}; {several(len(serving), 'worker')} could take it{shortages}")
     return Reason(
         f"{waits}; none that lives serves {found.name}{_offered(found, around)}",
         f"holdfast worker MODULE:APP --queue {found.queue}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.types import Run, WorkerInfo
+from holdfast.types import Run, ThreadUse, WorkerInfo
 
 SILENT_SECONDS = 8  # a worker not heard of for so long is taken for dead
 
@@ -22,3 +22,26 @@ def is_silent(worker: WorkerInfo, now: int) -> bool:
 def serves(worker: WorkerInfo, run: Run) -> bool:
     """Say whether a worker would claim a run."""
     return run.queue in worker.queues and run.handler in worker.handlers
+
+
+def threads_in_use(use: ThreadUse | None) -> str:
+    """Say how a worker's threads are used: `3/32`, or `8/8, 5 wait`."""
+    if use is None:
+        return ""
+    return f"{use.taken}/{use.size}" + (f", {use.waiting} wait" if use.waiting else "")
+
+
+def thread_shortage(worker: WorkerInfo) -> str:
+    """Say that attempts wait for a thread of a worker, in words; empty where none does."""
+    use = worker.threads
+    if use is None or use.taken < use.size:
+        return ""
+    given_up = (
+        f", {use.given_up} of them by attempts that have timed out or were cancelled"
+        if use.given_up
+        else ""
+    )
+    return (
+        f"all {use.size} threads of worker {worker.worker_id} for plain functions are taken"
+        f"{given_up}; {use.waiting} attempt(s) wait for one"
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from holdfast.errors import DatabaseUnavailable, TransientDatabaseError
 from holdfast.runtime.backoff import Backoff
@@ -35,6 +35,10 @@ class Taker(Protocol):
         ...
 
 
+# Returns how many tasks of which handlers to claim, given how many the worker has room for.
+Claimable: TypeAlias = Callable[[int], tuple[int, Sequence[str]]]
+
+
 class Claimer:
     """Claim for one worker.
 
@@ -53,6 +57,7 @@ class Claimer:
         clock: Clock,
         notify: Callable[[list[Notice]], None],
         deadline: Callable[[int], None],
+        claimable: Claimable | None = None,
         *,
         concurrency: int,
         lease_seconds: float,
@@ -61,7 +66,7 @@ class Claimer:
         self._store, self._worker_id = store, worker_id
         self._queues, self._handlers = tuple(queues), tuple(handlers)
         self._taker, self._clock, self._notify = taker, clock, notify
-        self._deadline = deadline
+        self._deadline, self._claimable = deadline, claimable
         self._enough = max(1, concurrency // 4)
         self._lease_seconds, self._poll_seconds = lease_seconds, poll_seconds
         self._pause = poll_seconds  # until the next poll, now
@@ -114,12 +119,19 @@ class Claimer:
         self._short = asked <= 0
         if self._short:
             return False
+        handlers: Sequence[str] = self._handlers
+        if self._claimable is not None:
+            asked, handlers = self._claimable(asked)
+            if asked <= 0:
+                self._short = True
+                return False
         sent = self._clock.local()
         # Shielded: a claim that is called off halfway may have leased tasks that nobody knows of.
-        self._claiming = asyncio.create_task(self._claim(asked))
+        self._claiming = asyncio.create_task(self._claim(asked, handlers))
         claims = await asyncio.shield(self._claiming)
         self._clock.observe(sent, self._clock.local(), claims.now)
-        self._short = full = len(claims.tasks) >= asked
+        full = len(claims.tasks) >= asked
+        self._short = full or len(handlers) < len(self._handlers)
         if claims.tasks:
             self._pause = min(_FIRST_POLL_SECONDS, self._poll_seconds)
         else:
@@ -127,11 +139,11 @@ class Claimer:
         self._next_due = None if full else claims.next_due_at
         return full
 
-    async def _claim(self, limit: int) -> Claims:
+    async def _claim(self, limit: int, handlers: Sequence[str]) -> Claims:
         claims = await self._store.claim_tasks(
             self._worker_id,
             self._queues,
-            self._handlers,
+            handlers,
             limit,
             lease_seconds=self._lease_seconds,
             ahead_seconds=AHEAD_SECONDS,

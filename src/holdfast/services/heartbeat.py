@@ -13,10 +13,12 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 from uuid import UUID
 
+import msgspec
+
 from holdfast.errors import DatabaseError, DatabaseUnavailable
 from holdfast.runtime.backoff import Backoff
 from holdfast.store.port import Store
-from holdfast.types import Heartbeat, Lease, WorkerInfo
+from holdfast.types import Heartbeat, Lease, ThreadUse, WorkerInfo
 
 logger = logging.getLogger("holdfast.heartbeat")
 
@@ -56,11 +58,13 @@ class HeartbeatService:
         open_store: Callable[[], Store],
         info: WorkerInfo,
         listener: Listener,
+        look_at_threads: Callable[[], ThreadUse | None] = lambda: None,
         *,
         interval_seconds: float,
         lease_seconds: float,
     ) -> None:
         self._open_store, self._info, self._listener = open_store, info, listener
+        self._look_at_threads = look_at_threads
         self._interval, self._lease_seconds = interval_seconds, lease_seconds
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -120,7 +124,7 @@ class HeartbeatService:
         try:
             async with asyncio.timeout(limit):
                 return await store.heartbeat(
-                    self._info,
+                    msgspec.structs.replace(self._info, threads=self._look_at_threads()),
                     leases,
                     lease_seconds=self._lease_seconds,
                     interval_seconds=self._interval,

@@ -188,6 +188,19 @@ class Lease(Value, frozen=True, gc=False):
     details: str | None = None
 
 
+class ThreadUse(Value, frozen=True):
+    """How the threads of a worker are used.
+
+    Of `size` threads so many are `taken`, and of these so many `given_up`: by attempts that have
+    timed out or were cancelled, and cannot be stopped. `waiting` attempts wait for a thread.
+    """
+
+    size: int
+    taken: int
+    given_up: int
+    waiting: int
+
+
 class WorkerInfo(Value, frozen=True, kw_only=True):
     """A worker as the others see it. `handlers` are `app/name@version`."""
 
@@ -200,6 +213,7 @@ class WorkerInfo(Value, frozen=True, kw_only=True):
     holdfast_version: str
     started_at: int = 0
     heard_at: int = 0
+    threads: ThreadUse | None = None
 
 
 class Heartbeat(Value, frozen=True):

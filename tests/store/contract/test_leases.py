@@ -7,7 +7,7 @@ import json
 from clocks import Clock
 
 from holdfast.store.port import Store
-from holdfast.types import Finish, Notice, Suspend
+from holdfast.types import Finish, Notice, Suspend, ThreadUse
 
 from .actors import (
     SECOND,
@@ -312,6 +312,15 @@ async def test_workers_sign_on_are_heard_and_sign_off(
     assert second.worker_id == "bob"
     await store.remove_worker("ann")
     assert [info.worker_id for info in await store.list_workers()] == ["bob"]
+
+
+async def test_a_beat_tells_how_the_worker_s_threads_are_used(
+    store: Store, ann: ManualWorker
+) -> None:
+    for use in (None, ThreadUse(32, 0, 0, 0), ThreadUse(8, 8, 3, 40)):
+        await ann.beat(threads=use)
+        [known] = await store.list_workers()
+        assert known.threads == use
 
 
 async def test_lease_numbers_only_grow(store: Store, clock: Clock, ann: ManualWorker) -> None:

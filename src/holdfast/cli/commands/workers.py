@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 def workers(context: click.Context) -> None:
     """List the workers that are signed on.
 
-    With what they serve, and when they were last heard of.
+    With what they serve, how many of their threads for plain functions are taken, and when they
+    were last heard of.
     """
     from holdfast.cli.connecting import with_link
     from holdfast.cli.console import console, plain, write_json
@@ -43,11 +44,12 @@ def _table(workers: list[WorkerInfo], now: int) -> Table:
     from rich.table import Table
 
     from holdfast.cli.wording import ago, length
+    from holdfast.cli.workers_live import threads_in_use
 
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in ("worker", "queues", "workflows and activities"):
         table.add_column(column, overflow="fold")
-    for column in ("runs", "up", "heard"):
+    for column in ("runs", "threads", "up", "heard"):
         table.add_column(column, justify="right", no_wrap=True)
     for each in workers:
         table.add_row(
@@ -55,6 +57,7 @@ def _table(workers: list[WorkerInfo], now: int) -> Table:
             ", ".join(each.queues),
             ", ".join(handler.removesuffix("@0") for handler in each.handlers),
             f"≤ {each.concurrency}",
+            threads_in_use(each.threads),
             length(now - each.started_at),
             ago(each.heard_at, now),
         )

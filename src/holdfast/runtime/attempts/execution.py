@@ -21,6 +21,7 @@ from holdfast.definitions.recorded import Recorded
 from holdfast.definitions.signatures import NO_ARGUMENTS, Arguments
 from holdfast.errors import PayloadError
 from holdfast.runtime.attempts.attempt_context import AttemptContext
+from holdfast.runtime.attempts.threads import ThreadBook
 from holdfast.runtime.clock import Cancellable
 from holdfast.types import ErrorInfo
 
@@ -155,10 +156,19 @@ class Execution(Generic[C]):
 
 
 class Launcher:
-    """Start attempts. `lifespans` are what the worker has opened for them."""
+    """Start attempts. `lifespans` are what the worker has opened for them.
 
-    def __init__(self, threads: Executor, lifespans: Mapping[Lifespan[Any], object]) -> None:
+    `book` tells which of them hold a thread, or wait for one.
+    """
+
+    def __init__(
+        self,
+        threads: Executor,
+        lifespans: Mapping[Lifespan[Any], object],
+        book: ThreadBook | None = None,
+    ) -> None:
         self._threads, self._lifespans = threads, lifespans
+        self.book = book or ThreadBook()
         self._users: set[asyncio.Future[object]] = set()  # attempts that may use lifespans
 
     def launch(self, execution: Execution[Any], arguments: str, layers: list[Layer]) -> None:
@@ -187,13 +197,15 @@ class Launcher:
             coroutine = attempt(execution, call, given)
             future = asyncio.Task(coroutine, loop=loop, context=variables)
         else:
-            in_thread = partial(_in_thread, loop, execution, _bound(function.fn, given))
+            bound = _bound(function.fn, given)
+            in_thread = partial(_in_thread, loop, execution, self.book, bound)
             if layers:
-                call = surround(layers, execution.context, partial(self._await_thread, in_thread))
+                begin = partial(self._await_thread, execution, in_thread)
+                call = surround(layers, execution.context, begin)
                 coroutine = _guarded(execution, call, NO_ARGUMENTS)
                 future = asyncio.Task(coroutine, loop=loop, context=variables)
             else:
-                future = loop.run_in_executor(self._threads, variables.run, in_thread)
+                future = self._submit(execution, variables, in_thread)
         execution.future = future
         future.add_done_callback(execution.finished)
         if self._lifespans:
@@ -208,10 +220,23 @@ class Launcher:
         if self._users:
             await asyncio.wait(self._users, timeout=seconds)
 
-    def _await_thread(self, in_thread: Callable[[], object]) -> Awaitable[object]:
+    def _await_thread(
+        self, execution: Execution[Any], in_thread: Callable[[], object]
+    ) -> Awaitable[object]:
         variables = contextvars.copy_context()  # with what the middleware has set
+        return self._submit(execution, variables, in_thread)
+
+    def _submit(
+        self,
+        execution: Execution[Any],
+        variables: contextvars.Context,
+        in_thread: Callable[[], object],
+    ) -> asyncio.Future[object]:
+        self.book.wait(execution)
         loop = asyncio.get_running_loop()
-        return loop.run_in_executor(self._threads, variables.run, in_thread)
+        future = loop.run_in_executor(self._threads, variables.run, in_thread)
+        future.add_done_callback(lambda _: self.book.give_up(execution))
+        return future
 
 
 def over(seconds: float) -> str:
@@ -248,10 +273,16 @@ async def _limited(execution: Execution[Any], call: AsyncFunction, given: Argume
 
 
 def _in_thread(
-    loop: asyncio.AbstractEventLoop, execution: Execution[Any], call: Callable[[], object]
+    loop: asyncio.AbstractEventLoop,
+    execution: Execution[Any],
+    book: ThreadBook,
+    call: Callable[[], object],
 ) -> object:
-    execution.begin(loop)
+    book.begin(execution)
     try:
+        execution.begin(loop)
         return call()
     except (SystemExit, KeyboardInterrupt, StopIteration) as error:
         raise AttemptExit(f"the {execution.function.kind} raised {error!r}") from error
+    finally:
+        book.end(execution, loop)

@@ -48,6 +48,7 @@ end $$;
 -- from 1, of leases that are another's now, `news` those of runs with more events than known,
 -- `cancelled` those of activities that are to stop. p_details is what activities said last, null
 -- where that is known.
+-- p_threads is how the worker's threads are used: how many, taken, given up, waited for.
 -- A worker that missed two heartbeats, or was heard in the future, had a gap: it is heard anew.
 -- A row that somebody has locked is passed over: it is renewed the next time.
 -- Locks: the worker's row; task rows by (run_id, key), skipping locked ones. Called by workers.
@@ -56,6 +57,7 @@ create or replace function holdfast.heartbeat(
     p_concurrency int, p_version text, p_started_at bigint, p_lease float8,
     p_run_ids uuid[], p_keys text[], p_leases int[], p_known int[],
     p_details json[] default null, p_interval float8 default 2,
+    p_threads int[] default null,
     out now bigint, out lost int[], out news int[], out cancelled int[]
 )
 language plpgsql
@@ -69,13 +71,14 @@ declare
 begin
     now := holdfast._micros(v_now);
     insert into holdfast.workers as w (worker_id, hostname, pid, queues, handlers, concurrency,
-        holdfast_version, started_at, heard_at, heard_since)
+        holdfast_version, started_at, heard_at, heard_since, threads)
     values (p_worker, p_hostname, p_pid, p_queues, p_handlers, p_concurrency, p_version,
-        coalesce(holdfast._moment(p_started_at), v_now), v_now, v_now)
+        coalesce(holdfast._moment(p_started_at), v_now), v_now, v_now, p_threads)
     on conflict (worker_id) do update
     set hostname = excluded.hostname, pid = excluded.pid, queues = excluded.queues,
         handlers = excluded.handlers, concurrency = excluded.concurrency,
         holdfast_version = excluded.holdfast_version, heard_at = excluded.heard_at,
+        threads = excluded.threads,
         heard_since = case when holdfast._is_heard(w.heard_at, v_now, 2 * p_interval)
             then w.heard_since else v_now end;
     if cardinality(p_run_ids) = 0 then

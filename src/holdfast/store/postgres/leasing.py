@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from holdfast.store.port import WORK_TOPIC
 from holdfast.store.postgres import rows
 from holdfast.store.postgres.connections import Database
@@ -124,6 +126,7 @@ async def heartbeat(
         [lease.known for lease in leases],
         _details(leases),
         interval_seconds,
+        None if info.threads is None else list(msgspec.structs.astuple(info.threads)),
     )
     lost = _at(leases, row["lost"])
     news = _at(leases, row["news"])

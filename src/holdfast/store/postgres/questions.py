@@ -11,7 +11,7 @@ import msgspec
 from holdfast.names import split_name
 from holdfast.store.postgres import rows
 from holdfast.store.postgres.connections import Database
-from holdfast.types import Event, LoggedEvent, Run, RunFilter, RunPage, Wait, WorkerInfo
+from holdfast.types import Event, LoggedEvent, Run, RunFilter, RunPage, ThreadUse, Wait, WorkerInfo
 
 if TYPE_CHECKING:
     import asyncpg
@@ -117,6 +117,7 @@ async def list_workers(database: Database) -> list[WorkerInfo]:
             holdfast_version=row["holdfast_version"],
             started_at=row["started_at"],
             heard_at=row["heard_at"],
+            threads=None if row["threads"] is None else ThreadUse(*row["threads"]),
         )
         for row in await database.rows("list_workers")
     ]

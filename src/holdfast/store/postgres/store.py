@@ -81,7 +81,7 @@ class PostgresStore:
             url, schema=schema, connections=connections, prepare=prepare, check=check
         )
         self._listening = Listening(self._database, url, listen_url)
-        self._watermarks: dict[str, Watermark] = {}
+        self._watermarks: dict[str, dict[tuple[str, ...], Watermark]] = {}  # by worker, handlers
 
     async def open(self) -> None:
         """Connect; see `Store.open`.
@@ -135,7 +135,8 @@ class PostgresStore:
             sticky=sticky_seconds,
             max_attempts=max_attempts,
         )
-        watermark = self._watermarks.setdefault(worker_id, Watermark())
+        of_worker = self._watermarks.setdefault(worker_id, {})
+        watermark = of_worker.setdefault(tuple(handlers), Watermark())
         return await leasing.claim_tasks(self._database, claim, watermark)
 
     async def read_events(self, ranges: Sequence[tuple[UUID, int]]) -> dict[UUID, list[Event]]:

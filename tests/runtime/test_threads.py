@@ -1,0 +1,148 @@
+"""The threads of a worker: what is claimed for them, and what is said of a shortage."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+
+import pytest
+
+from holdfast import App, Context, Retry
+from holdfast.client import Client
+from holdfast.runtime.attempts import threads
+from holdfast.store.memory import MemoryStore
+from holdfast.store.memory.clock import wall_clock
+from holdfast.store.port import Store
+from holdfast.store.postgres import PostgresStore
+from holdfast.types import ThreadUse
+from tests.runtime.desk import Desk, eventually, working
+
+NEVER = 1e6  # seconds between two polls: what is not woken is not claimed
+
+
+@pytest.fixture(params=["memory", "postgres"])
+async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
+    """Provide each store, on real time."""
+    if request.param == "memory":
+        yield MemoryStore(wall_clock)
+        return
+    postgres = PostgresStore(request.getfixturevalue("module_database_url"))
+    await postgres.open()
+    yield postgres
+    await postgres.close()
+
+
+async def test_activities_are_claimed_only_as_far_as_threads_can_begin_them(store: Store) -> None:
+    """The others are left to other workers; async ones need no thread."""
+    app, let_go, begun = App("media"), threading.Event(), list[str]()
+    desk = await Desk(store, "media").open()
+
+    @app.activity
+    def convert() -> None:
+        begun.append(threading.current_thread().name)
+        assert let_go.wait(60)
+
+    @app.activity
+    async def tell() -> str:
+        return "told"
+
+    keys = [f"convert#{number}" for number in range(5)]
+    for key in keys:
+        await desk.order(key, activity="convert")
+    try:
+        async with working(app, store, threads=2, poll_seconds=NEVER) as first:
+            await eventually(lambda: len(begun) == 2)
+            await desk.order("tell")
+            assert await desk.result("tell") == "told"
+            assert first.held == 2
+            async with working(app, store, threads=8, poll_seconds=NEVER) as second:
+                await eventually(lambda: len(begun) == 5)
+                assert second.held == 3
+                let_go.set()
+                for key in keys:
+                    await desk.result(key)
+    finally:
+        let_go.set()
+
+
+async def test_a_thread_that_is_free_again_takes_an_activity(store: Store) -> None:
+    """Also one that a step had. No poll is needed."""
+    app, let_go, begun = App("freed"), threading.Event(), threading.Event()
+    desk = await Desk(store, "freed").open()
+
+    @app.activity
+    def convert() -> str:
+        return "converted"
+
+    @app.step
+    def hold() -> None:
+        begun.set()
+        assert let_go.wait(60)
+
+    @app.workflow
+    async def holds(ctx: Context) -> None:
+        await hold()
+
+    try:
+        async with (
+            working(app, store, threads=1, poll_seconds=NEVER) as worker,
+            Client(store=store) as client,
+        ):
+            run = await client.start(holds)
+            await eventually(begun.is_set)
+            await desk.order("convert")
+            await eventually(lambda: not worker.busy or worker.held == 1)
+            assert "ActivityCompleted" not in await desk.types("convert")
+            let_go.set()
+            assert await desk.result("convert") == "converted"
+            await run.result(timeout=60)
+    finally:
+        let_go.set()
+
+
+async def test_exhausted_threads_are_warned_of_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And those named that have timed out: nobody can stop a thread."""
+    monkeypatch.setattr(threads, "_LONG_SECONDS", 0.0)
+    app, let_go, store = App("short"), threading.Event(), MemoryStore(wall_clock)
+
+    @app.step(timeout=0.05, retry=Retry.NEVER)
+    def charge() -> None:
+        assert let_go.wait(60)
+
+    @app.step
+    def mail() -> None:
+        """Return at once."""
+
+    @app.workflow
+    async def charges(ctx: Context) -> str:
+        try:
+            await charge()
+        except Exception:
+            await mail()
+        return "done"
+
+    def warnings() -> list[str]:
+        return [each.message for each in caplog.records if "threads" in each.message]
+
+    try:
+        async with working(app, store, threads=2) as worker, Client(store=store) as client:
+            book = worker._launcher.book
+            assert book.use() == ThreadUse(2, 0, 0, 0)
+            runs = [await client.start(charges) for _ in range(2)]
+            await eventually(lambda: book.use() == ThreadUse(2, 2, 2, 2))
+            book.warn()
+            book.warn()
+            [warning] = warnings()
+            assert "all 2 threads for steps and activities are taken, by charge" in warning
+            assert "2 attempt(s) wait" in warning
+            assert "2 of the threads run attempts that have timed out" in warning
+            let_go.set()
+            assert await asyncio.gather(*(run.result(timeout=60) for run in runs)) == ["done"] * 2
+            await eventually(lambda: book.use() == ThreadUse(2, 0, 0, 0))
+            book.warn()
+            assert len(warnings()) == 1
+    finally:
+        let_go.set()
