@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 from uuid import uuid4
 
+import asyncpg
 import pytest
 from contract.actors import ManualWorker, log, new_run, signal, start, step
 from scene import Scene, finished, turn, yielded
 
-from holdfast.errors import DatabaseUnavailable, PayloadError
+from holdfast.errors import DatabaseError, DatabaseUnavailable, PayloadError
 from holdfast.store.postgres import PostgresStore
+from holdfast.store.postgres.connections import Database, call_seconds
 from holdfast.types import Event, Finish, NewSignal
 
 
@@ -153,6 +156,96 @@ async def test_bad_output_fails_alone(scene: Scene, ann: ManualWorker) -> None:
     ]
     assert await scene.idx(good.run_id) == [0, 1]
     assert await scene.idx(bad.run_id) == [0]
+
+
+async def test_a_value_beyond_a_limit_of_the_server_fails_alone(
+    scene: Scene, ann: ManualWorker
+) -> None:
+    """Trap 20. It is as little to be repeated as one that is malformed."""
+    await scene.store.start_runs([new_run() for _ in range(7)])
+    tasks = (await ann.claim()).tasks
+    bad, deep = tasks[2], 200_000
+    parts = [
+        turn(
+            task, Event("StepCompleted", "a", "[" * deep + "]" * deep, 0) if task is bad else step()
+        )
+        for task in tasks
+    ]
+    refused = (await scene.store.commit("ann", uuid4(), parts)).refused
+    assert {run_id: refusal.reason for run_id, refusal in refused.items()} == {
+        bad.run_id: "invalid"
+    }
+    assert "54001" in refused[bad.run_id].message
+    assert [await scene.idx(task.run_id) for task in tasks].count([0, 1]) == 6
+
+
+FAILING = """
+create function public.fail() returns trigger language plpgsql as $$
+begin
+    if new.key like 'bad%' then
+        raise exception 'no reason that anybody knows' using errcode = 'XX000';
+    end if;
+    return new;
+end $$;
+create trigger fail before insert on holdfast.events for each row execute function public.fail();
+"""
+
+
+async def test_an_error_that_nobody_knows_is_found_to_be_of_one_part(
+    scene: Scene, ann: ManualWorker
+) -> None:
+    """Trap 10. The others of its batch are committed, and their workers are not lost."""
+    await scene.store.start_runs([new_run() for _ in range(7)])
+    tasks = (await ann.claim()).tasks
+    await (await scene.session()).connection.execute(FAILING)
+    parts = [turn(task, step("bad" if task is tasks[5] else "good")) for task in tasks]
+    refused = (await scene.store.commit("ann", uuid4(), parts)).refused
+    assert {run_id: refusal.reason for run_id, refusal in refused.items()} == {
+        tasks[5].run_id: "failed"
+    }
+    assert "no reason that anybody knows (XX000)" in refused[tasks[5].run_id].message
+    assert [await scene.idx(task.run_id) for task in tasks].count([0, 1]) == 6
+
+
+async def test_an_error_of_every_part_is_the_servers(scene: Scene, ann: ManualWorker) -> None:
+    """No run is stuck for what is not its own."""
+    await scene.store.start_runs([new_run() for _ in range(4)])
+    tasks = (await ann.claim()).tasks
+    await (await scene.session()).connection.execute(FAILING)
+    with pytest.raises(DatabaseError, match="no reason that anybody knows"):
+        await scene.store.commit("ann", uuid4(), [turn(task, step("bad")) for task in tasks])
+    assert [await scene.idx(task.run_id) for task in tasks] == [[0]] * 4
+
+
+async def test_a_heavy_call_that_the_server_cuts_off_is_made_in_parts(
+    scene: Scene, ann: ManualWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A statement_timeout that all of it does not keep, and a half does."""
+    await scene.store.start_runs([new_run() for _ in range(4)])
+    tasks = (await ann.claim()).tasks
+    sizes, call = list[int](), Database.row_untranslated
+
+    async def limited(
+        self: Database, function: str, arguments: Sequence[Any], *, weight: int = 0
+    ) -> Any:
+        if function == "commit":
+            sizes.append(weight)
+            if weight > 4 << 20:
+                raise (TimeoutError if len(sizes) == 1 else asyncpg.QueryCanceledError)("cut off")
+        return await call(self, function, arguments, weight=weight)
+
+    monkeypatch.setattr(Database, "row_untranslated", limited)
+    long = "x" * (2 << 20)
+    parts = [turn(task, step(result=long)) for task in tasks[:3]] + [turn(tasks[3], step())]
+    assert not (await scene.store.commit("ann", uuid4(), parts)).refused
+    assert [size >> 20 for size in sizes] == [6, 4, 2, 2, 2]
+    assert [await scene.idx(task.run_id) for task in tasks] == [[0, 1]] * 4
+
+
+def test_a_long_call_is_given_longer() -> None:
+    """Else a slow connection would be cut off each time, and the call repeated for ever."""
+    assert call_seconds(0) == 20
+    assert call_seconds(16 << 20) >= (16 << 20) / 1e6
 
 
 async def test_busy_run_does_not_hold_up_its_batch(scene: Scene, ann: ManualWorker) -> None:

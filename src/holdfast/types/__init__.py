@@ -45,6 +45,7 @@ from holdfast.types.runs import (
 from holdfast.types.work import (
     ANY_END,
     CAN_WAIT,
+    HEAVY,
     ORDERS,
     ActivitiesEnded,
     ActivityEnd,
@@ -71,6 +72,7 @@ __all__ = [
     "CAN_WAIT",
     "DEFAULT_PRIORITY",
     "DEFAULT_QUEUE",
+    "HEAVY",
     "JSON",
     "ORDERS",
     "PRIORITIES",

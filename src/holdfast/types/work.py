@@ -12,6 +12,8 @@ from holdfast.types.base import EndStatus, Event, Notice, Value
 
 ANY_END: Final = ":end"  # awaited: an activity's, a child's or an approval's end
 
+HEAVY: Final = 8 << 20  # of one call to a store: what is longer goes in parts, one after another
+
 ORDERS: Final = frozenset(
     {
         "ActivityScheduled",
@@ -131,17 +133,29 @@ class TurnCommit(Value, frozen=True, gc=False):
     has_children: bool = False
     behind: bool = False
 
+    @property
+    def weight(self) -> int:
+        """How long its values are, as text."""
+        weight = 0
+        for event in self.events:
+            if event.details is not None:
+                weight += len(event.details)
+        if isinstance(self.then, Finish):
+            weight += len(self.then.output or "") + len(self.then.error or "")
+        return weight
+
 
 class Refusal(Value, frozen=True):
     """Why a turn's part was not committed; nothing of it was written.
 
     `conflict`: `tail` holds what stands from the expected index on. `lost`: the lease is
     another's, or the run is gone or has ended (the tail says what is known of it). `invalid`:
-    the database refuses a value of it, as `message` says. `busy`: somebody holds the run's row
-    in an open transaction; the same part may be committed again.
+    the database refuses a value of it, as `message` says. `failed`: the database fails at this
+    part, and not at others, for no reason that a worker knows. `busy`: somebody holds the run's
+    row in an open transaction; the same part may be committed again.
     """
 
-    reason: Literal["conflict", "lost", "invalid", "busy"]
+    reason: Literal["conflict", "lost", "invalid", "failed", "busy"]
     tail: list[Event]
     message: str = ""
 

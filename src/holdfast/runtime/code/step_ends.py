@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Final
 
-from holdfast.errors import StepFailed, StepTimedOut
+from holdfast.codec import describe
+from holdfast.errors import PayloadError, StepFailed, StepTimedOut
 from holdfast.runtime.code.calls import Call
 from holdfast.runtime.log import details
-from holdfast.runtime.log.details import STEP_COMPLETED
+from holdfast.runtime.log.details import STEP_COMPLETED, STEP_FAILED
 from holdfast.types import Event
 
 if TYPE_CHECKING:
     from holdfast.runtime.loop.loop import WorkflowLoop
+
+_call: Final = re.compile(r'"name":"([^"]*)","args":(\d+),')
+
+
+def step_unstorable(completed: Event, message: str) -> Event:
+    """Return the failure of a step whose result the database refuses to store."""
+    # Its result is not read: it may be what cannot be.
+    found = _call.search((completed.details or "")[:1000])
+    assert found is not None, "a step's end begins with its name and the arguments' fingerprint"
+    error = describe(PayloadError(f"the result of {completed.key} cannot be stored: {message}"))
+    text = details.step_failed(found[1], int(found[2]), 1, error, completed.at, False)
+    return Event(STEP_FAILED, completed.key, text, completed.at)
 
 
 def settle(loop: WorkflowLoop, call: Call, event: Event) -> None:

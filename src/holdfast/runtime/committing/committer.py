@@ -37,7 +37,11 @@ class Committer:
         notify: Callable[[list[Notice]], None],
     ) -> None:
         self._store, self._worker_id, self._clock, self._notify = store, worker_id, clock, notify
-        self._lanes = Lanes[_Entry](lambda entries: self._commit(entries, uuid4()), halves=_halves)
+        self._lanes = Lanes[_Entry](
+            lambda entries: self._commit(entries, uuid4()),
+            weight=lambda entry: entry[0].weight,
+            halves=_halves,
+        )
         self._stragglers: set[asyncio.Task[None]] = set()
 
     @property
@@ -90,7 +94,8 @@ class Committer:
             try:
                 committed = await self._store.commit(self._worker_id, token, parts)
             except (TransientDatabaseError, DatabaseUnavailable) as error:
-                logger.warning("a commit of %d run(s) is repeated: %s", len(parts), error)
+                whose = f"run {parts[0].run_id}" if len(parts) == 1 else f"{len(parts)} runs"
+                logger.warning("a commit of %s is repeated: %s", whose, error)
                 await backoff.wait()
             else:
                 self._clock.observe(sent, self._clock.local(), committed.now)

@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Generic, TypeVar
 
+from holdfast.types import HEAVY
+
 T = TypeVar("T")
 
 
@@ -19,17 +21,21 @@ class Lanes(Generic[T]):
     Two lanes keep the database busy while answers are worked through; more lanes only make the
     batches smaller. Entries that all come at once would leave at once, and the database and this
     process would wait for each other by turns: where `halves` says so, they take both lanes.
+    A batch weighs no more than `HEAVY` by `weight`, or is one entry: a call that is too long for
+    the connection, or for the server's memory, would be repeated for ever.
     """
 
     def __init__(
         self,
         send: Callable[[list[T]], Coroutine[object, object, None]],
         *,
+        weight: Callable[[T], int],
         halves: Callable[[list[T]], bool] = lambda _: False,
         lanes: int = 2,
         batch: int = 400,
     ) -> None:
         self._send, self._halves, self._lanes, self._batch = send, halves, lanes, batch
+        self._weight = weight
         self._waiting: list[T] = []
         self._flights: set[asyncio.Task[None]] = set()
         self._called = False
@@ -66,10 +72,20 @@ class Lanes(Generic[T]):
             size = self._batch
             if not self._flights and self._halves(self._waiting):
                 size = min(size, -(-len(self._waiting) // 2))
+            size = self._bearable(size)
             entries, self._waiting = self._waiting[:size], self._waiting[size:]
             flight = asyncio.get_running_loop().create_task(self._send(entries))
             self._flights.add(flight)
             flight.add_done_callback(self._landed)
+
+    def _bearable(self, size: int) -> int:
+        """Return how many of the first entries one call takes: so many, unless they are heavy."""
+        total = 0
+        for count, entry in enumerate(self._waiting[:size]):
+            total += self._weight(entry)
+            if total > HEAVY:
+                return max(1, count)
+        return size
 
     def _landed(self, flight: asyncio.Task[None]) -> None:
         self._flights.discard(flight)

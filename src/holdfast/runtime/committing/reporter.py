@@ -36,7 +36,7 @@ class Reporter:
         notify: Callable[[list[Notice]], None],
     ) -> None:
         self._store, self._worker_id, self._clock, self._notify = store, worker_id, clock, notify
-        self._lanes = Lanes[_Entry](self._report)
+        self._lanes = Lanes[_Entry](self._report, weight=lambda entry: _weight(entry[0]))
 
     @property
     def idle(self) -> bool:
@@ -101,3 +101,7 @@ class Reporter:
                 self._clock.observe(sent, self._clock.local(), ended.now)
                 self._notify(ended.notices)
                 return ended.outcomes
+
+
+def _weight(end: ActivityEnd) -> int:
+    return sum(len(text) for text in (end.result, end.error, end.details) if text is not None)

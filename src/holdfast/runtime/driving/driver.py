@@ -132,6 +132,8 @@ class RunDriver:
             self._enter(self.turn.conflict, refusal.tail)
         elif refusal.reason == "lost":
             self._host.ended(self)
+        elif refusal.reason == "invalid":
+            self._enter(self.turn.invalid, refusal.message)
         else:
             self._host.stuck(self, refusal.message)
 

@@ -15,7 +15,7 @@ from holdfast.runtime.log.details import (
     WORKER_LOST,
     read_worker_lost,
 )
-from holdfast.types import Event
+from holdfast.types import HEAVY, Event
 
 PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 _stamp = re.compile(r'\{(?:"seen":\d+,)?"python":"([^"]+)"')
@@ -36,6 +36,7 @@ class VirtualLog:
         "_certain",
         "_clock",
         "_newest",
+        "_split",
         "committing",
         "durable",
         "durable_length",
@@ -53,6 +54,7 @@ class VirtualLog:
         self.fresh: list[Event] = []
         self.committing = False
         self._certain: int | None = None
+        self._split = False  # what is fresh was fed before others wrote, as what is in flight
         self._newest = durable[-1] if durable else None
         self.last: int | None = None
         self.python = _python_of(durable)
@@ -79,12 +81,25 @@ class VirtualLog:
         if self.durable is not None:
             self.durable += tail
 
-    def launch(self, *, behind: bool) -> list[Event]:
-        """Begin to commit all that is fresh. A run's first commit says which Python it was.
+    def bearable(self) -> int:
+        """Return how many of the fresh events one commit takes: their values may be long."""
+        fresh, total = self.fresh, 0
+        if len(fresh) > 1:
+            for count, event in enumerate(fresh):
+                total += len(event.details or "")
+                if total > HEAVY:
+                    return max(1, count)
+        return len(fresh)
 
-        With `behind` it may land behind what others write, and says what the code had seen.
+    def launch(self, count: int | None = None, *, behind: bool) -> list[Event]:
+        """Begin to commit what is fresh. A run's first commit says which Python it was.
+
+        With `behind` it may land behind what others write, and says what the code had seen. With
+        a `count` only the first events go: the others, which the code has seen later, stay fresh.
         """
-        self.flight, self.fresh = self.fresh, []
+        count = len(self.fresh) if count is None else count
+        self.flight, self.fresh = self.fresh[:count], self.fresh[count:]
+        self._split = bool(self.fresh)
         if self.python is None:
             _sign(self.flight)
         if behind:
@@ -95,13 +110,13 @@ class VirtualLog:
     def land(self, ahead: Sequence[Event]) -> None:
         """Take what was in flight for durable, and what stands `ahead` of it, still to be fed."""
         flight, self.flight = self.flight, []
-        seen = self.durable_length
+        seen, certain = self.durable_length, self.certain + len(flight)
+        fed_behind = ahead or (self._split and self._certain is not None)
         self.committing = False
         self.extend(ahead)
         self.extend(flight)
-        self._certain = None
-        if ahead and self.fresh:
-            self._certain = seen + len(flight)
+        self._certain = certain if fed_behind and self.fresh else None
+        if ahead:
             self.fresh = [mark_seen(event, seen) for event in self.fresh]
         if self.python is None:
             self.python = PYTHON

@@ -9,6 +9,7 @@ from holdfast.definitions.workflows import Workflow
 from holdfast.errors import DeterminismError
 from holdfast.runtime.code.calls import Call, RunInfo
 from holdfast.runtime.code.instance import Instance
+from holdfast.runtime.code.step_ends import step_unstorable
 from holdfast.runtime.log.delivery import can_wait, in_delivery_order, without_mark
 from holdfast.runtime.log.details import (
     ANSWERS,
@@ -190,6 +191,21 @@ class Feeder:
             self._known, self._deadlines = None, {}
         log.rely()
         log.extend(tail)
+        self._rebuild()
+
+    def take_back(self) -> None:
+        """Take back a commit of which nothing was written, without its end or suspension."""
+        self.log.fresh = [event for event in self.log.refused() if event.type not in _LAST]
+
+    def fail_step(self, completed: Event, message: str) -> None:
+        """Let the step fail whose result, alone in flight, the database refuses."""
+        log = self.log
+        failed = step_unstorable(without_mark(completed), message)
+        kept = [without_mark(event) for event in log.refused()[1:] if event.type in _KEPT]
+        self._undelivered = [failed, *kept, *self.effects.held.values()]
+        self.effects.held.clear()
+        self._known, self._deadlines = log.durable_length, self.clockwork.deadlines(log.certain)
+        log.rely()
         self._rebuild()
 
     def replace(self, log: Sequence[Event]) -> None:

@@ -52,13 +52,15 @@ def lingers(instance: Instance) -> bool:
     return True
 
 
-def outcome(instance: Instance) -> Outcome:
+def outcome(instance: Instance, unstorable: PayloadError | None = None) -> Outcome:
     """Return how a run ends whose code has ended.
 
     A cancellation that nobody asked for is a failure, and so is an output that cannot be
-    stored.
+    stored: `unstorable` says that the database has refused it.
     """
     root, fatal = instance.root, instance.loop.fatal
+    if unstorable is not None:
+        return _failed(unstorable)
     if fatal is not None:
         return _failed(instance, fatal)
     assert root is not None, "only code that was started ends"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.definitions.workflows import Workflow
-from holdfast.errors import DeterminismError
+from holdfast.errors import DeterminismError, PayloadError
 from holdfast.runtime.code.calls import Call, RunInfo
 from holdfast.runtime.code.instance import Instance
 from holdfast.runtime.log import details
@@ -63,7 +63,9 @@ class Turn:
         "_ending",
         "_feeder",
         "_replies",
+        "_singly",
         "_strict",
+        "_unstorable",
         "ended",
         "failure",
         "info",
@@ -107,9 +109,11 @@ class Turn:
         self.suspended = False
         self.ended: EndStatus | None = None
         self.failure: str | None = None  # JSON text of the error that the run ends with
-        self.stuck: DeterminismError | None = None
+        self.stuck: DeterminismError | PayloadError | None = None
         self._ending: EndStatus | None = None
         self._conflicts = 0
+        self._singly = False  # which event has a value that the database refuses?
+        self._unstorable: PayloadError | None = None  # the run's end
         self.lost = is_taken_away(log, lease_no)
         self._feeder = Feeder(workflow, info, () if self.lost else log, clock)
         if self.lost:
@@ -186,6 +190,7 @@ class Turn:
         feeder = self._feeder
         self._conflicts = 0
         feeder.land(ahead)
+        self._singly = self._singly and bool(feeder.log.fresh)
         if self._replies:
             self.notices += self._replies
             self._replies = []
@@ -215,6 +220,30 @@ class Turn:
         if not self._let_go(tail):
             self._feeder.refused(tail)
             self._pump()
+
+    def invalid(self, message: str) -> None:
+        """Nothing of the commit was written: the database refuses a value in it.
+
+        The events are committed one by one. The step fails whose result it is, or the run whose
+        end it is; with any other value the run is stuck.
+        """
+        self.suspended, self.visible_at, self._ending, self._replies = False, None, None, []
+        feeder, flight = self._feeder, self._feeder.log.flight
+        if feeder.closed:
+            return
+        if len(flight) > 1:
+            self._singly = True
+            feeder.take_back()
+        elif flight[0].type == STEP_COMPLETED:
+            feeder.fail_step(flight[0], message)
+        elif flight[0].type in details.TERMINAL and self._unstorable is None:
+            self._unstorable = PayloadError(f"the run's end cannot be stored: {message}")
+            feeder.take_back()
+        else:
+            self.stuck = PayloadError(f"{flight[0].type} cannot be stored: {message}")
+            self.to_cancel += feeder.effects.stop()
+            self.abandon()
+        self._pump()
 
     def resume(self, lease_no: int, tail: Sequence[Event]) -> None:
         """Go on after a suspension: the run was claimed again, with what others wrote."""
@@ -294,8 +323,8 @@ class Turn:
         instance, log, effects = feeder.instance, feeder.log, feeder.effects
         if feeder.unexplained.places and not log.committing:
             self._refuse(feeder.unexplained.repeated_by_orders(instance, log.fresh))
-        if self._conflicts >= _CONFLICTS and log.fresh and not log.committing:
-            self._ship(None)  # by itself: it may stand behind what others write, a suspension not
+        if log.fresh and not log.committing:
+            self._ship_apart()
         if instance.loop.ended:
             self._finish()
             return
@@ -348,10 +377,17 @@ class Turn:
         text = details.timer_scheduled(timer.key, timer.fire_at or 0, timer.delay)
         self._feeder.log.note(TIMER_SCHEDULED, timer.key, text)
 
-    def _ship(self, then: Suspend | Finish | None) -> None:
+    def _ship_apart(self) -> None:
+        """Commit what may not share a commit with a suspension, or with all else that is fresh."""
+        log = self._feeder.log
+        count = 1 if self._singly else log.bearable()
+        if self._singly or self._conflicts >= _CONFLICTS or count < len(log.fresh):
+            self._ship(None, count)
+
+    def _ship(self, then: Suspend | Finish | None, count: int | None = None) -> None:
         log, instance = self._feeder.log, self._feeder.instance
         behind = self._conflicts >= _CONFLICTS and _may_stand_behind(then)
-        place, events = log.durable_length, log.launch(behind=behind)
+        place, events = log.durable_length, log.launch(count, behind=behind)
         dealings = instance.dealings
         if dealings is not None:
             ends = isinstance(then, Finish)
@@ -400,7 +436,7 @@ class Turn:
         if feeder.log.committing:
             return
         instance = feeder.instance
-        found = None if lingers(instance) else outcome(instance)
+        found = None if lingers(instance) else outcome(instance, self._unstorable)
         if instance.dealings is not None:
             instance.dealings.updates.call_off()
         if found is None:

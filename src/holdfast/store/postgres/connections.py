@@ -24,6 +24,7 @@ logger = logging.getLogger("holdfast.database")
 
 # No call of ours takes so long: what does not answer by then is cut off, or hangs.
 _CALL_SECONDS: Final = 20.0
+_SLOWEST: Final = 256 * 1024  # bytes a second, of a connection that is worth waiting for
 
 
 class Database:
@@ -81,11 +82,16 @@ class Database:
         with translated():
             return await self.row_untranslated(function, arguments)
 
-    async def row_untranslated(self, function: str, arguments: Sequence[object]) -> asyncpg.Record:
-        """Call a function and return its only row; errors are the driver's own."""
-        text = self.sql(function, len(arguments))
+    async def row_untranslated(
+        self, function: str, arguments: Sequence[object], *, weight: int = 0
+    ) -> asyncpg.Record:
+        """Call a function and return its only row; errors are the driver's own.
+
+        A call that carries much, by `weight`, is given the time that a slow connection needs.
+        """
+        text, seconds = self.sql(function, len(arguments)), call_seconds(weight)
         async with self._connection() as connection:
-            row = await connection.fetchrow(text, *arguments)
+            row = await connection.fetchrow(text, *arguments, timeout=seconds)
         assert row is not None, "a function without a row of its own"
         return row
 
@@ -112,6 +118,15 @@ class Database:
         )
         self._prepare = False
         return await self._connect()
+
+
+def call_seconds(weight: int) -> float:
+    """Return after how long a call is cut off that carries so many bytes.
+
+    >>> call_seconds(0), call_seconds(16 * 1024 * 1024)
+    (20.0, 84.0)
+    """
+    return _CALL_SECONDS + weight / _SLOWEST
 
 
 @cache

@@ -43,6 +43,7 @@ _ERRORS: Final[dict[str, type[HoldfastError]]] = {
     "22023": InvalidInput,  # and what cannot be
     "22": PayloadError,
     "23": PayloadError,
+    "54": PayloadError,  # beyond a limit of the server's: too long, too deeply nested
 }
 
 # What the call met, said before the server's own words.
@@ -71,7 +72,18 @@ def translated() -> Generator[None]:
 
 def is_refused_value(error: BaseException) -> bool:
     """Say whether the server would take the call without some value in it."""
-    return isinstance(error, asyncpg.PostgresError) and (error.sqlstate or "")[:2] in {"22", "23"}
+    code = error.sqlstate or "" if isinstance(error, asyncpg.PostgresError) else ""
+    return code[:2] in {"22", "23", "54"}
+
+
+def is_unexplained(error: BaseException) -> bool:
+    """Say whether the server failed for a reason that may lie in one value of the call."""
+    return isinstance(error, asyncpg.PostgresError) and _kind_of(error) is DatabaseError
+
+
+def is_too_slow(error: BaseException) -> bool:
+    """Say whether the call was cut off for the time that it took."""
+    return isinstance(error, TimeoutError | asyncpg.QueryCanceledError)
 
 
 def is_lock_timeout(error: BaseException) -> bool:
@@ -79,11 +91,16 @@ def is_lock_timeout(error: BaseException) -> bool:
     return isinstance(error, asyncpg.PostgresError) and error.sqlstate == LOCK_TIMEOUT
 
 
+def _kind_of(error: asyncpg.PostgresError) -> type[HoldfastError]:
+    code = error.sqlstate or ""
+    return _ERRORS.get(code) or _ERRORS.get(code[:2]) or DatabaseError
+
+
 def _from_server(error: asyncpg.PostgresError) -> HoldfastError:
     code = error.sqlstate or ""
     if code == _OTHER_WORKFLOW:
         return RunExists(UUID(error.detail), str(error))
-    kind = _ERRORS.get(code) or _ERRORS.get(code[:2]) or DatabaseError
+    kind = _kind_of(error)
     if kind is InvalidInput:
         return kind(str(error))  # our own words
     return kind(f"{_MEANINGS.get(kind, '')}{error} ({code})" if code else str(error))
