@@ -60,7 +60,7 @@ def outcome(instance: Instance, unstorable: PayloadError | None = None) -> Outco
     """
     root, fatal = instance.root, instance.loop.fatal
     if unstorable is not None:
-        return _failed(unstorable)
+        return _failed(instance, unstorable)
     if fatal is not None:
         return _failed(instance, fatal)
     assert root is not None, "only code that was started ends"
