@@ -94,7 +94,7 @@ async def backup(request: pytest.FixtureRequest) -> AsyncIterator[Backup]:
 
 
 async def start(store: Store, items: int) -> list[UUID]:
-    runs = [NewRun(run_id=uuid4(), name="order", input=str(items)) for _ in range(RUNS)]
+    runs = [NewRun(run_id=uuid4(), name="restored/order", input=str(items)) for _ in range(RUNS)]
     await store.start_runs(runs)
     return [run.run_id for run in runs]
 

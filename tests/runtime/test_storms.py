@@ -303,7 +303,7 @@ async def test_a_run_ends_that_is_signalled_before_each_of_its_commits(
     hit, neighbour = uuid4(), uuid4()
     store = Storm(hit, each=3)
     await store.start_runs(
-        [NewRun(run_id=run_id, name="busy", input=str(steps)) for run_id in (hit, neighbour)]
+        [NewRun(run_id=run_id, name="storms/busy", input=str(steps)) for run_id in (hit, neighbour)]
     )
     async with working(app, store):
 

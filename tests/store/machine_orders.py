@@ -207,6 +207,7 @@ class OrdersAgree(People):
                 touches=(*targets, *self.parents(task.run_id)),
                 has_children=bool(self.model_tables.children[task.run_id])
                 or any(event.type == "ChildStarted" for event in events),
+                behind=off < 0 and (then is None or isinstance(then, Finish)),
             )
             turns.append(turn)
         call = (worker, UUID(int=len(self.calls)), turns)

@@ -178,12 +178,12 @@ class StoresAgree(Agreement):
         self.claim(worker, late, QUEUES, HANDLERS, 100, 40.0, 0.0, 5)
 
     @precondition(lambda self: self.held)
-    @rule(numbers=picks, events=middles, off=offsets, wrong_lease=rarely)
+    @rule(numbers=picks, events=middles, off=offsets, wrong_lease=rarely, behind=st.booleans())
     def checkpoint(
-        self, numbers: list[int], events: list[Event], off: int, wrong_lease: bool
+        self, numbers: list[int], events: list[Event], off: int, wrong_lease: bool, behind: bool
     ) -> None:
-        """Commit steps and the like, of several runs at once."""
-        self.commit(numbers, events, None, off, wrong_lease)
+        """Commit steps and the like, of several runs at once; behind what others wrote, or not."""
+        self.commit(numbers, events, None, off, wrong_lease, behind)
 
     @precondition(lambda self: self.held)
     @rule(
@@ -228,6 +228,7 @@ class StoresAgree(Agreement):
         then: Suspend | Finish | None,
         off: int,
         wrong_lease: bool = False,
+        behind: bool = False,
     ) -> None:
         """Commit at the end of the log or beside it, by leases that stand or do not."""
         held, now = self.leases(numbers), self.model.time()
@@ -241,6 +242,7 @@ class StoresAgree(Agreement):
                 then=then,
                 touches=self.parents(task.run_id),
                 has_children=bool(self.model_tables.children[task.run_id]),
+                behind=behind,
             )
             for _, task in held
         ]
