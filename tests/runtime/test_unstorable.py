@@ -214,7 +214,9 @@ class Picky(MemoryStore):
 async def test_a_refused_value_concerns_its_own_run_alone(reason: str, state: str) -> None:
     """Traps 10 and 20. It is not offered for ever, and the reason is told."""
     store = Picky(reason)
-    runs = [NewRun(run_id=uuid4(), name="unstorable/producing", input=str(item)) for item in range(8)]
+    runs = [
+        NewRun(run_id=uuid4(), name="unstorable/producing", input=str(item)) for item in range(8)
+    ]
     await store.start_runs(runs)
     async with working(app, store):
 
