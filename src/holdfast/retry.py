@@ -20,10 +20,13 @@ class Retry:
     `attempts` counts all tries, the first included; None never gives up. The pause after the
     n-th failed try is `base` (fixed), `n * base` (linear) or `base * factor ** (n - 1)` (exp),
     at most `max`, and then up to `jitter` times itself shorter or longer. `should_retry`
-    is asked with the exception; where it says no, the step or activity has failed.
+    is asked with the exception; if it says no, the step or activity has failed. `delay` is asked
+    with it, too: the length of time that it returns, such as a server's Retry-After, is the pause
+    as it is, and None stands for the policy's own.
 
     ```python
     Retry(attempts=5, base="500ms", should_retry=lambda error: not isinstance(error, KeyError))
+    Retry(delay=lambda error: getattr(error, "retry_after", None))
     ```
 
     Raises ConfigurationError where the options cannot work.
@@ -38,6 +41,7 @@ class Retry:
     factor: float = 2.0
     jitter: float = 0.2
     should_retry: Callable[[BaseException], bool] | None = None
+    delay: Callable[[BaseException], Duration | None] | None = None
 
     def __post_init__(self) -> None:
         if self.attempts is not None and self.attempts < 1:
@@ -58,6 +62,14 @@ class Retry:
     def accepts(self, error: BaseException) -> bool:
         """Say whether `error` is one after which to try again."""
         return self.should_retry is None or self.should_retry(error)
+
+    def asked_seconds(self, error: BaseException) -> float | None:
+        """Return the pause that the error asks for in seconds, None for the policy's own.
+
+        Raises ConfigurationError if `delay` returns what is not a length of time.
+        """
+        asked = None if self.delay is None else self.delay(error)
+        return None if asked is None else seconds(asked)
 
     def delay_seconds(self, attempt: int, random: Callable[[], float]) -> float:
         """Return the pause after `attempt` failed tries; `random` draws from [0, 1)."""

@@ -150,7 +150,9 @@ class Observer:
                     yield entry
 
     async def values(self, run: RunRef) -> dict[str, JSON]:
-        """Return the newest value of each name that the run has set; empty where there is none.
+        """Return the newest value of each name that the run has set; empty if it has set none.
+
+        Raises RunNotFound.
 
         ```python
         values = await client.values(run_id)
@@ -159,7 +161,9 @@ class Observer:
         """
         run_id = await self._live.names.run(run)
         found = await self._live.store.get_values([run_id])
-        return {name: decode_plain(text) for name, text in found.get(run_id, {}).items()}
+        if run_id not in found:
+            raise RunNotFound(run_id)
+        return {name: decode_plain(text) for name, text in found[run_id].items()}
 
     async def watch(self, run: RunRef, name: str) -> AsyncGenerator[JSON]:
         """Iterate over a value that the run sets: what it is now, then each change, to the end.

@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, cast
 
 import msgspec
 
+from holdfast.codec._encode import encode
 from holdfast.errors import CallFailed, InvalidInput, RunFailed
 from holdfast.types import ErrorInfo
 
 MAX_TEXT: Final = 8 * 1024
 MAX_CAUSES: Final = 8
+MAX_DATA: Final = 64 * 1024
 
 _OWN_CODE = str(Path(__file__).parents[1]) + "/"
 _COMMON = (object, BaseException, Exception)
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(ErrorInfo).decode
+_read_data = msgspec.json.Decoder(dict[str, object]).decode
 
 
 def describe(exc: BaseException) -> ErrorInfo:
     """Describe an exception: class, message, traceback of user code, and what caused it.
 
     The cause is `__cause__` or the `__context__` that was not suppressed; for a CallFailed or
-    RunFailed the recorded error; for an exception group its first member.
+    RunFailed the recorded error; for an exception group its first member. The data is that of an
+    attribute `data`, if it is a mapping and can be stored.
     """
     return _describe(exc, MAX_CAUSES)
 
@@ -52,7 +56,19 @@ def _describe(exc: BaseException, depth: int) -> ErrorInfo:
         traceback=_traceback(exc),
         bases=tuple(_name(base) for base in kind.__mro__[1:] if base not in _COMMON),
         cause=_cause(exc, depth - 1) if depth > 1 else None,
+        data=_data(exc),
     )
+
+
+def _data(exc: BaseException) -> dict[str, object] | None:
+    """Return what the exception says of itself for programs; None for what cannot be stored."""
+    try:
+        found = getattr(exc, "data", None)
+        if not isinstance(found, Mapping):
+            return None
+        return _read_data(encode(dict(cast("Mapping[str, object]", found)), MAX_DATA))
+    except Exception:
+        return None
 
 
 def _cause(exc: BaseException, depth: int) -> ErrorInfo | None:

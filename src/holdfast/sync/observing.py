@@ -62,7 +62,9 @@ class SyncObserver(SyncBase):
         return self._portal.iterate(self._target.follow(run, from_index))
 
     def values(self, run: RunRef) -> dict[str, JSON]:
-        """Return the newest value of each name that the run has set; empty where there is none.
+        """Return the newest value of each name that the run has set; empty if it has set none.
+
+        Raises RunNotFound.
 
         ```python
         values = client.values(run_id)

@@ -39,7 +39,8 @@ class ErrorInfo(Value, frozen=True, omit_defaults=True):
     """An exception as it is recorded.
 
     `kind` is the class's qualified name (`builtins.ValueError`); `bases` are the qualified
-    names of the classes it derives from, so that `matches` knows subclasses.
+    names of the classes it derives from, so that `matches` knows subclasses. `data` is what the
+    exception had as its attribute `data`, if that was a mapping of texts to plain JSON values.
     """
 
     kind: str
@@ -47,6 +48,7 @@ class ErrorInfo(Value, frozen=True, omit_defaults=True):
     traceback: str = ""
     bases: tuple[str, ...] = ()
     cause: ErrorInfo | None = None
+    data: dict[str, object] | None = None
 
     def __str__(self) -> str:
         name = self.kind.removeprefix("builtins.")

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from holdfast.client import Client
-from holdfast.errors import ConfigurationError, RunNotFound
+from holdfast.errors import ConfigurationError, RunExists, RunNotFound
 from holdfast.store.port import Store
 from holdfast.types import Event, Suspend, TurnCommit
 
@@ -120,6 +120,18 @@ async def test_following_no_run_says_so(client: Client) -> None:
     with pytest.raises(RunNotFound):
         async for _ in client.follow(uuid4()):
             pass
+
+
+async def test_values_of_no_run_are_refused(client: Client) -> None:
+    with pytest.raises(RunNotFound):
+        await client.values(uuid4())
+
+
+async def test_an_id_of_another_workflows_run_is_refused(client: Client) -> None:
+    handle = await client.start(tick)
+    with pytest.raises(RunExists, match="is one of workflow shop/tick, not of shop/order"):
+        await client.start(order, Order(1), run_id=handle.run_id)
+    assert (await client.start(tick, run_id=handle.run_id)).found
 
 
 async def test_values_are_the_newest_of_each_name(

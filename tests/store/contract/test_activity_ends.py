@@ -146,6 +146,20 @@ async def test_the_deadline_of_all_attempts_stops_the_one_under_way(
     assert details((await log(store, run_id))[-1])["worker"] == "bob"
 
 
+async def test_the_pause_that_an_error_asks_for_is_kept(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """Longer or shorter than the policy's; attempts count all the same."""
+    run_id = await ordered(store, ann, activity())
+    for pause in (90.0, 0.0):
+        ended = await ann.end(await ann.take(handlers=RESIZE), error=FAILURE, delay=pause)
+        assert ended.outcomes == ["retried"]
+        assert details((await log(store, run_id))[-1])["retry_at"] == ended.now + pause * SECOND
+        await clock.advance(pause)
+    last = await ann.end(await ann.take(handlers=RESIZE), error=FAILURE, delay=1.0)
+    assert last.outcomes == ["recorded"]
+
+
 async def test_no_attempt_is_made_beyond_the_deadline(
     store: Store, clock: Clock, ann: ManualWorker
 ) -> None:

@@ -47,6 +47,7 @@ class Execution(Generic[C]):
         "_report",
         "begun",
         "context",
+        "delay",
         "error",
         "function",
         "future",
@@ -71,6 +72,7 @@ class Execution(Generic[C]):
         self.result: str | None = None
         self.error: ErrorInfo | None = None
         self.retryable = False
+        self.delay: float | None = None
         self.timed_out = False
         self.begun = False  # its thread has
         self.future: asyncio.Future[object] | None = None
@@ -120,6 +122,7 @@ class Execution(Generic[C]):
         if self._report is not None:
             self.error = describe(error)
             self.retryable = self._may_be_retried(error)
+            self.delay = self._delay(error) if self.retryable else None
             self._settle()
 
     def cancel(self) -> asyncio.Future[object] | None:
@@ -153,6 +156,15 @@ class Execution(Generic[C]):
             function = self.function
             logger.exception("should_retry of %s %s failed; no retry", function.kind, function.name)
             return False
+
+    def _delay(self, error: BaseException) -> float | None:
+        """Return the pause that the error asks for, None for the policy's own."""
+        try:
+            return self.function.retry.asked_seconds(error)
+        except Exception:
+            function = self.function
+            logger.exception("delay of %s %s failed; the usual pause", function.kind, function.name)
+            return None
 
 
 class Launcher:

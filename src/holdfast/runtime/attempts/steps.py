@@ -34,4 +34,7 @@ class StepRunner:
         retry, attempt = execution.function.retry, execution.context.attempt
         if not (execution.retryable and retry.lasts(attempt)):
             return None
-        return self._clock.now() + int(retry.delay_seconds(attempt, random.random) * 1e6)
+        seconds = execution.delay
+        if seconds is None:
+            seconds = retry.delay_seconds(attempt, random.random)
+        return self._clock.now() + int(seconds * 1e6)

@@ -82,7 +82,8 @@ end $$;
 -- Record how attempts of activities ended; the arrays are parallel. With a result or an error it
 -- is an end; without either it comes from outside later: the lease is given back, and the task is
 -- due again when the attempt's time is over. An error is tried again as the payload's policy
--- says, if p_retryable and if somebody waits for it still.
+-- says, if p_retryable and if somebody waits for it still; p_delays are the pauses, in seconds, that
+-- errors have asked for.
 --
 -- An attempt is known by its lease's number and its worker; with p_worker null, from outside,
 -- by the number alone, as long as it is open. Outcomes keep the order given: 'recorded',
@@ -92,7 +93,7 @@ end $$;
 create or replace function holdfast.end_activities(
     p_worker text, p_run_ids uuid[], p_keys text[], p_leases int[],
     p_results json[], p_errors json[], p_retryable boolean[], p_timed_out boolean[],
-    p_started_ats bigint[], p_details json[],
+    p_started_ats bigint[], p_details json[], p_delays float8[] default null,
     out now bigint, out outcomes text[], out notices text[]
 )
 language plpgsql
@@ -111,7 +112,7 @@ begin
     perform holdfast._lock_turns(array(select distinct unnest(p_run_ids)));
     for v_run in
         select * from holdfast._end_attempts(v_now, p_worker, p_run_ids, p_keys, p_leases,
-            p_results, p_errors, p_retryable, p_timed_out, p_started_ats, p_details)
+            p_results, p_errors, p_retryable, p_timed_out, p_started_ats, p_details, p_delays)
     loop
         v_places := v_places || v_run.places;
         v_outcomes := v_outcomes || v_run.outcomes;
@@ -151,7 +152,7 @@ end $$;
 create or replace function holdfast._end_attempts(
     p_now timestamptz, p_worker text, p_run_ids uuid[], p_keys text[], p_leases int[],
     p_results json[], p_errors json[], p_retryable boolean[], p_timed_out boolean[],
-    p_started_ats bigint[], p_details json[]
+    p_started_ats bigint[], p_details json[], p_delays float8[]
 ) returns table (
     run_id uuid, places int[], outcomes text[],
     types text[], keys text[], details json[], is_awaited boolean, notices text[]
@@ -168,9 +169,9 @@ begin
     with held as materialized (
         select u.*, t.*, row_number() over (partition by u.run_id, u.key order by u.place) as try
         from unnest(p_run_ids, p_keys, p_leases, p_results, p_errors, p_retryable,
-                p_timed_out, p_started_ats, p_details) with ordinality
+                p_timed_out, p_started_ats, p_details, p_delays) with ordinality
             as u (run_id, key, lease_no, result, error, retryable, timed_out, started_at,
-                said, place)
+                said, delay, place)
         cross join lateral (
             select t.ctid as tid, t.queue, t.handler, t.cancelled, t.deadline_at, t.payload,
                 greatest(t.attempts, 1) as attempt, t.worker, t.lease_no as held_no,
@@ -193,7 +194,8 @@ begin
         cross join lateral (
             select case when h.result is null and h.error is not null and h.retryable
                     and not h.cancelled
-                then holdfast._after(p_now, holdfast._retry_pause(h.payload -> 'retry', h.attempt))
+                then holdfast._after(p_now, holdfast._retry_pause(
+                    h.payload -> 'retry', h.attempt, h.delay))
                 end as retry_at
         ) as r
         where h.try = 1
@@ -249,8 +251,11 @@ begin atomic
 end;
 
 -- Draw the pause after so many failed attempts, in seconds; null where no other follows. The
--- policy is that of ActivityScheduled. Called by _end_attempts.
-create or replace function holdfast._retry_pause(p_retry json, p_attempt int) returns float8
+-- policy is that of ActivityScheduled; the error may have asked for a pause of its own. Called by
+-- _end_attempts.
+create or replace function holdfast._retry_pause(
+    p_retry json, p_attempt int, p_asked float8
+) returns float8
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 as $$
@@ -261,6 +266,9 @@ declare
 begin
     if (p_retry ->> 'attempts')::int <= p_attempt then
         return null;
+    end if;
+    if p_asked is not null then
+        return p_asked;
     end if;
     v_growth := case
         when v_backoff = 'fixed' then 1

@@ -146,7 +146,7 @@ def _end(
         if task.cancelled:
             del tables.tasks[task.run_id, task.key]
         return "deferred", []
-    retry_at = _retry_at(now, task, order.retry) if end.retryable else None
+    retry_at = _retry_at(now, task, order.retry, end.delay) if end.retryable else None
     if retry_at is None:
         return "recorded", _fail(tables, now, task, end.error, end)
     failed = details.write(
@@ -180,12 +180,13 @@ def _free(task: TaskRow, end: ActivityEnd, visible_at: int) -> None:
     task.heartbeat = task.heartbeat if end.details is None else end.details
 
 
-def _retry_at(now: int, task: TaskRow, policy: _Policy) -> int | None:
+def _retry_at(now: int, task: TaskRow, policy: _Policy, asked: float | None) -> int | None:
     """Return when the next attempt is due, None where this was the last one."""
     exhausted = policy.attempts is not None and _attempt(task) >= policy.attempts
     if exhausted or task.cancelled:
         return None
-    retry_at = now + policy.pause(_attempt(task))
+    pause = policy.pause(_attempt(task)) if asked is None else to_micros(asked)
+    retry_at = now + pause
     overdue = task.deadline_at is not None and retry_at >= task.deadline_at
     return None if overdue else retry_at
 

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from holdfast.codec import MAX_DEPTH, MAX_PAYLOAD, depth
+from holdfast.durations import LONGEST_SECONDS
 from holdfast.errors import ConfigurationError, InvalidInput, PayloadError
 from holdfast.names import check_queue_name, check_reference, check_signal_name
 from holdfast.texts import check_id, check_text
@@ -24,7 +25,6 @@ from holdfast.types import (
     TurnCommit,
 )
 
-_LONGEST: Final = 1e10  # seconds
 _FARTHEST: Final = 10**16  # microseconds
 # An escaped NUL, and not a backslash that is followed by the text "u0000".
 _nul = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
@@ -43,7 +43,7 @@ def check_run(run: NewRun) -> None:
     if run.start_at is not None and abs(run.start_at) > _FARTHEST:
         raise InvalidInput(f"a start at {run.start_at} µs is centuries away")
     for seconds in (run.delay_seconds, run.timeout_seconds, run.retention_seconds):
-        if seconds is not None and not 0 <= seconds <= _LONGEST:
+        if seconds is not None and not 0 <= seconds <= LONGEST_SECONDS:
             raise InvalidInput(f"{seconds} is outside 0 to 10,000,000,000 seconds")
     for text in (*run.tags, *(run.headers or {}).keys(), *(run.headers or {}).values()):
         check_text("text", text)

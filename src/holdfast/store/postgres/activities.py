@@ -26,6 +26,7 @@ async def end_activities(
         [end.timed_out for end in ends],
         [end.started_at for end in ends],
         [end.details for end in ends],
+        [end.delay for end in ends],
     )
     return ActivitiesEnded(row["now"], row["outcomes"] or [], rows.notices(row["notices"]))
 
