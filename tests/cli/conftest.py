@@ -16,15 +16,16 @@ from tests.cli.processes import SAMPLE, running, until
 
 
 class CommandLine:
-    """`holdfast --database URL …`, in this process."""
+    """`holdfast …` in this process, with the database in the environment."""
 
     def __init__(self, url: str) -> None:
         self.url = url
 
     def __call__(self, *arguments: str, code: int = 0, stdin: str | None = None) -> Result:
         """Run a command and check its exit code."""
-        result = CliRunner().invoke(
-            holdfast, ["--database", self.url, *arguments], input=stdin, catch_exceptions=False
+        environment = {"HOLDFAST_DATABASE_URL": self.url}
+        result = CliRunner(env=environment).invoke(
+            holdfast, arguments, input=stdin, catch_exceptions=False
         )
         assert result.exit_code == code, result.output
         return result

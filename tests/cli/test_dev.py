@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
 def dev(folder: Path, tmp_path: Path) -> Iterator[Process]:
     arguments = ["--data", str(tmp_path / "home"), "dev", "draft.py"]
     with running(tmp_path / "log", *arguments, cwd=folder) as process:
-        process.await_text("ready: queues default, workflows answer@1")
+        process.await_text("ready: queues default, workflows draft/answer@1")
         yield process
 
 

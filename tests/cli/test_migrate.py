@@ -33,7 +33,7 @@ def test_the_schema_may_have_another_name(empty_database_url: str) -> None:
     """T12. The schema's name can be chosen."""
     cli = CommandLine(empty_database_url)
     cli("migrate", "--schema", "shop")
-    run = cli.start("double", "1", "--schema", "shop")
+    run = cli.start("sample/double", "1", "--schema", "shop")
     assert cli.json("runs", "show", run, "--schema", "shop")["run_id"] == run
     assert "holdfast migrate" in cli("runs", "list", code=exits.DATABASE).stderr
 

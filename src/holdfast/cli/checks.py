@@ -12,6 +12,7 @@ from uuid import uuid4
 from holdfast.cli.wording import length, several
 from holdfast.cli.workers_live import live_workers
 from holdfast.errors import DatabaseError, SchemaMissing, SchemaOutdated
+from holdfast.store.grants import lacking
 from holdfast.store.port import Store
 from holdfast.store.schema import check_schema as refuse_schema
 from holdfast.store.schema import migrate_command
@@ -81,6 +82,20 @@ async def check_schema(connection: Connection, schema: str) -> Finding:
     except DatabaseError as error:  # which says the way out itself
         return Finding("schema", "fail", str(error))
     return Finding("schema", "ok", f"{schema!r} is up to date")
+
+
+async def check_rights(connection: Connection, schema: str) -> Finding:
+    """Say whether the role may use all that the engine uses."""
+    without = await lacking(connection, schema)
+    role = await connection.fetchval("select current_user")
+    if not without:
+        return Finding("rights", "ok", f"role {role!r} may use all of schema {schema!r}")
+    return Finding(
+        "rights",
+        "fail",
+        f"role {role!r} may not use all of schema {schema!r}: {', '.join(without)}",
+        f"{migrate_command(schema)} --grant {role}, as the schema's owner",
+    )
 
 
 async def check_clock(connection: Connection) -> Finding:
@@ -220,6 +235,7 @@ async def examine(
         await check_schema(connection, schema),
     ]
     if findings[-1].level != "fail":
+        findings += [await check_rights(connection, schema)]
         store = await open_store()
         findings += [await check_workers(store), await check_unserved(store)]
         findings += [await check_pauses(store), await check_notifications(store)]

@@ -18,7 +18,7 @@ from holdfast.store.database import (
     connect,
     resolve_database,
 )
-from holdfast.store.migrate import migrate
+from holdfast.store.migrate import MigrationReport, migrate, plan
 from holdfast.store.opening import store_of
 from holdfast.store.port import Store
 
@@ -36,28 +36,31 @@ class Link:
     client: Client
 
 
-def find_database(settings: Settings) -> Database:
-    """Find the database that the global options and the environment name."""
+def find_database(settings: Settings, *, make: bool = True) -> Database:
+    """Find the database that the global options and the environment name.
+
+    Without `make`, an embedded one that is not there yet is not made. Raises DatabaseUnavailable.
+    """
     connecting = Connecting(settings.prepare, settings.listen_database)
-    return resolve_database(settings.database, settings.data, connecting=connecting)
+    return resolve_database(settings.database, settings.data, connecting=connecting, make=make)
 
 
 @contextmanager
-def database_of(settings: Settings) -> Generator[Database]:
+def database_of(settings: Settings, *, make: bool = True) -> Generator[Database]:
     """Find the database, and hold the embedded server for the length of the block.
 
     The embedded database is nobody else's to prepare, so its schema is brought up to date.
     """
-    with find_database(settings) as database:
+    with find_database(settings, make=make) as database:
         if database.server is not None:
             asyncio.run(prepare_schema(database.url, settings.schema))
         yield database
 
 
 @contextmanager
-def checked_database(settings: Settings) -> Generator[Database]:
+def checked_database(settings: Settings, *, make: bool = True) -> Generator[Database]:
     """Find the database, and refuse one whose schema is not this release's."""
-    with database_of(settings) as database:
+    with database_of(settings, make=make) as database:
         if database.server is None:
             asyncio.run(_check(database.url, settings.schema))
         yield database
@@ -67,6 +70,15 @@ async def _check(url: str, schema: str) -> None:
     connection = await connect(url)
     try:
         await check_schema(connection, schema)
+    finally:
+        await connection.close()
+
+
+async def plan_schema(url: str, schema: str) -> MigrationReport:
+    """Say what would bring a schema up to date."""
+    connection = await connect(url)
+    try:
+        return await plan(connection, schema)
     finally:
         await connection.close()
 
@@ -83,7 +95,10 @@ async def prepare_schema(url: str, schema: str) -> bool:
 def with_link(
     settings: Settings, work: Callable[[Link], Awaitable[T]], *, app: App | None = None
 ) -> T:
-    """Open a client, do a command's work with it, and close it."""
+    """Open a client, do a command's work with it, and close it.
+
+    Who looks at runs, or speaks to them, makes no database. Raises DatabaseUnavailable.
+    """
 
     async def connected(database: Database) -> T:
         store = store_of(database, settings.schema, _CONNECTIONS)
@@ -94,5 +109,5 @@ def with_link(
         finally:
             await store.close()
 
-    with checked_database(settings) as database:
+    with checked_database(settings, make=False) as database:
         return asyncio.run(connected(database))

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from holdfast.cli import exits
+from holdfast.cli.hints import spelled
 from holdfast.cli.settings import change, settings_of
 from holdfast.errors import HoldfastError
 
@@ -93,11 +94,11 @@ class RootGroup(Group):
         except HoldfastError as error:
             if settings_of(ctx).debug:
                 raise
-            code = exits.code_for(error)
+            code, text = exits.code_for(error), spelled(str(error))
             if as_json:
-                _write_error(type(error).__name__, str(error), code)
+                _write_error(type(error).__name__, text, code)
             else:
-                click.echo(f"holdfast: {error}", err=True)
+                click.echo(f"holdfast: {text}", err=True)
             ctx.exit(code)
         except click.ClickException as error:
             if not as_json:

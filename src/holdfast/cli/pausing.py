@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli import exits
+from holdfast.cli.hints import spelled
 from holdfast.cli.settings import settings_of
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def pause(context: click.Context, scope: Scope, names: tuple[str, ...], reason: 
     else:
         _tell(scope, changes, "paused", "it was paused before")
         for name, similar in unknown.items():
-            click.echo(_warning(scope, name, similar), err=True)
+            click.echo(spelled(_warning(scope, name, similar)), err=True)
     context.exit(exits.OK if all(changes.values()) else exits.FAILED)
 
 

@@ -12,6 +12,7 @@ from uuid import UUID
 import click
 
 from holdfast.cli.connecting import Link
+from holdfast.cli.hints import spelled
 from holdfast.cli.render_runs import event_line
 from holdfast.cli.render_timeline import timeline
 from holdfast.cli.timeline import read_spans
@@ -39,7 +40,8 @@ async def watch_run(link: Link, run: Run, timeout: float | None, *, quiet: bool 
                 await _follow(link, run.run_id, lambda entry: _write_line(entry, run.created_at))
             return await link.client.wait(run.run_id)
     except asyncio.CancelledError:
-        click.echo(f"the run goes on; `holdfast runs wait {run.run_id}` waits again", err=True)
+        again = spelled(f"`holdfast runs wait {run.run_id}` waits again")
+        click.echo(f"the run goes on; {again}", err=True)
         raise
     except TimeoutError:
         assert timeout is not None

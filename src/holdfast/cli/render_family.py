@@ -9,6 +9,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from holdfast.cli.family import Kin
+from holdfast.cli.hints import spelled
 from holdfast.cli.render_runs import run_object, state_text
 
 
@@ -32,4 +33,5 @@ def _grow(tree: Tree, run_id: UUID, children: Sequence[Kin], more: int) -> None:
         line.append(f"{each.run.handler} {each.run.run_id}", "dim")
         _grow(tree.add(line), each.run.run_id, each.children, each.more)
     if more:
-        tree.add(Text(f"… {more:,} more: holdfast runs list --parent {run_id}", "dim"))
+        text = spelled(f"… {more:,} more: holdfast runs list --parent {run_id}")
+        tree.add(Text(text, "dim"))

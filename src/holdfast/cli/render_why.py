@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from holdfast.cli.explanation import Explanation
+from holdfast.cli.hints import spelled
 from holdfast.cli.render_runs import STYLES
 from holdfast.cli.render_traceback import write_traceback
 
@@ -20,4 +21,4 @@ def write_explanation(console: Console, explanation: Explanation) -> None:
     if explanation.commands:
         console.print(Text("what would move it:", "dim"))
         for command in explanation.commands:
-            console.print(Text(f"  {command}", "bold"), soft_wrap=True)
+            console.print(Text(f"  {spelled(command)}", "bold"), soft_wrap=True)

@@ -85,7 +85,7 @@ async def _serve(
     try:
         async with kept_running(database):
             await worker.start()
-            _say_ready(worker)
+            _say_ready(worker, database)
             async with _parent_watched(stop):
                 await stop.wait()
             logger.info(
@@ -127,13 +127,13 @@ class WorkerProcess(Process):
         return self._parent is not None and os.getppid() != self._parent
 
 
-def _say_ready(worker: Worker) -> None:
+def _say_ready(worker: Worker, database: Database) -> None:
     info = worker.info
     served = [("queues", list(info.queues))]
     served += [("workflows", [each for each in info.handlers if not each.endswith("@0")])]
     served += [("activities", [each[:-2] for each in info.handlers if each.endswith("@0")])]
     listed = ", ".join(f"{what} {', '.join(names)}" for what, names in served if names)
-    logger.info("worker %s ready: %s", info.worker_id, listed)
+    logger.info("worker %s ready: %s; database: %s", info.worker_id, listed, database)
 
 
 def _on_signals(worker: Worker, stop: asyncio.Event, grace_seconds: float) -> StopSignals:

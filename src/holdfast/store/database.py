@@ -116,6 +116,7 @@ def resolve_database(
     environ: Mapping[str, str] = os.environ,
     *,
     connecting: Connecting | None = None,
+    make: bool = True,
 ) -> Database:
     """Find the database to use, and start the embedded one if it is that.
 
@@ -130,7 +131,10 @@ def resolve_database(
         connecting: how to connect; what it does not say, $HOLDFAST_PREPARE and, for a
             database that the environment names, $HOLDFAST_LISTEN_DATABASE_URL do.
 
+        make: whether to make an embedded database that is not there yet.
+
     Raises:
+        DatabaseUnavailable: it is the embedded one, not there yet, and not to be made.
         InvalidDatabaseURL: what was found is not a PostgreSQL URL.
         ConfigurationError: $HOLDFAST_PREPARE is neither on nor off.
         EmbeddedServerError: the embedded server does not start.
@@ -145,7 +149,7 @@ def resolve_database(
         if url:
             found = _connecting(connecting or Connecting(), source, environ)
             return Database(read_url(url, source).url, source, connecting=found)
-    return _embedded(home)
+    return _embedded(home, make)
 
 
 def _connecting(given: Connecting, source: Source, environ: Mapping[str, str]) -> Connecting:
@@ -240,9 +244,15 @@ def connect_error(error: Exception, target: Target) -> DatabaseError:
             )
 
 
-def _embedded(home: Path | None) -> Database:
+def _embedded(home: Path | None, make: bool) -> Database:
     # Imported here: it needs what only Unix has, and other databases do not.
-    from holdfast.store.embedded import EmbeddedServer
+    from holdfast.store.embedded import EmbeddedServer, default_home, is_made
 
+    if not make and not is_made(home):
+        raise DatabaseUnavailable(
+            f"there is no embedded database in {home or default_home()} yet: `holdfast dev "
+            "MODULE:APP` makes it. If you mean another database, name it with --database or "
+            "$HOLDFAST_DATABASE_URL"
+        )
     server = EmbeddedServer.acquire(home)
     return Database(server.url, Source.EMBEDDED, server)

@@ -7,7 +7,7 @@ the same work as a script for psql.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ import asyncpg
 
 from holdfast._version import __version__
 from holdfast.errors import InsufficientRights, MigrationFailed
+from holdfast.store.grants import grant
 from holdfast.store.schema import SchemaState, read_state
 from holdfast.store.scripts import (
     DEFAULT_SCHEMA,
@@ -93,14 +94,21 @@ async def plan(
 
 
 async def migrate(
-    connection: Connection, schema: str = DEFAULT_SCHEMA, scripts: Scripts | None = None
+    connection: Connection,
+    schema: str = DEFAULT_SCHEMA,
+    scripts: Scripts | None = None,
+    *,
+    grant_to: Sequence[str] = (),
 ) -> MigrationReport:
     """Bring a schema up to date, in one transaction; does nothing when it is.
+
+    Roles that could work with the schema before can work with what is new in it.
 
     Args:
         connection: one outside of any transaction.
         schema: the schema's name; it is made if it does not exist.
         scripts: the SQL files, those of the package by default.
+        grant_to: further roles that are to work with the schema.
 
     Raises:
         MigrationFailed: a file was refused; the schema is as it was.
@@ -124,6 +132,8 @@ async def migrate(
         stale = not state.has_functions(scripts)
         if stale:
             await _replace_functions(connection, scripts, state)
+        if missing or stale or grant_to:
+            await grant(connection, schema, grant_to)
     return MigrationReport(schema, tuple(map(str, missing)), stale)
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli import exits
+from holdfast.cli.exits import Refusal
 from holdfast.cli.framework import command
+from holdfast.cli.hints import spelled
 from holdfast.cli.inputs import log_level_option
 from holdfast.cli.settings import Settings, settings_of
 
@@ -22,19 +26,29 @@ _GRACE_SECONDS = 2  # seconds; what is cut off goes on with the new code
 @command("dev", examples=("holdfast dev shop.py", "holdfast dev shop:app --data ./.holdfast"))
 @click.argument("app_reference", metavar="MODULE:APP")
 @click.option("--queue", "queues", multiple=True, help="Serve this queue; may be repeated.")
+@click.option(
+    "--migrate",
+    is_flag=True,
+    help="Bring the schema up to date on a server of your own, too, without asking.",
+)
 @log_level_option
 @click.pass_context
 def dev(
-    context: click.Context, app_reference: str, queues: tuple[str, ...], log_level: str
+    context: click.Context,
+    app_reference: str,
+    queues: tuple[str, ...],
+    migrate: bool,
+    log_level: str,
 ) -> None:
     """Run an app's workflows while you write them.
 
-    The embedded database is started and its schema made; a worker runs the app and starts anew
+    The embedded database is started and its schema made; on a server of your own that is asked
+    first. A worker runs the app and starts anew
     whenever a Python file changes. Runs go on with the new code where the old one left off.
     MODULE:APP may be a file with one App in it; it must be one that can be loaded to begin with.
     Ctrl-C ends it all (exit code 130).
     """
-    from holdfast.cli.connecting import database_of, prepare_schema
+    from holdfast.cli.connecting import database_of
     from holdfast.cli.loading import AppReference
     from holdfast.cli.logs import configure
 
@@ -43,8 +57,8 @@ def dev(
     reference = AppReference.parse(app_reference)
     with database_of(settings) as database:
         if database.server is None:
-            asyncio.run(prepare_schema(database.url, settings.schema))
-        _greet(settings, database)
+            _prepare(settings, database, migrate)
+        _greet(database)
         arguments = ["worker", app_reference, "--grace", str(_GRACE_SECONDS)]
         arguments += ["--log-level", log_level]
         arguments += [part for queue in queues for part in ("--queue", queue)]
@@ -52,16 +66,30 @@ def dev(
     context.exit(code)
 
 
-def _greet(settings: Settings, database: Database) -> None:
-    from shlex import join
+def _prepare(settings: Settings, database: Database, migrate: bool) -> None:
+    """Bring a server's schema up to date, if that is what is wanted: others may depend on it."""
+    from holdfast.cli.connecting import plan_schema, prepare_schema
 
-    options = join(settings.arguments())
-    options = f" {options}" if options else ""
+    todo = asyncio.run(plan_schema(database.url, settings.schema))
+    if todo.is_empty:
+        return
+    what = f"the schema {settings.schema!r} of {database} is not that of this release"
+    if not migrate:
+        if not sys.stdin.isatty():
+            raise Refusal(
+                f"{what}: run `holdfast migrate`, or give --migrate to have it done here",
+                exits.USAGE,
+            )
+        click.confirm(f"{what}. Migrate it?", abort=True, err=True)
+    asyncio.run(prepare_schema(database.url, settings.schema))
+
+
+def _greet(database: Database) -> None:
     click.echo(f"database: {database}", err=True)
     if database.server is not None:
         click.echo(f"          {database.url}", err=True)
-    click.echo(f"start a run:  holdfast{options} start WORKFLOW '{{…}}' --wait", err=True)
-    click.echo(f"look at runs: holdfast{options} runs list", err=True)
+    click.echo(spelled("start a run:  holdfast start WORKFLOW '{…}' --wait"), err=True)
+    click.echo(spelled("look at runs: holdfast runs list"), err=True)
 
 
 async def _develop(

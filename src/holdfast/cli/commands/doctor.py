@@ -12,6 +12,7 @@ import click
 
 from holdfast.cli import exits
 from holdfast.cli.framework import command
+from holdfast.cli.hints import spelled
 from holdfast.cli.settings import Settings, settings_of
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def doctor(context: click.Context) -> None:
     from holdfast.cli.console import write_json
 
     settings = settings_of(context)
-    with find_database(settings) as database:
+    with find_database(settings, make=False) as database:
         if not settings.json:
             click.echo(str(database))
         findings = asyncio.run(_examine(database, settings))
@@ -75,4 +76,4 @@ def _write(findings: Sequence[Finding]) -> None:
         line.append(f"{finding.check:<13}", "dim").append(finding.message, "default")
         output.print(line, soft_wrap=True)
         if finding.remedy:
-            output.print(Text(f"{'':<18}→ {finding.remedy}", "bold"), soft_wrap=True)
+            output.print(Text(f"{'':<18}→ {spelled(finding.remedy)}", "bold"), soft_wrap=True)

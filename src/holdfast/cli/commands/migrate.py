@@ -23,12 +23,20 @@ if TYPE_CHECKING:
     ),
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
+@click.option(
+    "--grant",
+    "roles",
+    metavar="ROLE",
+    multiple=True,
+    help="Let this role work with the schema; may be repeated.",
+)
 @click.option("--sql", is_flag=True, help="Write the whole schema as a script for psql.")
 @click.pass_context
-def migrate(context: click.Context, dry_run: bool, sql: bool) -> None:
+def migrate(context: click.Context, dry_run: bool, roles: tuple[str, ...], sql: bool) -> None:
     """Bring the database's schema up to date.
 
-    All of it is one transaction; any number of processes may run it at once. With --sql no
+    Roles that could work with the schema can work with what is new in it. All of it is one
+    transaction; any number of processes may run it at once. With --sql no
     database is needed.
     """
     from holdfast.cli.connecting import find_database
@@ -40,7 +48,7 @@ def migrate(context: click.Context, dry_run: bool, sql: bool) -> None:
         click.echo(render(settings.schema), nl=False)
         return
     with find_database(settings) as database:
-        outcome = asyncio.run(_migrate(database.url, settings.schema, dry_run=dry_run))
+        outcome = asyncio.run(_migrate(database.url, settings.schema, roles, dry_run=dry_run))
         if settings.json:
             fields = ("schema", "migrations", "functions")
             changes = {name: getattr(outcome, name) for name in fields}
@@ -49,13 +57,17 @@ def migrate(context: click.Context, dry_run: bool, sql: bool) -> None:
             click.echo(f"{database}, schema {settings.schema!r}: {_describe(outcome, dry_run)}")
 
 
-async def _migrate(url: str, schema: str, *, dry_run: bool) -> MigrationReport:
+async def _migrate(
+    url: str, schema: str, roles: tuple[str, ...], *, dry_run: bool
+) -> MigrationReport:
     from holdfast.store.database import connect
     from holdfast.store.migrate import migrate, plan
 
     connection = await connect(url)
     try:
-        return await (plan if dry_run else migrate)(connection, schema)
+        if dry_run:
+            return await plan(connection, schema)
+        return await migrate(connection, schema, grant_to=roles)
     finally:
         await connection.close()
 

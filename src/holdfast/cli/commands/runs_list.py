@@ -40,17 +40,17 @@ def list_runs(context: click.Context, /, limit: int, cursor: str | None, **optio
     filters = read_filters(options)
     filters["limit"], filters["cursor"] = limit, cursor
 
-    async def work(link: Link) -> tuple[RunPage, int]:
+    async def work(link: Link) -> tuple[RunPage, int, str]:
         page = await link.client.list(**await find_parent(link.client, filters))
-        return page, await link.store.now()
+        return page, await link.store.now(), str(link.database)
 
     settings = settings_of(context)
-    page, now = with_link(settings, work)
+    page, now, database = with_link(settings, work)
     if settings.json:
         write_json({"runs": [run_object(run) for run in page.runs], "cursor": page.cursor})
         return
     if not page.runs:
-        click.echo("no runs", err=True)
+        click.echo(f"no runs in {database}", err=True)
         return
     console().print(runs_table(page.runs, now))
     if page.cursor is not None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.framework import command
+from holdfast.cli.hints import spelled
 from holdfast.cli.settings import Settings, settings_of
 
 if TYPE_CHECKING:
@@ -125,6 +126,7 @@ def why(context: click.Context, reference: str) -> None:
     if settings.json:
         fields = ("state", "because", "details", "commands", "traceback")
         answer = {name: getattr(explanation, name) for name in fields}
-        write_json({"run_id": run.run_id, **answer})
+        commands = [spelled(each) for each in explanation.commands]
+        write_json({"run_id": run.run_id, **answer, "commands": commands})
     else:
         write_explanation(console(), explanation)

@@ -9,6 +9,7 @@ import click
 
 from holdfast.cli import exits
 from holdfast.cli.framework import command
+from holdfast.cli.hints import spelled
 from holdfast.cli.inputs import duration, filled, future_moment, read_json
 from holdfast.cli.settings import Settings, settings_of
 
@@ -153,11 +154,12 @@ async def _mind(link: Link, run: Run) -> None:
     for pause in await link.store.list_pauses():
         if (pause.scope, pause.name) in (("queue", run.queue), ("workflow", run.full_name)):
             reason = pause_reason(pause.scope, pause, now)
-            click.echo(f"{reason.text}: the run waits for `{reason.command}`", err=True)
+            text = spelled(f"{reason.text}: the run waits for `{reason.command}`")
+            click.echo(text, err=True)
     workers = live_workers(await link.store.list_workers(), now)
     if not any(serves(each, run) for each in workers):
-        click.echo(
-            f"no live worker serves {run.handler} on queue {run.queue!r}; "
-            "`holdfast worker MODULE:APP` starts one",
-            err=True,
+        text = (
+            f"no live worker serves {run.handler} on queue {run.queue!r} of {link.database}; "
+            "`holdfast worker MODULE:APP` starts one"
         )
+        click.echo(spelled(text), err=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.framework import command
+from holdfast.cli.hints import spelled
 from holdfast.cli.settings import settings_of
 
 if TYPE_CHECKING:
@@ -27,17 +28,18 @@ def workers(context: click.Context) -> None:
     from holdfast.cli.connecting import with_link
     from holdfast.cli.console import console, plain, write_json
 
-    async def work(link: Link) -> tuple[list[WorkerInfo], int]:
-        return await link.store.list_workers(), await link.store.now()
+    async def work(link: Link) -> tuple[list[WorkerInfo], int, str]:
+        return await link.store.list_workers(), await link.store.now(), str(link.database)
 
     settings = settings_of(context)
-    found, now = with_link(settings, work)
+    found, now, database = with_link(settings, work)
     if settings.json:
         write_json([plain(each) for each in found])
     elif found:
         console().print(_table(found, now))
     else:
-        click.echo("no worker is signed on; `holdfast worker MODULE:APP` starts one", err=True)
+        text = f"no worker is signed on in {database}; `holdfast worker MODULE:APP` starts one"
+        click.echo(spelled(text), err=True)
 
 
 def _table(workers: list[WorkerInfo], now: int) -> Table:

@@ -74,6 +74,11 @@ class Cluster:
         return self.home / "postgres"
 
     @property
+    def unfinished(self) -> Path:
+        """What the data directory is called while it is made."""
+        return self.home / "postgres.new"
+
+    @property
     def log(self) -> Path:
         """The file that the server writes its messages to."""
         return self.home / "postgres.log"
@@ -84,7 +89,7 @@ class Cluster:
             return
         account = account_for(self.data)
         binaries = self.binaries or binaries_for(account)
-        unfinished = self.home / "postgres.new"
+        unfinished = self.unfinished
         if unfinished.exists():
             shutil.rmtree(unfinished)
         unfinished.mkdir(mode=0o700)

@@ -27,6 +27,12 @@ def default_home() -> Path:
     return Path(os.environ.get("HOLDFAST_HOME") or "~/.holdfast").expanduser()
 
 
+def is_made(home: Path | None = None) -> bool:
+    """Say whether a data home has a database, or is just being given one."""
+    cluster = Cluster((home or default_home()).expanduser().absolute())
+    return cluster.data.exists() or cluster.unfinished.exists()
+
+
 class EmbeddedServer:
     """A running PostgreSQL that is shared by all processes of one data home.
 

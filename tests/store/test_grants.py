@@ -1,0 +1,101 @@
+"""Rights of a role that does not own the schema: given by a migration, and kept by the next."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from urllib.parse import urlsplit, urlunsplit
+from uuid import uuid4
+
+import asyncpg
+import pytest
+
+from holdfast import App, Client, Context
+from holdfast.errors import InsufficientRights
+from holdfast.store.grants import lacking
+from holdfast.store.migrate import migrate
+from holdfast.store.postgres import PostgresStore
+from holdfast.store.scripts import load_scripts
+from holdfast.worker import Worker
+
+app = App("shop")
+
+
+@app.workflow
+async def checkout(ctx: Context) -> str:
+    return "done"
+
+
+@pytest.fixture
+async def owner(empty_database_url: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(empty_database_url)
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
+async def role(owner: asyncpg.Connection) -> AsyncIterator[str]:
+    name = f"Shop worker {uuid4().hex[:8]}"
+    await owner.execute(f'create role "{name}" login')
+    yield name
+    await owner.execute(f'drop owned by "{name}"')
+    await owner.execute(f'drop role "{name}"')
+
+
+def url_of(url: str, role: str) -> str:
+    from urllib.parse import quote
+
+    parts = urlsplit(url)
+    server = parts.netloc.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=f"{quote(role)}@{server}"))
+
+
+async def test_a_role_that_was_granted_works_and_keeps_its_rights(
+    owner: asyncpg.Connection, role: str, empty_database_url: str
+) -> None:
+    """Also on tables that a later migration makes."""
+    scripts = load_scripts()
+    older = replace(scripts, migrations=scripts.migrations[:-1], functions=())
+    await migrate(owner, "holdfast", older, grant_to=[role])
+    assert (await migrate(owner, "holdfast")).migrations
+    guest = await asyncpg.connect(url_of(empty_database_url, role))
+    assert await lacking(guest, "holdfast") == []
+    await guest.close()
+    store = PostgresStore(url_of(empty_database_url, role))
+    worker = Worker(app, store)
+    await worker.start()
+    async with Client(store=store) as client:
+        assert await client.run(checkout, wait="30s") == "done"
+    await worker.stop(0)
+    await store.close()
+
+
+async def test_rights_that_were_given_by_hand_are_carried_on(
+    owner: asyncpg.Connection, role: str, empty_database_url: str
+) -> None:
+    scripts = load_scripts()
+    await migrate(
+        owner, "holdfast", replace(scripts, migrations=scripts.migrations[:-1], functions=())
+    )
+    await owner.execute(f'grant usage on schema holdfast to "{role}"')
+    await owner.execute(f'grant select, insert on all tables in schema holdfast to "{role}"')
+    await migrate(owner, "holdfast")
+    guest = await asyncpg.connect(url_of(empty_database_url, role))
+    assert await lacking(guest, "holdfast") == []
+    await guest.close()
+
+
+async def test_what_a_role_lacks_is_named(
+    owner: asyncpg.Connection, role: str, empty_database_url: str
+) -> None:
+    await migrate(owner, "holdfast", grant_to=[role])
+    await owner.execute(f'revoke insert on holdfast.apps from "{role}"')
+    guest = await asyncpg.connect(url_of(empty_database_url, role))
+    assert await lacking(guest, "holdfast") == ["apps"]
+    await guest.close()
+
+
+async def test_a_role_that_there_is_not_is_refused(owner: asyncpg.Connection) -> None:
+    with pytest.raises(InsufficientRights, match="'nobody_at_all'"):
+        await migrate(owner, "holdfast", grant_to=["nobody_at_all"])
+    assert await owner.fetchval("select to_regnamespace('holdfast')") is None
