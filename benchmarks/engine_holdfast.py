@@ -48,16 +48,18 @@ class HoldfastEngine:
         return command if setting.queue is None else [*command, "--queue", setting.queue]
 
     async def start(self, workflow: str, argument: float) -> str:
-        return self._keep(await self._client.start(workflow, argument))
+        return self._keep(await self._client.start(f"bench/{workflow}", argument))
 
     async def start_many(self, workflow: str, arguments: Sequence[float]) -> list[str]:
-        return [self._keep(h) for h in await self._client.start_many(workflow, arguments)]
+        return [
+            self._keep(h) for h in await self._client.start_many(f"bench/{workflow}", arguments)
+        ]
 
     async def result(self, run_id: str) -> Any:
         return await self._handles[run_id].result()
 
     async def run(self, workflow: str, argument: float) -> Any:
-        return await self._client.run(workflow, argument)
+        return await self._client.run(f"bench/{workflow}", argument)
 
     async def expect(self, run_id: str) -> Awaitable[Any]:
         return asyncio.create_task(self.result(run_id))
@@ -87,7 +89,7 @@ class HoldfastEngine:
 
     async def add_waiting(self, count: int) -> None:
         """Copy one delayed run, table by table, under new ids."""
-        run_id = self._keep(await self._client.start("many", 1, delay="365d"))
+        run_id = self._keep(await self._client.start("bench/many", 1, delay="365d"))
         await self._ask(
             "create temporary table ids as"
             f" select new_run_id() as id from generate_series(1, {count})"
