@@ -112,11 +112,19 @@ class Environment:
     takes, and their own limits are real time. Async ones run on the test's own event loop.
     """
 
-    def __init__(self, app: App, *others: App, options: WorkerOptions | None = None) -> None:
+    def __init__(
+        self,
+        app: App,
+        *others: App,
+        options: WorkerOptions | None = None,
+        replay: bool = True,
+    ) -> None:
         """Wire everything up; entering the `async with` block starts it.
 
         `others` get workers of their own: they stand in for the services whose activities and
-        workflows are called by name.
+        workflows are called by name. With `replay`, each run is replayed whenever it wakes and
+        before it ends, and workflow code that calls `datetime.now()`, `time.time()`, `uuid4()` or
+        `random` itself is refused: what is not deterministic is stuck here, not after a deploy.
         """
         self.store = MemoryStore()
         self._clock = _StoreClock(self.store)
@@ -124,6 +132,8 @@ class Environment:
         options = msgspec.structs.replace(
             options or WorkerOptions(), lease_seconds=_FOR_EVER, silent_seconds=_FOR_EVER
         )
+        if replay:
+            options = msgspec.structs.replace(options, check="refuse")
         self.workers = [
             Worker(each, self.store, options, clock=self._clock) for each in (app, *others)
         ]

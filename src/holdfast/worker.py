@@ -40,6 +40,7 @@ from holdfast.runtime.driving.cache import TurnCache
 from holdfast.runtime.driving.dispatcher import Dispatcher
 from holdfast.runtime.driving.reader import LogReader
 from holdfast.runtime.driving.workload import Workload
+from holdfast.runtime.turn.checking import Check
 from holdfast.services.app_sign_on import AppSignOn
 from holdfast.services.claimer import Claimer
 from holdfast.services.heartbeat import HeartbeatService
@@ -74,7 +75,9 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     `queues` empty: the queues of the app's workflows and activities. `concurrency` bounds the
     runs and activities held at once, `threads` the sync steps and activities that run at once,
-    `cache` the suspended runs kept in memory.
+    `cache` the suspended runs kept in memory. With `check`, which is for tests and development,
+    none is kept: each run is replayed whenever it wakes and before it ends, and its code is watched
+    for calls of clocks and chance, which are warned of or refused.
     """
 
     queues: tuple[str, ...] = ()
@@ -87,6 +90,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     silent_seconds: float = 8.0
     poll_seconds: float = 2.0
     maintenance_seconds: float = 4.0
+    check: Check = "no"
 
     def __post_init__(self) -> None:
         for name in _POSITIVE:
@@ -197,11 +201,12 @@ class Worker:
             self._committer,
             StepRunner(launcher, self._clock, app.registry.layers.steps),
             self._reader,
-            TurnCache(self.options.cache),
+            TurnCache(self.options.cache if self.options.check == "no" else 0),
             self._notifier.submit,
             release=self._release,
             capacity_changed=lambda: self._claimer.room(),
             due=lambda at: self._claimer.due_at(at),
+            check=self.options.check,
         )
         activities = ActivityExecutor(
             app.activities,

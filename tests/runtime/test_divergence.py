@@ -7,9 +7,11 @@ import asyncio
 import pytest
 
 from holdfast import Context
+from holdfast.definitions.activities import Activity
 from holdfast.definitions.steps import Step
-from holdfast.runtime.log import virtual_log
-from tests.runtime.bench import SECOND, START, Bench
+from holdfast.runtime.log import details, virtual_log
+from holdfast.types import Event
+from tests.runtime.bench import SECOND, START, Bench, Code
 
 
 def recorded(name: str) -> Step[[object], int]:
@@ -19,6 +21,11 @@ def recorded(name: str) -> Step[[object], int]:
     return Step(fn, name=name)
 
 
+async def _elsewhere(item: object) -> int:
+    raise AssertionError("the test gives the results")
+
+
+render = Activity(_elsewhere, name="render")
 fetch, audit, ship = recorded("fetch"), recorded("audit"), recorded("ship")
 
 
@@ -96,11 +103,59 @@ def test_other_arguments_under_a_key_are_stuck_and_a_roll_back_heals() -> None:
     bench.crash(second)
     assert "'fetch'" in str(bench.turn.stuck)
     assert "other arguments" in str(bench.turn.stuck)
+    assert "test_divergence.py:" in str(bench.turn.stuck)
+    assert "in second)" in str(bench.turn.stuck)
     assert bench.turn.outbox is None
     bench.claim(first_version)
     bench.complete("ship#2", 3)
     bench.settle()
     assert bench.output == [1, 2, 3]
+
+
+async def by_gather(ctx: Context) -> object:
+    return await asyncio.gather(fetch("a"), ship("b"))
+
+
+async def in_a_helper(ctx: Context) -> object:
+    async def helper(item: str) -> int:
+        return await fetch(item)
+
+    return await asyncio.gather(helper("a"), helper("b"))
+
+
+async def in_a_timer(ctx: Context) -> object:
+    return await ctx.sleep(7)
+
+
+async def by_activity(ctx: Context) -> object:
+    return await render("a")
+
+
+@pytest.mark.parametrize(
+    ("code", "key", "kind", "place"),
+    [
+        (by_gather, "fetch", "step", "in by_gather"),
+        (in_a_helper, "helper#2/fetch", "step", "in helper"),
+        (in_a_timer, "sleep", "timer", "in in_a_timer"),
+        (by_activity, "render", "activity", "in by_activity"),
+    ],
+)
+def test_a_difference_names_the_line_that_makes_the_call(
+    code: Code, key: str, kind: str, place: str
+) -> None:
+    other = {
+        "step": (details.STEP_COMPLETED, '{"name":"fetch","args":1,"result":1}'),
+        "timer": (details.TIMER_SCHEDULED, '{"timer_id":"sleep","fire_at":1,"delay":5}'),
+        "activity": (
+            details.ACTIVITY_SCHEDULED,
+            '{"activity_name":"render","args":1,"input":["x"]}',
+        ),
+    }[kind]
+    bench = Bench(code)
+    bench.log = [bench.log[0], Event(other[0], key, other[1], START)]
+    bench.claim()
+    assert "test_divergence.py:" in str(bench.turn.stuck)
+    assert place in str(bench.turn.stuck)
 
 
 def test_a_second_call_before_a_recorded_one_of_the_same_name_is_stuck() -> None:

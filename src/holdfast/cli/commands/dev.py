@@ -43,8 +43,9 @@ def dev(
     """Run an app's workflows while you write them.
 
     The embedded database is started and its schema made; on a server of your own that is asked
-    first. A worker runs the app and starts anew
-    whenever a Python file changes. Runs go on with the new code where the old one left off.
+    first. A worker runs the app and starts anew whenever a Python file changes. Each run is
+    replayed whenever it wakes, so that code which is not deterministic is found at once. Runs go on
+    with the new code where the old one left off.
     MODULE:APP may be a file with one App in it; it must be one that can be loaded to begin with.
     Ctrl-C ends it all (exit code 130).
     """
@@ -60,7 +61,7 @@ def dev(
             _prepare(settings, database, migrate)
         _greet(database)
         arguments = ["worker", app_reference, "--grace", str(_GRACE_SECONDS)]
-        arguments += ["--log-level", log_level]
+        arguments += ["--log-level", log_level, "--check"]
         arguments += [part for queue in queues for part in ("--queue", queue)]
         code = asyncio.run(_develop(settings, database, reference, arguments))
     context.exit(code)

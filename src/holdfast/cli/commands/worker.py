@@ -55,6 +55,11 @@ if TYPE_CHECKING:
     show_default=True,
     help="Worker processes; one that crashes is replaced.",
 )
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Replay each run whenever it wakes, and warn of code that a replay cannot repeat.",
+)
 @click.option("--log-json", is_flag=True, help="Write the log as one JSON object a line.")
 @log_level_option
 @click.pass_context
@@ -66,6 +71,7 @@ def worker(
     threads: int,
     grace: float,
     processes: int,
+    check: bool,
     log_json: bool,
     log_level: str,
 ) -> None:
@@ -87,10 +93,15 @@ def worker(
         arguments = ["worker", app_reference, "--concurrency", str(concurrency)]
         arguments += ["--threads", str(threads), "--grace", str(grace)]
         arguments += [part for queue in queues for part in ("--queue", queue)]
+        arguments += ["--check"] if check else []
         arguments += ["--log-level", log_level, *(["--log-json"] if log_json else [])]
         context.exit(_supervise(settings, arguments, processes, grace))
     options = WorkerOptions(
-        queues=queues, concurrency=concurrency, threads=threads, grace_seconds=grace
+        queues=queues,
+        concurrency=concurrency,
+        threads=threads,
+        grace_seconds=grace,
+        check="warn" if check else "no",
     )
     context.exit(_work(settings, app_reference, options))
 

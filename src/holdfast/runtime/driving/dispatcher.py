@@ -22,6 +22,7 @@ from holdfast.runtime.driving.cache import TurnCache
 from holdfast.runtime.driving.driver import RunDriver
 from holdfast.runtime.driving.reader import LogReader
 from holdfast.runtime.log.details import WORKFLOW_STARTED
+from holdfast.runtime.turn.checking import Check
 from holdfast.runtime.turn.turn import RunInfo, Turn
 from holdfast.types import ClaimedTask, Event, Lease, Notice, Release
 
@@ -46,10 +47,12 @@ class Dispatcher:
         release: Callable[[Release], None],
         capacity_changed: Callable[[], None],
         due: Callable[[int], None],
+        check: Check = "no",
     ) -> None:
         self.clock, self.committer, self.runner = clock, committer, runner
         self.notify, self.draining = notify, False
         self._replaying: Lease | None = None  # that of a run which has no driver yet
+        self._check: Check = check
         self._app, self._reader, self._cache = app, reader, cache
         self._release, self._capacity_changed, self._due = release, capacity_changed, due
         self._drivers: dict[UUID, RunDriver] = {}
@@ -150,6 +153,7 @@ class Dispatcher:
                 self.clock.now,
                 strict=self._app.strict,
                 careful=self._app.careful,
+                check=self._check,
             )
         except Exception as error:
             logger.exception("run %s (%s) cannot be replayed", task.run_id, task.name)

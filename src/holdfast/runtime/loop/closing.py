@@ -7,9 +7,11 @@ the drain of another run, or outside of every run, where the calls of steps are 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
-from collections.abc import AsyncGenerator
+import warnings
+from collections.abc import AsyncGenerator, Generator
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, Final, cast
 
@@ -114,3 +116,14 @@ def _keep_for_ever(code: object) -> None:
         "let it raise GeneratorExit and asyncio.CancelledError on",
         getattr(code, "__qualname__", code),
     )
+
+
+@contextlib.contextmanager
+def unawaited_allowed() -> Generator[None]:
+    """Warn of no coroutine that closed code had made to await it later.
+
+    Where runs are replayed at each wake-up, these warnings would hide the others.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"coroutine .* was never awaited", RuntimeWarning)
+        yield

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
 import contextvars
 import sys
 import time
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple, Unpack
 
 from holdfast.errors import DeterminismError
 from holdfast.runtime.log.details import TIMER_FIRED, TimerScheduled
-from holdfast.runtime.loop.closing import close_coroutine, close_generator
+from holdfast.runtime.loop.closing import close_coroutine, close_generator, unawaited_allowed
 from holdfast.runtime.loop.failures import Failures
 from holdfast.runtime.loop.guard import GuardedLoop
 from holdfast.runtime.loop.keys import Scope
@@ -33,6 +34,8 @@ from holdfast.runtime.loop.tasks import (
     WorkflowTimer,
     acting_as,
 )
+from holdfast.runtime.loop.user_code import place_of
+from holdfast.runtime.loop.watch import Watch
 from holdfast.types import Event
 
 if TYPE_CHECKING:
@@ -94,6 +97,7 @@ class WorkflowLoop(GuardedLoop):
         self._generators: weakref.WeakSet[AsyncGenerator[object, Any]] | None = None
         self.failures = Failures()
         self.called_at = 0  # how much of the log it had been fed at the last durable call
+        self.watch: Watch | None = None  # where calls of clocks and chance are looked for
         self._ready: collections.deque[asyncio.Handle] = collections.deque()
         self._last_hash = salt
         self._task_limit = _KEPT_TASKS
@@ -278,12 +282,17 @@ class WorkflowLoop(GuardedLoop):
     def check(self, key: str, recorded: str, found: str) -> None:
         """Raise DeterminismError where the code differs from what the log has for a key."""
         if recorded != found:
-            raise self.differ(f"{key!r} is {found} now, and {recorded} in the log")
+            raise self.differ(f"{key!r} is {found} now, and {recorded} in the log", key)
 
-    def differ(self, how: str) -> DeterminismError:
-        """Note that the code is not the one that the log is of; return what says so."""
+    def differ(self, how: str, key: str | None = None) -> DeterminismError:
+        """Note that the code is not the one that the log is of; return what says so.
+
+        With the key of a call it says too which line of the user's code makes that call.
+        """
         cause = _CHANGED_FORK if self.forked else _CHANGED_CODE
-        return self.stop_at(DeterminismError(f"{how}: {cause}"))
+        place = None if key is None else place_of(self, key)
+        at = "" if place is None else f" (at {place})"
+        return self.stop_at(DeterminismError(f"{how}{at}: {cause}"))
 
     def stop_at(self, error: DeterminismError) -> DeterminismError:
         """Note that the code cannot go on from its log; return the first error that said so."""
@@ -310,6 +319,7 @@ class WorkflowLoop(GuardedLoop):
         _set_hooks(self._iterated, self._abandoned)
         self.progress += 1
         left, began = _LOOK_EVERY, -1.0
+        watching = self.watch is not None and self.watch.begin()
         try:
             while ready:
                 handle = ready.popleft()
@@ -325,6 +335,8 @@ class WorkflowLoop(GuardedLoop):
                 if self.broken is not None:
                     ready.clear()
         finally:
+            if watching:
+                Watch.end()
             _set_hooks(*hooks)
             _set_running(outer)
 
@@ -373,7 +385,8 @@ class WorkflowLoop(GuardedLoop):
             return
         self.closing = True
         # In a context of its own, so that nothing that the code sets stays behind.
-        contextvars.Context().run(self._drop_code)
+        with contextlib.nullcontext() if self.watch is None else unawaited_allowed():
+            contextvars.Context().run(self._drop_code)
         self._ready.clear()
         self.timers.clear()
         self.new_timers.clear()

@@ -24,6 +24,7 @@ from holdfast.runtime.log.details import (
     YIELDED,
 )
 from holdfast.runtime.log.virtual_log import VirtualLog
+from holdfast.runtime.turn.checking import Check, replay_to_end, watch
 from holdfast.runtime.turn.clockwork import Clockwork
 from holdfast.runtime.turn.effects import Effects
 from holdfast.runtime.turn.unexplained import Unexplained
@@ -47,6 +48,7 @@ class Feeder:
     """
 
     __slots__ = (
+        "_check",
         "_deadlines",
         "_info",
         "_known",
@@ -68,8 +70,9 @@ class Feeder:
         info: RunInfo,
         log: Sequence[Event],
         clock: Callable[[], int],
+        check: Check = "no",
     ) -> None:
-        self._workflow, self._info = workflow, info
+        self._workflow, self._info, self._check = workflow, info, check
         self.log = VirtualLog(log, clock)
         self.effects = Effects()
         self.broken: DeterminismError | None = None
@@ -214,6 +217,16 @@ class Feeder:
         self.log.replace(log)
         self._rebuild()
 
+    def verify(self) -> None:
+        """Replay the log of code that has ended, which must end again and make the same calls.
+
+        Raises DeterminismError where it does not.
+        """
+        log = self.log
+        if self._check != "no" and log.durable is not None:
+            whole = in_delivery_order([*log.durable, *log.fresh])
+            replay_to_end(self._workflow, self._info, whole)
+
     def close(self) -> None:
         """Close the code for good. Idempotent."""
         self.closed = True
@@ -241,6 +254,8 @@ class Feeder:
         instance = self.instance = Instance(self._workflow, self._info, self.log.note)
         self.clockwork = Clockwork(instance.loop, deadlines)
         instance.loop.known = len(log)
+        if self._check != "no":
+            watch(instance.loop, refuse=self._check == "refuse")
         feed = instance.feed
         try:
             if len(log) > 1:  # more than its start

@@ -25,6 +25,7 @@ from holdfast.runtime.log.details import (
 )
 from holdfast.runtime.log.virtual_log import is_taken_away
 from holdfast.runtime.loop.tasks import WorkflowTimer
+from holdfast.runtime.turn.checking import Check
 from holdfast.runtime.turn.divergence import differences, renamed_signal
 from holdfast.runtime.turn.feeder import Feeder
 from holdfast.runtime.turn.outcome import leftovers, lingers, outcome
@@ -92,9 +93,11 @@ class Turn:
         *,
         strict: bool = False,
         careful: bool = True,
+        check: Check = "no",
     ) -> None:
         """Replay `log`. With `strict` the code must make exactly the calls that the log has;
-        with `careful` it must start none that may be recorded under another name.
+        with `careful` it must start none that may be recorded under another name. With a
+        `check` the run is replayed before its end, and its code is watched.
         """
         self.info, self.lease_no = info, lease_no
         self._clock, self._strict, self._careful = clock, strict, careful
@@ -115,7 +118,7 @@ class Turn:
         self._singly = False  # which event has a value that the database refuses?
         self._unstorable: PayloadError | None = None  # the run's end
         self.lost = is_taken_away(log, lease_no)
-        self._feeder = Feeder(workflow, info, () if self.lost else log, clock)
+        self._feeder = Feeder(workflow, info, () if self.lost else log, clock, check)
         if self.lost:
             self.abandon()
 
@@ -436,6 +439,7 @@ class Turn:
         if feeder.log.committing:
             return
         instance = feeder.instance
+        feeder.verify()
         found = None if lingers(instance) else outcome(instance, self._unstorable)
         if instance.dealings is not None:
             instance.dealings.updates.call_off()

@@ -16,6 +16,7 @@ from holdfast.runtime.code.instance import Instance
 from holdfast.runtime.code.orders import ACTIVITY, CALLS, CHILD, end_family, read_order
 from holdfast.runtime.log import details
 from holdfast.runtime.log.details import FORKED, NOTED_ORDERS, STEP_COMPLETED, STEP_FAILED
+from holdfast.runtime.loop.user_code import place_of
 from holdfast.types import Event
 
 CHANGED: Final = (
@@ -121,9 +122,11 @@ class Unexplained:
             if (old := _left(instance, key)) is None:
                 del self.places[key]  # called since
             elif place < _seen(instance) and self._may_be(instance, new, mark, old, place):
+                line = place_of(instance.loop, new.key)
+                at = "" if line is None else f" (at {line})"
                 return (
                     f"the log has {old} under {key!r}, which this code has not called, and "
-                    f"{new} under {new.key!r} is not in the log: it may be the same work under "
+                    f"{new} under {new.key!r}{at} is not in the log: it may be the same work under "
                     "another name, so it is not started"
                 )
         return None

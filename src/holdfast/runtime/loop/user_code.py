@@ -1,0 +1,102 @@
+"""Where in the user's code something happens: files that are neither ours nor Python's own."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import os
+import site
+import sysconfig
+from types import CoroutineType, FrameType
+from typing import TYPE_CHECKING, Any, Final
+
+import holdfast
+from holdfast.runtime.loop.order_calls import OrderCall
+
+if TYPE_CHECKING:
+    from holdfast.runtime.loop.loop import WorkflowLoop
+
+_PATHS: Final = ("stdlib", "platstdlib", "purelib", "platlib")
+_LIBRARIES: Final = tuple(
+    os.path.realpath(path) + os.sep
+    for path in (
+        os.path.dirname(holdfast.__file__),
+        *(sysconfig.get_path(each) for each in _PATHS),
+        *site.getsitepackages(),
+        site.getusersitepackages(),
+    )
+)
+
+
+@functools.lru_cache(maxsize=4096)
+def is_user_code(filename: str) -> bool:
+    """Return True if a file is the user's."""
+    return filename[:1] != "<" and not os.path.realpath(filename).startswith(_LIBRARIES)
+
+
+def describe(frame: FrameType) -> str:
+    """Return a frame's place, as `shop.py:12 in checkout`."""
+    code = frame.f_code
+    try:
+        file = os.path.relpath(code.co_filename)
+    except (OSError, ValueError):  # the working directory is gone, or on another drive
+        file = code.co_filename
+    return f"{file}:{frame.f_lineno} in {code.co_name}"
+
+
+def place_of(loop: WorkflowLoop, key: str) -> str | None:
+    """Return the line of the user's code that makes a call; None where it cannot be told.
+
+    The call is being made now, or a task waits for it.
+    """
+    if asyncio.events._get_running_loop() is loop:
+        return _running_place()
+    fallback: str | None = None
+    for task in loop.tasks:
+        if task.done():
+            continue
+        coroutine = task.get_coro()
+        chain = _chain(coroutine.coroutine if isinstance(coroutine, OrderCall) else coroutine)
+        user = next((each for each in reversed(chain) if is_user_code(_file(each))), None)
+        if any(_key_of(frame) == key for frame in chain):
+            if user is not None:
+                return describe(user)
+            fallback = fallback or _task_place(loop, key.rpartition("/")[0])
+    return fallback
+
+
+def _running_place() -> str | None:
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code.co_name != "drain":
+        if is_user_code(_file(frame)):
+            return describe(frame)
+        frame = frame.f_back
+    return None
+
+
+def _task_place(loop: WorkflowLoop, path: str) -> str | None:
+    """Return where the task of a scope stands: it has made a task of the call itself."""
+    for task in loop.tasks:
+        if task.scope.path == path and not task.done():
+            chain = [each for each in _chain(task.get_coro()) if is_user_code(_file(each))]
+            return describe(chain[-1]) if chain else None
+    return None
+
+
+def _chain(coroutine: object) -> list[FrameType]:
+    """Return the frames of a coroutine and of what it awaits, the innermost last."""
+    found: list[FrameType] = []
+    while isinstance(coroutine, CoroutineType) and coroutine.cr_frame is not None:
+        found.append(coroutine.cr_frame)
+        coroutine = coroutine.cr_await
+    return found
+
+
+def _key_of(frame: FrameType) -> str | None:
+    made: Any = frame.f_locals.get("call") or frame.f_locals.get("order")
+    return None if is_user_code(_file(frame)) else getattr(made, "key", None)
+
+
+def _file(frame: FrameType) -> str:
+    return frame.f_code.co_filename

@@ -1,0 +1,68 @@
+"""Checks for tests and development: code that is not deterministic is found there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Literal, TypeAlias
+
+from holdfast.definitions.workflows import Workflow
+from holdfast.errors import DeterminismError
+from holdfast.runtime.code.calls import RunInfo
+from holdfast.runtime.code.instance import Instance
+from holdfast.runtime.log.details import NOTED_ORDERS, VALUE_RECORDED, VALUE_SET
+from holdfast.runtime.loop.loop import WorkflowLoop
+from holdfast.runtime.loop.watch import Watch
+from holdfast.types import Event
+
+Check: TypeAlias = Literal["no", "warn", "refuse"]
+
+_WRITTEN: Final = NOTED_ORDERS | {VALUE_RECORDED, VALUE_SET}
+
+
+def watch(loop: WorkflowLoop, *, refuse: bool) -> None:
+    """Look for calls of clocks and chance in a run's code: refuse the code, or warn of it."""
+
+    def tell(problem: str) -> None:
+        if refuse:
+            loop.broken = loop.broken or DeterminismError(problem)
+        elif problem not in loop.problems:
+            loop.problems.append(problem)
+
+    loop.watch = Watch(tell)
+
+
+def replay_to_end(workflow: Workflow[Any, object], info: RunInfo, log: Sequence[Event]) -> None:
+    """Replay the log of code that has ended.
+
+    Raises DeterminismError where the code does not end, or does not make the same calls.
+    """
+    written: list[str] = []
+
+    def note(kind: str, key: str, text: str | None) -> None:
+        if kind in _WRITTEN:
+            written.append(key)
+
+    again = Instance(workflow, info, note)
+    again.live_from = again.loop.known = len(log)  # it writes nothing to its logger
+    try:
+        if len(log) > 1:
+            again.foresee(log)
+        for event in log:
+            again.feed(event)
+        if difference := _difference(again, written):
+            raise DeterminismError(
+                f"a replay of the run differs from what it has done: {difference}; workflow code "
+                "must do the same on each replay"
+            )
+    finally:
+        again.close()
+
+
+def _difference(again: Instance, written: Sequence[str]) -> str | None:
+    if unused := again.loop.unused():
+        return f"it does not call {', '.join(unused)}"
+    if written:
+        return f"it calls {', '.join(written)} besides"
+    if not again.loop.ended:
+        return f"it does not end, and waits for {', '.join(again.pending) or 'something else'}"
+    return None
