@@ -46,6 +46,39 @@ def test_a_sleep_of_any_length_suspends_and_ends_on_time(seconds: float) -> None
     assert bench.output == pytest.approx(end / SECOND)
 
 
+def test_a_run_that_is_claimed_just_before_its_timer_fires_waits_in_memory() -> None:
+    """S8. Claims come some ms early; another suspension would cost a commit and a claim."""
+
+    async def flow(ctx: Context) -> str:
+        await asyncio.sleep(60)
+        return "awake"
+
+    bench = Bench(flow)
+    bench.commit()
+    bench.now += 60 * SECOND - 9_000
+    bench.resume()
+    assert not bench.turn.suspended
+    assert bench.turn.next_due == START + 60 * SECOND
+    bench.pass_time(0.009)
+    bench.settle()
+    assert bench.output == "awake"
+    assert bench.of_type(details.YIELDED) == []
+
+
+def test_a_run_that_is_woken_long_before_its_timer_fires_suspends_again() -> None:
+    """S8. The lease is not kept for what is far."""
+
+    async def flow(ctx: Context) -> None:
+        await asyncio.sleep(60)
+
+    bench = Bench(flow)
+    bench.commit()
+    bench.now += 59 * SECOND
+    bench.resume()
+    bench.commit()
+    assert bench.suspend == Suspend(START + 60 * SECOND, ())
+
+
 def test_the_deadline_does_not_move_when_the_worker_dies_after_recording_it() -> None:
     """Trap 15. B3."""
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 # A timer that has lived this long is recorded, so that a crash does not start it anew.
 RECORD_AFTER: Final = 1_000_000
+# Runs are claimed some ms before their timers fire: the rest is waited for in memory.
+IN_PLACE: Final = 20_000
 MAX_MOMENT: Final = 253_402_300_799_000_000  # the end of the year 9999
 
 
@@ -55,6 +57,11 @@ class Clockwork:
         """Return when the next timer is due."""
         first = self._first()
         return None if first is None else first.fire_at
+
+    def fires_soon(self, now: int) -> bool:
+        """Return True if a recorded timer fires so soon that a suspension would gain nothing."""
+        first = self._first()
+        return first is not None and first.recorded and (first.fire_at or 0) <= now + IN_PLACE
 
     def grown(self, now: int) -> list[WorkflowTimer]:
         """Return the timers that have lived long enough to be recorded, and are not."""

@@ -346,7 +346,7 @@ class Turn:
             for timer in feeder.clockwork.grown(now):
                 self._record(timer)
         if not log.committing:
-            if effects.idle(instance, now):
+            if effects.idle(instance, now) and not feeder.clockwork.fires_soon(now):
                 self._suspend()
             elif log.fresh:
                 self._ship(None)
