@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Protocol, Self, cast
 
 import asyncpg
 
 from holdfast.store.memory import MemoryStore
+from holdfast.store.memory.clock import VirtualClock
 from holdfast.store.postgres import PostgresStore
 from holdfast.types import Claims
 
@@ -41,7 +42,7 @@ class Clock(Protocol):
     """Moves a store's time, which otherwise stands still."""
 
     async def advance(self, seconds: float) -> None:
-        """Move on."""
+        """Move on; less than nothing turns it back, as another session may see it."""
         ...
 
 
@@ -53,7 +54,10 @@ class MemoryClock:
 
     async def advance(self, seconds: float) -> None:
         """Move on."""
-        self.store.advance(seconds)
+        if seconds < 0:
+            clock = cast("VirtualClock", self.store._clock)  # pyright: ignore[reportPrivateUsage]
+            clock._now += round(seconds * 1_000_000)  # pyright: ignore[reportPrivateUsage]
+        self.store.advance(max(0, seconds))
 
 
 class PostgresClock:

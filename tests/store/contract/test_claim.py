@@ -105,6 +105,22 @@ async def test_a_claim_ahead_takes_what_is_due_that_soon(store: Store, ann: Manu
     assert claims.next_due_at == run.wait.visible_at
 
 
+async def test_a_run_begins_no_earlier_than_its_log(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """What the code sees first is the same in a replay, which has the log's moments."""
+    await clock.advance(1)
+    run_id = await start(store)
+    [started] = await log(store, run_id)
+    await clock.advance(-1)  # the claim read the time before the start did
+    task = (await ann.claim(ahead_seconds=2.0)).tasks[0]
+    assert task.started_at == started.at > await store.now()
+    await ann.release(task)
+    await clock.advance(5)
+    assert (await ann.take()).started_at == started.at
+    assert (await get(store, run_id)).started_at == started.at
+
+
 async def test_a_claim_ahead_leaves_running_leases_alone(
     store: Store, clock: Clock, ann: ManualWorker, bob: ManualWorker
 ) -> None:

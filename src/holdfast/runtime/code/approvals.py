@@ -44,10 +44,10 @@ async def approve(
     loop = instance.loop
     check_text("title", title)
     check_text("description", description)
-    order = Order(APPROVAL, loop.scope().key(leaf), title)
     timeout_at = None if timeout is None else loop.now + round(timeout * 1e6)
     fields = () if form is None else form_fields(form)
     asked = order_details.ApprovalRequested(title, description, fields, timeout_at)
+    order = Order(APPROVAL, loop.scope().key(leaf), repr(title), asked.fingerprint)
     instance.orders.place(order, lambda: order_details.write(asked))
     async with asyncio.timeout(timeout):
         event = await instance.orders.end_of(order, withdraw=True)

@@ -279,8 +279,9 @@ def send_signal(instance: Instance, run_id: UUID, name: str, payload: object) ->
     loop = instance.loop
     check_signal_name(name)
     text = encode(payload)
-    order = Order(SIGNAL, loop.scope().key("signal"), name)
+    key = loop.scope().key("signal")
     sent = order_details.SignalSent(
-        run_id, name, msgspec.Raw(text), f"{instance.info.run_id}/{order.key}"
+        run_id, name, msgspec.Raw(text), f"{instance.info.run_id}/{key}"
     )
+    order = Order(SIGNAL, key, name, sent.fingerprint)
     instance.orders.place(order, lambda: order_details.write(sent))

@@ -280,7 +280,7 @@ class Instance:
 
     def _fire(self, event: Event) -> None:
         key = event.key or ""
-        if not self.loop.fire(key):
+        if not self.loop.fire(key, event):
             self._park(key, event, "a timer")
 
     def _park(self, key: str, event: Event, recorded: str) -> None:

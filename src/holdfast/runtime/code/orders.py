@@ -312,7 +312,11 @@ def read_order(event: Event) -> Recorded:
     if event.type == CHILD_STARTED:
         child = order_details.read_recorded_child(text)
         return Recorded(CHILD, child.workflow_name, child.args, child.child_run_id)
-    return Recorded(CALLS[event.type])
+    if event.type == SIGNAL_SENT:
+        sent = order_details.read_signal_sent(text)
+        return Recorded(SIGNAL, sent.signal_name, sent.fingerprint)
+    asked = order_details.read_approval_requested(text)
+    return Recorded(APPROVAL, repr(asked.title), asked.fingerprint)
 
 
 def end_family(event: Event) -> str:

@@ -113,11 +113,14 @@ class StepRetryScheduled(msgspec.Struct, gc=False):
     retry_at: int
 
 
-class TimerScheduled(msgspec.Struct, gc=False):
-    """A timer's deadline; `delay` in seconds is its fingerprint."""
+class Timer(msgspec.Struct, gc=False):
+    """A timer's deadline; `delay` in seconds is its fingerprint.
+
+    Older releases did not write it for a timer that had fired.
+    """
 
     fire_at: int
-    delay: float
+    delay: float | None = None
 
 
 class SignalReceived(msgspec.Struct, gc=False):
@@ -140,7 +143,7 @@ read_step_completed: Final = msgspec.json.Decoder(StepCompleted).decode
 read_step: Final = msgspec.json.Decoder(RecordedStep).decode
 read_step_failed: Final = msgspec.json.Decoder(StepFailed).decode
 read_step_retry: Final = msgspec.json.Decoder(StepRetryScheduled).decode
-read_timer: Final = msgspec.json.Decoder(TimerScheduled).decode
+read_timer: Final = msgspec.json.Decoder(Timer).decode
 read_signal: Final = msgspec.json.Decoder(SignalReceived).decode
 read_worker_lost: Final = msgspec.json.Decoder(WorkerLost).decode
 
@@ -172,15 +175,10 @@ def step_retry(name: str, args: int, attempt: int, error: ErrorInfo, retry_at: i
     )
 
 
-def timer_scheduled(key: str, fire_at: int, delay: int) -> str:
-    """Return the details of a TimerScheduled; `delay` is in microseconds."""
+def timer(key: str, fire_at: int, delay: int) -> str:
+    """Return the details of a TimerScheduled or TimerFired; `delay` is in microseconds."""
     timer_id = _encode(key).decode()
     return f'{{"timer_id":{timer_id},"fire_at":{fire_at},"delay":{delay / 1e6}}}'
-
-
-def timer_fired(key: str, fire_at: int) -> str:
-    """Return the details of a TimerFired."""
-    return f'{{"timer_id":{_encode(key).decode()},"fire_at":{fire_at}}}'
 
 
 def workflow_failed(calls: Sequence[str], seen: int) -> str:

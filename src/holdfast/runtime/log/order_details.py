@@ -11,6 +11,7 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.codec import fingerprint
 from holdfast.durations import seconds
 from holdfast.retry import Retry
 from holdfast.types import ErrorInfo, FormField
@@ -81,6 +82,11 @@ class ApprovalRequested(msgspec.Struct, gc=False):
     fields: tuple[FormField, ...]
     timeout_at: int | None
 
+    @property
+    def fingerprint(self) -> int:
+        """The form, condensed. A description may be worded anew while somebody decides."""
+        return fingerprint(_encode(self.fields).decode())
+
 
 class SignalSent(msgspec.Struct, gc=False):
     """A message to another run."""
@@ -89,6 +95,11 @@ class SignalSent(msgspec.Struct, gc=False):
     signal_name: str
     input: msgspec.Raw
     signal_id: str
+
+    @property
+    def fingerprint(self) -> int:
+        """The target and the payload, condensed."""
+        return fingerprint(f"{self.run_id} {bytes(self.input).decode()}")
 
 
 class CarriedSignal(msgspec.Struct, gc=False):
@@ -179,6 +190,8 @@ class Forked(msgspec.Struct, gc=False):
 
 read_recorded_activity: Final = msgspec.json.Decoder(RecordedActivity).decode
 read_recorded_child: Final = msgspec.json.Decoder(RecordedChild).decode
+read_approval_requested: Final = msgspec.json.Decoder(ApprovalRequested).decode
+read_signal_sent: Final = msgspec.json.Decoder(SignalSent).decode
 read_target: Final = msgspec.json.Decoder(Target).decode
 read_activity_completed: Final = msgspec.json.Decoder(ActivityCompleted).decode
 read_activity_failed: Final = msgspec.json.Decoder(ActivityFailed).decode

@@ -15,10 +15,11 @@ import time
 import weakref
 from asyncio import events
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple, Unpack
 
 from holdfast.errors import DeterminismError
-from holdfast.runtime.log.details import TIMER_FIRED, TimerScheduled
+from holdfast.runtime.log.details import TIMER_FIRED, Timer, read_timer
 from holdfast.runtime.loop.closing import close_coroutine, close_generator, unawaited_allowed
 from holdfast.runtime.loop.failures import Failures
 from holdfast.runtime.loop.guard import GuardedLoop
@@ -51,6 +52,7 @@ _TASKS_A_LIMIT: Final = 10_000  # code that makes so many tasks gets the limit o
 _MOST_LIMITS: Final = 10  # and this many times at most
 MAX_DELAY: Final = 8_000 * 365 * 86_400 * 1_000_000  # "for ever", as far as a date can say
 _KEPT_TASKS: Final = 64
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _CHANGED_CODE: Final = (
     "the code has changed under this run; roll it back, or give changed calls new names"
 )
@@ -81,7 +83,7 @@ class WorkflowLoop(GuardedLoop):
         self.progress = 0
         self.timers: dict[str, WorkflowTimer] = {}
         self.new_timers: list[WorkflowTimer] = []
-        self.recorded_timers: dict[str, TimerScheduled] = {}  # not yet created by the code
+        self.recorded_timers: dict[str, Timer] = {}  # not yet created by the code
         self.recorded_orders: dict[str, Recorded] = {}  # not yet given by the code
         self.parked: dict[str, Event] = {}  # ends that the log has, of calls not yet made
         self.tasks: list[WorkflowTask[Any]] = []  # strong: asyncio itself keeps them weakly
@@ -228,7 +230,7 @@ class WorkflowLoop(GuardedLoop):
             return timer
         self.called_at = self.position
         if self.recorded_timers and (fact := self.recorded_timers.pop(timer.key, None)):
-            self.check(timer.key, f"a timer of {fact.delay:g} s", f"a timer of {delay / 1e6:g} s")
+            self._compare(timer, fact)
             timer.fire_at, timer.recorded = fact.fire_at, True
         elif self.recorded_orders and (order := self.recorded_orders.get(timer.key)):
             self.check(timer.key, str(order), "a timer")
@@ -236,18 +238,31 @@ class WorkflowLoop(GuardedLoop):
         self.new_timers.append(timer)
         if self.parked and (event := self.parked.pop(timer.key, None)):
             self.check(timer.key, "a timer" if event.type == TIMER_FIRED else "a step", "a timer")
-            self.fire(timer.key)
+            self.fire(timer.key, event)
         return timer
+
+    def _compare(self, timer: WorkflowTimer, recorded: Timer) -> None:
+        """Compare a timer with what the log has of it: its moment if it has one, else its length."""
+        if timer.due_at is not None:
+            found, known = timer.due_at, recorded.fire_at
+            self.check(timer.key, f"a timer until {_moment(known)}", f"a timer until {_moment(found)}")
+        elif recorded.delay is not None:
+            self.check(timer.key, _length(recorded.delay), _length(timer.delay / 1e6))
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         if isinstance(handle, WorkflowTimer) and not self.closing:
             self.timers.pop(handle.key, None)
 
-    def fire(self, key: str) -> bool:
-        """Make a timer's callback ready. Says whether there was such a timer."""
+    def fire(self, key: str, event: Event) -> bool:
+        """Make a timer's callback ready. Says whether there was such a timer.
+
+        Raises DeterminismError for a timer of another length than the one that has fired.
+        """
         timer = self.timers.pop(key, None)
         if timer is None:
             return False
+        if not timer.recorded:  # else it was compared when it was created
+            self._compare(timer, read_timer(event.details or ""))
         self._ready.append(timer)
         return True
 
@@ -417,3 +432,12 @@ class WorkflowLoop(GuardedLoop):
             for generator in list(generators):
                 with acting_as(self.tasks[0]):
                     close_generator(generator)
+
+
+def _length(seconds: float) -> str:
+    text = f"{seconds:.6f}".rstrip("0").rstrip(".")
+    return f"a timer of {text} s"
+
+
+def _moment(micros: int) -> str:
+    return (_EPOCH + timedelta(microseconds=micros)).isoformat()

@@ -318,7 +318,7 @@ class Turn:
         while feeder.receptive and (timer := feeder.clockwork.due(now := self._clock())):
             if feeder.instance.held is not None:  # paused
                 return
-            text = details.timer_fired(timer.key, timer.fire_at or now)
+            text = details.timer(timer.key, timer.fire_at or now, timer.delay)
             feeder.append(Event(TIMER_FIRED, timer.key, text, now))
 
     def _act(self) -> None:
@@ -377,7 +377,7 @@ class Turn:
 
     def _record(self, timer: WorkflowTimer) -> None:
         timer.recorded = True
-        text = details.timer_scheduled(timer.key, timer.fire_at or 0, timer.delay)
+        text = details.timer(timer.key, timer.fire_at or 0, timer.delay)
         self._feeder.log.note(TIMER_SCHEDULED, timer.key, text)
 
     def _ship_apart(self) -> None:

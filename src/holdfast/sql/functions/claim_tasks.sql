@@ -56,6 +56,9 @@ return p_sticky_worker is null or p_sticky_worker <> all (p_rivals) or p_visible
 -- p_leased_since on; from the beginning if p_since is null, and else not at all. p_within bounds the
 -- look for what comes due next, in seconds.
 --
+-- A run begins when it is first claimed, but not before its log does: a claim may have read the
+-- time before the start did.
+--
 -- A task that another worker suspended is left to that worker until p_sticky seconds after it
 -- came due, if that worker was heard of in the last three seconds. A lease that ran out is left to a
 -- worker that is signed on, unless p_worker was heard for a lease's length without a gap: the
@@ -130,10 +133,10 @@ begin
             update holdfast.tasks t
             set worker = p_worker, visible_at = v_now + p_lease * interval '1 second',
                 attempts = t.attempts + 1, lease_no = t.lease_no + 1, claimed_idx = l.length,
-                awaiting = null, started_at = coalesce(t.started_at, v_now)
+                awaiting = null, started_at = coalesce(t.started_at, greatest(v_now, l.at))
             from unnest(v_due.run_ids, v_due.keys) with ordinality as u (run_id, key, ord)
             cross join lateral (
-                select e.idx + 1 as length from holdfast.events e
+                select e.idx + 1 as length, e.at from holdfast.events e
                 where e.run_id = u.run_id
                 order by e.idx desc limit 1
             ) as l

@@ -176,7 +176,8 @@ def _lease(tables: Tables, now: int, task: TaskRow, claim: Claim) -> ClaimedTask
     task.lease_no += 1
     task.claimed_idx = log_length
     task.awaiting = ()
-    task.started_at = now if task.started_at is None else task.started_at
+    if task.started_at is None:
+        task.started_at = max(now, tables.logs[task.run_id][-1].event.at)
     run = tables.runs[task.run_id]
     fresh = log_length == 1
     return ClaimedTask(
