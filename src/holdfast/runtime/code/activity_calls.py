@@ -10,7 +10,7 @@ import msgspec
 from holdfast.codec import Decode, fingerprint
 from holdfast.definitions.activities import Activity
 from holdfast.durations import Duration
-from holdfast.errors import ActivityFailed, ActivityTimedOut
+from holdfast.errors import ActivityFailed, ActivityTimedOut, InvalidInput
 from holdfast.names import check_reference, full_name, split_name
 from holdfast.retry import Retry
 from holdfast.runtime.code.orders import ACTIVITY, Order
@@ -22,7 +22,6 @@ from holdfast.types import Event
 
 if TYPE_CHECKING:
     from holdfast.runtime.code.instance import Instance
-    from holdfast.runtime.loop.loop import WorkflowLoop
 
 
 def call_activity(
@@ -46,7 +45,7 @@ def call_activity(
     instance.orders.place(order, lambda: _scheduled(activity, order, text, priority))
 
     def read(event: Event) -> object:
-        return _result(loop, order.key, decode or activity.decode_result, event)
+        return _result(instance, order.key, decode or activity.decode_result, event)
 
     return OrderCall(instance.orders, order, read, loop.next_hash())
 
@@ -67,12 +66,15 @@ def _scheduled(activity: Activity[..., object], order: Order, arguments: str, pr
     )
 
 
-def _result(loop: WorkflowLoop, key: str, decode: Decode, event: Event) -> object:
+def _result(instance: Instance, key: str, decode: Decode, event: Event) -> object:
     text = event.details or ""
     if event.type == ACTIVITY_COMPLETED:
-        return decode(order_details.read_activity_completed(text).result)
+        try:
+            return decode(order_details.read_activity_completed(text).result)
+        except InvalidInput as error:
+            raise instance.misfit(error, key) from None
     failed = order_details.read_activity_failed(text)
-    loop.failures.tell(key, loop.position)
+    instance.loop.failures.tell(key, instance.loop.position)
     raise (ActivityTimedOut if failed.timed_out else ActivityFailed)(key, failed.error)
 
 

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from holdfast.codec import decoder, encode
+from holdfast.errors import InvalidInput
 from holdfast.runtime.code.forms import fill_in, form_fields
 from holdfast.runtime.code.orders import APPROVAL, Order
 from holdfast.runtime.log import order_details
@@ -57,5 +58,9 @@ async def approve(
         raise loop.stop_at(unreadable(event, error)) from None
     values = None
     if form is not None and (resolved.approved or resolved.values is not None):
-        values = cast("T", decoder(form)(encode(fill_in(fields, resolved.values or {}))))
+        filled = encode(fill_in(fields, resolved.values or {}))
+        try:
+            values = cast("T", decoder(form)(filled))
+        except InvalidInput as error:
+            raise instance.misfit(error, order.key) from None
     return Decision(resolved.approved, resolved.by, resolved.feedback, values)

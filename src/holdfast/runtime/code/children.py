@@ -15,6 +15,7 @@ from holdfast.durations import seconds
 from holdfast.errors import (
     ChildFailed,
     ConfigurationError,
+    InvalidInput,
     RunCancelled,
     RunError,
     RunTerminated,
@@ -40,7 +41,6 @@ from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, Event
 
 if TYPE_CHECKING:
     from holdfast.runtime.code.instance import Instance
-    from holdfast.runtime.loop.loop import WorkflowLoop
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -168,7 +168,7 @@ def _start(
         orders.place(order, lambda: order_details.write(started))
         if own_key is not None:
             orders.children[run_id] = order
-    return order, _reader(loop, order, decode)
+    return order, _reader(instance, order, decode)
 
 
 def _full_name(instance: Instance, workflow: Workflow[Any, object] | str) -> str:
@@ -245,17 +245,20 @@ def _started(
     )
 
 
-def _reader(loop: WorkflowLoop, order: Order, decode: Decode) -> Callable[[Event], object]:
+def _reader(instance: Instance, order: Order, decode: Decode) -> Callable[[Event], object]:
     def read(event: Event) -> object:
         text = event.details or ""
         if event.type == CHILD_COMPLETED:
-            return decode(order_details.read_child_completed(text).output)
+            try:
+                return decode(order_details.read_child_completed(text).output)
+            except InvalidInput as error:
+                raise instance.misfit(error, order.key) from None
         failed = order_details.read_child_failed(text)
         error = failed.error
         if error is None:
             how = _HOW_ENDED.get(failed.status, RunTerminated)
             error = describe(how(failed.child_run_id))
-        loop.failures.tell(order.key, loop.position)
+        instance.loop.failures.tell(order.key, instance.loop.position)
         raise ChildFailed(order.key, error, failed.status, failed.child_run_id)
 
     return read

@@ -12,7 +12,7 @@ from uuid import UUID, uuid5
 from holdfast.codec import decoder, encode
 from holdfast.definitions.steps import Step
 from holdfast.durations import Duration, seconds
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.names import check_signal_name, check_step_name, check_value_name
 from holdfast.retry import Retry
 from holdfast.runtime.code.remote_context import RemoteContext
@@ -199,7 +199,10 @@ class Context(RemoteContext):
         limit = None if timeout is None else seconds(timeout)
         async with asyncio.timeout(limit):
             message = await self._instance.mailbox.take(name, match)
-        return cast("T | JSON", decoder(object if type is None else type)(message))
+        try:
+            return cast("T | JSON", decoder(object if type is None else type)(message))
+        except InvalidInput as error:
+            raise self._instance.misfit(error, name=f"signal.{name}") from None
 
     # Time and chance
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from holdfast.definitions.steps import Step
-from holdfast.errors import InvalidInput
+from holdfast.errors import DeterminismError, InvalidInput
 from holdfast.runtime.code.activity_calls import call_activity
 from holdfast.runtime.code.calls import Call, RunInfo
 from holdfast.runtime.code.children import call_workflow
@@ -395,7 +395,22 @@ class Instance:
                 self.dropped.add(key)
                 self.cancelled[key] = self.loop.position
             raise
-        return call.step.decode_result(result)
+        try:
+            return call.step.decode_result(result)
+        except InvalidInput as error:
+            raise self.misfit(error, key) from None
+
+    def misfit(
+        self, error: InvalidInput, call: str | None = None, name: str = ""
+    ) -> InvalidInput | DeterminismError:
+        """Return what to raise for a value that does not fit the type that the code declares.
+
+        `call` is the key of the call that brought it, `name` what it is where there is none. A
+        value that fitted before can only be misfit by changed code, which must not fail the run.
+        """
+        if self.values.misfit(call, name, self.history):
+            return error
+        return self.loop.differ(f"what the log has for {call or name!r} does not fit ({error})")
 
     def _compare(self, call: Call) -> None:
         """Apply what the log already has for this call."""

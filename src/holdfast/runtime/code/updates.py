@@ -13,7 +13,7 @@ import msgspec
 from holdfast.codec import describe
 from holdfast.definitions.declared import Declared
 from holdfast.definitions.signatures import read_signature
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.runtime.code.messages import Message
 from holdfast.runtime.log.details import UPDATE_ACCEPTED, UPDATE_COMPLETED, UPDATE_REJECTED
 from holdfast.runtime.loop.tasks import WorkflowTask
@@ -161,7 +161,7 @@ class Updates:
             self._keep(update)
             return
         try:
-            args = handler.decode(update.payload)
+            args = self._decode(handler, update, accepted=accepted)
             if handler.validate is not None and not accepted:
                 handler.validate(*args)
         except Exception as error:
@@ -177,6 +177,16 @@ class Updates:
                 self._complete(update, error=describe(error))
         else:
             self._complete(update, result=msgspec.Raw(result))
+
+    def _decode(self, handler: Handler, update: Message, *, accepted: bool) -> tuple[object, ...]:
+        """Decode a payload. One that was accepted fitted: only changed code does not take it."""
+        try:
+            return handler.decode(update.payload)
+        except InvalidInput as error:
+            if accepted:
+                what = f"update {update.name} was accepted, and does not fit the code"
+                raise self._loop.differ(f"{what} ({error})") from None
+            raise
 
     def _complete(
         self,

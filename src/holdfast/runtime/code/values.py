@@ -1,4 +1,6 @@
-"""What a run's code records of itself: values for observers, and where changed code has passed."""
+"""What a run's code records of itself: values for observers, where changed code has passed, and
+which values did not fit.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +15,25 @@ if TYPE_CHECKING:
 
 
 class Values:
-    """The values and patches of one instance; `note` is told of those that the log lacks."""
+    """The values, patches and misfits of one instance; `note` is told of those that the log lacks.
 
-    __slots__ = ("_known", "_loop", "_note", "_patches", "_set")
+    Within the first `history` events of a log some worker's code has been before.
+    """
+
+    __slots__ = ("_known", "_loop", "_note", "_patched", "_recorded", "_set")
 
     def __init__(self, loop: WorkflowLoop, note: Callable[[str, str, str | None], None]) -> None:
         self._loop, self._note = loop, note
         self._known: dict[str, int] = {}  # how often the log has a value of this name
         self._set: dict[str, int] = {}
-        self._patches: set[str] = set()
+        self._recorded: set[str] = set()
+        self._patched: dict[str, bool] = {}
 
     def learn(self, event: Event) -> None:
-        """Take in a value or a patch that the log has."""
+        """Take in a value, a patch or a misfit that the log has."""
         key = event.key or ""
         if event.type == details.VALUE_RECORDED:
-            self._patches.add(key)
+            self._recorded.add(key)
         else:
             self._known[key] = self._known.get(key, 0) + 1
 
@@ -43,13 +49,34 @@ class Values:
     def patched(self, patch: str, history: int) -> bool:
         """Say whether code that was changed here takes its new path; write down that it does.
 
-        Within the first `history` events some worker's code has been here before: older code,
-        where the log does not say otherwise.
+        Where the log does not say so, code that passed here before was older code. The answer
+        stands for the whole run: a loop that began on one path stays on it.
         """
-        loop = self._loop
-        key, seen = loop.scope().key(f"patch:{patch}"), loop.position <= history
-        if key in self._patches:
-            return True
-        if not seen and not loop.closing:
+        key = self._loop.scope().key(f"patch:{patch}")
+        answer = key in self._recorded
+        if not answer:
+            answer = self._patched.get(patch, self._loop.position > history)
+            if answer and patch not in self._patched:
+                self._record(key)
+        self._patched[patch] = answer
+        return answer
+
+    def misfit(self, call: str | None, name: str, history: int) -> bool:
+        """Say whether a value that does not fit its type was none that fitted before.
+
+        A misfit is written down when it is first seen, so that a replay knows it from changed
+        code. `call` is the key of the call that brought the value; None takes one for `name`.
+        """
+        key = f"misfit:{call}"
+        if call is None:
+            key = self._loop.scope().key(f"misfit:{name}")
+        known = key in self._recorded
+        if not known and self._loop.position > history:
+            self._record(key)
+            known = True
+        return known
+
+    def _record(self, key: str) -> None:
+        self._recorded.add(key)
+        if not self._loop.closing:
             self._note(details.VALUE_RECORDED, key, details.value_set("true"))
-        return not seen

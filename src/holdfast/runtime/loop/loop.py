@@ -242,10 +242,12 @@ class WorkflowLoop(GuardedLoop):
         return timer
 
     def _compare(self, timer: WorkflowTimer, recorded: Timer) -> None:
-        """Compare a timer with what the log has of it: its moment if it has one, else its length."""
+        """Compare the moment of a timer that has one, else its length, with the log's."""
         if timer.due_at is not None:
             found, known = timer.due_at, recorded.fire_at
-            self.check(timer.key, f"a timer until {_moment(known)}", f"a timer until {_moment(found)}")
+            self.check(
+                timer.key, f"a timer until {_moment(known)}", f"a timer until {_moment(found)}"
+            )
         elif recorded.delay is not None:
             self.check(timer.key, _length(recorded.delay), _length(timer.delay / 1e6))
 

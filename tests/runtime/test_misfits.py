@@ -1,0 +1,222 @@
+"""Recorded values that do not fit the code: a deploy is stuck, a sender's fault fails."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from holdfast import Context
+from holdfast.definitions.activities import Activity
+from holdfast.definitions.registry import Registry
+from holdfast.definitions.steps import Step
+from holdfast.errors import InvalidInput
+from holdfast.runtime.log import details
+from holdfast.types import Event
+from tests.runtime.bench import Bench, Code
+
+
+@dataclass
+class Old:
+    name: str
+
+
+@dataclass
+class New:
+    name: str
+    street: str
+
+
+def step_of(result: type) -> Step[[], Any]:
+    async def look() -> Any:
+        raise AssertionError("the test gives the results")
+
+    look.__annotations__["return"] = result
+    return Step(look)
+
+
+async def _after(item: str) -> str:
+    raise AssertionError("the test gives the results")
+
+
+after = Step(_after, name="after")
+
+
+def by_step(type: type) -> Code:
+    look = step_of(type)
+
+    async def code(ctx: Context) -> str:
+        found = await look()
+        return await after(found.name)
+
+    return code
+
+
+def by_activity(type: type) -> Code:
+    async def code(ctx: Context) -> str:
+        found = await ctx.activity("look", type=type)
+        return await after(found.name)
+
+    return code
+
+
+def by_child(type: type) -> Code:
+    async def code(ctx: Context) -> str:
+        found = await ctx.child("look", type=type)
+        return await after(found.name)
+
+    return code
+
+
+def by_signal(type: type) -> Code:
+    async def code(ctx: Context) -> str:
+        found = await ctx.wait_for_signal("look", type=type)
+        return await after(found.name)
+
+    return code
+
+
+def fit(bench: Bench, kind: str, value: object = None) -> None:
+    """Let the value come that the code waits for."""
+    value = {"name": "ann"} if value is None else value
+    if kind == "step":
+        bench.complete("look", value)
+        bench.settle()
+        return
+    bench.settle()
+    if kind == "signal":
+        bench.resume(bench.signal("look", value))
+    elif kind == "activity":
+        text = json.dumps({"activity_name": "look", "result": value, "attempt": 1})
+        bench.resume(Event(details.ACTIVITY_COMPLETED, "look", text, bench.now))
+    else:
+        started = json.loads(bench.of_type(details.CHILD_STARTED)[0].details or "")
+        text = json.dumps({"child_run_id": started["child_run_id"], "output": value})
+        bench.resume(Event(details.CHILD_COMPLETED, "look", text, bench.now))
+
+
+KINDS: dict[str, Callable[[type], Code]] = {
+    "step": by_step,
+    "activity": by_activity,
+    "child": by_child,
+    "signal": by_signal,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_value_that_fitted_before_is_stuck_and_a_roll_back_heals(kind: str) -> None:
+    bench = Bench(KINDS[kind](Old))
+    fit(bench, kind)
+    bench.complete("after", "done")
+    part = bench.turn.outbox
+    assert part is not None
+    bench.log.append(part.events[0])  # the run goes on for long
+    bench.crash(KINDS[kind](New))
+    assert "does not fit" in str(bench.turn.stuck)
+    assert "street" in str(bench.turn.stuck)
+    assert bench.turn.outbox is None
+    bench.claim(KINDS[kind](Old))
+    bench.settle()
+    assert bench.output == "done"
+
+
+@pytest.mark.parametrize("kind", ["activity", "child", "signal"])
+def test_a_value_that_never_fitted_is_the_codes_to_handle(kind: str) -> None:
+    """The misfit is written down: a replay raises it again, and is not stuck."""
+
+    async def code(ctx: Context) -> str:
+        try:
+            return await KINDS[kind](Old)(ctx)
+        except InvalidInput:
+            return await after("another way")
+
+    bench = Bench(code)
+    fit(bench, kind, {"wrong": 1})
+    assert bench.starts[-1] == "after" or bench.settle()
+    bench.settle()
+    assert [event.key for event in bench.of_type(details.VALUE_RECORDED)] == [
+        "misfit:signal.look" if kind == "signal" else "misfit:look"
+    ]
+    bench.crash()
+    assert bench.turn.stuck is None
+    assert bench.starts == ["after"]
+    assert bench.turn.outbox is None
+
+
+def test_a_value_that_never_fitted_fails_a_run_that_does_not_handle_it() -> None:
+    bench = Bench(by_signal(Old))
+    fit(bench, "signal", {"wrong": 1})
+    bench.settle()
+    assert bench.types()[-1] == details.FAILED
+
+
+def test_each_misfit_of_one_name_is_written_down() -> None:
+    async def code(ctx: Context) -> str:
+        while True:
+            try:
+                return (await ctx.wait_for_signal("look", type=Old)).name
+            except InvalidInput:
+                continue
+
+    bench = Bench(code)
+    bench.settle()
+    for value in ({"wrong": 1}, {"wrong": 2}):
+        bench.resume(bench.signal("look", value))
+        bench.settle()
+        bench.crash()
+        assert bench.turn.stuck is None
+        bench.settle()
+    keys = [event.key for event in bench.of_type(details.VALUE_RECORDED)]
+    assert keys == ["misfit:signal.look", "misfit:signal.look#2"]
+    bench.resume(bench.signal("look", {"name": "ann"}))
+    bench.settle()
+    assert bench.output == "ann"
+
+
+def test_an_update_that_was_accepted_is_stuck_under_a_type_that_does_not_take_it() -> None:
+    def code(type: type) -> Code:
+        async def flow(ctx: Context) -> str:
+            async def move(to: Any) -> str:
+                return await after(to.name)
+
+            move.__annotations__["to"] = type
+            ctx.handle_update("move", move)
+            return str(await ctx.wait_for_signal("end"))
+
+        return flow
+
+    bench = Bench(code(Old))
+    bench.settle()
+    bench.resume(bench.update("move", {"name": "ann"}))
+    assert details.UPDATE_ACCEPTED in [event.type for event in bench.commit().events]
+    bench.crash(code(New))
+    assert "update move was accepted" in str(bench.turn.stuck)
+    bench.claim(code(Old))
+    assert bench.turn.stuck is None
+
+
+def test_an_activity_of_this_program_too() -> None:
+    def registry(result: type) -> Registry:
+        async def look() -> Any: ...
+
+        look.__annotations__["return"] = result
+        found = Registry("shop")
+        found.add_activity(Activity(look))
+        return found
+
+    async def code(ctx: Context) -> str:
+        found = await ctx.activity("look")
+        return await after(str(found))
+
+    bench = Bench(code, registry=registry(Old))
+    fit(bench, "activity")
+    bench.complete("after", "done")
+    part = bench.turn.outbox
+    assert part is not None
+    bench.log.append(part.events[0])
+    bench.registry = registry(New)
+    bench.crash()
+    assert "street" in str(bench.turn.stuck)
