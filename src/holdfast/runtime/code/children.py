@@ -251,8 +251,8 @@ def _reader(instance: Instance, order: Order, decode: Decode) -> Callable[[Event
         if event.type == CHILD_COMPLETED:
             try:
                 return decode(order_details.read_child_completed(text).output)
-            except InvalidInput as error:
-                raise instance.misfit(error, order.key) from None
+            except InvalidInput as misfit:
+                raise instance.misfit(misfit, order.key) from None
         failed = order_details.read_child_failed(text)
         error = failed.error
         if error is None:
