@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -40,6 +44,51 @@ def test_a_record_knows_the_classes_it_derives_from() -> None:
     assert info.matches(LookupError)
     assert not info.matches(KeyError)
     assert describe(Declined.Hard()).matches(Declined.Hard)
+
+
+PROGRAM = """
+import sys
+
+from holdfast.codec import describe
+
+class Declined(LookupError): ...
+class Hard(Declined): ...
+
+if __name__ == "__main__":
+    print(describe(Hard()).kind, *describe(Hard()).bases)
+    import {name}
+    assert describe(Hard()).matches({name}.Declined)
+    assert describe({name}.Hard()).matches(Declined)
+"""
+
+
+@pytest.mark.parametrize(("module", "package"), [(False, False), (False, True), (True, True)])
+def test_a_class_has_one_name_whether_its_file_is_run_or_imported(
+    tmp_path: Path, module: bool, package: bool
+) -> None:
+    """`python shop.py` records what a worker that imports `shop` knows."""
+    name = "store.shop" if package else "shop"
+    file = tmp_path.joinpath(*name.split(".")).with_suffix(".py")
+    file.parent.mkdir(exist_ok=True)
+    if package:
+        (file.parent / "__init__.py").touch()
+    file.write_text(PROGRAM.format(name=name))
+    command = [sys.executable, *(["-m", name] if module else [str(file)])]
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.stderr == ""
+    assert done.stdout.split() == [f"{name}.Hard", f"{name}.Declined", "builtins.LookupError"]
+
+
+def test_a_record_of_an_older_release_has_the_module_that_was_run() -> None:
+    info = ErrorInfo("__main__.Declined.Hard", "", bases=("builtins.ValueError",))
+    assert info.matches(Declined.Hard)
+    assert info.matches(ValueError)
+    assert not info.matches(Declined)
+    assert not ErrorInfo("__main__.ValueError", "").matches(ValueError)
 
 
 def test_a_record_comes_back_as_it_was_written() -> None:

@@ -214,3 +214,20 @@ def test_names_and_timeouts_are_checked() -> None:
         app.step(timeout=0)(double.fn)
     with pytest.raises(ConfigurationError, match="step double: timeout: not a duration: 'abc'"):
         double.with_options(timeout="abc")
+
+
+def test_two_steps_of_one_name_in_one_app_are_refused() -> None:
+    """A log could not tell them apart; other apps and other names are free."""
+    app = App("shop")
+
+    @app.step
+    def send() -> None: ...
+
+    def define(app: App, name: str | None = None) -> None:
+        @app.step(name=name)
+        def send() -> None: ...
+
+    with pytest.raises(ConfigurationError, match="step send is defined twice in app shop"):
+        define(app)
+    define(app, "send-mail")
+    define(App("other"))

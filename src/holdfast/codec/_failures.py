@@ -12,6 +12,7 @@ import msgspec
 from holdfast.codec._encode import encode
 from holdfast.errors import CallFailed, InvalidInput, RunFailed
 from holdfast.types import ErrorInfo
+from holdfast.types.classes import class_name
 
 MAX_TEXT: Final = 8 * 1024
 MAX_CAUSES: Final = 8
@@ -51,10 +52,10 @@ def decode_error(text: str | bytes | msgspec.Raw) -> ErrorInfo:
 def _describe(exc: BaseException, depth: int) -> ErrorInfo:
     kind = type(exc)
     return ErrorInfo(
-        kind=_name(kind),
+        kind=class_name(kind),
         message=_message(exc),
         traceback=_traceback(exc),
-        bases=tuple(_name(base) for base in kind.__mro__[1:] if base not in _COMMON),
+        bases=tuple(class_name(base) for base in kind.__mro__[1:] if base not in _COMMON),
         cause=_cause(exc, depth - 1) if depth > 1 else None,
         data=_data(exc),
     )
@@ -86,10 +87,6 @@ def _first_member(exc: BaseException) -> BaseException | None:
     if not isinstance(exc, BaseExceptionGroup):
         return None
     return cast("BaseExceptionGroup[BaseException]", exc).exceptions[0]
-
-
-def _name(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _message(exc: BaseException) -> str:

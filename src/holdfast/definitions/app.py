@@ -153,7 +153,8 @@ class App:
 
         `name` is by default the function's, `retry` the app's; `timeout` limits each attempt.
         `aliases` are names that the step had before: runs under way find what they recorded.
-        Raises ConfigurationError for a function or options that cannot work.
+        Raises ConfigurationError for a function or options that cannot work, and for a name that
+        is there already.
         """
 
         def define(fn: Callable[..., object]) -> Step[..., object]:

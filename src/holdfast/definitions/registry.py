@@ -78,7 +78,14 @@ class Registry:
         self.workflows[place] = workflow
 
     def add_step(self, step: Step[..., object]) -> Step[..., object]:
-        """Take in a step. Raises ConfigurationError for an alias that is the name of another."""
+        """Take in a step. Raises ConfigurationError for a name that is there already, and for an
+        alias that is the name of another.
+        """
+        if step.name in self.steps:
+            raise ConfigurationError(
+                f"step {step.name} is defined twice in app {self.name}: a log could not tell "
+                "them apart; give the new one another name, with name=…"
+            )
         self.steps.add(step.name)
         self.aliases.update(step.aliases)
         if both := self.steps & self.aliases:

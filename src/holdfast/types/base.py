@@ -6,6 +6,8 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
+from holdfast.types.classes import class_name
+
 JSON: TypeAlias = "dict[str, JSON] | list[JSON] | str | int | float | bool | None"
 
 EndStatus: TypeAlias = Literal[
@@ -61,8 +63,11 @@ class ErrorInfo(Value, frozen=True, omit_defaults=True):
 
     def matches(self, kind: type[BaseException]) -> bool:
         """Say whether the exception was a `kind` or a subclass of it."""
-        name = f"{kind.__module__}.{kind.__qualname__}"
-        return name == self.kind or name in self.bases
+        known = (self.kind, *self.bases)
+        if class_name(kind) in known:
+            return True
+        # Older releases recorded the classes of a file that was run so, wherever they are now.
+        return kind.__module__ != "builtins" and f"__main__.{kind.__qualname__}" in known
 
 
 class Notice(Value, frozen=True, gc=False):

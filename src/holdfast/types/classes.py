@@ -1,0 +1,33 @@
+"""The names of classes, the same whichever way a program was started."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from pathlib import Path
+
+
+def class_name(kind: type) -> str:
+    """Return a class's qualified name.
+
+    A class of the file that runs has the module `__main__` there, and that of the file's name
+    where it is imported: the latter stands in logs.
+    """
+    module = kind.__module__
+    return f"{_main_module() if module == '__main__' else module}.{kind.__qualname__}"
+
+
+@functools.cache
+def _main_module() -> str:
+    main = sys.modules["__main__"]
+    spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+    if spec is not None:  # python -m
+        return str(spec.name)
+    if not isinstance(file, str):  # typed in
+        return "__main__"
+    path = Path(file).resolve()
+    parts, directory = [path.stem], path.parent
+    while (directory / "__init__.py").exists():
+        parts.insert(0, directory.name)
+        directory = directory.parent
+    return ".".join(parts)
