@@ -393,6 +393,30 @@ async def test_a_retry_makes_what_was_taken_back_then_again(
     ]
 
 
+async def test_a_retry_counts_events_in_the_order_in_which_the_code_saw_them(
+    store: Store, ann: ManualWorker
+) -> None:
+    """The child ended while the step's failure was on its way, and was taken back behind it."""
+    run_id, made = await start(store), uuid4()
+    turn = await ann.take()
+    await ann.order(turn, child(made, queue="slow"))
+    beside = await ann.take(queues=["slow"])
+    await ann.commit(beside, failed(), then=Finish("failed", error=FAILURE), touches=(run_id,))
+    assert (await log(store, run_id))[-1].type == "ChildFailed"
+    await ann.commit(
+        turn,
+        with_mark(end_of_step("StepFailed", "ship"), 2),
+        order("ChildCancelRequested", "child", child_run_id=str(made), reason=None),
+        failed(calls=("ship",), seen=3),
+        then=Finish("failed", error=FAILURE),
+        expected=3,
+        touches=(made,),
+        has_children=True,
+    )
+    new_id = await fork(store, run_id, retry=True)
+    assert await log_types(store, new_id) == ["WorkflowStarted", "WorkflowForked"]
+
+
 async def test_a_signal_to_a_child_that_is_made_again_is_sent_again(
     store: Store, ann: ManualWorker
 ) -> None:
