@@ -16,6 +16,7 @@ from holdfast.codec._encode import (
     without_nul,
 )
 from holdfast.codec._failures import decode_error, describe, encode_error
+from holdfast.codec._models import is_model_type, lost_field
 
 __all__ = [
     "MAX_DEPTH",
@@ -30,5 +31,7 @@ __all__ = [
     "encode_error",
     "encode_sorted",
     "fingerprint",
+    "is_model_type",
+    "lost_field",
     "without_nul",
 ]

@@ -9,7 +9,7 @@ from typing import Any, Never, NoReturn, TypeAlias, cast
 import msgspec
 from msgspec import inspect as types
 
-from holdfast.codec._models import is_model_type, load
+from holdfast.codec._models import adapted, is_model_type, is_text_type, load
 from holdfast.errors import ConfigurationError, InvalidInput
 
 Decode: TypeAlias = Callable[[str | bytes | msgspec.Raw], Any]
@@ -37,16 +37,27 @@ def _cached(annotation: object) -> Decode:
 
 def _build(annotation: object) -> Decode:
     declared = Any if any(annotation is untyped for untyped in _UNTYPED) else annotation
-    _check(declared)
-    decode_json = msgspec.json.Decoder[object](declared, dec_hook=load).decode
+    decode_json = _reader(declared)
 
     def decode(text: str | bytes | msgspec.Raw) -> object:
         try:
             return decode_json(text)
-        except (ValueError, RecursionError) as error:  # msgspec's own errors are ValueErrors
+        except (ValueError, RecursionError) as error:  # those of msgspec and pydantic are, too
             raise InvalidInput(str(error)) from None
 
     return decode
+
+
+def _reader(annotation: object) -> Decode:
+    """Return msgspec's decoder; for types with models that it cannot take, pydantic's."""
+    try:
+        _check(annotation)
+    except ConfigurationError:
+        validate = adapted(annotation)
+        if validate is None:
+            raise
+        return lambda text: validate(text.encode() if isinstance(text, str) else bytes(text))
+    return msgspec.json.Decoder[object](annotation, dec_hook=load).decode
 
 
 def _check(annotation: object) -> None:
@@ -63,7 +74,7 @@ def _check(annotation: object) -> None:
 
 
 def _is_known(kind: type) -> bool:
-    return kind is object or is_model_type(kind)
+    return kind is object or is_model_type(kind) or is_text_type(kind)
 
 
 def _walk(described: object, seen: set[int]) -> Iterator[object]:

@@ -1,11 +1,39 @@
-"""Pydantic models, where the program uses them; holdfast itself never imports pydantic."""
+"""Types that msgspec leaves to us: those that are written as text, and pydantic's models.
+
+holdfast itself never imports pydantic: a program that has models has imported it.
+"""
 
 from __future__ import annotations
 
 import sys
-from typing import Protocol, TypeGuard, runtime_checkable
+from collections.abc import Callable
+from fractions import Fraction
+from ipaddress import (
+    IPv4Address,
+    IPv4Interface,
+    IPv4Network,
+    IPv6Address,
+    IPv6Interface,
+    IPv6Network,
+)
+from pathlib import PurePath
+from typing import Any, Final, Protocol, TypeGuard, get_args, runtime_checkable
+from zoneinfo import ZoneInfo
 
 import msgspec
+
+# Written as their text, and made of it again.
+_TEXTS: Final = (
+    PurePath,
+    ZoneInfo,
+    Fraction,
+    IPv4Address,
+    IPv4Interface,
+    IPv4Network,
+    IPv6Address,
+    IPv6Interface,
+    IPv6Network,
+)
 
 
 @runtime_checkable
@@ -24,10 +52,39 @@ def is_model_type(candidate: object) -> TypeGuard[type[Model]]:
     return isinstance(base, type) and isinstance(candidate, type) and issubclass(candidate, base)
 
 
+def is_text_type(candidate: type) -> bool:
+    """Return True for types whose values are written as text."""
+    return issubclass(candidate, _TEXTS)
+
+
+def adapted(annotation: object) -> Callable[[bytes], object] | None:
+    """Return how pydantic decodes a type that has models in it; None if it has none."""
+    if not _has_model(annotation):
+        return None
+    return sys.modules["pydantic"].TypeAdapter(annotation).validate_json  # type: ignore[no-any-return]
+
+
+def _has_model(annotation: object) -> bool:
+    return is_model_type(annotation) or any(map(_has_model, get_args(annotation)))
+
+
+def lost_field(value: object, restored: object) -> str | None:
+    """Return the first field in which a model differs from what it is restored as."""
+    if type(restored) is not type(value):
+        return "class"
+    names: dict[str, Any] = getattr(type(value), "model_fields", {})
+    for name in names:
+        if getattr(value, name) != getattr(restored, name):
+            return name
+    return None
+
+
 def dump(value: object) -> object:
     """Turn what msgspec does not know into what it does; refuse it with a TypeError."""
     if is_model_type(type(value)) and isinstance(value, Model):
         return value.model_dump(mode="json", by_alias=True, round_trip=True)
+    if isinstance(value, _TEXTS):
+        return str(value)
     kind = type(value)
     raise TypeError(f"objects of type {kind.__module__}.{kind.__qualname__} cannot be stored")
 
@@ -36,4 +93,8 @@ def load(kind: type, plain: object) -> object:
     """Make an instance of `kind` from plain JSON values."""
     if is_model_type(kind):
         return kind.model_validate_json(msgspec.json.encode(plain))
+    if is_text_type(kind):
+        if not isinstance(plain, str):
+            raise TypeError(f"Expected `str`, got `{type(plain).__name__}`")
+        return kind(plain)
     return plain

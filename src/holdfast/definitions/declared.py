@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.codec import Decode, decoder, encode
+from holdfast.codec import Decode, decoder, encode, is_model_type, lost_field
 from holdfast.errors import ConfigurationError, InvalidInput
 
 _PLAIN: Final[frozenset[type]] = frozenset({str, int, bool, float, type(None)})
@@ -52,7 +52,13 @@ class Declared:
         """
         text = encode(value)
         if type(value) not in self.plain:
-            self.decode(text)
+            restored = self.decode(text)
+            if is_model_type(type(value)) and (lost := lost_field(value, restored)):
+                raise InvalidInput(
+                    f"{self.place}: the {lost} of {type(value).__name__} would not come back as it "
+                    "is: a field with exclude=True is not stored, and a union of models that look "
+                    "alike needs a discriminator"
+                )
         return text
 
     def _resolved(self) -> Decode:

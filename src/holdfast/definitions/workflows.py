@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Generic, TypeVar, cast, overload
+from typing import Any, Generic, TypeVar, cast, overload
 
 import msgspec
 
@@ -72,6 +72,7 @@ class Workflow(Generic[In_contra, Out_co]):
         self.full_name = full_name(self.registry.name, self.name)
         self.handler = f"{self.full_name}@{version}"
         parameter = _input_parameter(fn, self.name)
+        _check_context(fn, self.name)
         self._input = None
         if parameter is not None:
             self._input = Declared(fn, parameter.name, f"input of {self.name}")
@@ -164,6 +165,20 @@ def _input_parameter(fn: Callable[..., object], name: str) -> inspect.Parameter 
     if not 1 <= len(parameters) <= 2:
         raise ConfigurationError(f"workflow {name} takes {len(parameters)} parameters: {_SHAPE}")
     return parameters[1] if len(parameters) == 2 else None
+
+
+def _check_context(fn: Callable[..., object], name: str) -> None:
+    """Refuse a function whose first parameter is declared as data: the context comes first."""
+    first = next(iter(read_signature(fn).parameters))
+    try:
+        declared = Declared(fn, first, f"context of {name}").annotation
+    except ConfigurationError:
+        return  # it is a class of its own, or one that only a type checker sees
+    if declared is not Any:
+        raise ConfigurationError(
+            f"workflow {name}: its first parameter, {first}, is declared as {declared!r}, and "
+            f"takes the context: {_SHAPE}"
+        )
 
 
 def _default(parameter: inspect.Parameter | None) -> object:

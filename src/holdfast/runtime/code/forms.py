@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, Literal, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Literal, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import inspect as types
 
-from holdfast.codec import decoder, encode
+from holdfast.codec import decoder, encode, is_model_type
 from holdfast.errors import ConfigurationError
 from holdfast.types import FieldType, FormField
 
@@ -24,22 +24,40 @@ _TYPES: Final[dict[type[types.Type], FieldType]] = {
 
 
 def form_fields(form: type) -> tuple[FormField, ...]:
-    """Return the fields of a dataclass, msgspec struct, TypedDict or named tuple.
+    """Return the fields of a dataclass, msgspec struct, TypedDict, named tuple or pydantic model.
 
     They are text, numbers, booleans and choices (a Literal or an enum); `… | None` may be left
     empty, and `Annotated[…, msgspec.Meta(title=…)]` labels one. Raises ConfigurationError for
     other types.
     """
+    if is_model_type(form):
+        form = _struct_of(form)
     described = types.type_info(form)
     if not isinstance(
         described,
         types.StructType | types.DataclassType | types.TypedDictType | types.NamedTupleType,
     ):
         raise ConfigurationError(
-            f"{form.__name__} is no form: use a dataclass, a msgspec struct or a TypedDict"
+            f"{form.__name__} is no form: use a dataclass, a msgspec struct, a TypedDict or a "
+            "pydantic model"
         )
-    hints = get_type_hints(get_origin(form) or form)
+    hints = get_type_hints(get_origin(form) or form, include_extras=False)
     return tuple(_field(form, field, hints[field.name]) for field in described.fields)
+
+
+def _struct_of(model: type) -> type:
+    """Return a msgspec struct with the fields of a pydantic model."""
+    fields: list[Any] = []
+    aliases: dict[str, str] = {}
+    for name, info in cast("Any", model).model_fields.items():
+        title = info.title or info.description
+        kind = Annotated[info.annotation, msgspec.Meta(title=title)] if title else info.annotation
+        aliases[name] = info.alias or name
+        if info.is_required():
+            fields.append((name, kind))
+        else:
+            fields.append((name, kind, info.get_default(call_default_factory=True)))
+    return msgspec.defstruct(model.__name__, fields, kw_only=True, rename=aliases)
 
 
 def fill_in(fields: Iterable[FormField], values: Mapping[str, object]) -> dict[str, object]:

@@ -1,0 +1,118 @@
+"""The types that inputs, results and forms may have, over a whole run."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from fractions import Fraction
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Literal
+from zoneinfo import ZoneInfo
+
+import pytest
+from pydantic import BaseModel, Field
+
+from holdfast import App, Context
+from holdfast.codec import decoder, encode
+from holdfast.errors import ConfigurationError, InvalidInput
+from holdfast.runtime.code.forms import form_fields
+from holdfast.testing import Environment
+
+
+class Card(BaseModel):
+    kind: Literal["card"] = "card"
+    number: str
+    folder: Path = Path("/cards")
+
+
+class Transfer(BaseModel):
+    kind: Literal["transfer"] = "transfer"
+    iban: str
+
+
+class Secret(BaseModel):
+    name: str
+    token: str = Field(default="", exclude=True)
+
+
+class Shape(BaseModel):
+    name: str = ""
+
+
+class Refund(BaseModel):
+    reason: str = Field(title="Why?")
+    amount: float = 1.5
+    speed: Literal["fast", "slow"] = Field(alias="how", default="slow")
+
+
+app = App("types")
+
+
+@app.step
+async def pay(by: Card | Transfer) -> Card | Transfer:
+    return by
+
+
+@app.workflow
+async def settle(ctx: Context, by: list[Card | Transfer]) -> dict[str, Card | Transfer | None]:
+    found: dict[str, Card | Transfer | None] = {"none": None}
+    for each in by:
+        found[each.kind] = await pay(each)
+    return found
+
+
+async def test_unions_of_models_come_back_as_what_they_were() -> None:
+    ways: list[Card | Transfer] = [Card(number="1"), Transfer(iban="DE")]
+    async with Environment(app) as env:
+        found = await env.run(settle, ways)
+    assert found == {"none": None, "card": ways[0], "transfer": ways[1]}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [Path("/a/b"), Decimal("1.10"), Fraction(1, 3), IPv4Address("10.0.0.1"), ZoneInfo("UTC")],
+    ids=lambda value: type(value).__name__,
+)
+def test_types_that_are_written_as_text_are_restored(value: object) -> None:
+    kind = Path if isinstance(value, Path) else type(value)
+    assert decoder(list[kind])(encode([value])) == [value]  # type: ignore[valid-type]
+
+
+def test_a_value_that_would_be_lost_is_refused() -> None:
+    @app.step
+    async def hide(secret: Secret) -> Secret:
+        return secret
+
+    assert hide.encode_result(Secret(name="a"))
+    with pytest.raises(InvalidInput, match="token of Secret"):
+        hide.encode_result(Secret(name="a", token="t"))
+
+    @app.step
+    async def either() -> Secret | Shape: ...  # type: ignore[empty-body]
+
+    with pytest.raises(InvalidInput, match="class of Shape"):
+        either.encode_result(Shape(name="a"))
+
+
+def test_a_model_is_a_form() -> None:
+    reason, amount, speed = form_fields(Refund)
+    assert (reason.name, reason.type, reason.required, reason.label) == (
+        "reason",
+        "text",
+        True,
+        "Why?",
+    )
+    assert (amount.type, amount.default) == ("number", 1.5)
+    assert (speed.name, speed.choices, speed.default) == ("how", ("fast", "slow"), "slow")
+
+
+async def no_context(order: str) -> None: ...
+
+
+async def swapped(order: dict[str, int], ctx: Context) -> None: ...
+
+
+@pytest.mark.parametrize("fn", [no_context, swapped])
+def test_a_workflow_whose_first_parameter_is_data_is_refused(fn: object) -> None:
+    with pytest.raises(ConfigurationError, match="takes the context"):
+        App("refused").workflow(fn)  # type: ignore[call-overload]
