@@ -8,6 +8,7 @@ import socket
 from collections.abc import AsyncIterator
 from uuid import uuid4
 
+import asyncpg
 import pytest
 from contract.actors import start
 from scene import Scene
@@ -66,6 +67,24 @@ async def test_a_server_that_ends_idle_sessions_fails_no_call(scene: Scene) -> N
         await scene.until(f"select count(*) {OTHERS} and application_name = 'short'", is_none)
         await use_all(store)
     await store.close()
+
+
+@pytest.mark.parametrize("text", ["cannot switch to state 12", "connection is closed"])
+async def test_a_call_that_was_not_sent_is_made_anew(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    """The end of the session had been read, and the connection did not know itself closed yet."""
+    fetchrow = asyncpg.Connection.fetchrow
+    failures = [asyncpg.InternalClientError(text)]
+
+    async def fail_once(self: object, *arguments: object, **options: object) -> object:
+        if failures:
+            raise failures.pop()
+        return await fetchrow(self, *arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(asyncpg.Connection, "fetchrow", fail_once)
+    assert await scene.store.now() > 0
+    assert not failures
 
 
 async def test_connections_that_fell_mute_while_idle_fail_no_call(

@@ -12,7 +12,7 @@ import asyncpg
 
 from holdfast.store.connection import close_connection, is_direct, open_connection
 from holdfast.store.postgres.errors import translated
-from holdfast.store.postgres.pool import Pool
+from holdfast.store.postgres.pool import NOT_SENT, Pool, was_not_sent
 from holdfast.store.schema import check_schema
 from holdfast.store.scripts import check_schema_name
 from holdfast.store.urls import read_url, redact
@@ -74,6 +74,12 @@ class Database:
         """Call a function and return its rows."""
         text = self.sql(function, len(arguments))
         with translated():
+            try:
+                async with self._connection() as connection:
+                    return await connection.fetch(text, *arguments)
+            except NOT_SENT as error:
+                if not was_not_sent(error):
+                    raise
             async with self._connection() as connection:
                 return await connection.fetch(text, *arguments)
 
@@ -90,8 +96,14 @@ class Database:
         A call that carries much, by `weight`, is given the time that a slow connection needs.
         """
         text, seconds = self.sql(function, len(arguments)), call_seconds(weight)
-        async with self._connection() as connection:
-            row = await connection.fetchrow(text, *arguments, timeout=seconds)
+        try:
+            async with self._connection() as connection:
+                row = await connection.fetchrow(text, *arguments, timeout=seconds)
+        except NOT_SENT as error:
+            if not was_not_sent(error):
+                raise
+            async with self._connection() as connection:
+                row = await connection.fetchrow(text, *arguments, timeout=seconds)
         assert row is not None, "a function without a row of its own"
         return row
 

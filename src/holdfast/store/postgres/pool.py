@@ -29,6 +29,14 @@ _BROKEN: Final = (
     asyncpg.ReadOnlySQLTransactionError,
 )
 
+# The driver raises these where the end of the session had arrived before the call was sent.
+NOT_SENT: Final = (asyncpg.InterfaceError, asyncpg.InternalClientError)
+_NOT_SENT_TEXTS: Final = (
+    "cannot switch to state",
+    "connection is closed",
+    "the underlying connection is closed",
+)
+
 
 class Pool:
     """At most `size` connections, the one used last lent first.
@@ -58,7 +66,7 @@ class Pool:
                 yield connection
             except BaseException as error:
                 self._give_back(connection, sound=_is_sound(error))
-                if isinstance(error, TimeoutError):
+                if isinstance(error, TimeoutError) or was_not_sent(error):
                     self._part_with_idle()
                 elif isinstance(error, asyncio.CancelledError):  # the caller's patience was over
                     self._doubted = self._loop.time()
@@ -140,6 +148,11 @@ def _has_news(connection: Connection) -> bool:
     poll = select.poll()
     poll.register(link.fileno(), select.POLLIN)
     return bool(poll.poll(0))
+
+
+def was_not_sent(error: BaseException) -> bool:
+    """Say whether nothing of a call has reached the server, so that it may be made anew."""
+    return isinstance(error, NOT_SENT) and str(error).startswith(_NOT_SENT_TEXTS)
 
 
 def _is_sound(error: BaseException) -> bool:
