@@ -38,15 +38,17 @@ BLOWS = 8
 async def test_an_outage_beyond_the_silence_and_the_leases_costs_no_worker_its_runs(
     fleet: Fleet, server: EmbeddedServer, ledger: Path
 ) -> None:
-    """Traps 8, 10, 22; S12: long steps that are under way run once."""
-    for _ in range(2):
-        fleet.start(pace=PATIENT)
+    """Traps 8, 10, 22; S12: long steps that are under way run once. One worker returns later."""
+    late, _ = [fleet.start(pace=PATIENT) for _ in range(2)]
     async with Client(server.url) as client:
         handles = await start_patiently(client, "slow", [OUTAGE_SECONDS + 5] * RUNS)
         await until_executed(ledger, RUNS)
         os.kill(server.postmaster_pid, signal.SIGKILL)
         await asyncio.sleep(OUTAGE_SECONDS)
+        fleet.freeze(late)
         await asyncio.to_thread(server.ensure_running)
+        await asyncio.sleep(PATIENT.silent / 2)
+        fleet.thaw(late)
         runs = await until_all_end(handles, 120)
         seen = await check_runs(client, runs, ledger)
     assert (seen["runs"], seen["lost"], seen["extra"]) == (RUNS, 0, 0)
