@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _HOLDERS = """
 select pg_get_userbyid(a.grantee)
 from pg_class c, aclexplode(c.relacl) as a
-where c.oid = 'holdfast.runs'::regclass and a.privilege_type = 'INSERT'
+where c.relnamespace = $1::regnamespace and c.relname = 'runs' and a.privilege_type = 'INSERT'
     and a.grantee <> 0 and a.grantee <> c.relowner
 """
 _GRANTS = """
@@ -46,7 +46,7 @@ async def grant(connection: Connection, schema: str, roles: Sequence[str]) -> No
     Call it in the transaction that changed the schema. Raises InsufficientRights for a role that
     there is not, or whom the caller may not grant anything.
     """
-    holders = [row[0] for row in await connection.fetch(in_schema(_HOLDERS, schema))]
+    holders = [row[0] for row in await connection.fetch(_HOLDERS, schema)]
     for role in dict.fromkeys([*roles, *holders]):
         quoted = await connection.fetchval("select quote_ident($1)", role)
         try:
