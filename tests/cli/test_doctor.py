@@ -96,3 +96,30 @@ def test_what_is_paused_is_named_with_the_way_out(cli: CommandLine) -> None:
     assert "nothing is begun of queue 'mail' since" in shown
     assert "(no mail today)" in shown
     assert "holdfast queues resume mail" in shown
+
+
+def test_workflows_that_several_apps_have_are_named(cli: CommandLine, hand: Hand) -> None:
+    hand.known("shop")
+    (found,) = [each for each in cli.json("doctor") if each["check"] == "apps"]
+    assert found["level"] == "ok"
+    assert found["message"].startswith("sample, shop; to be called with their apps, as app/name: ")
+    assert "double (in sample and shop)" in found["message"]
+
+
+def test_what_a_role_may_not_use_is_named(cli: CommandLine) -> None:
+    role = f"guest_{uuid4().hex[:8]}"
+    with psycopg.connect(cli.url, autocommit=True) as connection:
+        connection.execute(f"create role {role} login".encode())
+        try:
+            connection.execute(f"grant usage on schema holdfast to {role}".encode())
+            connection.execute(f"grant select on all tables in schema holdfast to {role}".encode())
+            url = urlsplit(cli.url)
+            server = url.netloc.rpartition("@")[2]
+            guest = CommandLine(urlunsplit(url._replace(netloc=f"{role}@{server}")))
+            found = {each["check"]: each for each in guest.json("doctor", code=exits.FAILED)}
+        finally:
+            connection.execute(f"drop owned by {role}".encode())
+            connection.execute(f"drop role {role}".encode())
+    assert found["rights"]["level"] == "fail"
+    assert "apps" in found["rights"]["message"]
+    assert found["rights"]["remedy"] == (f"holdfast migrate --grant {role}, as the schema's owner")

@@ -156,6 +156,28 @@ def _unserved(queue: str, handler: str, tasks: int) -> str:
     return f"{what} on queue {queue!r} ({several(tasks, 'task' if is_activity else 'run')})"
 
 
+async def check_apps(store: Store) -> Finding:
+    """Name the apps that have had a worker here, and the workflows that several of them have."""
+    apps = await store.list_apps()
+    if not apps:
+        return Finding("apps", "ok", "none has had a worker here yet")
+    having: dict[str, list[str]] = {}
+    for each in apps:
+        for workflow in each.workflows:
+            having.setdefault(workflow, []).append(each.app)
+    shared = [
+        f"{workflow} (in {' and '.join(names)})"
+        for workflow, names in sorted(having.items())
+        if len(names) > 1
+    ]
+    message = ", ".join(
+        f"{each.app} from {each.origin}" if each.origin else each.app for each in apps
+    )
+    if shared:
+        message += f"; to be called with their apps, as app/name: {', '.join(shared)}"
+    return Finding("apps", "ok", message)
+
+
 async def check_pauses(store: Store) -> Finding:
     """Name what is paused, and since when: it may have been forgotten."""
     pauses, now = await store.list_pauses(), await store.now()
@@ -237,6 +259,7 @@ async def examine(
     if findings[-1].level != "fail":
         findings += [await check_rights(connection, schema)]
         store = await open_store()
+        findings += [await check_apps(store)]
         findings += [await check_workers(store), await check_unserved(store)]
         findings += [await check_pauses(store), await check_notifications(store)]
         findings += [await check_transactions(connection)]
