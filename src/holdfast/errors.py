@@ -15,6 +15,7 @@ HoldfastError
 │   ├── SchemaTooNew
 │   ├── MigrationFailed
 │   ├── EmbeddedServerError
+│   ├── QueryTooSlow              a list that took too long: narrow it
 │   └── TransientDatabaseError    safe to try again: deadlock, serialization, lock timeout
 ├── RunError                      one run, as a caller sees it
 │   ├── RunNotFound
@@ -125,6 +126,10 @@ class MigrationFailed(DatabaseError):
 
 class EmbeddedServerError(DatabaseError):
     """The embedded PostgreSQL cannot be started or reached."""
+
+
+class QueryTooSlow(DatabaseError):
+    """A list took longer than a question may take; the database itself answers."""
 
 
 class TransientDatabaseError(DatabaseError):

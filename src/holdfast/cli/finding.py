@@ -73,23 +73,24 @@ async def _find_by_part(client: Client, part: str) -> Run:
             "or end, or workflow/key",
             USAGE,
         )
-    looked_at, matches = 0, list[Run]()
-    async with aclosing(client.runs(limit=500)) as newest:
+    matches = dict.fromkeys(await client.ids(part, _SHOWN + 1))
+    looked_at = 0
+    async with aclosing(client.runs(limit=1000)) as newest:
         async for run in newest:
             looked_at += 1
-            if _matches(run.run_id, part):
-                matches.append(run)
+            if str(run.run_id).endswith(part):
+                matches[run.run_id] = None
             if looked_at == _NEWEST:
                 break
     if not matches:
-        raise Refusal(f"none of the newest {looked_at:,} runs has an id with {part}", NOT_FOUND)
+        raise Refusal(
+            f"no run has an id that begins with {part}, and none of the newest {looked_at:,} one "
+            "that ends so",
+            NOT_FOUND,
+        )
     if len(matches) > 1:
-        some = ", ".join(str(run.run_id) for run in islice(matches, _SHOWN))
+        some = ", ".join(map(str, islice(matches, _SHOWN)))
         rest = "" if len(matches) <= _SHOWN else ", …"
-        raise Refusal(f"{part} fits {len(matches)} runs: {some}{rest}", USAGE)
-    return matches[0]
-
-
-def _matches(run_id: UUID, part: str) -> bool:
-    text = str(run_id)
-    return text.startswith(part) or text.endswith(part) or run_id.hex.startswith(part)
+        fits = f"{len(matches)} runs" if len(matches) <= _SHOWN else "several runs"
+        raise Refusal(f"{part} fits {fits}: {some}{rest}", USAGE)
+    return await client.get(next(iter(matches)))

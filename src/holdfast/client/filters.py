@@ -45,6 +45,8 @@ class RunFilters(TypedDict, total=False):
     """How many runs make a page; 50 unless given, 1,000 at most."""
     cursor: str | None
     """Where the page before this one ended."""
+    payloads: bool
+    """Whether the runs have their inputs and outputs, which may be large; not unless asked for."""
 
 
 async def run_filter(filters: RunFilters, naming: Names) -> RunFilter:
@@ -80,6 +82,7 @@ async def run_filter(filters: RunFilters, naming: Names) -> RunFilter:
         input_contains=None if contains is None else encode(contains),
         limit=limit,
         cursor=_cursor(filters.get("cursor")),
+        payloads=filters.get("payloads", False),
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing
 from types import TracebackType
 from typing import Self, Unpack
+from uuid import UUID
 
 from holdfast.client.approvals import OpenApproval, read_approval
 from holdfast.client.filters import RunFilters, run_filter
@@ -220,6 +221,24 @@ class Observer:
             if page.cursor is None:
                 return
             filters["cursor"] = page.cursor
+
+    async def ids(self, beginning: str, limit: int = 10) -> builtins.list[UUID]:
+        """Return the ids of runs that begin with these hexadecimal digits, in order.
+
+        Raises ConfigurationError for another text than digits and hyphens of an id.
+
+        ```python
+        for run_id in await client.ids("0198c0de"):
+            print(run_id)
+        ```
+        """
+        digits = beginning.lower().replace("-", "")
+        if not 1 <= len(digits) <= 32 or set(digits) - set("0123456789abcdef"):
+            raise ConfigurationError(
+                f"{beginning!r} is not the beginning of a run's id: write 1 to 32 of its digits"
+            )
+        first, last = UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))
+        return await self._live.store.runs_between(first, last, limit)
 
     async def workers(self) -> builtins.list[WorkerInfo]:
         """Return the workers that are signed on.

@@ -294,7 +294,14 @@ class Store(Protocol):
         ...
 
     async def list_runs(self, where: RunFilter) -> RunPage:
-        """List runs newest first; the cursor is stable while runs come and go."""
+        """List runs newest first; the cursor is stable while runs come and go.
+
+        The work for a page is bounded, so a page may be short and have a cursor.
+        """
+        ...
+
+    async def runs_between(self, first: UUID, last: UUID, limit: int) -> list[UUID]:
+        """Return the ids of at most `limit` runs from `first` to `last`, in order."""
         ...
 
     async def find_run(self, name: str, key: str) -> UUID | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Generator
 from typing import Unpack
+from uuid import UUID
 
 from holdfast.client.approvals import OpenApproval
 from holdfast.client.filters import RunFilters
@@ -113,6 +114,18 @@ class SyncObserver(SyncBase):
         ```
         """
         return self._portal.iterate(self._target.runs(**filters))
+
+    def ids(self, beginning: str, limit: int = 10) -> builtins.list[UUID]:
+        """Return the ids of runs that begin with these hexadecimal digits, in order.
+
+        Raises ConfigurationError for another text than digits and hyphens of an id.
+
+        ```python
+        for run_id in client.ids("0198c0de"):
+            print(run_id)
+        ```
+        """
+        return self._call(self._target.ids, beginning, limit)
 
     def workers(self) -> builtins.list[WorkerInfo]:
         """Return the workers that are signed on.

@@ -61,6 +61,8 @@ class Wait(Value, frozen=True):
 class Run(Value, frozen=True, kw_only=True):
     """A run as a caller sees it. `wait` is there until it has ended.
 
+    In lists `input` and `output` are None unless payloads were asked for.
+
     `app` is empty in a run from before names had apps, until a worker of an app has taken it over.
     """
 
@@ -73,7 +75,7 @@ class Run(Value, frozen=True, kw_only=True):
     priority: int
     status: Status
     state: State
-    input: str
+    input: str | None
     output: str | None
     error: str | None
     tags: tuple[str, ...]
@@ -121,13 +123,20 @@ class RunFilter(Value, frozen=True, kw_only=True):
     input_contains: str | None = None  # JSON text, as PostgreSQL's jsonb @>
     limit: int = 50
     cursor: str | None = None
+    payloads: bool = False  # input and output too
 
 
 class RunPage(Value, frozen=True):
-    """A page of runs; `cursor` continues behind it, None at the end."""
+    """A page of runs; `cursor` continues after it, None at the end.
+
+    A filter by tag, queue or input looks at 20,000 runs at most for one page. Where that was not
+    enough, `searched_until` is the creation (microseconds since 1970) of the last run that was
+    looked at, and the page has fewer runs than the limit, or none, although more may follow.
+    """
 
     runs: list[Run]
     cursor: str | None
+    searched_until: int | None = None
 
 
 class LoggedEvent(Value, frozen=True):

@@ -52,7 +52,8 @@ async def test_listings_are_limited_to_a_time(client: Client, store: Store) -> N
     handle = await client.start(tick)
     now = datetime.fromtimestamp(await store.now() / 1e6, UTC)
     hour = timedelta(hours=1)
-    assert (await client.list(since=now - hour, until=now + hour)).runs == [await handle.get()]
+    page = await client.list(since=now - hour, until=now + hour, payloads=True)
+    assert page.runs == [await handle.get()]
     assert (await client.list(since=now + hour)).runs == []
     assert (await client.list(until=now - hour)).runs == []
 

@@ -25,20 +25,25 @@ if TYPE_CHECKING:
 )
 @filter_options
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
-@click.option("--cursor", help="Go on behind a page, with the cursor that it gave.")
+@click.option("--cursor", help="Continue after a page, with the cursor that it gave.")
+@click.option("--payloads", is_flag=True, help="With --json: inputs and outputs too.")
 @click.pass_context
-def list_runs(context: click.Context, /, limit: int, cursor: str | None, **options: object) -> None:
+def list_runs(
+    context: click.Context, /, limit: int, cursor: str | None, payloads: bool, **options: object
+) -> None:
     """List runs, newest first.
 
-    --state, --workflow and --queue may be repeated: any of them.
+    --state, --workflow and --queue may be repeated: any of them. A tag, a queue or an input is
+    looked for among 20,000 runs at a time; the command says how far it came.
     """
     from holdfast.cli.connecting import with_link
     from holdfast.cli.console import console, write_json
     from holdfast.cli.finding import find_parent
     from holdfast.cli.render_runs import run_object, runs_table
+    from holdfast.cli.wording import moment
 
     filters = read_filters(options)
-    filters["limit"], filters["cursor"] = limit, cursor
+    filters["limit"], filters["cursor"], filters["payloads"] = limit, cursor, payloads
 
     async def work(link: Link) -> tuple[RunPage, int, str]:
         page = await link.client.list(**await find_parent(link.client, filters))
@@ -47,11 +52,14 @@ def list_runs(context: click.Context, /, limit: int, cursor: str | None, **optio
     settings = settings_of(context)
     page, now, database = with_link(settings, work)
     if settings.json:
-        write_json({"runs": [run_object(run) for run in page.runs], "cursor": page.cursor})
+        found = {"runs": [run_object(run) for run in page.runs], "cursor": page.cursor}
+        write_json({**found, "searched_until": page.searched_until})
         return
-    if not page.runs:
+    if page.runs:
+        console().print(runs_table(page.runs, now))
+    else:
         click.echo(f"no runs in {database}", err=True)
-        return
-    console().print(runs_table(page.runs, now))
+    if page.searched_until is not None:
+        click.echo(f"looked at the runs since {moment(page.searched_until)}", err=True)
     if page.cursor is not None:
         click.echo(f"more with --cursor {page.cursor}", err=True)

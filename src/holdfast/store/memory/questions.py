@@ -91,8 +91,15 @@ def list_runs(tables: Tables, now: int, where: RunFilter) -> RunPage:
         behind = int(created_at), UUID(run_id)
         found = [run for run in found if _place(run) < behind]
     page = found[: where.limit]
-    more = len(found) > len(page)
-    return RunPage(page, f"{page[-1].created_at}/{page[-1].run_id}" if more and page else None)
+    cursor = f"{page[-1].created_at}/{page[-1].run_id}" if len(found) > len(page) else None
+    if not where.payloads:
+        page = [msgspec.structs.replace(run, input=None, output=None) for run in page]
+    return RunPage(page, cursor)
+
+
+def runs_between(tables: Tables, first: UUID, last: UUID, limit: int) -> list[UUID]:
+    """Return the ids of runs between two, in order."""
+    return sorted(run_id for run_id in tables.runs if first <= run_id <= last)[:limit]
 
 
 def _place(run: Run) -> tuple[int, UUID]:
@@ -109,7 +116,9 @@ def _matches(run: Run, where: RunFilter) -> bool:
         lambda: where.since is None or run.created_at >= where.since,
         lambda: where.until is None or run.created_at < where.until,
         lambda: where.parent_run_id in (None, run.parent_run_id),
-        lambda: where.input_contains is None or _contains(run.input, where.input_contains),
+        lambda: (
+            where.input_contains is None or _contains(run.input or "null", where.input_contains)
+        ),
     ]
     return all(condition() for condition in conditions)
 

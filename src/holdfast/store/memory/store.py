@@ -310,6 +310,11 @@ class MemoryStore:
         async with self._transaction() as (tables, now):
             return questions.list_runs(tables, now, where)
 
+    async def runs_between(self, first: UUID, last: UUID, limit: int) -> list[UUID]:
+        """Return the ids of runs between two, in order."""
+        async with self._transaction() as (tables, _):
+            return questions.runs_between(tables, first, last, limit)
+
     async def find_run(self, name: str, key: str) -> UUID | None:
         """Return the id of the run that was started with this key."""
         async with self._transaction() as (tables, _):

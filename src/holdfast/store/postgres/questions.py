@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 import msgspec
 
+from holdfast.errors import DatabaseUnavailable, QueryTooSlow
 from holdfast.names import split_name
 from holdfast.store.postgres import rows
 from holdfast.store.postgres.connections import Database
@@ -43,12 +45,30 @@ async def wait_for_end(database: Database, topic: str, run_ids: Sequence[UUID]) 
 
 
 async def list_runs(database: Database, where: RunFilter) -> RunPage:
-    """List runs, newest first. One more than the page is asked for, to know of a next one."""
+    """List runs, newest first. One more than the page is asked for, to know of a next one.
+
+    A list that had to stop before its page was full has its cursor where it stopped.
+    """
     created_at, run_id = None, None
     if where.cursor is not None:
         moment, _, last = where.cursor.partition("/")
         created_at, run_id = int(moment), UUID(last)
-    found = await database.rows(
+    with _in_time():
+        found = await _list_runs(database, where, created_at, run_id)
+    runs = [_run(row) for row in found if row["run_id"] is not None]
+    page = runs[: where.limit]
+    if len(runs) > len(page):
+        return RunPage(page, _cursor(page[-1].created_at, page[-1].run_id))
+    stopped_at = found[0]["stopped_at"] if found else None
+    if stopped_at is None:
+        return RunPage(page, None)
+    return RunPage(page, _cursor(stopped_at, found[0]["stopped_id"]), stopped_at)
+
+
+async def _list_runs(
+    database: Database, where: RunFilter, before_at: int | None, before_id: UUID | None
+) -> list[asyncpg.Record]:
+    return await database.rows(
         "list_runs",
         where.states or None,
         where.names or None,
@@ -59,14 +79,35 @@ async def list_runs(database: Database, where: RunFilter) -> RunPage:
         where.until,
         where.parent_run_id,
         where.input_contains,
-        created_at,
-        run_id,
+        before_at,
+        before_id,
         where.limit + 1,
+        where.payloads,
     )
-    runs = [_run(row) for row in found]
-    page = runs[: where.limit]
-    more = len(runs) > len(page)
-    return RunPage(page, f"{page[-1].created_at}/{page[-1].run_id}" if more and page else None)
+
+
+@contextmanager
+def _in_time() -> Generator[None]:
+    """Tell a question that takes too long from a database that cannot be reached."""
+    try:
+        yield
+    except DatabaseUnavailable as error:
+        if isinstance(error.__cause__, TimeoutError):
+            raise QueryTooSlow(
+                "the database took too long to answer this list: narrow it with names, since or "
+                "until"
+            ) from error
+        raise
+
+
+def _cursor(created_at: int, run_id: UUID) -> str:
+    return f"{created_at}/{run_id}"
+
+
+async def runs_between(database: Database, first: UUID, last: UUID, limit: int) -> list[UUID]:
+    """Return the ids of runs between two, in order."""
+    found = await database.rows("runs_between", first, last, limit)
+    return [row[0] for row in found]
 
 
 async def find_run(database: Database, name: str, key: str) -> UUID | None:
@@ -90,7 +131,8 @@ async def newest_runs(database: Database, run_ids: Sequence[UUID]) -> dict[UUID,
 
 async def recent_events(database: Database, since: int, limit: int) -> list[LoggedEvent]:
     """Return what happened in all runs since a moment, oldest first."""
-    found = await database.rows("recent_events", since, limit)
+    with _in_time():
+        found = await database.rows("recent_events", since, limit)
     return [LoggedEvent(row["run_id"], row["idx"], rows.event(row)) for row in found]
 
 

@@ -276,6 +276,10 @@ class PostgresStore:
         """List runs; see `Store.list_runs`."""
         return await questions.list_runs(self._database, where)
 
+    async def runs_between(self, first: UUID, last: UUID, limit: int) -> list[UUID]:
+        """Return the ids of runs between two, in order."""
+        return await questions.runs_between(self._database, first, last, limit)
+
     async def find_run(self, name: str, key: str) -> UUID | None:
         """Return the id of the run that was started with this key."""
         return await questions.find_run(self._database, name, key)

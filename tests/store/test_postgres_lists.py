@@ -1,0 +1,204 @@
+"""What lists of runs read among many runs, counted by the server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from holdfast.store.postgres import PostgresStore
+from holdfast.types import RunFilter
+
+RUNS = 60_000
+BOUND = 20_000
+# Ended runs of one busy workflow, and a few of all else. Runs are a millisecond apart.
+SEED = f"""
+    with numbers as (
+        select n, holdfast.new_run_id() as run_id,
+            holdfast.now() - (interval '1 ms' * ({RUNS} - n)) as created_at
+        from generate_series(1, {RUNS}) as n
+    ), added as (
+        insert into holdfast.runs (run_id, name, version, queue, priority, status, input, tags,
+            created_at, completed_at, parent_run_id, parent_key, parent_close)
+        select run_id, 'shop/order', 1, case when n = 1 then 'slow' else 'default' end, 2,
+            case when n % 5000 = 0 then 'failed' when n % 3 = 0 then 'running'
+                else 'completed' end,
+            json_build_object('customer', n),
+            case when n = 2 then array['vip'] else '{{}}' end, created_at,
+            case when n % 5000 = 0 or n % 3 <> 0 then created_at end,
+            case when n % 10 = 0 then '00000000-0000-7000-8000-000000000001'::uuid end,
+            case when n % 10 = 0 then 'child#' || n end, case when n % 10 = 0 then 'cancel' end
+        from numbers
+    )
+    insert into holdfast.tasks (run_id, queue, handler, priority, visible_at)
+    select run_id, 'default', 'shop/order@1', 2, holdfast.now() + interval '1 day'
+    from numbers where n % 3 = 0 and n % 5000 <> 0
+"""
+READ = """
+    select coalesce(sum(seq_tup_read), 0)::int
+        + coalesce(sum(pg_stat_get_xact_tuples_returned(i.indexrelid)), 0)::int
+    from pg_stat_xact_user_tables t join pg_index i on i.indrelid = t.relid
+    where t.schemaname = 'holdfast' and t.relname in ('runs', 'tasks', 'events')
+"""
+PARENT = UUID("00000000-0000-7000-8000-000000000001")
+
+
+class Counted:
+    """Lists runs, and says how many rows and entries the server read for it."""
+
+    def __init__(self, connection: asyncpg.Connection[Any]) -> None:
+        self.connection = connection
+
+    async def read(self, where: RunFilter) -> tuple[list[asyncpg.Record], int]:
+        arguments = (
+            list(where.states) or None,
+            list(where.names) or None,
+            list(where.queues) or None,
+            list(where.tags) or None,
+            where.key,
+            where.since,
+            where.until,
+            where.parent_run_id,
+            where.input_contains,
+            None,
+            None,
+            where.limit + 1,
+        )
+        places = ", ".join(f"${n}" for n in range(1, len(arguments) + 1))
+        async with self.connection.transaction():
+            before = await self.connection.fetchval(READ)
+            rows = await self.connection.fetch(
+                f"select * from holdfast.list_runs({places})", *arguments
+            )
+            return rows, await self.connection.fetchval(READ) - before
+
+
+async def seed(url: str, statistics: str) -> None:
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute("truncate holdfast.runs, holdfast.events, holdfast.tasks")
+        if statistics == "stale":  # the planner believes that the tables are all but empty
+            await connection.execute("alter table holdfast.runs set (autovacuum_enabled = off)")
+            await connection.execute("alter table holdfast.tasks set (autovacuum_enabled = off)")
+            await connection.execute("analyze holdfast.runs, holdfast.tasks")
+        await connection.execute(SEED)
+        if statistics == "fresh":
+            await connection.execute("analyze holdfast.runs, holdfast.tasks")
+    finally:
+        await connection.close()
+
+
+@pytest.fixture(scope="module", params=["fresh", "stale"])
+def seeded(request: pytest.FixtureRequest, module_database_url: str) -> str:
+    asyncio.run(seed(module_database_url, request.param))
+    return module_database_url
+
+
+@pytest.fixture
+async def counted(seeded: str) -> AsyncIterator[Counted]:
+    connection = await asyncpg.connect(seeded)
+    yield Counted(connection)
+    await connection.close()
+
+
+QUESTIONS = {
+    "newest": (RunFilter(), 50),
+    "a page": (RunFilter(limit=1000), 1000),
+    "of a status": (RunFilter(states=("failed",)), 12),
+    "of a workflow and status": (RunFilter(names=("shop/order",), states=("failed",)), 12),
+    "of a name that no run has": (RunFilter(names=("shop/odrer",)), 0),
+    "of a name given twice": (RunFilter(names=("shop/order", "shop/order")), 50),
+    "running": (RunFilter(states=("running",)), 0),
+    "queued": (RunFilter(states=("queued",)), 0),
+    "stuck": (RunFilter(states=("stuck",)), 0),
+    "paused": (RunFilter(states=("paused",)), 0),
+    "waiting": (RunFilter(states=("waiting",)), 50),
+    "children": (RunFilter(parent_run_id=PARENT), 50),
+    "children that failed": (RunFilter(parent_run_id=PARENT, states=("failed",)), 12),
+    "of a key": (RunFilter(names=("shop/order",), key="order-7"), 0),
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+async def test_a_list_reads_little_more_than_it_shows(counted: Counted, question: str) -> None:
+    where, expected = QUESTIONS[question]
+    rows, read = await counted.read(where)
+    found = [row["run_id"] for row in rows if row["run_id"] is not None]
+    assert len(found) == len(set(found)) == (expected + 1 if expected == where.limit else expected)
+    most = BOUND if question == "children that failed" else 12 * where.limit + 500
+    assert read <= most, f"{question}: {read:,} rows and entries"
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        RunFilter(tags=("vip",)),
+        RunFilter(queues=("slow",)),
+        RunFilter(input_contains='{"customer": 3}'),
+        RunFilter(key="order-7"),
+    ],
+    ids=["tag", "queue", "input", "key alone"],
+)
+async def test_what_must_be_looked_for_is_looked_for_among_a_bounded_number(
+    counted: Counted, where: RunFilter
+) -> None:
+    rows, read = await counted.read(where)
+    assert [row["run_id"] for row in rows] == [None]
+    assert rows[0]["stopped_at"] is not None
+    assert read <= 8 * BOUND
+
+
+async def test_pages_go_on_where_a_search_stopped(
+    seeded: str,
+) -> None:
+    store = PostgresStore(seeded)
+    await store.open()
+    try:
+        pages, cursor, found = 0, None, []
+        while pages == 0 or cursor is not None:
+            page = await store.list_runs(RunFilter(tags=("vip",), cursor=cursor))
+            assert (page.searched_until is not None) == (page.cursor is not None)
+            found += page.runs
+            pages, cursor = pages + 1, page.cursor
+        assert [run.tags for run in found] == [("vip",)]
+        assert pages == RUNS // BOUND + 1
+    finally:
+        await store.close()
+
+
+async def test_a_list_has_no_payloads_unless_asked_for(counted: Counted) -> None:
+    rows, _ = await counted.read(RunFilter(states=("failed",)))
+    assert {row["input"] for row in rows} == {None}
+
+
+async def test_the_newest_events_are_summarized_by_themselves(counted: Counted) -> None:
+    options = await counted.connection.fetchval(
+        "select reloptions from pg_class where oid = 'holdfast.events_by_time'::regclass"
+    )
+    assert "autosummarize=on" in options
+
+
+async def test_what_happened_lately_reads_the_end_of_a_summarized_table(counted: Counted) -> None:
+    connection = counted.connection
+    await connection.execute("truncate holdfast.events")
+    await connection.execute("""
+        insert into holdfast.events (run_id, idx, event_type, at)
+        select '00000000-0000-7000-8000-000000000002', n, 'StepCompleted',
+            holdfast.now() - interval '1 ms' * (200000 - n)
+        from generate_series(0, 200000) as n
+    """)
+    await connection.execute("select brin_summarize_new_values('holdfast.events_by_time')")
+    since = await connection.fetchval(
+        "select holdfast._micros(max(at)) - 1000000 from holdfast.events"
+    )
+    blocks = "select pg_stat_get_xact_blocks_fetched('holdfast.events'::regclass)"
+    async with connection.transaction():
+        before = await connection.fetchval(blocks)
+        rows = await connection.fetch("select * from holdfast.recent_events($1, 100)", since)
+        read = await connection.fetchval(blocks) - before
+    assert len(rows) == 100
+    assert read <= 300  # of 3,700
