@@ -93,11 +93,16 @@ async def prepare_schema(url: str, schema: str) -> bool:
 
 
 def with_link(
-    settings: Settings, work: Callable[[Link], Awaitable[T]], *, app: App | None = None
+    settings: Settings,
+    work: Callable[[Link], Awaitable[T]],
+    *,
+    app: App | None = None,
+    make: bool = False,
 ) -> T:
     """Open a client, do a command's work with it, and close it.
 
-    Who looks at runs, or speaks to them, makes no database. Raises DatabaseUnavailable.
+    Only with `make` is an embedded database made that is not there yet: who looks at runs, or
+    speaks to them, makes none. Raises DatabaseUnavailable.
     """
 
     async def connected(database: Database) -> T:
@@ -109,5 +114,5 @@ def with_link(
         finally:
             await store.close()
 
-    with checked_database(settings, make=False) as database:
+    with checked_database(settings, make=make) as database:
         return asyncio.run(connected(database))

@@ -42,5 +42,5 @@ def demo(context: click.Context) -> None:
         async def work(link: Link) -> int:
             return await Demonstration(settings, link, Path(scratch), output).run()
 
-        code = with_link(settings, work, app=app)
+        code = with_link(settings, work, app=app, make=True)
     context.exit(code)
