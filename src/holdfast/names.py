@@ -38,6 +38,15 @@ def split_name(full: str) -> tuple[str, str]:
     return app, name
 
 
+def is_same_name(recorded: str, name: str) -> bool:
+    """Return True if a log's name is this one: a log from before names had apps leaves them out.
+
+    >>> is_same_name("checkout", "shop/checkout"), is_same_name("bar/checkout", "shop/checkout")
+    (True, False)
+    """
+    return recorded == name or ("/" not in recorded and recorded == split_name(name)[1])
+
+
 def check_reference(kind: str, name: str) -> str:
     """Return a name as a caller may write it: `name`, or `app/name`. Raises InvalidName.
 

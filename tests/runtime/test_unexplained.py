@@ -14,6 +14,7 @@ from holdfast.definitions.steps import Step
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.log import details
 from holdfast.store.memory import MemoryStore
+from holdfast.types import Event
 from tests.runtime.bench import RUN_ID, Bench
 from tests.runtime.desk import eventually, working
 
@@ -240,6 +241,69 @@ def test_a_new_branch_between_recorded_steps_runs() -> None:
     bench.resume()
     bench.settle()
     assert bench.starts[-1] == "ship"
+
+
+@pytest.mark.parametrize("by_text", [False, True])
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_new_step_before_an_activity_or_a_child_of_an_app_runs(
+    by_text: bool, ended: bool
+) -> None:
+    shop = App("shop")
+
+    @shop.activity
+    def wrap(item: str) -> int:
+        raise AssertionError("the test gives the results")
+
+    @shop.workflow
+    async def delivery(ctx: Context, item: str) -> int:
+        raise AssertionError("the test gives the results")
+
+    async def first(ctx: Context) -> object:
+        return await asyncio.gather(wrap("lamp"), delivery("lamp"))
+
+    async def second(ctx: Context) -> object:
+        await audit("lamp")
+        if by_text:
+            return await asyncio.gather(
+                ctx.activity("shop/wrap", "lamp"), ctx.child("shop/delivery", "lamp")
+            )
+        return await asyncio.gather(wrap("lamp"), delivery("lamp"))
+
+    bench = Bench(first, registry=shop.registry)
+    bench.settle()
+    if ended:
+        bench.log.append(bench.activity_completed("wrap", 1, "shop/wrap"))
+        bench.log.append(bench.child_completed("delivery", 2))
+    bench.crash(second)
+    assert (bench.starts, bench.turn.stuck) == (["audit"], None)
+
+
+def test_an_activity_of_a_log_from_before_names_had_apps_is_not_scheduled_elsewhere() -> None:
+    shop = App("shop")
+
+    @shop.activity
+    def wrap(item: str) -> int:
+        raise AssertionError("the test gives the results")
+
+    async def second(ctx: Context) -> object:
+        async def wrap_one(item: str) -> int:
+            return await wrap(item)
+
+        return await asyncio.gather(wrap_one("lamp"))
+
+    async def first(ctx: Context) -> object:
+        return await wrap("lamp")
+
+    bench = Bench(first, registry=shop.registry)
+    bench.settle()
+    bench.log = [
+        Event(each.type, each.key, (each.details or "").replace("shop/wrap", "wrap"), each.at)
+        for each in bench.log
+    ]
+    bench.crash(second)
+    assert "activity wrap" in str(bench.turn.stuck)
+    bench.crash(first)
+    assert bench.turn.stuck is None
 
 
 def test_a_step_that_was_taken_out_has_done_what_it_did() -> None:

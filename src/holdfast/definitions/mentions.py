@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 
 from holdfast.definitions.recorded import Recorded
 from holdfast.definitions.workflows import Workflow
+from holdfast.names import split_name
 
 _MAX_FUNCTIONS: Final = 5_000
 _MAX_ELEMENTS: Final = 1_000  # of one container
@@ -19,7 +20,7 @@ def mentions(function: Callable[..., object]) -> frozenset[str]:
     """Return the names that a function mentions, and those that it calls, however deep.
 
     These are identifiers, texts, and the names of steps, activities and workflows that variables
-    of its modules hold. Steps and activities themselves are not looked into.
+    of its modules hold, without their apps. Steps and activities themselves are not looked into.
     """
     search = _Search()
     search.visit(function)
@@ -39,7 +40,7 @@ class _Search:
         self._seen.add(id(value))
         kind = cast("type[object]", type(value))
         if isinstance(value, str):
-            self.found.add(value)
+            self.found.add(split_name(value)[1])
         elif issubclass(kind, Recorded | Workflow):
             self.found.update((value.name, *getattr(value, "aliases", ())))
         elif isinstance(value, FunctionType):

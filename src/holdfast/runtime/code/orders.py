@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from uuid import UUID
 
 from holdfast.errors import ConfigurationError
-from holdfast.names import split_name
+from holdfast.names import is_same_name
 from holdfast.runtime.log import details, order_details
 from holdfast.runtime.log.details import (
     ACTIVITY_CANCEL,
@@ -204,8 +204,8 @@ class Orders:
 
     def _compare(self, order: Order, recorded: Recorded) -> None:
         name = recorded.name or order.name
-        if "/" not in name and name == split_name(order.name)[1]:
-            name = order.name  # a log from before names had apps
+        if is_same_name(name, order.name):
+            name = order.name
         found = f"a call of {recorded.family} {name}"
         self._loop.check(order.key, found, str(order))
         if recorded.args is not None and recorded.args != order.args:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from holdfast.definitions.mentions import mentions
+from holdfast.names import is_same_name, split_name
 from holdfast.runtime.code.calls import Call
 from holdfast.runtime.code.instance import Instance
 from holdfast.runtime.code.orders import ACTIVITY, CALLS, CHILD, end_family, read_order
@@ -132,15 +133,16 @@ class Unexplained:
         return None
 
     def _may_be(self, instance: Instance, new: Work, mark: int, old: Work, place: int) -> bool:
-        named = old.name is not None and old.name == new.name
+        named = old.name is not None and is_same_name(old.name, new.name or "")
         if named and old.args == new.args:
             return True
         if place < mark and old.key in self._passed:
             return False
         if named:
             return True
-        gone = old.family in _NAMED and old.name is not None
-        return gone and old.name not in mentions(instance.workflow.fn)
+        if old.family not in _NAMED or old.name is None:
+            return False
+        return split_name(old.name)[1] not in mentions(instance.workflow.fn)
 
 
 def _left(instance: Instance, key: str) -> Work | None:
