@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Sequence
+from uuid import UUID
 
 import pytest
 
@@ -13,7 +14,7 @@ from holdfast import App, Context
 from holdfast.client import Client
 from holdfast.services.watchdog import ThreadClock
 from holdfast.store.memory import MemoryStore
-from holdfast.types import Notice, Release
+from holdfast.types import Committed, Notice, Release, TurnCommit
 from holdfast.worker import Worker, WorkerOptions
 
 app = App("watched", blocking_limit="300ms")
@@ -33,6 +34,25 @@ async def holds(ctx: Context) -> bool:
 @app.workflow
 async def neighbour(ctx: Context) -> int:
     return await double(21)
+
+
+second_steps: list[int] = []
+
+
+@app.step
+async def first(number: int) -> int:
+    return number
+
+
+@app.step
+async def second(number: int) -> int:
+    second_steps.append(number)
+    return number
+
+
+@app.workflow
+async def between_steps(ctx: Context) -> int:
+    return await second(await first(7))
 
 
 class Watched(MemoryStore):
@@ -80,6 +100,45 @@ async def test_a_run_that_holds_the_loop_is_given_back_and_the_worker_goes_on(
         await worker.stop(0)
     warnings = [record for record in caplog.records if "held the event loop" in record.message]
     assert len(warnings) == 1
+
+
+class LateAnswers(Watched):
+    """Answers the commit of the first step when the watchdog has given back what rests."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recorded = asyncio.Event()
+
+    async def commit(self, worker_id: str, token: UUID, parts: Sequence[TurnCommit]) -> Committed:
+        answer = await super().commit(worker_id, token, parts)
+        if any(event.key == "first" for part in parts for event in part.events):
+            self.recorded.set()
+            while not given_back.is_set():
+                await asyncio.sleep(0.001)
+        return answer
+
+
+async def test_a_run_that_was_given_back_between_two_steps_starts_none_here_any_more() -> None:
+    """Its lease is another's by then: the step would run here and there."""
+    given_back.clear()
+    second_steps.clear()
+    store = LateAnswers()
+    worker = Worker(
+        app,
+        store,
+        WorkerOptions(poll_seconds=0.02, grace_seconds=1e6),
+        heartbeat_store=lambda: store,
+    )
+    await worker.start()
+    try:
+        async with Client(store=store) as client:
+            run = await client.start(between_steps)
+            await store.recorded.wait()
+            await client.start(holds)
+            assert await run.result(timeout=60) == 7
+    finally:
+        await worker.stop(0)
+    assert second_steps == [7]
 
 
 def test_only_the_time_counts_in_which_a_thread_works_or_sleeps(

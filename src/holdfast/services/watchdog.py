@@ -41,21 +41,29 @@ _JOIN_SECONDS: Final = 2.0 * _RELEASE_SECONDS
 
 
 class Holder(Protocol):
-    """Who holds the leases of the worker. All is called from the watchdog's thread."""
+    """Who holds the leases of the worker, and lets go of what is to be given back.
 
-    def leases(self) -> list[Lease]:
+    All but the last is called from the watchdog's thread. What was given up does not go on here
+    when the event loop is free again: it may be another worker's by then.
+    """
+
+    def give_up(self) -> list[Lease]:
         """Return the leases held now."""
         ...
 
-    def resting_leases(self) -> list[Lease]:
+    def give_up_resting(self) -> list[Lease]:
         """Return the leases of the runs that have no step under way."""
         ...
 
-    def stuck_release(self, run_id: UUID, reason: str, pause_seconds: float) -> Release | None:
+    def give_up_stuck(self, run_id: UUID, reason: str, pause_seconds: float) -> Release | None:
         """Return what gives a run back as stuck, None where it is not held.
 
         It is tried again after the pause or later.
         """
+        ...
+
+    def forget_given_up(self) -> None:
+        """Let go of what was given up; called on the event loop."""
         ...
 
 
@@ -211,11 +219,10 @@ class Watchdog:
         )
         # Tried again when this process is over: else its steps could run here and elsewhere.
         pause = self._grace_seconds + _RELEASE_SECONDS
-        stuck = hold.run_id and self._holder.stuck_release(hold.run_id, reason, pause)
+        stuck = hold.run_id and self._holder.give_up_stuck(hold.run_id, reason, pause)
         releases = [
             Release(lease.run_id, lease.key, lease.lease_no)
-            for lease in self._holder.resting_leases()
-            if lease.run_id != hold.run_id
+            for lease in self._holder.give_up_resting()
         ]
         self._release([stuck, *releases] if stuck else releases)
 
@@ -261,12 +268,15 @@ class Watchdog:
             self._worker_id,
             why,
         )
-        leases = self._holder.leases()
+        leases = self._holder.give_up()
         releases = [Release(lease.run_id, lease.key, lease.lease_no) for lease in leases]
         self._release(releases, sign_off=True)
         self._process.end()
 
     def _release(self, releases: Sequence[Release], *, sign_off: bool = False) -> None:
+        assert self._loop is not None
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._holder.forget_given_up)
         try:
             asyncio.run(self._send(releases, sign_off=sign_off))
         except (DatabaseError, TimeoutError, OSError) as error:

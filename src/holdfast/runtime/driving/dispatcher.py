@@ -142,7 +142,7 @@ class Dispatcher:
             task.started_at,
             task.parent_run_id,
         )
-        self._replaying = Lease(task.run_id, "", task.lease_no, len(log))
+        replaying = self._replaying = Lease(task.run_id, "", task.lease_no, len(log))
         try:
             workflow = self._app.find(name, task.version)
             turn = Turn(
@@ -161,7 +161,12 @@ class Dispatcher:
             self._capacity_changed()
             return
         finally:
+            was_given_up = self._replaying is not replaying
             self._replaying = None
+        if was_given_up:
+            turn.abandon()
+            self._capacity_changed()
+            return
         if (driver := self._drive(task, turn)) is not None:
             driver.begin()
 
@@ -199,6 +204,11 @@ class Dispatcher:
         """Forget a run that has ended or is another's."""
         driver.close()
         self._stuck.pop(driver.run_id, None)
+        self._leave(driver)
+
+    def given_up(self, driver: RunDriver) -> None:
+        """Forget a run that the watchdog has given back."""
+        driver.close()
         self._leave(driver)
 
     def stuck(self, driver: RunDriver, reason: str) -> None:
@@ -241,26 +251,43 @@ class Dispatcher:
         held = [
             Lease(run_id, "", driver.lease_no, driver.turn.durable_length)
             for run_id, driver in list(self._drivers.items())
+            if not driver.given_up
         ]
         replaying = self._replaying
         return held if replaying is None else [*held, replaying]
 
-    def resting_leases(self) -> list[Lease]:
-        """Return the leases without a step under way. Safe to call from another thread."""
-        drivers = dict(self._drivers)
-        leases = [
-            lease
-            for lease in self.leases()
-            if lease.run_id not in drivers or not drivers[lease.run_id].executing
-        ]
-        return leases + [Lease(run_id, "", number, 0) for run_id, number in list(self._opening)]
+    def give_up(self, *, resting: bool) -> list[Lease]:
+        """Return the leases held now, for another thread to give back: none of them goes on here.
 
-    def stuck_release(self, run_id: UUID, reason: str, pause_seconds: float) -> Release | None:
-        """Return what gives a held run back as stuck. Safe to call from another thread."""
-        for lease in self.leases():
-            if lease.run_id == run_id:
-                return self._stuck_until(run_id, lease.lease_no, reason, pause_seconds)
-        return None
+        With `resting` only those without a step under way.
+        """
+        given_up = [
+            Lease(run_id, "", driver.lease_no, driver.turn.durable_length)
+            for run_id, driver in list(self._drivers.items())
+            if driver.give_up(resting=resting)
+        ]
+        for run_id, number in list(self._opening):
+            self._opening.discard((run_id, number))
+            given_up.append(Lease(run_id, "", number, 0))
+        replaying, self._replaying = self._replaying, None
+        return given_up if replaying is None else [*given_up, replaying]
+
+    def give_up_stuck(self, run_id: UUID, reason: str, pause_seconds: float) -> Release | None:
+        """Return what gives a held run back as stuck, for another thread; as `give_up`."""
+        driver, replaying = self._drivers.get(run_id), self._replaying
+        if replaying is not None and replaying.run_id == run_id:
+            self._replaying = None
+            return self._stuck_until(run_id, replaying.lease_no, reason, pause_seconds)
+        if driver is None or not driver.give_up(resting=False):
+            return None
+        return self._stuck_until(run_id, driver.lease_no, reason, pause_seconds)
+
+    def forget_given_up(self) -> None:
+        """Let go of the runs that another thread has given back."""
+        for driver in list(self._drivers.values()):
+            if driver.given_up:
+                self.given_up(driver)
+        self._capacity_changed()
 
     def lose(self, run_id: UUID, lease_no: int) -> None:
         """Let go of a run whose lease is another's; a commit in flight will say so itself."""

@@ -39,6 +39,9 @@ class Host(Protocol):
     def ended(self, driver: RunDriver) -> None:
         """Take back a driver whose run has ended or is another's."""
 
+    def given_up(self, driver: RunDriver) -> None:
+        """Take back a driver whose lease another thread has given back."""
+
     def stuck(self, driver: RunDriver, reason: str) -> None:
         """Give a run back that cannot go on with this code."""
 
@@ -60,6 +63,7 @@ class RunDriver:
         "_host",
         "_reads_log",
         "closed",
+        "given_up",
         "in_flight",
         "lease_no",
         "run_id",
@@ -72,6 +76,7 @@ class RunDriver:
         self.running: dict[str, StepExecution] = {}
         self.in_flight = False
         self.closed = False
+        self.given_up = False  # by another thread, while this one is held
         self._held: list[Call] = []  # steps that wait for cancelled ones to end
         self._dying = 0
         self._reads_log = False
@@ -104,7 +109,7 @@ class RunDriver:
 
     def _reported(self, execution: StepExecution) -> None:
         key, turn = execution.context.key, self.turn
-        if self.closed or self.running.get(key) is not execution:
+        if self.closed or self.given_up or self.running.get(key) is not execution:
             return
         del self.running[key]
         result, error, started_at = execution.result, execution.error, execution.started_at
@@ -122,7 +127,7 @@ class RunDriver:
 
     def _answered(self, refusal: Refusal | Ahead | None) -> None:
         self.in_flight = False
-        if self.closed:
+        if self.closed or self.given_up:
             return
         if refusal is None:
             self._enter(self.turn.committed)
@@ -139,7 +144,7 @@ class RunDriver:
 
     def _enter(self, feed: Callable[..., None], *values: object) -> None:
         """Give the turn an input, and do what it wants then."""
-        if self.closed:
+        if self.closed or self.given_up:
             return
         try:
             feed(*values)
@@ -157,6 +162,9 @@ class RunDriver:
 
     def _follow(self) -> None:
         turn = self.turn
+        if self.given_up:  # while its code held the loop
+            self._host.given_up(self)
+            return
         if turn.problems:
             self._report_problems()
         if turn.notices:
@@ -228,7 +236,7 @@ class RunDriver:
 
     def _cleaned_up(self, _: object) -> None:
         self._dying -= 1
-        if self._dying == 0 and not self.closed and not self._host.draining:
+        if self._dying == 0 and not (self.closed or self.given_up) and not self._host.draining:
             held, self._held = self._held, []
             self._start_steps(held)
 
@@ -266,6 +274,18 @@ class RunDriver:
     def busy(self) -> bool:
         """Say whether something is under way that goes on by itself."""
         return self.in_flight or self.executing
+
+    def give_up(self, *, resting: bool) -> bool:
+        """Do nothing more of this run; with `resting` only if no step is under way.
+
+        For another thread, which gives the lease back. Says whether it is to.
+        """
+        if self.given_up:
+            return False
+        self.given_up = True  # first: this thread may look between any two lines
+        if resting and self.executing:
+            self.given_up = False
+        return self.given_up
 
     def close(self, *, keep_turn: bool = False) -> None:
         """Stop driving: steps still running are cancelled and not listened to."""

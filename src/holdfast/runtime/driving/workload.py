@@ -51,13 +51,21 @@ class Workload:
         """Return the leases held now. Safe to call from another thread."""
         return self._runs.leases() + self._activities.leases()
 
-    def resting_leases(self) -> list[Lease]:
-        """Return the leases of runs that have no step under way. Safe from another thread."""
-        return self._runs.resting_leases()
+    def give_up(self) -> list[Lease]:
+        """Return all leases, to be given back; no run goes on here. Safe from another thread."""
+        return self._runs.give_up(resting=False) + self._activities.leases()
 
-    def stuck_release(self, run_id: UUID, reason: str, pause_seconds: float) -> Release | None:
-        """Return what gives a run back as stuck, None where it is not held. As above."""
-        return self._runs.stuck_release(run_id, reason, pause_seconds)
+    def give_up_resting(self) -> list[Lease]:
+        """Return the leases of the runs without a step under way, to be given back; as above."""
+        return self._runs.give_up(resting=True)
+
+    def give_up_stuck(self, run_id: UUID, reason: str, pause_seconds: float) -> Release | None:
+        """Return what gives a run back as stuck, None where it is not held; as above."""
+        return self._runs.give_up_stuck(run_id, reason, pause_seconds)
+
+    def forget_given_up(self) -> None:
+        """Let go of the runs that another thread has given back."""
+        self._runs.forget_given_up()
 
     def renewed(self, leases: Sequence[Lease]) -> None:
         """Hear which leases were renewed, and with what details. Safe from another thread."""
