@@ -8,6 +8,7 @@ from holdfast._version import __version__
 if TYPE_CHECKING:
     from holdfast.client import Client
     from holdfast.client.handle import RunHandle
+    from holdfast.client.runs import Run
     from holdfast.definitions.activities import Activity
     from holdfast.definitions.app import App
     from holdfast.definitions.middleware import CallNext, Middleware
@@ -76,6 +77,7 @@ __all__ = [
     "PayloadError",
     "ResultTimeout",
     "Retry",
+    "Run",
     "RunCancelled",
     "RunEnded",
     "RunError",
@@ -109,6 +111,7 @@ _HOMES = {
     "Context": "holdfast.runtime.code.context",
     "Middleware": "holdfast.definitions.middleware",
     "Retry": "holdfast.retry",
+    "Run": "holdfast.client.runs",
     "RunHandle": "holdfast.client.handle",
     "Step": "holdfast.definitions.steps",
     "StepContext": "holdfast.runtime.attempts.step_context",

@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from itertools import count
 from types import TracebackType
 from typing import Self, TypeVar, Unpack, cast, overload
@@ -33,9 +33,10 @@ from holdfast.client.starting import StartOptions
 from holdfast.definitions.app import AnyWorkflow, App
 from holdfast.definitions.workflows import Workflow
 from holdfast.durations import Duration, seconds
+from holdfast.moments import to_datetime
 from holdfast.runtime.clock import Cancellable
 from holdfast.store.memory import MemoryStore
-from holdfast.types import ANY_END, Run, RunFilter
+from holdfast.types import ANY_END, RunFilter, RunRecord
 from holdfast.worker import Worker, WorkerOptions
 
 __all__ = ["Environment"]
@@ -47,8 +48,6 @@ _QUIET_ROUNDS = 20  # turns of the event loop without a change: nothing more hap
 _LOOK_SECONDS = 0.001  # between looks while a step does something real
 _PATIENCE_SECONDS = 5.0  # of real time, for a test's other tasks to send what a run waits for
 _FOR_EVER = 1e9  # seconds
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class _Alarm:
@@ -161,7 +160,7 @@ class Environment:
     @property
     def now(self) -> datetime:
         """The virtual time, in UTC. It begins in 2026."""
-        return _EPOCH + timedelta(microseconds=self.store.time())
+        return to_datetime(self.store.time())
 
     @overload
     async def run(
@@ -262,11 +261,11 @@ class Environment:
             if run.wait is not None and await self._descends(run, newest):
                 raise AssertionError(f"run {run.run_id} ({run.name}) is stuck: {run.wait.stuck}")
 
-    async def _descends(self, run: Run, ancestor: UUID) -> bool:
+    async def _descends(self, run: RunRecord, ancestor: UUID) -> bool:
         while run.run_id != ancestor:
             if run.parent_run_id is None:
                 return False
-            run = await self.client.get(run.parent_run_id)
+            run = (await self.client.get(run.parent_run_id)).record
         return True
 
     async def _newest(self, run_id: UUID) -> UUID:
@@ -274,13 +273,13 @@ class Environment:
         return (await self.store.newest_runs([run_id])).get(run_id, run_id)
 
     async def _describe_wait(self, run_id: UUID) -> str:
-        run = await self.client.get(await self._newest(run_id))
+        run = (await self.client.get(await self._newest(run_id))).record
         return (
             f"run {run.run_id} ({run.name}) waits for {await self._name_wait(run)}: that does "
             "not come by itself"
         )
 
-    async def _name_wait(self, run: Run) -> str:
+    async def _name_wait(self, run: RunRecord) -> str:
         approvals = await self.store.list_approvals(run_id=run.run_id)
         if approvals:
             return f"a decision of {approvals[0].key}"

@@ -18,8 +18,8 @@ import pytest
 
 from holdfast.client import Client
 from holdfast.client.handle import RunHandle
+from holdfast.client.runs import Run
 from holdfast.errors import DatabaseUnavailable, RunEnded
-from holdfast.types import Run
 from tests.crash.worker import DEFAULT, QUICK, Pace, work
 
 T = TypeVar("T")

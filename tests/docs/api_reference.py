@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import holdfast
 from holdfast import logs, testing, types
+from holdfast.client import runs
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "api.md"
 _WIDTH = 92
@@ -26,7 +28,7 @@ Errors have [a page of their own](errors.md), and so have [options](options.md).
 """
 
 # What a value of `holdfast.types` is, where callers get one in hand.
-_VALUES = (types.Run, types.Wait, types.RunPage, types.LoggedEvent, types.Event, types.ErrorInfo)
+_VALUES = (types.RunRecord, types.Wait, types.LoggedEvent, types.Event, types.ErrorInfo)
 
 _CONSTRUCTED = {"App", "Client", "Environment", "Retry"}  # by callers; the rest they are given
 # What only the engine calls, and of which classes.
@@ -56,6 +58,7 @@ def _sections() -> Iterator[tuple[str, list[tuple[str, object]]]]:
     yield "`holdfast`", sorted(ours.items(), key=lambda item: (item[0][0].islower(), item[0]))
     yield "`holdfast.testing`", [("Environment", testing.Environment)]
     yield "`holdfast.logs`", [(name, getattr(logs, name)) for name in logs.__all__]
+    yield "`holdfast.client`", [(each.__name__, each) for each in (runs.RunPage, runs.RunWait)]
     yield "`holdfast.types`", [(each.__name__, each) for each in _VALUES]
 
 
@@ -81,6 +84,8 @@ def _described(name: str, thing: Any) -> Iterator[str]:
         yield f"\n#### {name}.{member}\n\n"
         if isinstance(value, property):
             yield _text(value.fget)
+        elif isinstance(value, cached_property):
+            yield _text(value.func)
         else:
             yield _signature(member, value)
             yield _text(value)
@@ -98,7 +103,8 @@ def _members(kind: type) -> Iterator[tuple[str, Any]]:
             seen.add(name)
             if isinstance(value, staticmethod | classmethod):
                 value = value.__func__
-            if (inspect.isfunction(value) or isinstance(value, property)) and inspect.getdoc(value):
+            shown = inspect.isfunction(value) or isinstance(value, property | cached_property)
+            if shown and inspect.getdoc(value):
                 yield name, value
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from holdfast.moments import to_datetime
 from holdfast.types import JSON, Value
 
 if TYPE_CHECKING:
@@ -37,8 +38,16 @@ def write_json(value: object) -> None:
 
 
 def plain(value: Value) -> dict[str, object]:
-    """Return a value's fields by name, for JSON."""
-    return {name: getattr(value, name) for name in value.__struct_fields__}
+    """Return a value's fields by name, for JSON: moments as datetimes, which RFC 3339 writes."""
+    return {name: _plain(name, getattr(value, name)) for name in value.__struct_fields__}
+
+
+def _plain(name: str, field: object) -> object:
+    if isinstance(field, Value):
+        return plain(field)
+    if isinstance(field, int) and (name.endswith("_at") or name == "at"):
+        return to_datetime(field)
+    return field
 
 
 def embed(text: str | None) -> msgspec.Raw | None:

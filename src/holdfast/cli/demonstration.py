@@ -29,7 +29,7 @@ from holdfast.demo.app import LEDGER_VARIABLE, Order
 from holdfast.demo.ledger import Ledger
 from holdfast.demo.proof import prove
 from holdfast.errors import HoldfastError
-from holdfast.types import Run
+from holdfast.types import RunRecord
 
 _POLL_SECONDS = 0.02
 _PATIENCE_SECONDS = 30.0
@@ -60,7 +60,7 @@ class Demonstration:
                 raise
         return await self._conclude(run)
 
-    async def _play(self, output: IO[bytes]) -> Run:
+    async def _play(self, output: IO[bytes]) -> RunRecord:
         async with self._worker(output) as first:
             self._tell(f"worker process {first.pid} runs the demo's app")
             handle: RunHandle[object] = await self._link.client.start(
@@ -77,9 +77,10 @@ class Demonstration:
             await self._until(lambda: self._waits_for_courier(handle), "the run waits for a signal")
             self._tell("the timer has gone off; the run waits for the signal picked-up: it is sent")
             await handle.signal("picked-up", {"courier": "Ada"})
-            return await self._link.client.wait(handle.run_id, timeout=_PATIENCE_SECONDS)
+            ended = await self._link.client.wait(handle.run_id, timeout=_PATIENCE_SECONDS)
+            return ended.record
 
-    async def _conclude(self, run: Run) -> int:
+    async def _conclude(self, run: RunRecord) -> int:
         log = await self._link.client.log(run.run_id)
         events = [entry.event for entry in log]
         now = await self._link.store.now()

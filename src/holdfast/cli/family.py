@@ -9,7 +9,7 @@ from uuid import UUID
 from holdfast.cli.spans import Span
 from holdfast.cli.timeline import read_spans
 from holdfast.store.port import Store
-from holdfast.types import Run
+from holdfast.types import RunRecord
 
 DEPTH = 3
 WIDTH = 20  # children of one run that are shown, those that have not ended before the others
@@ -23,7 +23,7 @@ class Kin:
     """
 
     key: str
-    run: Run
+    run: RunRecord
     children: list[Kin] = field(default_factory=list["Kin"])
     more: int = 0
 

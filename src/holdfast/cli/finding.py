@@ -10,14 +10,14 @@ from holdfast.cli.exits import NOT_FOUND, USAGE, Refusal
 from holdfast.client import Client
 from holdfast.client.filters import RunFilters
 from holdfast.errors import RunNotFound, UnknownWorkflow
-from holdfast.types import Run
+from holdfast.types import RunRecord
 
 _NEWEST = 2_000  # runs that a part of an id is looked for in
 _SHORTEST = 4
 _SHOWN = 5
 
 
-async def find_run(client: Client, reference: str) -> Run:
+async def find_run(client: Client, reference: str) -> RunRecord:
     """Return the run that is meant.
 
     Raises:
@@ -27,7 +27,7 @@ async def find_run(client: Client, reference: str) -> Run:
     if "/" in reference:
         return await _find_by_key(client, reference)
     try:
-        return await client.get(UUID(reference))
+        return (await client.get(UUID(reference))).record
     except ValueError:
         return await _find_by_part(client, reference.lower())
 
@@ -46,7 +46,7 @@ async def find_parent(client: Client, filters: RunFilters) -> RunFilters:
         return {**filters, "parent": (await find_run(client, parent)).run_id}
 
 
-async def _find_by_key(client: Client, reference: str) -> Run:
+async def _find_by_key(client: Client, reference: str) -> RunRecord:
     """Return the run of workflow/key or app/workflow/key; a key may have a slash as well."""
     parts = reference.split("/", 2)
     meant = [(parts[0], "/".join(parts[1:]))]
@@ -55,7 +55,7 @@ async def _find_by_key(client: Client, reference: str) -> Run:
     unknown: UnknownWorkflow | None = None
     for workflow, key in meant:
         try:
-            return await client.get((workflow, key))
+            return (await client.get((workflow, key))).record
         except RunNotFound:
             pass
         except UnknownWorkflow as error:
@@ -66,7 +66,7 @@ async def _find_by_key(client: Client, reference: str) -> Run:
     raise Refusal(f"no run of {workflow} was started with the key {key!r}", NOT_FOUND)
 
 
-async def _find_by_part(client: Client, part: str) -> Run:
+async def _find_by_part(client: Client, part: str) -> RunRecord:
     if len(part) < _SHORTEST or not all(each in "0123456789abcdef-" for each in part):
         raise Refusal(
             f"{part!r} names no run: write an id, at least {_SHORTEST} digits of its beginning "
@@ -93,4 +93,4 @@ async def _find_by_part(client: Client, part: str) -> Run:
         rest = "" if len(matches) <= _SHOWN else ", …"
         fits = f"{len(matches)} runs" if len(matches) <= _SHOWN else "several runs"
         raise Refusal(f"{part} fits {fits}: {some}{rest}", USAGE)
-    return await client.get(next(iter(matches)))
+    return (await client.get(next(iter(matches)))).record

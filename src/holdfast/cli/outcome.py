@@ -10,10 +10,10 @@ from holdfast.cli.render_runs import run_object
 from holdfast.cli.settings import Settings
 from holdfast.cli.spans import error_text
 from holdfast.cli.wording import length
-from holdfast.types import Run
+from holdfast.types import RunRecord
 
 
-def report_end(settings: Settings, run: Run) -> int:
+def report_end(settings: Settings, run: RunRecord) -> int:
     """Write how a run ended; return the exit code that says so."""
     if settings.json:
         write_json(run_object(run))

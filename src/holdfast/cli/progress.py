@@ -17,7 +17,7 @@ from holdfast.cli.render_runs import event_line
 from holdfast.cli.render_timeline import timeline
 from holdfast.cli.timeline import read_spans
 from holdfast.errors import ResultTimeout
-from holdfast.types import Event, LoggedEvent, Run
+from holdfast.types import Event, LoggedEvent, RunRecord
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 _REDRAW_SECONDS = 0.25
 
 
-async def watch_run(link: Link, run: Run, timeout: float | None, *, quiet: bool = False) -> Run:
+async def watch_run(
+    link: Link, run: RunRecord, timeout: float | None, *, quiet: bool = False
+) -> RunRecord:
     """Show what a run does on stderr, and return it once it has ended.
 
     Raises ResultTimeout when `timeout` is up first.
@@ -33,12 +35,12 @@ async def watch_run(link: Link, run: Run, timeout: float | None, *, quiet: bool 
     try:
         async with asyncio.timeout(timeout):
             if quiet:
-                return await link.client.wait(run.run_id)
+                return (await link.client.wait(run.run_id)).record
             if sys.stderr.isatty():
                 await _draw(link, run)
             else:
                 await _follow(link, run.run_id, lambda entry: _write_line(entry, run.created_at))
-            return await link.client.wait(run.run_id)
+            return (await link.client.wait(run.run_id)).record
     except asyncio.CancelledError:
         again = spelled(f"`holdfast runs wait {run.run_id}` waits again")
         click.echo(f"the run goes on; {again}", err=True)
@@ -58,7 +60,7 @@ def _write_line(entry: LoggedEvent, began_at: int) -> None:
     click.echo(event_line(entry, began_at), err=True)
 
 
-async def _draw(link: Link, run: Run) -> None:
+async def _draw(link: Link, run: RunRecord) -> None:
     """Redraw the timeline with each entry, and in between because open spans grow."""
     from rich.console import Console
     from rich.live import Live

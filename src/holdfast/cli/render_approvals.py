@@ -8,13 +8,14 @@ from rich.text import Text
 from holdfast.cli.forms import decide_command, describe_field
 from holdfast.cli.wording import ago
 from holdfast.client.approvals import OpenApproval
+from holdfast.moments import to_micros
 
 
 def write_approval(console: Console, approval: OpenApproval, now: int) -> None:
     """Write what is asked, by whom, the fields of the form, and the command that approves."""
-    asked = f"asked {ago(approval.requested_at, now)}"
+    asked = f"asked {ago(to_micros(approval.requested_at), now)}"
     if approval.timeout_at is not None:
-        asked += f", times out {ago(approval.timeout_at, now)}"
+        asked += f", times out {ago(to_micros(approval.timeout_at), now)}"
     console.print(Text(approval.title, "bold").append(f"  {asked}", "dim"), soft_wrap=True)
     if approval.description:
         console.print(Text(f"  {approval.description}"), soft_wrap=True)

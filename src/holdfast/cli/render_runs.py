@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.cli.console import decoded, embed
+from holdfast.cli.console import decoded, embed, plain
 from holdfast.cli.spans import error_text
 from holdfast.cli.wording import ago, length, moment, shorten
-from holdfast.types import JSON, LoggedEvent, Run
+from holdfast.types import JSON, LoggedEvent, RunRecord
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -30,10 +30,9 @@ STYLES = {
 _LONGEST = 300
 
 
-def run_object(run: Run) -> dict[str, object]:
-    """Return a run for JSON: payloads as they are, moments in microseconds since 1970."""
-    fields: dict[str, object] = {name: getattr(run, name) for name in run.__struct_fields__}
-    return fields | {
+def run_object(run: RunRecord) -> dict[str, object]:
+    """Return a run for JSON, with its payloads as they are."""
+    return plain(run) | {
         "input": embed(run.input),
         "output": embed(run.output),
         "error": embed(run.error),
@@ -42,17 +41,10 @@ def run_object(run: Run) -> dict[str, object]:
 
 def event_object(entry: LoggedEvent) -> dict[str, object]:
     """Return a log's entry for JSON."""
-    event = entry.event
-    return {
-        "idx": entry.idx,
-        "type": event.type,
-        "key": event.key,
-        "details": embed(event.details),
-        "at": event.at,
-    }
+    return {"idx": entry.idx, **plain(entry.event), "details": embed(entry.event.details)}
 
 
-def runs_table(runs: Sequence[Run], now: int) -> Table:
+def runs_table(runs: Sequence[RunRecord], now: int) -> Table:
     """List runs, newest first."""
     from rich.table import Table
 
@@ -74,14 +66,14 @@ def runs_table(runs: Sequence[Run], now: int) -> Table:
     return table
 
 
-def state_text(run: Run) -> Text:
+def state_text(run: RunRecord) -> Text:
     """Write a run's state in its colour."""
     from rich.text import Text
 
     return Text(run.state.replace("_", " "), STYLES.get(run.state, ""))
 
 
-def summary(run: Run, values: Mapping[str, JSON], now: int) -> Table:
+def summary(run: RunRecord, values: Mapping[str, JSON], now: int) -> Table:
     """Describe one run, a line for each thing worth knowing."""
     from rich.table import Table
     from rich.text import Text
@@ -99,7 +91,7 @@ def summary(run: Run, values: Mapping[str, JSON], now: int) -> Table:
     return table
 
 
-def _facts(run: Run, now: int) -> list[tuple[str, str]]:
+def _facts(run: RunRecord, now: int) -> list[tuple[str, str]]:
     facts = [("key", run.key), ("queue", run.queue), ("tags", ", ".join(run.tags))]
     if run.parent_run_id is not None:
         facts.append(("parent", f"{run.parent_run_id} ({run.parent_key})"))

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from holdfast.cli.served import Served
 from holdfast.cli.wording import ago, several
+from holdfast.moments import to_micros
 from holdfast.types import Scope
 
 
@@ -28,9 +29,9 @@ def served_table(scope: Scope, found: Sequence[Served], now: int) -> Table:
 
 def _notes(served: Served, now: int) -> Text:
     notes: list[Text] = []
-    if served.paused:
+    if served.paused_at is not None:
         reason = f": {served.reason}" if served.reason else ""
-        notes.append(Text(f"paused {ago(served.paused_at or now, now)}{reason}", "yellow"))
+        notes.append(Text(f"paused {ago(to_micros(served.paused_at), now)}{reason}", "yellow"))
     if served.unserved:
         notes.append(Text(f"{several(served.unserved, 'task')} nobody serves", "bold red"))
     return Text("; ").join(notes)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli.settings import Settings
 from holdfast.cli.workers_live import live_workers
+from holdfast.moments import to_datetime
 from holdfast.types import Pause, Scope, WorkerInfo
 
 if TYPE_CHECKING:
@@ -20,8 +22,7 @@ if TYPE_CHECKING:
 class Served:
     """A queue or a workflow: how many live workers serve it, and what is known besides.
 
-    `unserved` counts the tasks that are due and that no live worker claims. `paused_at` is in
-    microseconds since 1970 UTC.
+    `unserved` counts the tasks that are due and that no live worker claims.
     """
 
     name: str
@@ -29,7 +30,7 @@ class Served:
     versions: tuple[int, ...]
     paused: bool
     reason: str | None
-    paused_at: int | None
+    paused_at: datetime | None
     unserved: int
 
 
@@ -68,7 +69,7 @@ def _served(
         versions=tuple(sorted(versions)) if scope == "workflow" else (),
         paused=pause is not None,
         reason=pause.reason if pause else None,
-        paused_at=pause.paused_at if pause else None,
+        paused_at=to_datetime(pause.paused_at) if pause else None,
         unserved=unserved,
     )
 

@@ -10,7 +10,7 @@ from uuid import UUID
 from holdfast.cli.spans import Span
 from holdfast.client.approvals import OpenApproval
 from holdfast.client.forking import retry_fork
-from holdfast.types import OpenActivity, Pause, Run, Scope, WorkerInfo
+from holdfast.types import OpenActivity, Pause, RunRecord, Scope, WorkerInfo
 
 if TYPE_CHECKING:
     from holdfast.cli.connecting import Link
@@ -30,11 +30,11 @@ class Surroundings:
     now: int
     workers: Sequence[WorkerInfo] = ()
     activities: Sequence[OpenActivity] = ()
-    children: Mapping[UUID, Run] = field(default_factory=dict[UUID, Run])
+    children: Mapping[UUID, RunRecord] = field(default_factory=dict[UUID, RunRecord])
     approvals: Sequence[OpenApproval] = ()
     pauses: Sequence[Pause] = ()
-    retried_as: Run | None = None
-    origin: Run | None = None
+    retried_as: RunRecord | None = None
+    origin: RunRecord | None = None
 
     def pause_of(self, scope: Scope, name: str) -> Pause | None:
         """Return the pause of a queue or a workflow."""
@@ -43,7 +43,7 @@ class Surroundings:
         )
 
 
-async def look_around(link: Link, run: Run, spans: Sequence[Span]) -> Surroundings:
+async def look_around(link: Link, run: RunRecord, spans: Sequence[Span]) -> Surroundings:
     """Ask for what may keep a run from going on; of one that has ended, its retry."""
     now = await link.store.now()
     if run.status != "running":
@@ -66,7 +66,7 @@ async def look_around(link: Link, run: Run, spans: Sequence[Span]) -> Surroundin
     )
 
 
-async def _origin(link: Link, run: Run, spans: Sequence[Span]) -> Run | None:
+async def _origin(link: Link, run: RunRecord, spans: Sequence[Span]) -> RunRecord | None:
     """Return the run that this one is a fork of; None for its retry, which changes nothing."""
     origins = [UUID(span.origin_run_id) for span in spans if span.kind == "fork"]
     if not origins or run.run_id == retry_fork(origins[-1]).new_run_id:
@@ -74,7 +74,7 @@ async def _origin(link: Link, run: Run, spans: Sequence[Span]) -> Run | None:
     return (await link.store.get_runs([origins[-1]])).get(origins[-1])
 
 
-async def _open_children(link: Link, spans: Sequence[Span]) -> Mapping[UUID, Run]:
+async def _open_children(link: Link, spans: Sequence[Span]) -> Mapping[UUID, RunRecord]:
     started = [
         UUID(span.child_run_id) for span in spans if span.kind == "child" and span.outcome == "open"
     ]

@@ -14,13 +14,13 @@ from holdfast.cli.why_queued import explain_queued
 from holdfast.cli.why_remote import count_open, remote_reasons
 from holdfast.cli.wording import ago, length, moment, several
 from holdfast.cli.workers_live import is_silent, thread_shortage
-from holdfast.types import ANY_END, Run, Wait
+from holdfast.types import ANY_END, RunRecord, Wait
 
 _INVALID_INPUT = "holdfast.errors.InvalidInput: "
 _UPDATE = "update:"  # what an awaited update's name begins with
 
 
-def explain(run: Run, spans: Sequence[Span], around: Surroundings) -> Explanation:
+def explain(run: RunRecord, spans: Sequence[Span], around: Surroundings) -> Explanation:
     """Explain a run from its row, its spans, and what it depends on besides."""
     wait = run.wait
     if run.status != "running" or wait is None:
@@ -32,7 +32,7 @@ def explain(run: Run, spans: Sequence[Span], around: Surroundings) -> Explanatio
     return replace(found, details=details, commands=tuple(commands))
 
 
-def _going(run: Run, wait: Wait, spans: Sequence[Span], around: Surroundings) -> Explanation:
+def _going(run: RunRecord, wait: Wait, spans: Sequence[Span], around: Surroundings) -> Explanation:
     if wait.stuck is not None:
         return _stuck(run, wait, wait.stuck, around)
     if wait.paused:
@@ -44,7 +44,7 @@ def _going(run: Run, wait: Wait, spans: Sequence[Span], around: Surroundings) ->
     return _waiting(run, wait, spans, around.now)
 
 
-def _ended(run: Run, spans: Sequence[Span], around: Surroundings) -> Explanation:
+def _ended(run: RunRecord, spans: Sequence[Span], around: Surroundings) -> Explanation:
     at = run.completed_at or run.created_at
     when = f"at {moment(at)}, {length(at - run.created_at)} after its start"
     match run.status:
@@ -65,7 +65,9 @@ def _ended(run: Run, spans: Sequence[Span], around: Surroundings) -> Explanation
             return Explanation(run.state, f"it was {run.status} {when}", reasons)
 
 
-def _failed(run: Run, spans: Sequence[Span], retried_as: Run | None, when: str) -> Explanation:
+def _failed(
+    run: RunRecord, spans: Sequence[Span], retried_as: RunRecord | None, when: str
+) -> Explanation:
     recorded = decoded(run.error)
     error = error_text(recorded)
     details = _failed_calls(spans, set(error_chain(recorded)))
@@ -92,7 +94,7 @@ def _failed_calls(spans: Sequence[Span], causes: set[str]) -> tuple[str, ...]:
     )
 
 
-def _stuck(run: Run, wait: Wait, reason: str, around: Surroundings) -> Explanation:
+def _stuck(run: RunRecord, wait: Wait, reason: str, around: Surroundings) -> Explanation:
     again = "soon" if wait.visible_at is None else ago(wait.visible_at, around.now)
     details = [f"it is tried again {again}; a worker with corrected code heals it"]
     commands = [f'holdfast runs terminate {run.run_id} --reason "…"']
@@ -110,7 +112,7 @@ def _stuck(run: Run, wait: Wait, reason: str, around: Surroundings) -> Explanati
     return Explanation(run.state, because, tuple(details), tuple(commands))
 
 
-def _paused(run: Run, wait: Wait, spans: Sequence[Span], now: int) -> Explanation:
+def _paused(run: RunRecord, wait: Wait, spans: Sequence[Span], now: int) -> Explanation:
     pause = next((span for span in reversed(spans) if span.kind == "pause"), None)
     because = "it is paused"
     if pause is not None:
@@ -122,7 +124,7 @@ def _paused(run: Run, wait: Wait, spans: Sequence[Span], now: int) -> Explanatio
 
 
 def _leased(
-    run: Run, wait: Wait, worker_id: str, spans: Sequence[Span], around: Surroundings
+    run: RunRecord, wait: Wait, worker_id: str, spans: Sequence[Span], around: Surroundings
 ) -> Explanation:
     now, details = around.now, _cancel_notes(spans)
     backoff = _backoff(spans, now)
@@ -174,7 +176,7 @@ def _cancel_notes(spans: Sequence[Span]) -> tuple[str, ...]:
     return ()
 
 
-def _waiting(run: Run, wait: Wait, spans: Sequence[Span], now: int) -> Explanation:
+def _waiting(run: RunRecord, wait: Wait, spans: Sequence[Span], now: int) -> Explanation:
     at = wait.visible_at
     details = (*_cancel_notes(spans), *message_notes(wait, spans, now))
     until = "" if at is None else f"{moment(at, now)} ({ago(at, now)})"
@@ -212,7 +214,7 @@ def _awaited(wait: Wait, spans: Sequence[Span]) -> str:
     return ", or ".join(parts)
 
 
-def _tell_command(run: Run, name: str) -> str:
+def _tell_command(run: RunRecord, name: str) -> str:
     if name.startswith(_UPDATE):
         return f"holdfast runs update {run.run_id} {name.removeprefix(_UPDATE)} '{{}}'"
     return f"holdfast runs signal {run.run_id} {name} '{{}}'"

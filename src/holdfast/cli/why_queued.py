@@ -9,10 +9,10 @@ from holdfast.cli.surroundings import Surroundings
 from holdfast.cli.why_remote import pause_reason
 from holdfast.cli.wording import length, several
 from holdfast.cli.workers_live import live_workers, serves
-from holdfast.types import Run, Wait, WorkerInfo
+from holdfast.types import RunRecord, Wait, WorkerInfo
 
 
-def explain_queued(run: Run, wait: Wait, around: Surroundings) -> Explanation:
+def explain_queued(run: RunRecord, wait: Wait, around: Surroundings) -> Explanation:
     """Explain it: the queue or the workflow is paused, there is no room, or nobody serves it."""
     since = f"for {length(around.now - (wait.visible_at or around.now))}"
     for pause in (around.pause_of("queue", run.queue), around.pause_of("workflow", run.full_name)):
@@ -32,7 +32,7 @@ def explain_queued(run: Run, wait: Wait, around: Surroundings) -> Explanation:
     )
 
 
-def _unserved(run: Run, live: Sequence[WorkerInfo], since: str) -> Explanation:
+def _unserved(run: RunRecord, live: Sequence[WorkerInfo], since: str) -> Explanation:
     handler, like = run.handler, f"{run.full_name}@"
     others = sorted(
         {

@@ -11,7 +11,8 @@ from holdfast.cli.spans import Span
 from holdfast.cli.surroundings import Surroundings
 from holdfast.cli.wording import ago, several, shorten
 from holdfast.cli.workers_live import live_workers, thread_shortage
-from holdfast.types import OpenActivity, Pause, Run, Scope
+from holdfast.moments import to_micros
+from holdfast.types import OpenActivity, Pause, RunRecord, Scope
 
 _SHOWN = 10
 _NOUNS = (
@@ -39,7 +40,7 @@ def count_open(spans: Sequence[Span]) -> str:
     return " and ".join(parts)
 
 
-def remote_reasons(run: Run, spans: Sequence[Span], around: Surroundings) -> list[Reason]:
+def remote_reasons(run: RunRecord, spans: Sequence[Span], around: Surroundings) -> list[Reason]:
     """Explain each open call, the first few of them."""
     reasons = [
         reason for span in spans if span.outcome == "open" for reason in _reasons(run, span, around)
@@ -55,7 +56,7 @@ def pause_reason(scope: Scope, pause: Pause, now: int) -> Reason:
     return Reason(text, f"holdfast {scope}s resume {pause.name}")
 
 
-def _reasons(run: Run, span: Span, around: Surroundings) -> Iterator[Reason]:
+def _reasons(run: RunRecord, span: Span, around: Surroundings) -> Iterator[Reason]:
     match span.kind:
         case "activity":
             found = next((each for each in around.activities if each.key == span.key), None)
@@ -66,14 +67,14 @@ def _reasons(run: Run, span: Span, around: Surroundings) -> Iterator[Reason]:
         case "approval":
             for each in around.approvals:
                 if each.key == span.key:
-                    asked = f"asked {ago(each.requested_at, around.now)}"
+                    asked = f"asked {ago(to_micros(each.requested_at), around.now)}"
                     text = f"decision {each.key}: {each.title!r}, {asked}"
                     yield Reason(text, decide_command(each))
         case _:
             pass
 
 
-def _activity(run: Run, span: Span, found: OpenActivity, around: Surroundings) -> Reason:
+def _activity(run: RunRecord, span: Span, found: OpenActivity, around: Surroundings) -> Reason:
     name, now = f"activity {found.key}", around.now
     said = f"; it said {shorten(found.heartbeat, 60)}" if found.heartbeat else ""
     if found.worker is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.types import Run, ThreadUse, WorkerInfo
+from holdfast.types import RunRecord, ThreadUse, WorkerInfo
 
 SILENT_SECONDS = 8  # a worker not heard of for so long is taken for dead
 
@@ -19,7 +19,7 @@ def is_silent(worker: WorkerInfo, now: int) -> bool:
     return now - worker.heard_at > SILENT_SECONDS * 1_000_000
 
 
-def serves(worker: WorkerInfo, run: Run) -> bool:
+def serves(worker: WorkerInfo, run: RunRecord) -> bool:
     """Say whether a worker would claim a run."""
     return run.queue in worker.queues and run.handler in worker.handlers
 

@@ -2,5 +2,6 @@
 
 from holdfast.client.client import Client
 from holdfast.client.handle import RunHandle
+from holdfast.client.runs import Run, RunPage, RunWait
 
-__all__ = ["Client", "RunHandle"]
+__all__ = ["Client", "Run", "RunHandle", "RunPage", "RunWait"]

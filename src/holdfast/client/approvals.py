@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from uuid import UUID
 
 import msgspec
@@ -19,6 +20,7 @@ from holdfast.errors import (
     InvalidInput,
     RunNotFound,
 )
+from holdfast.moments import to_datetime
 from holdfast.types import Approval, Decided, Decision, FormField
 
 MAX_OPEN = 1_000  # open approvals of one run that are looked at
@@ -27,7 +29,8 @@ MAX_OPEN = 1_000  # open approvals of one run that are looked at
 class OpenApproval(msgspec.Struct, frozen=True, kw_only=True):
     """An approval that waits for a decision; `run_id` and `key` are what `decide` takes.
 
-    Moments are microseconds since 1970 UTC; `timeout_at` is None where it waits for ever.
+    `requested_at` and `timeout_at` are moments in UTC; `timeout_at` is None where it waits for
+    ever.
     """
 
     run_id: UUID
@@ -37,8 +40,8 @@ class OpenApproval(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     description: str
     fields: tuple[FormField, ...]
-    requested_at: int
-    timeout_at: int | None
+    requested_at: datetime
+    timeout_at: datetime | None
 
 
 class _Standing(msgspec.Struct):
@@ -112,8 +115,8 @@ def read_approval(approval: Approval) -> OpenApproval:
         title=request.title,
         description=request.description,
         fields=request.fields,
-        requested_at=approval.requested_at,
-        timeout_at=request.timeout_at,
+        requested_at=to_datetime(approval.requested_at),
+        timeout_at=None if request.timeout_at is None else to_datetime(request.timeout_at),
     )
 
 

@@ -16,7 +16,7 @@ from holdfast.client.forking import fork_run, retry_fork
 from holdfast.client.references import Signal
 from holdfast.errors import ForkRefused, RunNotFound
 from holdfast.texts import check_reason
-from holdfast.types import Delivered, Run, State
+from holdfast.types import Delivered, RunRecord, State
 
 PAGE = 200
 LANES = 8  # retries that are made at once
@@ -170,13 +170,13 @@ class BulkController(Controller):
         where: RunFilters,
         states: Sequence[State],
         call: Callable[[Sequence[UUID]], Awaitable[Delivered]],
-        would_change: Callable[[Run], bool],
+        would_change: Callable[[RunRecord], bool],
         dry_run: bool,
         progress: Callable[[BulkOutcome], None] | None,
     ) -> BulkOutcome:
         """Make a call for each page; in a dry run, count what it would change."""
 
-        async def count(runs: Sequence[Run]) -> int:
+        async def count(runs: Sequence[RunRecord]) -> int:
             return sum(map(would_change, runs))
 
         change = count if dry_run else partial(self._deliver, call)
@@ -186,7 +186,7 @@ class BulkController(Controller):
         self,
         where: RunFilters,
         states: Sequence[State],
-        change: Callable[[Sequence[Run]], Awaitable[int]],
+        change: Callable[[Sequence[RunRecord]], Awaitable[int]],
         progress: Callable[[BulkOutcome], None] | None,
     ) -> BulkOutcome:
         filters: RunFilters = {"limit": PAGE, **where}
@@ -208,7 +208,7 @@ class BulkController(Controller):
             page_filter = msgspec.structs.replace(page_filter, cursor=page.cursor)
 
     async def _deliver(
-        self, call: Callable[[Sequence[UUID]], Awaitable[Delivered]], runs: Sequence[Run]
+        self, call: Callable[[Sequence[UUID]], Awaitable[Delivered]], runs: Sequence[RunRecord]
     ) -> int:
         """Change runs, and the newest of what continued as new after it was listed."""
         run_ids, changed = [run.run_id for run in runs], 0
@@ -223,7 +223,7 @@ class BulkController(Controller):
             live.update(run_ids)
         return changed
 
-    async def _count_retriable(self, runs: Sequence[Run]) -> int:
+    async def _count_retriable(self, runs: Sequence[RunRecord]) -> int:
         retries = [
             retry_fork(run.run_id).new_run_id
             for run in runs
@@ -231,7 +231,7 @@ class BulkController(Controller):
         ]
         return len(retries) - len(await self._live.store.get_runs(retries))
 
-    async def _retry_page(self, runs: Sequence[Run]) -> int:
+    async def _retry_page(self, runs: Sequence[RunRecord]) -> int:
         waiting = iter(runs)
 
         async def work() -> int:
@@ -251,13 +251,13 @@ class BulkController(Controller):
             return False
 
 
-def _goes_on(run: Run) -> bool:
+def _goes_on(run: RunRecord) -> bool:
     return run.wait is not None
 
 
-def _can_pause(run: Run) -> bool:
+def _can_pause(run: RunRecord) -> bool:
     return run.wait is not None and not run.wait.paused
 
 
-def _can_resume(run: Run) -> bool:
+def _can_resume(run: RunRecord) -> bool:
     return run.wait is not None and run.wait.paused

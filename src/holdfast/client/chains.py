@@ -7,7 +7,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.store.port import Store
-from holdfast.types import End, Run
+from holdfast.types import End, RunRecord
 
 
 class _Continued(msgspec.Struct):
@@ -34,7 +34,7 @@ async def heir(store: Store, run_id: UUID, *, next_only: bool = False) -> UUID |
     return None if run is None else successor(run)
 
 
-def successor(run: Run | End) -> UUID | None:
+def successor(run: RunRecord | End) -> UUID | None:
     """Return the run that an ended run continued as."""
     if run.status != "continued" or run.output is None:
         return None

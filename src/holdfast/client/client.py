@@ -205,7 +205,8 @@ class Client(BulkController):
         ```
         """
         meant = reference(run, workflow, None if self._app is None else self._app.name)
-        return RunHandle(self, meant, self._waiting(Restorer(workflow, self._app)))
+        wait = self._waiting(Restorer(workflow, self._app))
+        return RunHandle(self, meant, wait, workflow=workflow)
 
     async def fork(self, run: RunRef, **options: Unpack[ForkOptions]) -> RunHandle[object]:
         """Start a run that goes on from somewhere in another's log.
@@ -221,7 +222,7 @@ class Client(BulkController):
         forked = await client.fork(("checkout", "order-7"), index=1, input=Order(8))
         ```
         """
-        origin = await self.get(run)
+        origin = await self._get(await self._live.names.run(run))
         known = ForkOptions.__optional_keys__
         fork = await prepare_fork(self._live, origin, self._app, options, known)
         return await self._fork(fork)
@@ -279,7 +280,14 @@ class Client(BulkController):
     ) -> builtins.list[RunHandle[object]]:
         wait = self._waiting(Restorer(launch.workflow, self._app))
         return [
-            RunHandle(self, each.run_id, wait, created=each.created, found=each.status)
+            RunHandle(
+                self,
+                each.run_id,
+                wait,
+                workflow=launch.workflow,
+                created=each.created,
+                found=each.status,
+            )
             for each in started
         ]
 
@@ -291,6 +299,6 @@ class Client(BulkController):
         async def wait(run: UUID | tuple[str, str], timeout: Duration | None) -> Out:
             limit = None if timeout is None else seconds(timeout)
             end = await self._live.wait(await self._live.names.run(run), limit)
-            return restore(end, await self.get(end.run_id) if restore.needs_run else None)
+            return restore(end, await self._get(end.run_id) if restore.needs_run else None)
 
         return wait

@@ -127,7 +127,7 @@ class Controller(Messenger):
 
     async def _going(self, outcome: Delivery, run_id: UUID) -> bool:
         if _found(outcome, run_id) == "ended":
-            raise RunEnded(run_id, (await self.get(run_id)).status)
+            raise RunEnded(run_id, (await self._get(run_id)).status)
         return outcome == "delivered"
 
 

@@ -14,7 +14,7 @@ from holdfast.definitions.app import App
 from holdfast.errors import ConfigurationError, ForkRefused, RunExists, RunNotFound, UnknownWorkflow
 from holdfast.ids import keyed_run_id, uuid7
 from holdfast.texts import check_text
-from holdfast.types import Fork, Forking, Run, Status
+from holdfast.types import Fork, Forking, RunRecord, Status
 
 # Their keys are names and ids that callers chose, not those of calls.
 _NO_CALLS = frozenset(
@@ -48,7 +48,7 @@ def retry_fork(run_id: UUID) -> Fork:
 
 
 async def prepare_fork(
-    session: Session, run: Run, app: App | None, options: ForkOptions, known_options: Set[str]
+    session: Session, run: RunRecord, app: App | None, options: ForkOptions, known_options: Set[str]
 ) -> Fork:
     """Check a fork's options against the run. Raises what `Client.fork` says."""
     if unknown := options.keys() - known_options:
@@ -136,7 +136,7 @@ def _some(step: str, keys: list[str]) -> str:
     return f"of its {len(keys):,} keys the nearest are {', '.join(near)}"
 
 
-def _input(run: Run, app: App | None, version: int | None, value: object) -> str:
+def _input(run: RunRecord, app: App | None, version: int | None, value: object) -> str:
     """Encode a new input as the run's workflow declares it, where the app has that."""
     if app is not None and app.name == run.app:
         try:

@@ -9,8 +9,10 @@ from uuid import UUID
 
 from holdfast.client.approvals import OpenApproval
 from holdfast.client.naming import known_run_id
+from holdfast.client.runs import Run
+from holdfast.definitions.app import AnyWorkflow
 from holdfast.durations import Duration
-from holdfast.types import JSON, LoggedEvent, Run, Status
+from holdfast.types import JSON, LoggedEvent, Status
 
 if TYPE_CHECKING:
     from holdfast.client import Client
@@ -31,7 +33,7 @@ class RunHandle(Generic[Out_co]):
     ```
     """
 
-    __slots__ = ("_client", "_run", "_wait", "created", "found")
+    __slots__ = ("_client", "_run", "_wait", "_workflow", "created", "found")
 
     def __init__(
         self,
@@ -39,13 +41,14 @@ class RunHandle(Generic[Out_co]):
         run: UUID | tuple[str, str],
         wait: Callable[[UUID | tuple[str, str], Duration | None], Awaitable[Out_co]],
         *,
+        workflow: AnyWorkflow | None = None,
         created: bool = False,
         found: Status | None = None,
     ) -> None:
         """Hold a run. Clients make handles: see `Client.start` and `Client.handle`."""
         self._client = client
         self._wait = wait
-        self._run = run
+        self._run, self._workflow = run, workflow
         self.created = created
         self.found: Status | None = found
 
@@ -87,14 +90,14 @@ class RunHandle(Generic[Out_co]):
         return (await self.get()).status
 
     async def get(self) -> Run:
-        """Return the run as it is now. Raises RunNotFound.
+        """Return the run as it is now, its values typed as by `result`. Raises RunNotFound.
 
         ```python
         run = await handle.get()
         print(run.state)
         ```
         """
-        return await self._client.get(self._run)
+        return await self._client.get(self._run, self._workflow)
 
     async def signal(self, name: str, payload: object = None, signal_id: str | None = None) -> bool:
         """Send the run a signal; see `Client.signal`.

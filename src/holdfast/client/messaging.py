@@ -43,7 +43,7 @@ class Messenger(Observer):
         if outcome == "missing":
             raise RunNotFound(run_id)
         if outcome == "ended":
-            raise RunEnded(run_id, (await self.get(run_id)).status)
+            raise RunEnded(run_id, (await self._get(run_id)).status)
         return outcome == "delivered"
 
     async def signal_many(self, signals: Iterable[Signal]) -> builtins.list[Delivery]:

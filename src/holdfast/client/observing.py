@@ -14,14 +14,16 @@ from holdfast.client.filters import RunFilters, run_filter
 from holdfast.client.opening import open_store
 from holdfast.client.outcomes import decode_plain
 from holdfast.client.references import RunRef
+from holdfast.client.runs import Run, RunPage, read_page, read_run
 from holdfast.client.session import Session
 from holdfast.client.watching import watch_value
-from holdfast.definitions.app import App
+from holdfast.definitions.app import AnyWorkflow, App
+from holdfast.definitions.workflows import Workflow
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError, RunNotFound
 from holdfast.store.database import Connecting
 from holdfast.store.port import Store
-from holdfast.types import JSON, LoggedEvent, Pause, Run, RunPage, WorkerInfo
+from holdfast.types import JSON, LoggedEvent, Pause, RunRecord, WorkerInfo
 
 
 class Observer:
@@ -92,18 +94,20 @@ class Observer:
     ) -> None:
         await self.close()
 
-    async def get(self, run: RunRef) -> Run:
-        """Return a run by its id, or by its workflow and key. Raises RunNotFound.
+    async def get(self, run: RunRef, workflow: AnyWorkflow | None = None) -> Run:
+        """Return a run by its id, or by its workflow and key.
+
+        Its values are of the types that its workflow declares, where that is given here or with
+        the key, or is in the client's app; else they are plain JSON values. Raises RunNotFound.
 
         ```python
         run = await client.get((checkout, "order-7"))
+        print(run.state, run.input)
         ```
         """
-        run_id = await self._live.names.run(run)
-        found = await self._live.store.get_runs([run_id])
-        if run_id not in found:
-            raise RunNotFound(run_id)
-        return found[run_id]
+        if workflow is None and isinstance(run, tuple) and isinstance(run[0], Workflow):
+            workflow = run[0]
+        return read_run(await self._get(await self._live.names.run(run)), self._app, workflow)
 
     async def wait(self, run: RunRef, timeout: Duration | None = None) -> Run:
         """Return a run once it has ended, however it did.
@@ -118,7 +122,8 @@ class Observer:
         """
         limit = None if timeout is None else seconds(timeout)
         run_id = await self._live.names.run(run)
-        return await self.get((await self._live.wait(run_id, limit)).run_id)
+        workflow = run[0] if isinstance(run, tuple) and isinstance(run[0], Workflow) else None
+        return await self.get((await self._live.wait(run_id, limit)).run_id, workflow)
 
     async def log(self, run: RunRef, from_index: int = 0) -> builtins.list[LoggedEvent]:
         """Return a run's log from an index on. Raises RunNotFound.
@@ -131,7 +136,7 @@ class Observer:
         run_id = await self._live.names.run(run)
         entries = await self._live.read_log(run_id, from_index)
         if not entries:
-            await self.get(run_id)
+            await self._get(run_id)
         return entries
 
     async def follow(self, run: RunRef, from_index: int = 0) -> AsyncGenerator[LoggedEvent]:
@@ -204,7 +209,8 @@ class Observer:
         page = await client.list(states="waiting", names="checkout", limit=20)
         ```
         """
-        return await self._live.store.list_runs(await run_filter(filters, self._live.names))
+        where = await run_filter(filters, self._live.names)
+        return read_page(await self._live.store.list_runs(where), self._app)
 
     async def runs(self, **filters: Unpack[RunFilters]) -> AsyncGenerator[Run]:
         """Iterate over all runs that `list` would page through; `limit` is a page's size.
@@ -257,6 +263,12 @@ class Observer:
         ```
         """
         return await self._live.store.list_pauses()
+
+    async def _get(self, run_id: UUID) -> RunRecord:
+        found = await self._live.store.get_runs([run_id])
+        if run_id not in found:
+            raise RunNotFound(run_id)
+        return found[run_id]
 
     @property
     def _live(self) -> Session:

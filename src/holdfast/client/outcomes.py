@@ -17,7 +17,7 @@ from holdfast.errors import (
     RunTimedOut,
     UnknownWorkflow,
 )
-from holdfast.types import JSON, End, Run, Status
+from holdfast.types import JSON, End, RunRecord, Status
 
 Out_co = TypeVar("Out_co", covariant=True)
 
@@ -46,7 +46,7 @@ class Restorer(Generic[Out_co]):
         """Whether the type of the output is known by the run's name only."""
         return self._decode is None and self._app is not None
 
-    def __call__(self, end: End, run: Run | None = None) -> Out_co:
+    def __call__(self, end: End, run: RunRecord | None = None) -> Out_co:
         """Return the output, or raise the error. `run` is what `needs_run` asks for."""
         if end.status == "failed":
             raise RunFailed(end.run_id, decode_error(end.error or "null"))
@@ -55,7 +55,7 @@ class Restorer(Generic[Out_co]):
         decode = self._decode or self._decoder_of(run)
         return cast("Out_co", decode(end.output or "null"))
 
-    def _decoder_of(self, run: Run | None) -> Callable[[str], object]:
+    def _decoder_of(self, run: RunRecord | None) -> Callable[[str], object]:
         if self._app is None or run is None or run.app != self._app.name:
             return decode_plain
         try:

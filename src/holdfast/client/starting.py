@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import TypedDict
 from uuid import UUID
 
@@ -15,6 +15,7 @@ from holdfast.definitions.starts import AnyRunOptions
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError, PayloadError
 from holdfast.ids import keyed_run_id, uuid7
+from holdfast.moments import to_micros
 from holdfast.names import check_queue_name, check_reference, split_name
 from holdfast.texts import check_key, check_tags, check_text
 from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, NewRun
@@ -22,8 +23,6 @@ from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, NewRun
 DEFAULT_RETENTION_SECONDS = 30 * 86_400.0
 MAX_RETENTION_VARIABLE = "HOLDFAST_MAX_RETENTION_DAYS"
 MAX_RETENTION_DAYS = 365.0
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class RunOptions(AnyRunOptions, total=False):
@@ -186,7 +185,7 @@ def moment(at: datetime) -> int:
     """Return a moment as microseconds since 1970 UTC. Raises ConfigurationError without a zone."""
     if at.tzinfo is None:
         raise ConfigurationError(f"{at.isoformat()} has no time zone: add one, such as UTC")
-    return (at - _EPOCH) // timedelta(microseconds=1)
+    return to_micros(at)
 
 
 def _resolve(

@@ -23,7 +23,7 @@ from holdfast.errors import (
     TransientDatabaseError,
 )
 from holdfast.store.port import Store, read_end
-from holdfast.types import End, Run
+from holdfast.types import End, RunRecord
 
 logger = logging.getLogger("holdfast.client")
 
@@ -198,12 +198,12 @@ class EndWatcher:
             if watch := self._watches.get(run_id):
                 watch.put_off(now)
 
-    def _end(self, runs: dict[UUID, Run]) -> None:
+    def _end(self, runs: dict[UUID, RunRecord]) -> None:
         for run_id, run in runs.items():
             if run.status != "running" and (watch := self._watches.get(run_id)):
                 watch.end(End(run_id, run.status, run.output, run.error))
 
-    def _check_existence(self, run_ids: Iterable[UUID], runs: dict[UUID, Run]) -> None:
+    def _check_existence(self, run_ids: Iterable[UUID], runs: dict[UUID, RunRecord]) -> None:
         self._end(runs)
         for run_id in run_ids:
             if watch := self._watches.get(run_id):

@@ -38,10 +38,10 @@ from holdfast.types import (
     Notice,
     OpenActivity,
     Pause,
+    RecordPage,
     Release,
-    Run,
     RunFilter,
-    RunPage,
+    RunRecord,
     Scope,
     SignedOn,
     StartedRun,
@@ -289,11 +289,11 @@ class Store(Protocol):
         """Return the names that runs had before names had apps."""
         ...
 
-    async def get_runs(self, run_ids: Sequence[UUID]) -> dict[UUID, Run]:
+    async def get_runs(self, run_ids: Sequence[UUID]) -> dict[UUID, RunRecord]:
         """Return the runs that exist."""
         ...
 
-    async def list_runs(self, where: RunFilter) -> RunPage:
+    async def list_runs(self, where: RunFilter) -> RecordPage:
         """List runs newest first; the cursor is stable while runs come and go.
 
         The work for a page is bounded, so a page may be short and have a cursor.
@@ -348,7 +348,7 @@ class Store(Protocol):
 
     # Notification
 
-    async def wait_for_end(self, topic: str, run_ids: Sequence[UUID]) -> dict[UUID, Run]:
+    async def wait_for_end(self, topic: str, run_ids: Sequence[UUID]) -> dict[UUID, RunRecord]:
         """Register a topic to be told of the runs' ends; return those that have ended already.
 
         The payload of each notice is an `end_payload`.

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from typing import TypeVar, overload
 
 from holdfast.client.approvals import OpenApproval
+from holdfast.client.runs import Run
 from holdfast.durations import Duration
 from holdfast.sync.base import SyncHandleBase
-from holdfast.types import JSON, LoggedEvent, Run, Status
+from holdfast.types import JSON, LoggedEvent, Status
 
 T = TypeVar("T")
 Out_co = TypeVar("Out_co", covariant=True)
@@ -52,7 +53,7 @@ class SyncRunHandle(SyncHandleBase[Out_co]):
         return self._call(self._target.status)
 
     def get(self) -> Run:
-        """Return the run as it is now. Raises RunNotFound.
+        """Return the run as it is now, its values typed as by `result`. Raises RunNotFound.
 
         ```python
         run = handle.get()

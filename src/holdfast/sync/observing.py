@@ -10,22 +10,28 @@ from uuid import UUID
 from holdfast.client.approvals import OpenApproval
 from holdfast.client.filters import RunFilters
 from holdfast.client.references import RunRef
+from holdfast.client.runs import Run, RunPage
+from holdfast.definitions.app import AnyWorkflow
 from holdfast.durations import Duration
 from holdfast.sync.base import SyncBase
-from holdfast.types import JSON, LoggedEvent, Pause, Run, RunPage, WorkerInfo
+from holdfast.types import JSON, LoggedEvent, Pause, WorkerInfo
 
 
 class SyncObserver(SyncBase):
     """The half of a client that changes nothing."""
 
-    def get(self, run: RunRef) -> Run:
-        """Return a run by its id, or by its workflow and key. Raises RunNotFound.
+    def get(self, run: RunRef, workflow: AnyWorkflow | None = None) -> Run:
+        """Return a run by its id, or by its workflow and key.
+
+        Its values are of the types that its workflow declares, where that is given here or with
+        the key, or is in the client's app; else they are plain JSON values. Raises RunNotFound.
 
         ```python
         run = client.get((checkout, "order-7"))
+        print(run.state, run.input)
         ```
         """
-        return self._call(self._target.get, run)
+        return self._call(self._target.get, run, workflow)
 
     def wait(self, run: RunRef, timeout: Duration | None = None) -> Run:
         """Return a run once it has ended, however it did.

@@ -58,7 +58,7 @@ class Wait(Value, frozen=True):
     paused: bool = False
 
 
-class Run(Value, frozen=True, kw_only=True):
+class RunRecord(Value, frozen=True, kw_only=True):
     """A run as a caller sees it. `wait` is there until it has ended.
 
     In lists `input` and `output` are None unless payloads were asked for.
@@ -126,7 +126,7 @@ class RunFilter(Value, frozen=True, kw_only=True):
     payloads: bool = False  # input and output too
 
 
-class RunPage(Value, frozen=True):
+class RecordPage(Value, frozen=True):
     """A page of runs; `cursor` continues after it, None at the end.
 
     A filter by tag, queue or input looks at 20,000 runs at most for one page. Where that was not
@@ -134,7 +134,7 @@ class RunPage(Value, frozen=True):
     looked at, and the page has fewer runs than the limit, or none, although more may follow.
     """
 
-    runs: list[Run]
+    runs: list[RunRecord]
     cursor: str | None
     searched_until: int | None = None
 

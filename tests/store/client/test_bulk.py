@@ -12,7 +12,7 @@ from holdfast.client.bulk import BulkOutcome
 from holdfast.client.filters import RunFilters
 from holdfast.errors import ConfigurationError, InvalidName
 from holdfast.store.port import Store
-from holdfast.types import RunFilter, RunPage
+from holdfast.types import RecordPage, RunFilter
 
 from .workflows import Finisher, tick
 
@@ -116,7 +116,7 @@ async def test_a_run_that_continues_after_it_was_listed_is_followed(
     first = (await client.start(tick)).run_id
     list_runs, continued = store.list_runs, list[UUID]()
 
-    async def list_and_continue(where: RunFilter) -> RunPage:
+    async def list_and_continue(where: RunFilter) -> RecordPage:
         page = await list_runs(where)
         [task] = await finisher.claim()
         continued.append(await finisher.continue_as_new(task))

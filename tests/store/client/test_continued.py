@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from uuid import UUID
 
 import pytest
@@ -134,4 +133,4 @@ async def test_control_reaches_the_newest(client: Client, finisher: Finisher) ->
     assert await client.cancel(first, "enough")
     assert (await client.get(last)).status == "cancelled"
     assert not await client.terminate(first)
-    assert json.loads((await client.get(second)).output or "") == {"run_id": str(last)}
+    assert (await client.get(second)).continued_as == last

@@ -59,7 +59,7 @@ async def test_a_fork_takes_another_input_and_other_results(
 ) -> None:
     origin = await with_steps(client, finisher, "reserve", "charge")
     fork = await client.fork(origin, step="charge", input=Order(8), results={"reserve": "shelf 2"})
-    assert '"number":8' in (await fork.get()).input.replace(" ", "")
+    assert '"number":8' in (await fork.get()).record.input.replace(" ", "")
     (reserve,) = [e.event for e in await fork.log() if e.event.key == "reserve"]
     assert "shelf 2" in (reserve.details or "")
 

@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.client import Client, waiting
 from holdfast.client.handle import RunHandle
+from holdfast.client.runs import Run
 from holdfast.errors import (
     DatabaseUnavailable,
     HoldfastError,
@@ -22,7 +23,7 @@ from holdfast.errors import (
 )
 from holdfast.store.memory import MemoryStore
 from holdfast.store.port import Store
-from holdfast.types import NewRun, Notice, Run, StartedRun
+from holdfast.types import NewRun, Notice, RunRecord, StartedRun
 
 from .workflows import Finisher, Order, Receipt, app, order, tick
 
@@ -70,7 +71,7 @@ class Registrations:
         self._changed = asyncio.Event()
         ask = store.wait_for_end
 
-        async def wait_for_end(topic: str, run_ids: Sequence[UUID]) -> dict[UUID, Run]:
+        async def wait_for_end(topic: str, run_ids: Sequence[UUID]) -> dict[UUID, RunRecord]:
             answer = await ask(topic, run_ids)
             self._seen.update(run_ids)
             self._changed.set()
@@ -146,7 +147,7 @@ class AwayStore(MemoryStore):
 
     away = False
 
-    async def get_runs(self, run_ids: Sequence[UUID]) -> dict[UUID, Run]:
+    async def get_runs(self, run_ids: Sequence[UUID]) -> dict[UUID, RunRecord]:
         if self.away:
             self.away = False
             raise DatabaseUnavailable("the server restarts")

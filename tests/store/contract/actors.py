@@ -27,7 +27,7 @@ from holdfast.types import (
     Notice,
     Refusal,
     Release,
-    Run,
+    RunRecord,
     Suspend,
     TurnCommit,
     WorkerInfo,
@@ -56,7 +56,7 @@ async def start(store: Store, **fields: Any) -> UUID:
     return run.run_id
 
 
-async def get(store: Store, run_id: UUID) -> Run:
+async def get(store: Store, run_id: UUID) -> RunRecord:
     """Return a run that must exist."""
     return (await store.get_runs([run_id]))[run_id]
 

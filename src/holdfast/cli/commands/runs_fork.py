@@ -13,7 +13,7 @@ from holdfast.cli.settings import settings_of
 if TYPE_CHECKING:
     from holdfast.cli.connecting import Link
     from holdfast.client.forking import ForkOptions
-    from holdfast.types import Run
+    from holdfast.types import RunRecord
 
 
 @command(
@@ -65,14 +65,15 @@ def fork(
     options["results"] = named_values(results, "result")
     app = None if app_reference is None else AppReference.parse(app_reference).load()
 
-    async def work(link: Link) -> Run:
+    async def work(link: Link) -> RunRecord:
         origin = await find_run(link.client, reference)
         if payload is not None:
             text = read_json(payload, "input")
             ours = app if app is not None and app.name == origin.app else None
             known = ours and ours.find(origin.name, workflow_version or origin.version)
             options["input"] = known.decode_input(text) if known else decoded(text)
-        return await (await link.client.fork(origin.run_id, **options)).get()
+        forked = await link.client.fork(origin.run_id, **options)
+        return (await forked.get()).record
 
     run = with_link(settings, work, app=app)
     if settings.json:

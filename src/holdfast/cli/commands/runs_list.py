@@ -12,7 +12,7 @@ from holdfast.cli.settings import settings_of
 
 if TYPE_CHECKING:
     from holdfast.cli.connecting import Link
-    from holdfast.types import RunPage
+    from holdfast.client.runs import RunPage
 
 
 @command(
@@ -41,6 +41,7 @@ def list_runs(
     from holdfast.cli.finding import find_parent
     from holdfast.cli.render_runs import run_object, runs_table
     from holdfast.cli.wording import moment
+    from holdfast.moments import to_micros
 
     filters = read_filters(options)
     filters["limit"], filters["cursor"], filters["payloads"] = limit, cursor, payloads
@@ -51,15 +52,16 @@ def list_runs(
 
     settings = settings_of(context)
     page, now, database = with_link(settings, work)
+    runs = [each.record for each in page.runs]
     if settings.json:
-        found = {"runs": [run_object(run) for run in page.runs], "cursor": page.cursor}
+        found = {"runs": [run_object(run) for run in runs], "cursor": page.cursor}
         write_json({**found, "searched_until": page.searched_until})
         return
-    if page.runs:
-        console().print(runs_table(page.runs, now))
+    if runs:
+        console().print(runs_table(runs, now))
     else:
         click.echo(f"no runs in {database}", err=True)
     if page.searched_until is not None:
-        click.echo(f"looked at the runs since {moment(page.searched_until)}", err=True)
+        click.echo(f"looked at the runs since {moment(to_micros(page.searched_until))}", err=True)
     if page.cursor is not None:
         click.echo(f"more with --cursor {page.cursor}", err=True)

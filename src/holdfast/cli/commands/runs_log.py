@@ -33,11 +33,11 @@ def log(context: click.Context, reference: str, follow: bool) -> None:
     from holdfast.cli.console import write_json
     from holdfast.cli.finding import find_run
     from holdfast.cli.render_runs import event_line, event_object
-    from holdfast.types import LoggedEvent, Run
+    from holdfast.types import LoggedEvent, RunRecord
 
     settings = settings_of(context)
 
-    def write(entry: LoggedEvent, run: Run) -> None:
+    def write(entry: LoggedEvent, run: RunRecord) -> None:
         if settings.json:
             write_json(event_object(entry))
         else:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from holdfast.cli.family import Kin
     from holdfast.cli.spans import Span
     from holdfast.cli.surroundings import Surroundings
-    from holdfast.types import JSON, LoggedEvent, Run
+    from holdfast.types import JSON, LoggedEvent, RunRecord
 
 
 @command("show", examples=("holdfast runs show checkout/order-7", "holdfast runs show 3f9a --json"))
@@ -45,7 +45,7 @@ def show(context: click.Context, reference: str, whole: bool) -> None:
 class _Picture:
     """What is shown of a run; `more` counts the children that are left out."""
 
-    run: Run
+    run: RunRecord
     log: list[LoggedEvent]
     values: Mapping[str, JSON]
     spans: list[Span]
@@ -114,7 +114,7 @@ def why(context: click.Context, reference: str) -> None:
     from holdfast.cli.timeline import read_spans
     from holdfast.cli.why import explain
 
-    async def work(link: Link) -> tuple[Run, list[Span], Surroundings]:
+    async def work(link: Link) -> tuple[RunRecord, list[Span], Surroundings]:
         run = await find_run(link.client, reference)
         log = await link.client.log(run.run_id)
         spans = read_spans((entry.event for entry in log), run.completed_at)

@@ -12,7 +12,7 @@ from holdfast.cli.settings import settings_of
 
 if TYPE_CHECKING:
     from holdfast.cli.connecting import Link
-    from holdfast.types import Run
+    from holdfast.types import RunRecord
 
 
 @command("wait", examples=("holdfast runs wait checkout/order-7 --timeout 10m",))
@@ -33,7 +33,7 @@ def wait(context: click.Context, reference: str, timeout: float | None) -> None:
 
     settings = settings_of(context)
 
-    async def work(link: Link) -> Run:
+    async def work(link: Link) -> RunRecord:
         run = await find_run(link.client, reference)
         return await watch_run(link, run, timeout, quiet=True)
 

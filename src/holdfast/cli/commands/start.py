@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from holdfast.cli.connecting import Link
     from holdfast.client.starting import StartOptions
     from holdfast.definitions.app import App
-    from holdfast.types import Run
+    from holdfast.types import RunRecord
 
 
 @command(
@@ -91,7 +91,7 @@ def start(
 
     async def work(link: Link) -> int:
         handle = await link.client.start(workflow, value, **options)
-        run = await handle.get()
+        run = (await handle.get()).record
         if wait or wait_timeout is not None:
             return await _watch(settings, link, run, wait_timeout)
         _answer(settings, run, created=handle.created)
@@ -117,7 +117,7 @@ def _checked(
     return app, known.decode_input(payload)
 
 
-def _answer(settings: Settings, run: Run, *, created: bool) -> None:
+def _answer(settings: Settings, run: RunRecord, *, created: bool) -> None:
     from holdfast.cli.console import write_json
     from holdfast.cli.render_runs import run_object
 
@@ -129,7 +129,7 @@ def _answer(settings: Settings, run: Run, *, created: bool) -> None:
         click.echo(f"it was started before with this key and is {run.state}", err=True)
 
 
-async def _watch(settings: Settings, link: Link, run: Run, timeout: float | None) -> int:
+async def _watch(settings: Settings, link: Link, run: RunRecord, timeout: float | None) -> int:
     from holdfast.cli.outcome import report_end
     from holdfast.cli.progress import watch_run
 
@@ -140,7 +140,7 @@ async def _watch(settings: Settings, link: Link, run: Run, timeout: float | None
     return report_end(settings, ended)
 
 
-async def _mind(link: Link, run: Run) -> None:
+async def _mind(link: Link, run: RunRecord) -> None:
     """Say what keeps a run from being taken: a pause, or that nobody is there to run it.
 
     Then its name may be mistyped, or no worker started.

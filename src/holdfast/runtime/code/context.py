@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from random import Random
 from typing import TYPE_CHECKING, ParamSpec, TypeVar, cast, overload
 from uuid import UUID, uuid5
@@ -13,6 +13,7 @@ from holdfast.codec import decoder, encode
 from holdfast.definitions.steps import Step
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError, InvalidInput
+from holdfast.moments import to_datetime, to_micros
 from holdfast.names import check_signal_name, check_step_name, check_value_name
 from holdfast.retry import Retry
 from holdfast.runtime.code.remote_context import RemoteContext
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 
 
 class Context(RemoteContext):
@@ -150,7 +148,7 @@ class Context(RemoteContext):
         """Sleep until a moment, which must be aware of its time zone; the past is at once."""
         if moment.tzinfo is None:
             raise ConfigurationError(f"{moment} has no time zone: use an aware datetime")
-        due_at = (moment - _EPOCH) // _MICROSECOND
+        due_at = to_micros(moment)
         await self._sleep((due_at - self._instance.loop.now) / 1e6, due_at, id)
 
     async def _sleep(self, delay: float, due_at: int | None, id: str | None) -> None:
@@ -211,7 +209,7 @@ class Context(RemoteContext):
 
         It stands still while the code computes.
         """
-        return _EPOCH + timedelta(microseconds=self._instance.loop.now)
+        return to_datetime(self._instance.loop.now)
 
     def time(self) -> float:
         """Return the run's time in seconds since 1970 UTC."""

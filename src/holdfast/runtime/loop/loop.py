@@ -15,10 +15,10 @@ import time
 import weakref
 from asyncio import events
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple, Unpack
 
 from holdfast.errors import DeterminismError
+from holdfast.moments import to_datetime
 from holdfast.runtime.log.details import TIMER_FIRED, Timer, read_timer
 from holdfast.runtime.loop.closing import close_coroutine, close_generator, unawaited_allowed
 from holdfast.runtime.loop.failures import Failures
@@ -52,7 +52,6 @@ _TASKS_A_LIMIT: Final = 10_000  # code that makes so many tasks gets the limit o
 _MOST_LIMITS: Final = 10  # and this many times at most
 MAX_DELAY: Final = 8_000 * 365 * 86_400 * 1_000_000  # "for ever", as far as a date can say
 _KEPT_TASKS: Final = 64
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _CHANGED_CODE: Final = (
     "the code has changed under this run; roll it back, or give changed calls new names"
 )
@@ -442,4 +441,4 @@ def _length(seconds: float) -> str:
 
 
 def _moment(micros: int) -> str:
-    return (_EPOCH + timedelta(microseconds=micros)).isoformat()
+    return to_datetime(micros).isoformat()

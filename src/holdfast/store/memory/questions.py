@@ -16,17 +16,17 @@ from holdfast.ids import keyed_run_id
 from holdfast.names import split_name
 from holdfast.store.memory.children import newest
 from holdfast.store.memory.tables import NEVER, RunRow, Tables, TaskRow
-from holdfast.types import Event, LoggedEvent, Run, RunFilter, RunPage, State, Wait
+from holdfast.types import Event, LoggedEvent, RecordPage, RunFilter, RunRecord, State, Wait
 
 COUNT_LIMIT: Final = 1_000
 
 
-def get_run(tables: Tables, now: int, run_id: UUID) -> Run:
+def get_run(tables: Tables, now: int, run_id: UUID) -> RunRecord:
     """Return a run that exists, as a caller sees it."""
     row = tables.runs[run_id]
     turn = tables.turn(run_id) if row.status == "running" else None
     app, name = split_name(row.new.name)
-    return Run(
+    return RunRecord(
         run_id=run_id,
         app=app,
         name=name,
@@ -77,12 +77,12 @@ def _wait(turn: TaskRow) -> Wait:
     )
 
 
-def get_runs(tables: Tables, now: int, run_ids: Sequence[UUID]) -> dict[UUID, Run]:
+def get_runs(tables: Tables, now: int, run_ids: Sequence[UUID]) -> dict[UUID, RunRecord]:
     """Return the runs that exist."""
     return {run_id: get_run(tables, now, run_id) for run_id in run_ids if run_id in tables.runs}
 
 
-def list_runs(tables: Tables, now: int, where: RunFilter) -> RunPage:
+def list_runs(tables: Tables, now: int, where: RunFilter) -> RecordPage:
     """List runs by (created_at, run_id), the greatest first, from behind the cursor."""
     runs = [get_run(tables, now, run_id) for run_id in tables.runs]
     found = sorted((run for run in runs if _matches(run, where)), key=_place, reverse=True)
@@ -94,7 +94,7 @@ def list_runs(tables: Tables, now: int, where: RunFilter) -> RunPage:
     cursor = f"{page[-1].created_at}/{page[-1].run_id}" if len(found) > len(page) else None
     if not where.payloads:
         page = [msgspec.structs.replace(run, input=None, output=None) for run in page]
-    return RunPage(page, cursor)
+    return RecordPage(page, cursor)
 
 
 def runs_between(tables: Tables, first: UUID, last: UUID, limit: int) -> list[UUID]:
@@ -102,11 +102,11 @@ def runs_between(tables: Tables, first: UUID, last: UUID, limit: int) -> list[UU
     return sorted(run_id for run_id in tables.runs if first <= run_id <= last)[:limit]
 
 
-def _place(run: Run) -> tuple[int, UUID]:
+def _place(run: RunRecord) -> tuple[int, UUID]:
     return run.created_at, run.run_id
 
 
-def _matches(run: Run, where: RunFilter) -> bool:
+def _matches(run: RunRecord, where: RunFilter) -> bool:
     conditions: list[Callable[[], bool]] = [
         lambda: not where.states or run.state in where.states,
         lambda: not where.names or run.full_name in where.names,
@@ -192,7 +192,9 @@ def newest_runs(tables: Tables, run_ids: Sequence[UUID]) -> dict[UUID, UUID]:
     return {run_id: newest(tables, run_id) for run_id in run_ids if run_id in tables.runs}
 
 
-def wait_for_end(tables: Tables, now: int, topic: str, run_ids: Sequence[UUID]) -> dict[UUID, Run]:
+def wait_for_end(
+    tables: Tables, now: int, topic: str, run_ids: Sequence[UUID]
+) -> dict[UUID, RunRecord]:
     """Register a topic with the runs that go on; return those that have ended."""
     runs = get_runs(tables, now, run_ids)
     for run_id, run in runs.items():

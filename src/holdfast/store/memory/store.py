@@ -46,10 +46,10 @@ from holdfast.types import (
     Notice,
     OpenActivity,
     Pause,
+    RecordPage,
     Release,
-    Run,
     RunFilter,
-    RunPage,
+    RunRecord,
     Scope,
     SignedOn,
     StartedRun,
@@ -300,12 +300,12 @@ class MemoryStore:
         """Return nothing: what is here is not older than this program."""
         return frozenset()
 
-    async def get_runs(self, run_ids: Sequence[UUID]) -> dict[UUID, Run]:
+    async def get_runs(self, run_ids: Sequence[UUID]) -> dict[UUID, RunRecord]:
         """Return the runs that exist."""
         async with self._transaction() as (tables, now):
             return questions.get_runs(tables, now, run_ids)
 
-    async def list_runs(self, where: RunFilter) -> RunPage:
+    async def list_runs(self, where: RunFilter) -> RecordPage:
         """List runs; see `Store.list_runs`."""
         async with self._transaction() as (tables, now):
             return questions.list_runs(tables, now, where)
@@ -369,7 +369,7 @@ class MemoryStore:
 
     # Notification
 
-    async def wait_for_end(self, topic: str, run_ids: Sequence[UUID]) -> dict[UUID, Run]:
+    async def wait_for_end(self, topic: str, run_ids: Sequence[UUID]) -> dict[UUID, RunRecord]:
         """Register a topic with runs; see `Store.wait_for_end`."""
         async with self._transaction() as (tables, now):
             return questions.wait_for_end(tables, now, topic, run_ids)

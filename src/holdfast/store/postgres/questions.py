@@ -13,7 +13,16 @@ from holdfast.errors import DatabaseUnavailable, QueryTooSlow
 from holdfast.names import split_name
 from holdfast.store.postgres import rows
 from holdfast.store.postgres.connections import Database
-from holdfast.types import Event, LoggedEvent, Run, RunFilter, RunPage, ThreadUse, Wait, WorkerInfo
+from holdfast.types import (
+    Event,
+    LoggedEvent,
+    RecordPage,
+    RunFilter,
+    RunRecord,
+    ThreadUse,
+    Wait,
+    WorkerInfo,
+)
 
 if TYPE_CHECKING:
     import asyncpg
@@ -34,17 +43,19 @@ async def read_events(
     return logs
 
 
-async def get_runs(database: Database, run_ids: Sequence[UUID]) -> dict[UUID, Run]:
+async def get_runs(database: Database, run_ids: Sequence[UUID]) -> dict[UUID, RunRecord]:
     """Return the runs that exist."""
     return _by_id(await database.rows("get_runs", run_ids))
 
 
-async def wait_for_end(database: Database, topic: str, run_ids: Sequence[UUID]) -> dict[UUID, Run]:
+async def wait_for_end(
+    database: Database, topic: str, run_ids: Sequence[UUID]
+) -> dict[UUID, RunRecord]:
     """Register a topic with the runs that go on; return those that have ended."""
     return _by_id(await database.rows("wait_for_end", topic, run_ids))
 
 
-async def list_runs(database: Database, where: RunFilter) -> RunPage:
+async def list_runs(database: Database, where: RunFilter) -> RecordPage:
     """List runs, newest first. One more than the page is asked for, to know of a next one.
 
     A list that had to stop before its page was full has its cursor where it stopped.
@@ -58,11 +69,11 @@ async def list_runs(database: Database, where: RunFilter) -> RunPage:
     runs = [_run(row) for row in found if row["run_id"] is not None]
     page = runs[: where.limit]
     if len(runs) > len(page):
-        return RunPage(page, _cursor(page[-1].created_at, page[-1].run_id))
+        return RecordPage(page, _cursor(page[-1].created_at, page[-1].run_id))
     stopped_at = found[0]["stopped_at"] if found else None
     if stopped_at is None:
-        return RunPage(page, None)
-    return RunPage(page, _cursor(stopped_at, found[0]["stopped_id"]), stopped_at)
+        return RecordPage(page, None)
+    return RecordPage(page, _cursor(stopped_at, found[0]["stopped_id"]), stopped_at)
 
 
 async def _list_runs(
@@ -171,14 +182,14 @@ async def unserved(database: Database) -> list[tuple[str, str, int]]:
     return [(row["queue"], row["handler"], row["tasks"]) for row in found]
 
 
-def _by_id(found: list[asyncpg.Record]) -> dict[UUID, Run]:
+def _by_id(found: list[asyncpg.Record]) -> dict[UUID, RunRecord]:
     return {row["run_id"]: _run(row) for row in found}
 
 
-def _run(row: asyncpg.Record) -> Run:
+def _run(row: asyncpg.Record) -> RunRecord:
     headers = row["headers"]
     app, name = split_name(row["name"])
-    return Run(
+    return RunRecord(
         run_id=row["run_id"],
         app=app,
         name=name,

@@ -44,10 +44,10 @@ from holdfast.types import (
     Notice,
     OpenActivity,
     Pause,
+    RecordPage,
     Release,
-    Run,
     RunFilter,
-    RunPage,
+    RunRecord,
     Scope,
     SignedOn,
     StartedRun,
@@ -268,11 +268,11 @@ class PostgresStore:
         row = await self._database.row("former_names")
         return frozenset(row[0])
 
-    async def get_runs(self, run_ids: Sequence[UUID]) -> dict[UUID, Run]:
+    async def get_runs(self, run_ids: Sequence[UUID]) -> dict[UUID, RunRecord]:
         """Return the runs that exist."""
         return await questions.get_runs(self._database, run_ids)
 
-    async def list_runs(self, where: RunFilter) -> RunPage:
+    async def list_runs(self, where: RunFilter) -> RecordPage:
         """List runs; see `Store.list_runs`."""
         return await questions.list_runs(self._database, where)
 
@@ -324,7 +324,7 @@ class PostgresStore:
 
     # Notification
 
-    async def wait_for_end(self, topic: str, run_ids: Sequence[UUID]) -> dict[UUID, Run]:
+    async def wait_for_end(self, topic: str, run_ids: Sequence[UUID]) -> dict[UUID, RunRecord]:
         """Register a topic with runs; see `Store.wait_for_end`."""
         return await questions.wait_for_end(self._database, topic, run_ids)
 

@@ -1,0 +1,19 @@
+"""Moments: microseconds since 1970 UTC inside, datetimes with a time zone for callers."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+def to_datetime(at: int) -> datetime:
+    """Return a moment in UTC."""
+    return _EPOCH + at * _MICROSECOND
+
+
+def to_micros(moment: datetime) -> int:
+    """Return the microseconds since 1970 UTC of a moment with a time zone."""
+    return (moment - _EPOCH) // _MICROSECOND

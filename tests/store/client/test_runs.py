@@ -1,0 +1,79 @@
+"""Runs as callers see them: values of the declared types, moments with a time zone."""
+
+from __future__ import annotations
+
+from datetime import UTC, timedelta
+
+import pytest
+
+from holdfast.client import Client, Run
+from holdfast.errors import ConfigurationError, InvalidInput
+from holdfast.store.port import Store
+
+from .workflows import Finisher, Order, Receipt, app, order, tick, tick_2
+
+
+async def test_values_are_of_the_types_that_the_workflow_declares(
+    client: Client, store: Store, finisher: Finisher
+) -> None:
+    handle = await client.start(order, Order(7), key="order-7")
+    await finisher.complete(Receipt(7, paid=True))
+    async with Client(store=store, app=app) as knowing:
+        seen: list[Run] = [
+            await handle.get(),
+            await client.get((order, "order-7")),
+            await client.get(handle.run_id, order),
+            await client.wait((order, "order-7")),
+            await knowing.get(handle.run_id),
+            (await knowing.list(payloads=True)).runs[0],
+        ]
+    assert [run.input for run in seen] == [Order(7)] * 6
+    assert [run.output for run in seen] == [Receipt(7, paid=True)] * 6
+
+
+async def test_without_the_workflow_values_are_plain_json(
+    client: Client, finisher: Finisher
+) -> None:
+    run_id = (await client.start(order, Order(7))).run_id
+    assert (await client.get(run_id)).output is None
+    await finisher.complete(Receipt(7, paid=True))
+    for run in (await client.get(run_id), await client.get(run_id, tick)):
+        assert run.input == {"number": 7, "notes": []}
+        assert run.output == {"number": 7, "paid": True}
+        assert run.record.output == '{"number":7,"paid":true}'
+
+
+async def test_a_run_keeps_the_types_of_its_own_version(client: Client, finisher: Finisher) -> None:
+    handle = await client.start(tick)
+    await finisher.complete("not a number")
+    with pytest.raises(InvalidInput, match="int"):
+        _ = (await client.get(handle.run_id, tick_2)).output
+
+
+async def test_an_error_is_what_was_recorded(client: Client, finisher: Finisher) -> None:
+    handle = await client.start(tick)
+    assert (await handle.get()).error is None
+    await finisher.fail(KeyError("x"))
+    error = (await handle.get()).error
+    assert error is not None
+    assert error.matches(LookupError)
+    assert str(error) == "KeyError: 'x'"
+
+
+async def test_moments_are_in_utc(client: Client, finisher: Finisher) -> None:
+    run = await (await client.start(tick, delay="1h")).get()
+    assert run.created_at.tzinfo is UTC
+    assert run.wait is not None
+    assert run.wait.until == run.created_at + timedelta(hours=1)
+    assert (run.started_at, run.completed_at, run.deadline_at) == (None, None, None)
+    assert [each.run_id for each in (await client.list(since=run.created_at)).runs] == [run.run_id]
+    assert (await client.list(until=run.created_at)).runs == []
+
+
+async def test_a_list_without_payloads_says_that_it_has_none(client: Client) -> None:
+    await client.start(order, Order(7))
+    [run] = (await client.list()).runs
+    for read in ("input", "output", "continued_as"):
+        with pytest.raises(ConfigurationError, match="payloads=True"):
+            getattr(run, read)
+    assert run.error is None
