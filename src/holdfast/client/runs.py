@@ -12,6 +12,7 @@ from holdfast.client.chains import successor
 from holdfast.client.outcomes import decode_plain
 from holdfast.codec import decode_error
 from holdfast.definitions.app import AnyWorkflow, App
+from holdfast.definitions.registry import Registry
 from holdfast.errors import ConfigurationError, UnknownWorkflow
 from holdfast.moments import to_datetime
 from holdfast.types import ErrorInfo, RecordPage, RunRecord, State, Status, Value, Wait
@@ -133,10 +134,11 @@ class RunPage(Value, frozen=True):
 
 def read_run(record: RunRecord, app: App | None, workflow: AnyWorkflow | None = None) -> Run:
     """Make a run of a record, typed by its version of the workflow that is given or in the app."""
-    if workflow is None or workflow.full_name != record.full_name:
-        workflow, registry = None, app
-    else:
+    registry: Registry | App | None = app
+    if workflow is not None and workflow.full_name == record.full_name:
         registry = workflow.registry
+    else:
+        workflow = None
     if registry is not None and record.app == registry.name:
         with suppress(UnknownWorkflow):
             workflow = registry.find(record.name, record.version)

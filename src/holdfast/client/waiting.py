@@ -75,8 +75,11 @@ class EndWatcher:
     async def wait(self, run_id: UUID, timeout: float | None) -> End:
         """Return how the run ended, once it has; `timeout` in seconds, None for ever.
 
-        Raises RunNotFound, and ResultTimeout when the time is up.
+        With a timeout of 0 it looks once. Raises RunNotFound, and ResultTimeout when the time is
+        up.
         """
+        if timeout == 0:
+            return await self._look_once(run_id)
         async with self.expect(run_id) as end:
             self.watch(run_id)
             return await within(end, run_id, timeout)
@@ -174,6 +177,14 @@ class EndWatcher:
             _fail_all(self._watches.values(), error)
         finally:
             self._task = None
+
+    async def _look_once(self, run_id: UUID) -> End:
+        run = (await self._store.get_runs([run_id])).get(run_id)
+        if run is None:
+            raise RunNotFound(run_id)
+        if run.status == "running":
+            raise ResultTimeout(run_id, 0)
+        return End(run_id, run.status, run.output, run.error)
 
     async def _look(self, now: float) -> None:
         """Read the runs that were told of, and those whose time to be looked at has come."""

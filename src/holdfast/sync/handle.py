@@ -32,7 +32,7 @@ class SyncRunHandle(SyncHandleBase[Out_co]):
         """Wait for the run's end and return its output, as the type the workflow declares.
 
         Raises RunFailed, RunCancelled, RunTerminated or RunTimedOut for a run that ended so,
-        ResultTimeout when `timeout` is up first, and RunNotFound.
+        ResultTimeout when `timeout` is up first, and RunNotFound. A `timeout` of 0 looks once.
 
         ```python
         try:

@@ -318,3 +318,16 @@ async def test_wait_returns_the_run_however_it_ended(client: Client) -> None:
     await handle.terminate()
     run: Run = await client.wait(handle.run_id, timeout=10)
     assert run.status == "terminated"
+
+
+async def test_without_time_a_run_that_has_ended_still_gives_its_result(
+    client: Client, finisher: Finisher
+) -> None:
+    handle = await client.start(tick)
+    with pytest.raises(ResultTimeout):
+        await handle.result(timeout=0)
+    with pytest.raises(RunNotFound):
+        await client.handle(uuid4()).result(timeout=0)
+    await finisher.complete(3)
+    assert await handle.result(timeout=0) == 3
+    assert (await client.wait(handle.run_id, timeout=0)).status == "completed"
