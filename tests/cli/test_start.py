@@ -127,8 +127,19 @@ def test_options_reach_the_run(cli: CommandLine) -> None:
 
 
 def test_at_takes_a_moment_in_a_time_zone(cli: CommandLine) -> None:
-    run = cli.start("double", "1", "--at", "2100-01-01T00:00:00+00:00")
-    assert cli.json("runs", "show", run)["wait"]["visible_at"] == "2100-01-01T00:00:00Z"
+    asked = cli("start", "double", "1", "--at", "2100-01-01T00:00:00+00:00")
+    shown = cli.json("runs", "show", asked.stdout.strip())
+    assert shown["wait"]["visible_at"] == "2100-01-01T00:00:00Z"
+    assert "time zone" not in asked.stderr
+
+
+def test_at_without_a_time_zone_says_which_moment_it_takes(cli: CommandLine) -> None:
+    local = datetime(2100, 1, 1, 9).astimezone()
+    asked = cli("start", "double", "1", "--at", "2100-01-01T09:00")
+    assert f"2100-01-01T09:00 names no time zone: taken as {local.isoformat()}" in asked.stderr
+    started = cli.json("start", "double", "1", "--at", "2100-01-01T09:00")
+    assert datetime.fromisoformat(started["start_at"]) == local
+    assert started["wait"]["visible_at"] == started["start_at"]
 
 
 def test_wait_writes_the_output_and_shows_what_happens(served: CommandLine) -> None:
@@ -151,6 +162,7 @@ def test_a_failed_run_is_code_1(served: CommandLine) -> None:
 def test_a_start_that_nobody_serves_is_said_to_be_so(cli: CommandLine) -> None:
     result = cli("start", "sample/duoble", "1")
     assert "no live worker serves sample/duoble@1 on queue 'default'" in result.stderr
+    assert "(did you mean sample/double?)" in result.stderr
     assert result.stdout.count("\n") == 1
 
 
@@ -158,6 +170,9 @@ def test_a_name_whose_app_nobody_knows_is_refused(cli: CommandLine) -> None:
     refused = cli("start", "duoble", "1", code=exits.USAGE).stderr
     assert "no app with a workflow 'duoble' has ever had a worker on this database" in refused
     assert "APP/duoble" in refused
+    for words in (["workflows", "pause", "duoble"], ["runs", "signal", "duoble/k", "go"]):
+        refused = cli(*words, code=exits.USAGE).stderr
+        assert "(did you mean sample/double?)" in refused
 
 
 def test_a_name_of_two_apps_is_not_guessed(cli: CommandLine, hand: Hand) -> None:

@@ -109,9 +109,14 @@ def duration(text: str) -> float:
 
 def _moment(text: str, direction: int) -> datetime:
     try:
-        return datetime.fromisoformat(text).astimezone(UTC)
+        written = datetime.fromisoformat(text)
     except ValueError:
         pass
+    else:
+        if written.tzinfo is None:
+            local = written.astimezone().isoformat()
+            click.echo(f"{text} names no time zone: taken as {local}", err=True)
+        return written.astimezone(UTC)
     try:
         return datetime.now(UTC) + direction * timedelta(seconds=seconds(text))
     except (ConfigurationError, OverflowError):

@@ -258,11 +258,10 @@ class Client(BulkController):
     ) -> Launch:
         """Check a start's options; look up whose workflow it is where only a name is given."""
         if isinstance(workflow, str) and self._app is None and "/" not in workflow:
-            if connection is None:
-                lookup = self._live.store.apps_with
-            else:
-                lookup = partial(apps_within, connection, self._schema)
-            workflow = await find_full_name(check_workflow_name(workflow), lookup)
+            within = connection is not None
+            lookup = partial(apps_within, connection, self._schema) if within else None
+            name = check_workflow_name(workflow)
+            workflow = await find_full_name(name, self._live.store, lookup)
         return prepare(workflow, self._app, options, known)
 
     async def _submit(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from typing import TypeAlias
 from uuid import UUID
 
@@ -14,25 +15,36 @@ from holdfast.names import check_reference, full_name, split_name
 from holdfast.store.port import Store
 from holdfast.texts import check_key
 
+_MOST_SIMILAR = 3  # names that an error asks about
+
 Lookup: TypeAlias = Callable[[str], Awaitable[Sequence[str]]]
 """Returns the apps that have ever signed on with a workflow of a name."""
 
 
-async def find_full_name(workflow: str, lookup: Lookup) -> str:
+async def find_full_name(workflow: str, store: Store, lookup: Lookup | None = None) -> str:
     """Return the full name of the one workflow that has this name.
 
     Raises UnknownWorkflow where no app has ever had a worker with it, AmbiguousWorkflow where
     several had: nothing is guessed.
     """
-    apps = await lookup(workflow)
+    apps = await (lookup or store.apps_with)(workflow)
     if not apps:
+        similar = await similar_names(store, workflow)
+        meant = f" (did you mean {' or '.join(similar)}?)" if similar else ""
         raise UnknownWorkflow(
-            f"no app with a workflow {workflow!r} has ever had a worker on this database: start "
-            f"its worker, or name the app as well, as in {full_name('APP', workflow)!r}"
+            f"no app with a workflow {workflow!r} has ever had a worker on this database{meant}: "
+            f"start its worker, or name the app as well, as in {full_name('APP', workflow)!r}"
         )
     if len(apps) > 1:
         raise AmbiguousWorkflow(workflow, apps)
     return full_name(apps[0], workflow)
+
+
+async def similar_names(store: Store, workflow: str) -> list[str]:
+    """Return the full names of workflows that are like this name, the most similar first."""
+    known = [(name, each.app) for each in await store.list_apps() for name in each.workflows]
+    near = get_close_matches(split_name(workflow)[1], {name for name, _ in known}, _MOST_SIMILAR)
+    return [full_name(app, name) for like in near for name, app in known if name == like]
 
 
 def known_full_name(workflow: Named | str, app: str | None) -> str | None:
@@ -86,7 +98,7 @@ class Names:
         Raises InvalidName, and what `find_full_name` raises.
         """
         known = known_full_name(workflow, self._app)
-        return known or await find_full_name(str(workflow), self._store.apps_with)
+        return known or await find_full_name(str(workflow), self._store)
 
     async def matching(self, workflows: Iterable[str]) -> tuple[str, ...]:
         """Return the full names that a filter means by names.

@@ -94,7 +94,7 @@ def start(
         run = (await handle.get()).record
         if wait or wait_timeout is not None:
             return await _watch(settings, link, run, wait_timeout)
-        _answer(settings, run, created=handle.created)
+        _answer(settings, run, created=handle.created, start_at=at)
         if handle.created and not settings.json:
             await _mind(link, run)
         return exits.OK
@@ -117,12 +117,14 @@ def _checked(
     return app, known.decode_input(payload)
 
 
-def _answer(settings: Settings, run: RunRecord, *, created: bool) -> None:
+def _answer(
+    settings: Settings, run: RunRecord, *, created: bool, start_at: datetime | None
+) -> None:
     from holdfast.cli.console import write_json
     from holdfast.cli.render_runs import run_object
 
     if settings.json:
-        write_json({"created": created, **run_object(run)})
+        write_json({"created": created, "start_at": start_at, **run_object(run)})
         return
     click.echo(str(run.run_id))
     if not created:
@@ -147,6 +149,7 @@ async def _mind(link: Link, run: RunRecord) -> None:
     """
     from holdfast.cli.why_remote import pause_reason
     from holdfast.cli.workers_live import live_workers, serves
+    from holdfast.client.naming import similar_names
 
     if run.status != "running":
         return
@@ -158,8 +161,12 @@ async def _mind(link: Link, run: RunRecord) -> None:
             click.echo(text, err=True)
     workers = live_workers(await link.store.list_workers(), now)
     if not any(serves(each, run) for each in workers):
+        similar = [
+            name for name in await similar_names(link.store, run.full_name) if name != run.full_name
+        ]
+        meant = f" (did you mean {' or '.join(similar)}?)" if similar else ""
         text = (
-            f"no live worker serves {run.handler} on queue {run.queue!r} of {link.database}; "
-            "`holdfast worker MODULE:APP` starts one"
+            f"no live worker serves {run.handler} on queue {run.queue!r} of {link.database}{meant}"
+            "; `holdfast worker MODULE:APP` starts one"
         )
         click.echo(spelled(text), err=True)
