@@ -243,10 +243,10 @@ def test_a_new_branch_between_recorded_steps_runs() -> None:
     assert bench.starts[-1] == "ship"
 
 
-@pytest.mark.parametrize("by_text", [False, True])
+@pytest.mark.parametrize("by_name", [False, True])
 @pytest.mark.parametrize("ended", [False, True])
 def test_a_new_step_before_an_activity_or_a_child_of_an_app_runs(
-    by_text: bool, ended: bool
+    by_name: bool, ended: bool
 ) -> None:
     shop = App("shop")
 
@@ -261,20 +261,22 @@ def test_a_new_step_before_an_activity_or_a_child_of_an_app_runs(
     async def first(ctx: Context) -> object:
         return await asyncio.gather(wrap("lamp"), delivery("lamp"))
 
-    async def second(ctx: Context) -> object:
+    async def called(ctx: Context) -> object:
         await audit("lamp")
-        if by_text:
-            return await asyncio.gather(
-                ctx.activity("shop/wrap", "lamp"), ctx.child("shop/delivery", "lamp")
-            )
         return await asyncio.gather(wrap("lamp"), delivery("lamp"))
+
+    async def called_by_name(ctx: Context) -> object:
+        await audit("lamp")
+        return await asyncio.gather(
+            ctx.activity("shop/wrap", "lamp"), ctx.child("shop/delivery", "lamp")
+        )
 
     bench = Bench(first, registry=shop.registry)
     bench.settle()
     if ended:
         bench.log.append(bench.activity_completed("wrap", 1, "shop/wrap"))
         bench.log.append(bench.child_completed("delivery", 2))
-    bench.crash(second)
+    bench.crash(called_by_name if by_name else called)
     assert (bench.starts, bench.turn.stuck) == (["audit"], None)
 
 
