@@ -4,6 +4,7 @@ Everything that a run keeps passes through here, live as well as on replay, so t
 sees the same value both times.
 """
 
+from holdfast.codec._added_fields import texts_before_fields
 from holdfast.codec._contains import contains
 from holdfast.codec._decode import Decode, decoder
 from holdfast.codec._encode import (
@@ -33,5 +34,6 @@ __all__ = [
     "fingerprint",
     "is_model_type",
     "lost_field",
+    "texts_before_fields",
     "without_nul",
 ]

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from typing import Any, ClassVar, Generic, ParamSpec, Self, TypeVar
 
 import msgspec
 
+from holdfast.codec import texts_before_fields
 from holdfast.definitions.declared import Declared
 from holdfast.definitions.options import limit_seconds, option
 from holdfast.definitions.signatures import Arguments, Signature
 from holdfast.durations import Duration
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.names import check_activity_name, check_step_name
 from holdfast.retry import Retry
 
@@ -89,6 +90,14 @@ class Recorded(Generic[P, R_co]):
     def decode_arguments(self, text: str) -> Arguments:
         """Decode arguments into the declared types. Raises InvalidInput where they do not fit."""
         return self._signature.decode(text)
+
+    def arguments_before_fields(self, text: str) -> Iterator[str]:
+        """Return what arguments may have been before their types got fields with defaults."""
+        try:
+            args, kwargs = self.decode_arguments(text)
+        except InvalidInput:
+            return iter(())
+        return texts_before_fields(text, {"a": args, "k": kwargs} if kwargs else args)
 
     def encode_result(self, value: object) -> str:
         """Encode a result. Raises PayloadError (InvalidInput where the type is another)."""

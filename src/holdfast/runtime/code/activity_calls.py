@@ -40,7 +40,13 @@ def call_activity(
     """
     loop = instance.loop
     text = activity.encode_arguments(args, kwargs)
-    order = Order(ACTIVITY, loop.scope().key(leaf), activity.full_name, fingerprint(text))
+    order = Order(
+        ACTIVITY,
+        loop.scope().key(leaf),
+        activity.full_name,
+        fingerprint(text),
+        earlier=lambda: activity.arguments_before_fields(text),
+    )
     priority = instance.workflow.priority
     instance.orders.place(order, lambda: _scheduled(activity, order, text, priority))
 

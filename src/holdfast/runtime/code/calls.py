@@ -52,3 +52,9 @@ class Call:
     def fingerprint(self) -> int:
         """The arguments, condensed."""
         return fingerprint(self.arguments)
+
+    def has_arguments(self, recorded: int) -> bool:
+        """Return True if the log's arguments are these, apart from added fields with defaults."""
+        return recorded == self.fingerprint or recorded in map(
+            fingerprint, self.step.arguments_before_fields(self.arguments)
+        )

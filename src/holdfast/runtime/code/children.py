@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, get_args
 from uuid import UUID
 
 import msgspec
 
-from holdfast.codec import Decode, decoder, describe, encode, fingerprint
+from holdfast.codec import (
+    Decode,
+    decoder,
+    describe,
+    encode,
+    fingerprint,
+    texts_before_fields,
+)
 from holdfast.definitions.starts import AnyRunOptions
 from holdfast.definitions.workflows import Workflow
 from holdfast.durations import seconds
@@ -163,7 +171,8 @@ def _start(
     run_id = _child_id(instance, name, key, None if own_key is None else check_key(own_key))
     order = orders.children.get(run_id)
     if order is None:
-        order = Order(CHILD, key, name, fingerprint(text), run_id)
+        earlier = functools.partial(texts_before_fields, text, input)
+        order = Order(CHILD, key, name, fingerprint(text), run_id, earlier)
         started = _started(order, known, text, options, parent_close)
         orders.place(order, lambda: order_details.write(started))
         if own_key is not None:
@@ -287,4 +296,5 @@ def send_signal(instance: Instance, run_id: UUID, name: str, payload: object) ->
         run_id, name, msgspec.Raw(text), f"{instance.info.run_id}/{key}"
     )
     order = Order(SIGNAL, key, name, sent.fingerprint)
+    order.earlier = lambda: map(sent.compared, texts_before_fields(text, payload))
     instance.orders.place(order, lambda: order_details.write(sent))

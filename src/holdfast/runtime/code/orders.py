@@ -7,10 +7,11 @@ with the commit that appends it. So it needs no mark, and nothing of it happens 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, TypeAlias
 from uuid import UUID
 
+from holdfast.codec import fingerprint
 from holdfast.errors import ConfigurationError
 from holdfast.names import is_same_name
 from holdfast.runtime.log import details, order_details
@@ -77,19 +78,34 @@ class Recorded(Value, frozen=True, gc=False):
 
 
 class Order:
-    """One thing asked of others. `end` is the event that settles it, `waiters` await it."""
+    """One thing asked of others. `end` is the event that settles it, `waiters` await it.
 
-    __slots__ = ("args", "end", "family", "key", "name", "run_id", "waiters")
+    `args` is the fingerprint of its arguments, `earlier` gives what they may have been before
+    their types got fields with defaults.
+    """
+
+    __slots__ = ("args", "earlier", "end", "family", "key", "name", "run_id", "waiters")
 
     def __init__(
-        self, family: str, key: str, name: str, args: int | None = None, run_id: UUID | None = None
+        self,
+        family: str,
+        key: str,
+        name: str,
+        args: int | None = None,
+        run_id: UUID | None = None,
+        earlier: Callable[[], Iterator[str]] = lambda: iter(()),
     ) -> None:
         self.family, self.key, self.name, self.args, self.run_id = family, key, name, args, run_id
+        self.earlier = earlier
         self.end: Event | None = None
         self.waiters: list[asyncio.Future[None]] = []
 
     def __str__(self) -> str:
         return f"a call of {self.family} {self.name}"
+
+    def has_arguments(self, recorded: int) -> bool:
+        """Return True if the log's arguments are these, apart from added fields with defaults."""
+        return recorded == self.args or recorded in map(fingerprint, self.earlier())
 
 
 class Orders:
@@ -208,7 +224,7 @@ class Orders:
             name = order.name
         found = f"a call of {recorded.family} {name}"
         self._loop.check(order.key, found, str(order))
-        if recorded.args is not None and recorded.args != order.args:
+        if recorded.args is not None and not order.has_arguments(recorded.args):
             self._loop.check(order.key, f"{found} with other arguments", found)
         if recorded.run_id is not None:
             order.run_id = recorded.run_id

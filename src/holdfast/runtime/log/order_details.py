@@ -99,7 +99,11 @@ class SignalSent(msgspec.Struct, gc=False):
     @property
     def fingerprint(self) -> int:
         """The target and the payload, condensed."""
-        return fingerprint(f"{self.run_id} {bytes(self.input).decode()}")
+        return fingerprint(self.compared(bytes(self.input).decode()))
+
+    def compared(self, payload: str) -> str:
+        """Return what is condensed of such a message with a payload."""
+        return f"{self.run_id} {payload}"
 
 
 class CarriedSignal(msgspec.Struct, gc=False):

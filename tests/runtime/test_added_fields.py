@@ -1,0 +1,93 @@
+"""A field with a default that is added to a type under a run is a change that fits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from holdfast import App, Context
+from holdfast.runtime.log import details
+from tests.runtime.bench import Bench, Code
+
+
+@dataclass
+class Parcel:
+    article: str
+    weight: int = 1
+
+
+@dataclass
+class NewParcel:
+    article: str
+    weight: int = 1
+    note: str = ""
+
+
+def shop(parcel: Any, article: str = "lamp", **more: Any) -> tuple[App, Code]:
+    """Return an app and code that gives a parcel to all that a run can call."""
+    app = App("shop")
+
+    async def send(it: Any, days: int = 1) -> int:
+        raise AssertionError("the test gives the results")
+
+    async def delivery(ctx: Context, it: Any) -> int:
+        raise AssertionError("the test gives the results")
+
+    send.__annotations__["it"] = delivery.__annotations__["it"] = parcel
+    send_step, send_activity = app.step(name="pack")(send), app.activity(name="send")(send)
+    child = app.workflow(name="delivery")(delivery)
+
+    async def flow(ctx: Context) -> object:
+        it = parcel(article, **more)
+        ctx.signal_run(UUID(int=1), "parcel", it)
+        activity, started = send_activity(it, days=2), child(it)
+        packed = await send_step(it)
+        again = await send_step(days=3, it=it)
+        return [packed, again, await activity, await started]
+
+    return app, flow
+
+
+def sent() -> Bench:
+    """A run that has packed once, failed once, and sent."""
+    app, code = shop(Parcel)
+    bench = Bench(code, registry=app.registry)
+    bench.settle()
+    bench.complete("pack", 1)
+    bench.settle()
+    bench.fail("pack#2", OSError("no paper"), retry_in=30)
+    bench.settle()
+    return bench
+
+
+def test_a_run_continues_with_types_that_got_a_field_with_a_default() -> None:
+    bench = sent()
+    app, code = shop(NewParcel)
+    bench.registry = app.registry
+    bench.now += 60_000_000
+    bench.crash(code)
+    assert bench.attempts == [("pack#2", 2)]
+    bench.complete("pack#2", 2)
+    bench.settle()
+    bench.resume(
+        bench.activity_completed("send", 3, "shop/send"), bench.child_completed("delivery", 4)
+    )
+    bench.settle()
+    assert bench.output == [1, 2, 3, 4]
+    ordered = (details.SIGNAL_SENT, details.ACTIVITY_SCHEDULED, details.CHILD_STARTED)
+    assert [len(bench.of_type(kind)) for kind in ordered] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("article", "more"), [("vase", {}), ("lamp", {"note": "fragile"}), ("lamp", {"weight": 2})]
+)
+def test_other_values_are_other_arguments(article: str, more: dict[str, Any]) -> None:
+    bench = sent()
+    app, code = shop(NewParcel, article, **more)
+    bench.registry = app.registry
+    bench.crash(code)
+    assert "with other arguments in the log" in str(bench.turn.stuck)
+    assert bench.starts == []

@@ -1,0 +1,78 @@
+"""Which texts a value may have had before its types got fields with defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pytest
+from pydantic import BaseModel, Field
+
+from holdfast.codec import encode_sorted, texts_before_fields
+
+
+@dataclass
+class Line:
+    article: str
+    count: int = 1
+    tags: list[str] = field(default_factory=list)
+
+
+class Order(msgspec.Struct, rename="camel"):
+    order_id: str
+    all_lines: list[Line] = []
+    gift_note: str | None = None
+
+
+class Address(BaseModel):
+    street: str
+    country_code: str = Field("ch", alias="country")
+
+
+def before(value: object) -> list[Any]:
+    return [msgspec.json.decode(each) for each in texts_before_fields(encode_sorted(value), value)]
+
+
+def test_fields_that_have_their_defaults_are_left_out_one_by_one_and_together() -> None:
+    assert before(Line("lamp")) == [
+        {"article": "lamp", "tags": []},
+        {"article": "lamp", "count": 1},
+        {"article": "lamp"},
+    ]
+
+
+def test_the_order_of_the_other_fields_stays() -> None:
+    value = Line("lamp", tags=["x"])
+    assert list(texts_before_fields(encode_sorted(value), value)) == [
+        '{"article":"lamp","tags":["x"]}'
+    ]
+
+
+def test_a_field_that_some_value_of_the_class_has_is_not_left_out() -> None:
+    assert before([Line("lamp", 2, ["x"]), Line("vase", 1, ["x"])]) == []
+
+
+def test_fields_are_found_at_any_depth_and_by_their_written_names() -> None:
+    value = {"order": (Order("7", [Line("lamp", 3)]), Address(street="high street"))}
+    address = {"street": "high street", "country": "ch"}
+    order = {"orderId": "7", "allLines": [{"article": "lamp", "count": 3, "tags": []}]}
+    assert {"order": [order, address]} in before(value)
+    assert {
+        "order": [
+            {"orderId": "7", "allLines": [{"article": "lamp", "count": 3}], "giftNote": None},
+            {"street": "high street"},
+        ]
+    } in before(value)
+
+
+@pytest.mark.parametrize("value", ["text", 3, None, [], {}, {"count": 1}, [Line("a", 2, ["x"])]])
+def test_what_has_no_such_fields_has_no_other_text(value: object) -> None:
+    assert before(value) == []
+
+
+def test_a_long_value_is_not_written_very_often() -> None:
+    wide = msgspec.defstruct("Wide", [(f"f{place}", int, place) for place in range(50)])
+    assert len(list(texts_before_fields(encode_sorted(wide()), wide()))) == 500
+    many = ["x" * 1_000_000, wide()]
+    assert len(list(texts_before_fields(encode_sorted(many), many))) == 3
