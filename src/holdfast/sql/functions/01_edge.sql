@@ -2,9 +2,9 @@
 -- can read, and what no index can hold. Refused here it cannot reach a log; found in a log later
 -- it would hold up its run, and the runs beside it.
 --
--- A refusal is null_value_not_allowed (22004) or invalid_parameter_value (22023). Where all is right
--- one expression tells it, of functions that PostgreSQL inlines; what is wrong is looked for behind
--- that, and may cost a little.
+-- A refusal is null_value_not_allowed (22004) or invalid_parameter_value (22023). The functions
+-- _is_… find out cheaply whether all is right: most are single expressions, which PostgreSQL
+-- inlines. Only if something is not right do the functions _check_… look for what it is.
 
 -- Say whether programs can have this name for a workflow, a queue or a signal.
 create or replace function holdfast._is_name(p_name text) returns boolean
@@ -37,8 +37,8 @@ language sql immutable parallel safe
 return p_at between -10000000000000000 and 10000000000000000;
 
 -- Say what is wrong with a JSON text; null where nothing is. PostgreSQL stores more in json than it
--- can read: it decodes no escapes, and bounds no depth but that of its stack. Called by _check_json
--- and _is_unreadable.
+-- can read: it decodes no escapes, and bounds no depth but that of its stack. Called by
+-- _check_json, _is_legible and _is_unreadable.
 create or replace function holdfast._json_flaw(p_value json, p_deepest int default 256)
 returns text
 language plpgsql stable
@@ -80,7 +80,7 @@ language sql stable parallel safe
 return p_value is not null
     and (holdfast._is_plain(p_value) or holdfast._json_flaw(p_value) is null);
 
--- Refuse what must not be null. Called by the other checks.
+-- Refuse what must not be null. Called by the other checks, and by functions that people call.
 create or replace function holdfast._check_given(p_what text, p_is_given boolean) returns void
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -105,7 +105,7 @@ begin
     end if;
 end $$;
 
--- Refuse keys and ids that are empty, or that no index can hold. A null is none.
+-- Refuse keys and ids that are empty, or that no index can hold. A null is allowed.
 create or replace function holdfast._check_id(p_what text, p_id text) returns void
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -117,7 +117,7 @@ begin
     end if;
 end $$;
 
--- Refuse texts that are too long for what people say of a change. A null says nothing.
+-- Refuse texts of more than 64 KiB. A null is allowed.
 create or replace function holdfast._check_text(p_what text, p_text text) returns void
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -157,7 +157,8 @@ begin
             else not jsonb_path_exists(p_value::jsonb, 'strict $.* ? (@.type() != "string")') end;
 end $$;
 
--- Refuse JSON that is not an array of texts or an object of texts, as p_type says; a null is none.
+-- Refuse JSON that is not an array of texts or an object of texts, as p_type says. A null is
+-- allowed.
 create or replace function holdfast._check_texts(p_what text, p_type text, p_value json)
 returns void
 language plpgsql stable
@@ -171,7 +172,7 @@ begin
     end if;
 end $$;
 
--- Refuse lengths of time that are negative, or longer than timestamps reach. A null is none.
+-- Refuse lengths of time that are negative, or longer than timestamps reach. A null is allowed.
 create or replace function holdfast._check_seconds(p_what text, p_seconds float8) returns void
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -196,7 +197,7 @@ begin
     return p_limit;
 end $$;
 
--- Say whether all that is said of a run to start can be. Called by start_runs and _check_starts.
+-- Return true if every value of a run to start is allowed. Called by start_runs and _check_starts.
 create or replace function holdfast._is_start(
     p_run_id uuid, p_name text, p_input json, p_version int, p_key text, p_queue text,
     p_priority int, p_start_at bigint, p_delay float8, p_timeout float8, p_retention float8,
@@ -216,7 +217,8 @@ return (p_run_id is not null and holdfast._is_workflow(p_name)
     and (p_headers is null or holdfast._is_of_texts('object', p_headers))
     and (p_waiter is null or holdfast._is_id(p_waiter))) is true;
 
--- Refuse runs to start of which something cannot be; the parameters are those of start_runs.
+-- Refuse runs to start that have a value that _is_start does not allow; the parameters are those of
+-- start_runs. Called by start_runs.
 create or replace function holdfast._check_starts(
     p_run_ids uuid[], p_names text[], p_inputs json[], p_versions int[], p_keys text[],
     p_queues text[], p_priorities int[], p_start_ats bigint[], p_delays float8[],
@@ -255,7 +257,7 @@ begin
     end if;
 end $$;
 
--- Refuse priorities that there are none of. A null is none.
+-- Refuse priorities outside 0 to 4. A null is allowed.
 create or replace function holdfast._check_priority(p_priority int) returns void
 language plpgsql immutable
 set search_path = pg_catalog, pg_temp
@@ -267,7 +269,7 @@ begin
     end if;
 end $$;
 
--- Return a moment, in microseconds. Refuses one that is centuries away; a null is none.
+-- Return a moment, in microseconds. Refuses one that is centuries away; a null is allowed.
 create or replace function holdfast._check_moment(p_what text, p_at bigint) returns bigint
 language plpgsql immutable
 set search_path = pg_catalog, pg_temp
@@ -280,7 +282,7 @@ begin
     return p_at;
 end $$;
 
--- Refuse versions that no workflow can have: 0 is that of activities. A null is none.
+-- Refuse versions that no workflow can have: 0 is that of activities. A null is allowed.
 create or replace function holdfast._check_version(p_version int) returns void
 language plpgsql immutable
 set search_path = pg_catalog, pg_temp
@@ -292,7 +294,7 @@ begin
     end if;
 end $$;
 
--- Say whether all that is said of a signal can be. Called by signal_runs and _check_signals.
+-- Return true if every value of a signal is allowed. Called by signal_runs and _check_signals.
 create or replace function holdfast._is_signal(
     p_run_id uuid, p_name text, p_payload json, p_signal_id text, p_reply_to text
 ) returns boolean
@@ -301,7 +303,8 @@ return (p_run_id is not null and holdfast._is_name(p_name) and holdfast._is_legi
     and (p_signal_id is null or holdfast._is_id(p_signal_id))
     and (p_reply_to is null or holdfast._is_id(p_reply_to))) is true;
 
--- Refuse signals of which something cannot be; the parameters are those of signal_runs.
+-- Refuse signals that have a value that _is_signal does not allow; the parameters are those of
+-- signal_runs. Called by signal_runs.
 create or replace function holdfast._check_signals(
     p_run_ids uuid[], p_names text[], p_payloads json[], p_signal_ids text[], p_reply_tos text[]
 ) returns void
@@ -326,7 +329,8 @@ begin
     end if;
 end $$;
 
--- Refuse changes of runs of which something cannot be.
+-- Refuse a null among the ids of runs to change, and a reason that is too long. Called by
+-- cancel_runs, terminate_runs, pause_runs and resume_runs.
 create or replace function holdfast._check_change(p_run_ids uuid[], p_reason text) returns void
 language plpgsql immutable
 set search_path = pg_catalog, pg_temp
@@ -337,7 +341,8 @@ begin
     perform holdfast._check_text('a reason', p_reason);
 end $$;
 
--- Refuse decisions of which something cannot be; the parameters are those of decide_approval.
+-- Refuse decisions that have a value that is not allowed; the parameters are those of
+-- decide_approval. Called by decide_approval.
 create or replace function holdfast._check_decision(
     p_run_id uuid, p_key text, p_decision_id text, p_approved boolean, p_by text,
     p_feedback text, p_values json
@@ -359,7 +364,7 @@ begin
     end if;
 end $$;
 
--- Refuse results and errors of activities that no run could read; a null is none. Called by
+-- Refuse results and errors of activities that no run could read. A null is allowed. Called by
 -- end_activities.
 create or replace function holdfast._check_ends(
     p_results json[], p_errors json[], p_details json[]
@@ -378,7 +383,8 @@ begin
     end if;
 end $$;
 
--- Refuse forks of which something cannot be; the parameters are those of fork_run.
+-- Refuse forks that have a value that is not allowed; the parameters are those of fork_run. Called
+-- by fork_run.
 create or replace function holdfast._check_fork(
     p_run_id uuid, p_new_run_id uuid, p_retry boolean, p_input json, p_results json,
     p_version int

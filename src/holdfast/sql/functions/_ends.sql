@@ -182,7 +182,7 @@ begin
 end $$;
 
 -- List the open runs that the ends of runs concern: children that are to end or to stop, and
--- those of children that are to end. Locks nothing. Called by _lock_family.
+-- those of children that are to end. Locks nothing. Called by _lock_family and _lock_families.
 create or replace function holdfast._heirs(p_run_ids uuid[]) returns uuid[]
 language plpgsql stable
 set search_path = pg_catalog, pg_temp

@@ -34,7 +34,7 @@ end $$;
 
 -- Lock task rows by (run_id, key). A statement of its own, because one that waited for a row while
 -- a worker said that it lives, or claimed it, does not see the row's new place, and would change
--- nothing. Called by _end_attempts, _cancel_activities and time_out_activities.
+-- nothing. Called by _end_attempts, _cancel_activities, time_out_activities and adopt_tasks.
 create or replace function holdfast._lock_tasks(p_run_ids uuid[], p_keys text[]) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -242,8 +242,8 @@ begin
 end $$;
 
 -- Write what the workers that hold something of runs are told: of a turn the run's id, of an
--- activity RUN KEY. Returns (topic, payload) notices. Locks nothing. Called by _wake_each and
--- _end_each.
+-- activity RUN KEY. Returns (topic, payload) notices. Locks nothing. Called by _wake_each,
+-- _end_each and pause_runs.
 create or replace function holdfast._holders(p_run_ids uuid[], p_activities boolean default false)
 returns text[]
 language plpgsql stable

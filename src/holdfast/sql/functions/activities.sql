@@ -82,14 +82,14 @@ end $$;
 -- Record how attempts of activities ended; the arrays are parallel. With a result or an error it
 -- is an end; without either it comes from outside later: the lease is given back, and the task is
 -- due again when the attempt's time is over. An error is tried again as the payload's policy
--- says, if p_retryable and if somebody waits for it still; p_delays are the pauses, in seconds, that
+-- says, if p_retryable and if its run still waits for it; p_delays are the pauses, in seconds, that
 -- errors have asked for.
 --
 -- An attempt is known by its lease's number and its worker; with p_worker null, from outside,
 -- by the number alone, as long as it is open. Outcomes keep the order given: 'recorded',
 -- 'retried', 'deferred', 'lost' where it is open no longer. Notices are (topic, payload).
--- Refuses JSON that no run could read (22023). Locks: turn rows by run_id, then task rows by (run_id, key),
--- then events, run by run. Called by workers and clients.
+-- Refuses JSON that no run could read (22023). Locks: turn rows by run_id, then task rows by
+-- (run_id, key), then events, run by run. Called by workers and clients.
 create or replace function holdfast.end_activities(
     p_worker text, p_run_ids uuid[], p_keys text[], p_leases int[],
     p_results json[], p_errors json[], p_retryable boolean[], p_timed_out boolean[],
@@ -353,7 +353,8 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-    v_parts text[] := regexp_match(p_token, '^([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}):([0-9]{1,9}):(.+)$');
+    v_parts text[] := regexp_match(
+        p_token, '^([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}):([0-9]{1,9}):(.+)$');
 begin
     perform holdfast._check_given('the token', p_token is not null);
     if v_parts is null then

@@ -47,7 +47,8 @@ end $$;
 -- are 'decided', 'duplicate' for a decision id that was taken before, 'conflict' where another
 -- was, 'closed' where the run withdrew the approval or has ended, 'missing'. The event is the one
 -- that stands, null where there is none.
--- Refuses values that cannot be (22004, 22023). Locks: the turn row, the approval's, events. Called by clients.
+-- Refuses values that are not allowed (22004, 22023). Locks: the turn row, the approval's, events.
+-- Called by clients.
 create or replace function holdfast.decide_approval(
     p_run_id uuid, p_key text, p_decision_id text, p_approved boolean,
     p_by text default null, p_feedback text default null, p_values json default null,

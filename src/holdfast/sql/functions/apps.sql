@@ -1,8 +1,8 @@
 -- Apps: namespaces of workflows and activities, whose names in the tables are `app/name`.
 
--- Write the name of a workflow with its app. Of a name without one, it is the one app's that has
--- ever signed on with it. Refuses a name of several apps and of none (22023): nothing is guessed.
--- Called by start_run.
+-- Return the name of a workflow with its app. For a name without one, that is the only app that has
+-- ever signed on with it. Refuses a name that several apps have, or none (22023): nothing is
+-- guessed. Called by start_run and users.
 create or replace function holdfast.full_name(p_name text) returns text
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -157,9 +157,10 @@ begin
     return v_count;
 end $$;
 
--- Find the run of before names had apps that was started with this key, under what is now this
--- name; p_run_id where there is none. Its id is that of the name without the app, so that a key
--- which was used before is not used again. Called by start_runs, _start_children, find_run.
+-- Return the run that was started with this key before names had apps, by the workflow that has
+-- this name now; p_run_id if there is none. Its id is that of the name without the app, so that a
+-- key which was used before is not used again. Called by start_runs, _start_children,
+-- _refuse_children, find_run and _list_ids.
 create or replace function holdfast._run_of_key(p_run_id uuid, p_name text, p_key text)
 returns uuid
 language plpgsql stable

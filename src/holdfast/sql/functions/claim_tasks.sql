@@ -48,28 +48,29 @@ return p_sticky_worker is null or p_sticky_worker <> all (p_rivals) or p_visible
 -- a paused queue, workflow or run.
 --
 -- The last row has no run_id and speaks of the claim as a whole: the time, when to ask again
--- (at once where the limit was reached, null for never), (topic, payload) notices, the watermark, up
--- to which tasks were taken, the poisoned runs, and how many pages were read to find leases that ran
--- out and all else. Each further row is a task. p_since hides tasks due before that moment: while
--- vacuum is held back, dead index entries pile up there. Callers pass an earlier watermark, and now
--- and then nothing, or, with p_until, a part of the past. Leases that ran out are looked for from
--- p_leased_since on; from the beginning if p_since is null, and else not at all. p_within bounds the
--- look for what comes due next, in seconds.
+-- (at once if the limit was reached, null for never), (topic, payload) notices, the watermark, up
+-- to which tasks were taken, the poisoned runs, and, if leases that ran out were looked for, how
+-- many pages were read. Each further row is a task. p_since hides tasks due before that moment:
+-- while vacuum is held back, dead index entries pile up there. Callers pass an earlier watermark,
+-- and now and then nothing, or, with p_until, a part of the past. Leases that ran out are looked
+-- for from p_leased_since on; from the beginning if p_since is null, and else not at all. p_within
+-- bounds the look for what comes due next, in seconds.
 --
 -- A run begins when it is first claimed, but not before its log does: a claim may have read the
 -- time before the start did.
 --
 -- A task that another worker suspended is left to that worker until p_sticky seconds after it
--- came due, if that worker was heard of in the last three seconds. A lease that ran out is left to a
--- worker that is signed on, unless p_worker was heard for a lease's length without a gap: the
+-- came due, if that worker was heard of in the last three seconds. A lease that ran out is left to
+-- a worker that is signed on, unless p_worker was heard for a lease's length without a gap: the
 -- database may have been away, and the holder lives and will say so. A task whose lease ran out
 -- gets WorkerLost in its run's log; a turn that lost p_max_attempts workers without progress is not
--- leased again: its run is poisoned, and the caller fails it, because that locks its parent before
--- it. An activity's policy is the worker's to keep: attempts may be over it. A task
--- that has lost three is a suspect: a worker holds one of those at a time, so that one that eats
--- its workers does not take the runs beside it along.
--- A worker that was the last to suspend the run is given `tail`, the log from `tail_from` on: from its
--- last claim where the log grew by a little since, else from the log's end. Others are given none.
+-- leased again: its run is poisoned, and the caller calls fail_poisoned, which locks the run's
+-- whole family in one order. An activity's policy is the worker's to keep: attempts may be over it.
+-- A task that has lost three is a suspect: a worker holds one of those at a time, so that one that
+-- eats its workers does not take the runs beside it along.
+-- The worker that was the last to suspend the run is given `tail`, the log from `tail_from` on:
+-- from its last claim if the log has grown by a little since, else from the log's end. Other
+-- workers are given none.
 -- Locks: task rows, and the turn rows of activities whose leases ran out, skipping locked ones;
 -- then events, run by run. Called by workers.
 create or replace function holdfast.claim_tasks(
@@ -115,8 +116,8 @@ begin
         v_spared := array(select w.worker_id from holdfast.workers w);
     end if;
     select * into v_due
-    from holdfast._lock_due(p_worker, v_rivals, coalesce(v_spared, '{}'), p_queues, p_handlers, p_limit,
-        least(v_now, v_until), v_until, v_ahead - p_sticky * interval '1 second',
+    from holdfast._lock_due(p_worker, v_rivals, coalesce(v_spared, '{}'), p_queues, p_handlers,
+        p_limit, least(v_now, v_until), v_until, v_ahead - p_sticky * interval '1 second',
         v_since, v_leased);
     if v_leased is not null then
         pages := pages + holdfast._pages_of_tasks();
@@ -180,7 +181,7 @@ end $$;
 
 -- Return a log from an index on, and up to another, as a JSON array of [event_type, key, details,
 -- at]. The details are text in it: what is wrong with those of one event must not be wrong with the
--- answer of a call. Called by claim_tasks and commit.
+-- answer of a call. Called by claim_tasks, commit and _stand_behind.
 create or replace function holdfast._tail(
     p_run_id uuid, p_since int, p_until int default null
 ) returns json
@@ -303,7 +304,8 @@ end $$;
 -- `newest` is the latest visible_at among them, `expired` whether one is another's lease.
 -- Locks: task rows, skipping locked ones. Called by claim_tasks.
 create or replace function holdfast._lock_due(
-    p_worker text, p_rivals text[], p_spared text[], p_queues text[], p_handlers text[], p_limit int,
+    p_worker text, p_rivals text[], p_spared text[], p_queues text[], p_handlers text[],
+    p_limit int,
     p_now timestamptz, p_ahead timestamptz, p_others timestamptz, p_since timestamptz,
     p_leased timestamptz,
     out run_ids uuid[], out keys text[], out newest timestamptz, out expired boolean
@@ -401,8 +403,8 @@ begin
     ) as t;
 end $$;
 
--- Count the pages of tasks and its indexes that this session has read lately: of interest is by how
--- much the count grows. Called by claim_tasks.
+-- Return how many pages of tasks and its indexes this transaction has read: what counts is by how
+-- much the number grows. Called by claim_tasks.
 create or replace function holdfast._pages_of_tasks() returns int
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp

@@ -5,19 +5,20 @@
 -- come the runs that suspend and the runs that end. p_ordering are the runs whose events order
 -- something, p_touched all others that these orders and ends may write to, p_parents those of the
 -- runs that end which have had children. p_behind are those whose events may stand behind what
--- others have appended meanwhile, where all of that can wait. p_token is drawn once for a call and its repetitions: a
--- part that carries it already was written by an earlier try, and is done.
+-- others have appended meanwhile, if all of that can wait. p_token is drawn once for a call and its
+-- repetitions: a part that carries it already was written by an earlier try, and is done.
 --
 -- `refused` is null, or a JSON array of [run_id, reason, [[event_type, key, details, at], …]]
 -- with the events from the expected index on: reason 'lost' where the lease is another's or the
--- run has ended, 'conflict' where only the index is taken. `notices` are (topic, payload). `ahead` is
--- null, or a JSON array of [run_id, […]] with the events that stand ahead of a part of p_behind.
+-- run has ended, 'conflict' where only the index is taken. `notices` are (topic, payload). `ahead`
+-- is null, or a JSON array of [run_id, […]] with the events that stand ahead of a part of p_behind.
 --
 -- Refuses a run twice in one call (22023). Gives up on a lock after 50 ms (55P03), so that one
 -- busy run does not hold up its batch; the caller then splits it.
 -- Locks: a pure checkpoint none but the events it inserts, by run_id; otherwise first the turn
--- rows of the runs that suspend, end, order something or give way, and of what they touch, by run_id. Own
--- events are written before those for others, and suspends before wake-ups. Called by workers.
+-- rows of the runs that suspend, end or order something, of those in p_behind, and of what they
+-- touch, by run_id. Own events are written before those for others, and suspends before wake-ups.
+-- Called by workers.
 create or replace function holdfast.commit(
     p_worker text, p_token uuid,
     p_runs uuid[], p_leases int[], p_expected int[],
@@ -112,8 +113,9 @@ begin
     end if;
 end $$;
 
--- Move the parts of p_behind to the ends of their logs, where all that others have appended from
--- the expected index on can wait; one that an earlier try wrote is looked for where that put it.
+-- Move the parts of p_behind to the ends of their logs, if all that others have appended from the
+-- expected index on can wait. A part that an earlier try wrote stays where that try put it. `ahead`
+-- is that of commit.
 -- Locks: expects the turn rows of p_behind locked, so that nobody else appends. Called by commit.
 create or replace function holdfast._stand_behind(
     p_token uuid, p_runs uuid[], p_expected int[], p_behind uuid[], p_rest_runs uuid[],

@@ -79,8 +79,8 @@ end $$;
 
 -- Let nothing of a queue or a workflow be claimed, or again: p_scope is 'queue' or 'workflow'.
 -- `changed` says whether that is new, `queues` what to tell workers of: where there may be work
--- again. Refuses other scopes and values that cannot be (22004, 22023). Locks: the pause. Called by
--- clients.
+-- again. Refuses other scopes and values that are not allowed (22004, 22023). Locks: the pause.
+-- Called by clients.
 create or replace function holdfast.set_pause(
     p_scope text, p_name text, p_paused boolean, p_reason text default null,
     out changed boolean, out queues text[]

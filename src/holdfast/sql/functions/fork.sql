@@ -3,14 +3,15 @@
 -- Start a run with a copy of the first p_until events of another's log, or of all, without its end,
 -- without what its workers and operators did to it, and without what it had asked for and not got
 -- by then: that is asked for anew. p_retry takes a run that did not complete and leaves out the
--- failures that ended it; results and failures of other calls are kept, also later ones. p_input replaces the input, p_results
--- (an object by key) those of steps and activities. The log ends with WorkflowForked.
+-- failures that ended it; results and failures of other calls are kept, also later ones. p_input
+-- replaces the input, p_results (an object by key) those of steps and activities. The log ends with
+-- WorkflowForked.
 --
 -- Outcomes: 'forked', 'exists' where the new id is taken, 'missing', 'running' for the retry of a
--- run that has not failed, 'bad_index', 'unknown_key', 'unreadable' where the log has what no worker
--- can read: it would hold up the fork as well.
--- Refuses values that cannot be (22004, 22023). Locks: the new id; nothing of the origin, whose log
--- only grows. Called by clients.
+-- run that has not failed, 'bad_index', 'unknown_key', 'unreadable' where the log has what no
+-- worker can read: it would hold up the fork as well.
+-- Refuses values that are not allowed (22004, 22023).
+-- Locks: the new id; nothing of the origin, whose log only grows. Called by clients.
 create or replace function holdfast.fork_run(
     p_run_id uuid, p_new_run_id uuid, p_until int default null, p_retry boolean default false,
     p_input json default null, p_results json default null, p_version int default null,
@@ -142,13 +143,10 @@ return case when p_result is null then p_details else (
         from json_each(p_details) with ordinality as d (name, value, place)) end;
 
 -- List the events of a log that a fork gets, numbered anew, in the order in which the code saw
--- them: no event says `seen` then. p_calls are those that a retry makes again: their failures are
--- left out, and what only followed from them. Behind the first p_seen events that is all but
--- results and failures, with the orders that they answer, and what was said and decided once;
--- before and behind, a timer around such a call that had not fired. Every order has its end here,
--- and every end its order; what belongs together has the same key and begins with the same word. A
--- signal to a child that is left out is left out. Called by fork_run and
--- _copy_log.
+-- them: no event says `seen` then, and an event may have another index than in the first log. What
+-- a retry makes again is left out: _untried_events. Every order has its end here, and every end its
+-- order; what belongs together has the same key and begins with the same word. A signal to a child
+-- that is left out is left out as well. Called by fork_run and _copy_log.
 create or replace function holdfast._forked_events(
     p_run_id uuid, p_until int, p_calls text[], p_seen int, p_retry boolean
 ) returns table (idx int, event_type text, key text, details json, at timestamptz)
@@ -194,15 +192,18 @@ begin
 end $$;
 
 -- Return how many entries the code had seen when it saw this one, null where that was all that
--- stand ahead of it. Called by _forked_events.
+-- stand ahead of it. Called by _forked_events and _untried_events.
 create or replace function holdfast._seen(p_event_type text, p_details json) returns int
 language sql immutable
 return case when p_event_type in ('StepCompleted', 'StepFailed', 'TimerFired') then
     substring(left(p_details::text, 60)
         from '^\{(?:"python":"[^"]*",)?"seen":(\d+),')::int end;
 
--- List the first p_until events of a log without what a retry makes again. p_seen counts in the
--- order in which the code saw them. Called by _forked_events.
+-- List the first p_until events of a log without what a retry makes again: the failures of p_calls,
+-- and what only followed from them. After the first p_seen events (in the order in which the code
+-- saw them) that is everything but results, other failures, the orders that they answer, signals,
+-- decisions and patches; anywhere, a timer around such a call that had not fired. Called by
+-- _forked_events.
 create or replace function holdfast._untried_events(
     p_run_id uuid, p_until int, p_calls text[], p_seen int
 ) returns setof holdfast.events

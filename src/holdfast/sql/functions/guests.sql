@@ -62,8 +62,8 @@ end $$;
 -- Append SignalReceived to each run's log, and wake the run where it awaits that signal. A
 -- signal id that the run's log has already is a duplicate, also after the run's end. An update is
 -- a signal that is answered: p_reply_tos are the topics that hear of the answers.
--- Refuses values that cannot be (22004, 22023). Locks: turn rows, then events, by run_id. Called by
--- clients, and by _send_signals.
+-- Refuses values that are not allowed (22004, 22023). Locks: turn rows, then events, by run_id.
+-- Called by clients, and by _send_signals.
 create or replace function holdfast.signal_runs(
     p_run_ids uuid[], p_names text[], p_payloads json[], p_signal_ids text[],
     p_updates boolean[] default null, p_reply_tos text[] default null,
@@ -117,7 +117,8 @@ return ('{"signal_name":' || to_json(p_name) || ',"input":' || p_payload || case
 
 -- Ask runs to stop: WorkflowCancelRequested, once; the run wakes and its code cleans up. One
 -- that no worker ever had, nor its origin, has nothing to clean up and ends at once. A second
--- request is a duplicate. Refuses nulls among the ids (22004) and a reason that is too long (22023).
+-- request is a duplicate. Refuses nulls among the ids (22004) and a reason that is too long
+-- (22023).
 -- Locks: turn rows as _lock_family, then events and runs, by run_id. Called by clients.
 create or replace function holdfast.cancel_runs(
     p_run_ids uuid[], p_reason text default null, out outcomes text[], out notices text[]
@@ -209,8 +210,8 @@ end $$;
 -- End runs past their deadline, the longest overdue first: WorkflowTimedOut. `next_due_at` is
 -- the next deadline, null for none. A run is left for the next call if another transaction has its
 -- turn row or its parent's.
--- Locks: turn rows as _lock_families, then events and runs, by run_id. Called by maintenance, in any
--- number of processes at once.
+-- Locks: turn rows as _lock_families, then events and runs, by run_id. Called by maintenance, in
+-- any number of processes at once.
 create or replace function holdfast.time_out_runs(
     p_limit int, out ended int, out next_due_at bigint, out notices text[]
 )

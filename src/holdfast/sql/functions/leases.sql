@@ -1,7 +1,8 @@
 -- Give tasks back unfinished: due again at a moment, or at once. The attempt does not count. A
 -- lease that is another's by now is left alone; an activity that was to stop is gone. Returns the
 -- queues that have work again.
--- Locks: turn rows by run_id, then other task rows by (run_id, key). Called by workers that stop, or whose run is stuck.
+-- Locks: turn rows by run_id, then other task rows by (run_id, key). Called by workers that stop,
+-- or whose run is stuck.
 create or replace function holdfast.release_tasks(
     p_worker text, p_run_ids uuid[], p_keys text[], p_leases int[],
     p_visible_ats bigint[], p_stuck text[]
@@ -48,8 +49,9 @@ end $$;
 -- from 1, of leases that are another's now, `news` those of runs with more events than known,
 -- `cancelled` those of activities that are to stop. p_details is what activities said last, null
 -- where that is known.
--- p_threads is how the worker's threads are used: how many, taken, given up, waited for.
--- A worker that missed two heartbeats, or was heard in the future, had a gap: it is heard anew.
+-- p_threads is how the worker's threads are used: how many, taken, given up, waited for. If a
+-- worker missed two heartbeats of p_interval, or was heard in the future, heard_since begins anew:
+-- it had a gap.
 -- A row that somebody has locked is passed over: it is renewed the next time.
 -- Locks: the worker's row; task rows by (run_id, key), skipping locked ones. Called by workers.
 create or replace function holdfast.heartbeat(
@@ -138,9 +140,9 @@ language sql stable parallel safe
 return p_heard_at between p_now - p_seconds * interval '1 second'
     and p_now + p_seconds * interval '1 second';
 
--- Return true if a worker is heard now and was for so many seconds without a gap. Only such a worker
--- can tell a worker that is gone from a database that was away. Locks nothing. Called by claim_tasks
--- and _silent_workers.
+-- Return true if a worker is heard now and was for so many seconds without a gap. Only such a
+-- worker can tell a worker that is gone from a database that was away. Locks nothing. Called by
+-- claim_tasks and _silent_workers.
 create or replace function holdfast._hears(p_worker text, p_now timestamptz, p_seconds float8)
 returns boolean
 language sql stable
@@ -153,7 +155,7 @@ as $$
 $$;
 
 -- List the workers that fell silent, if the observer can tell. While another has missed half of its
--- time, nobody is listed: those that fell silent together are judged together. A run cannot have
+-- time, none is listed: those that fell silent together are judged together. A run cannot have
 -- caused the losses that are `innocent`: workers of several hosts fell silent at once, or the
 -- database was away after the worker was heard last. Locks nothing. Called by reap_workers.
 create or replace function holdfast._silent_workers(
@@ -177,11 +179,11 @@ as $$
         and (select bool_and(a.is_silent) from quiet a)
 $$;
 
--- Forget workers that were silent for so many seconds, in the eyes of p_observer, and those that are
--- named, and let their leases run out now: the next claim fences them. Innocent losses do not count
--- as attempts. A task that another transaction has locked is left to its lease's end.
--- Locks: worker rows by id; task rows, skipping locked ones. Called by maintenance, in any number of
--- processes at once, and by callers that know that a worker is gone.
+-- Forget workers that were silent for so many seconds, in the eyes of p_observer, and those that
+-- are named, and let their leases run out now: the next claim fences them. Innocent losses do not
+-- count as attempts. A task that another transaction has locked is left to its lease's end.
+-- Locks: worker rows by id; task rows, skipping locked ones. Called by maintenance, in any number
+-- of processes at once, and by callers that know that a worker is gone.
 create or replace function holdfast.reap_workers(
     p_silent float8, p_workers text[], p_observer text default null,
     out gone text[], out queues text[]

@@ -1,6 +1,6 @@
--- Lists of runs, newest first. What a list costs does not grow with the number of runs: it begins
--- from the shortest way to the runs that are meant, and where they can only be found by looking at
--- one after the other, it looks at so many at the most and says how far it came.
+-- Lists of runs, newest first. What a list costs does not grow with the number of runs: it starts
+-- from the index that leads to the fewest runs. If they can only be found by looking at one run
+-- after the other, it looks at a bounded number of them and says how far it came.
 
 -- Show runs as a caller sees them: with the row of the next turn, and the state derived from it.
 -- Without p_payloads, input and output are null. Called by get_runs and list_runs.
@@ -98,7 +98,7 @@ begin
     end if;
 end $$;
 
--- Walk through runs, newest first, from behind the run of p_before_at and p_before_id: through
+-- Walk through runs, newest first, starting after the run of p_before_at and p_before_id: through
 -- p_candidates, or the children of p_parent_run_id, or else the runs of these names (null: all)
 -- and statuses. Called by _list_ids.
 create or replace function holdfast._walk_runs(
@@ -284,8 +284,8 @@ begin
 end $$;
 
 -- List runs as get_runs shows them, newest first, that match all of the filters that are not null.
--- Where tags, queues, states or an input must be looked for run by run, 20,000 are looked at; if
--- there may be more, stopped_at and stopped_id say behind which run the next call goes on, and a
+-- If tags, queues, states or an input must be looked for run by run, p_bound runs are looked at; if
+-- more may follow, stopped_at and stopped_id say after which run the next call continues, and a
 -- list without any run is one row without a run_id. Called by clients.
 create or replace function holdfast.list_runs(
     p_states text[], p_names text[], p_queues text[], p_tags text[], p_key text,

@@ -126,8 +126,8 @@ begin
     return query select r.* from holdfast.get_runs(p_run_ids) as r where r.status <> 'running';
 end $$;
 
--- Drop every registration of a topic. Locks: the registrations, skipping locked ones, which the ends
--- of their runs are dropping. Called by clients that go.
+-- Drop every registration of a topic. Locks: the registrations, skipping locked ones, which the
+-- ends of their runs are dropping. Called by clients that go.
 create or replace function holdfast.forget_waits(p_topic text) returns void
 language sql
 set search_path = pg_catalog, pg_temp

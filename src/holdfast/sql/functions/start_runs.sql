@@ -1,12 +1,14 @@
 -- Start runs: each gets its row, WorkflowStarted and its first task. A run whose id exists is
 -- left as it is, and reported with its status.
 --
--- A name is `app/name`: what nobody has signed on with waits for a worker. A key that was used
--- before names had apps finds that run, whose id is another. The arrays are parallel; one that is null or short stands for nulls, and a null for the
--- default. Moments are microseconds, durations seconds, tags a JSON array. A waiter is a topic
--- that is told of the run's end.
+-- A name is `app/name`; a run of a workflow that no app has signed on with waits for a worker. A
+-- key that was used before names had apps finds that run, whose id is another. The arrays are
+-- parallel; one that is null or short stands for nulls, and a null for the default. Moments are
+-- microseconds, durations seconds, tags a JSON array. A waiter is a topic that is told of the run's
+-- end.
 --
--- Refuses values that cannot be (22004, 22023), and an id that a run of another workflow has (HF001).
+-- Refuses values that are not allowed (22004, 22023), and an id under which a run of another
+-- workflow stands (HF001).
 -- Locks: the ids it inserts, in order; FOR SHARE, the existing runs for which a waiter is given.
 -- Called by clients and, through start_run, from SQL; in any transaction.
 create or replace function holdfast.start_runs(
@@ -106,7 +108,7 @@ begin
     cross join lateral (
         select r.run_id, r.name from holdfast.runs r where r.run_id = u.run_id limit 1
     ) as r
-    where r.name <> u.name  -- nor are they one name from before and since names had apps
+    where r.name <> u.name  -- with and without its app, a name from before names had apps is one
         and r.name <> split_part(u.name, '/', 2) and u.name <> split_part(r.name, '/', 2)
     limit 1;
     if found then
@@ -232,7 +234,7 @@ end $$;
 
 -- Start one run from SQL, in the caller's transaction: `select holdfast.start_run('shop/checkout',
 -- '{"order": 1}')`. With a key the same run is found again, whoever starts it. The app may be left
--- out where one alone has ever signed on with the name; otherwise that is refused (22023).
+-- out if only one has ever signed on with the name; otherwise that is refused (22023).
 -- Workers find it when they look next; to wake them at once, notify them as well.
 create or replace function holdfast.start_run(
     p_name text,

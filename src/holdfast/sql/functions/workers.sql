@@ -16,7 +16,7 @@ as $$
     order by w.worker_id
 $$;
 
--- Find the lane behind another in either index of tasks. Called by unserved.
+-- Find the lane after another in either index of tasks. Called by unserved and _active_runs.
 create or replace function holdfast._next_lane(p_queue text, p_handler text)
 returns table (queue text, handler text)
 language sql stable
