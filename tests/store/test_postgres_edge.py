@@ -48,6 +48,7 @@ REFUSED = [
     ("start_run('shop/order', p_delay_seconds => 'infinity')", WRONG),
     ("start_run('shop/order', p_delay_seconds => 'nan')", WRONG),
     ("start_run('shop/order', p_delay_seconds => -1)", WRONG),
+    ("full_name('order')", WRONG),
     ("start_runs(null, null)", NULL),
     ("start_runs(array[null]::uuid[], array['order'])", NULL),
     (f"start_runs({IDS}, null)", NULL),
@@ -122,6 +123,8 @@ REFUSED = [
 
 # What has nothing to refuse: every value has an answer.
 ANSWERED = [
+    "full_name(null)",
+    "full_name('shop/order')",
     "find_run(null, null)",
     "find_run('', '')",
     "keyed_run_id(null, 'a')",
@@ -258,6 +261,7 @@ async def test_no_function_heeds_the_path_of_its_session(scene: Scene) -> None:
 async def test_operators_of_others_are_not_used(scene: Scene, ann: ManualWorker) -> None:
     """Better matches than PostgreSQL's own, and found first."""
     connection = scene.watcher.connection
+    await connection.fetch("select null::int[]")  # the driver learns types with its own operators
     await connection.execute(HOSTILE)
     await connection.execute("set search_path = public, pg_catalog")
     run_id = await connection.fetchval(
