@@ -38,6 +38,10 @@ REFUSED = [
     ("start_run('shop/no name')", WRONG),
     ("start_run('shop/order@1')", WRONG),
     ("start_run('shop/' || repeat('n', 129))", WRONG),
+    ("start_run(repeat('n', 129) || '/order')", WRONG),
+    ("start_run('shop/a/b')", WRONG),
+    ("start_run('/order')", WRONG),
+    ("start_run(E'shop/order\\n')", WRONG),
     ("start_run('shop/order', BAD)", WRONG),
     ("start_run('shop/order', p_key => '')", WRONG),
     (f"start_run('shop/order', p_key => {LONG})", WRONG),
@@ -177,6 +181,22 @@ async def refusal(connection: asyncpg.Connection, call: str) -> asyncpg.Postgres
     finally:
         await undone.rollback()
     raise AssertionError(f"{call} is answered")
+
+
+async def test_the_longest_names_are_taken(scene: Scene) -> None:
+    longest = "n" * 128
+    assert await scene.value(
+        "select holdfast.start_run($1, p_queue => $2)", *(f"{longest}/{longest}", longest)
+    )
+
+
+async def test_no_pattern_counts_far(scene: Scene) -> None:
+    """A bound of 128 makes an automaton of as many states, at each call: dearer than a start."""
+    counting = await scene.value(
+        "select count(*) from pg_proc p where p.pronamespace = 'holdfast'::regnamespace"
+        " and p.prokind = 'f' and pg_get_functiondef(p.oid) ~ '~ ''[^'']*\\{\\d*,?\\d{2,}\\}'"
+    )
+    assert counting == 0
 
 
 async def test_what_cannot_be_is_refused_where_it_comes_in(database_url: str) -> None:

@@ -6,15 +6,18 @@
 -- _is_… find out cheaply whether all is right: most are single expressions, which PostgreSQL
 -- inlines. Only if something is not right do the functions _check_… look for what it is.
 
--- Say whether programs can have this name for a workflow, a queue or a signal.
+-- Say whether programs can have this name for a workflow, a queue or a signal. Lengths are counted
+-- apart: {1,128} makes an automaton of as many states, at each call, which costs more than a start.
 create or replace function holdfast._is_name(p_name text) returns boolean
 language sql immutable parallel safe
-return p_name ~ '^[a-zA-Z0-9._-]{1,128}$';
+return octet_length(p_name) <= 128 and p_name ~ '^[a-zA-Z0-9._-]+$';
 
 -- Say whether programs can have this name for a workflow, with or without its app.
 create or replace function holdfast._is_workflow(p_name text) returns boolean
 language sql immutable parallel safe
-return p_name ~ '^([a-zA-Z0-9._-]{1,128}/)?[a-zA-Z0-9._-]{1,128}$';
+return octet_length(p_name) <= 257 and octet_length(split_part(p_name, '/', 1)) <= 128
+    and octet_length(split_part(p_name, '/', 2)) <= 128
+    and p_name ~ '^([a-zA-Z0-9._-]+/)?[a-zA-Z0-9._-]+$';
 
 -- Say whether an index can hold this key or id.
 create or replace function holdfast._is_id(p_id text) returns boolean
