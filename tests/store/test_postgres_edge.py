@@ -142,6 +142,7 @@ ANSWERED = [
     f"read_events({IDS}, array[null]::int[])",
     f"read_events({IDS}, array[-5])",
     "list_workers()",
+    "list_apps()",
     "list_pauses()",
     "unserved()",
     "list_activities(null)",

@@ -37,5 +37,5 @@ def runs() -> None:
     """Look at runs, and act on them.
 
     A RUN is named by its id, by four or more digits of the beginning or end of its id, or by
-    its workflow and key: checkout/order-7.
+    its workflow and key: checkout/order-7, or with the app, shop/checkout/order-7.
     """

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     examples=(
         """holdfast start checkout '{"id": 7}' --key order-7""",
         "holdfast start checkout @order.json --app shop:app --wait",
-        "jq .order mail.json | holdfast start checkout --tag mail",
+        "jq .order mail.json | holdfast start checkout - --tag mail",
     ),
 )
 @click.argument("workflow")
