@@ -1,4 +1,4 @@
-"""Logging for steps and activities: which run and which attempt a log line belongs to.
+"""Logging for runs: which run, and which attempt of a step or activity, a line belongs to.
 
 `holdfast worker` and `holdfast dev` use it by themselves. In a program that sets up logging on its
 own, add the filter to a handler:
@@ -16,6 +16,7 @@ import logging
 
 from holdfast.runtime.attempts.activity_context import ActivityContext
 from holdfast.runtime.attempts.step_context import StepContext
+from holdfast.runtime.code.run_log import logger as workflow_log
 
 __all__ = ["AttemptFilter"]
 
@@ -25,14 +26,18 @@ class AttemptFilter(logging.Filter):
 
     The attributes are `run_id`, `key` (the call's key in the log of the run), `attempt` (counts
     from 1), and `workflow` and `step`, or `activity`. `attempt_of` is all of it as a text for
-    people, empty outside of steps and activities, so a format may always name it. It adds nothing
-    to a record that has a `run_id` already, and it never drops a record.
+    people, so a format may always name it: of a line that a workflow writes with `ctx.log` it
+    names the run, and elsewhere it is empty. It adds nothing else to a record that has a `run_id`
+    already, and it never drops a record.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return True, with the attributes added."""
         record.attempt_of = ""
         if hasattr(record, "run_id"):
+            if record.name == workflow_log.name:
+                fields = vars(record)
+                record.attempt_of = f"[run {fields['run_id']}, workflow {fields['workflow']}] "
             return True
         if (step := StepContext.variable.get()) is not None:
             record.workflow, record.step = step.workflow, step.step

@@ -54,6 +54,10 @@ class Retry:
             raise ConfigurationError(f"factor must be at least 1, not {self.factor}")
         if not 0 <= self.jitter <= 1:
             raise ConfigurationError(f"jitter must be between 0 and 1, not {self.jitter}")
+        for name in ("should_retry", "delay"):
+            asked: object = getattr(self, name)
+            if asked is not None and not callable(asked):
+                raise ConfigurationError(f"{name} must be a function of the error, not {asked!r}")
 
     def lasts(self, attempt: int) -> bool:
         """Say whether there is another try after `attempt` tries."""

@@ -48,6 +48,7 @@ _QUIET_ROUNDS = 20  # turns of the event loop without a change: nothing more hap
 _LOOK_SECONDS = 0.001  # between looks while a step does something real
 _PATIENCE_SECONDS = 5.0  # of real time, for a test's other tasks to send what a run waits for
 _FOR_EVER = 1e9  # seconds
+_MOST_SUCCESSORS = 1_000  # of a run that continues as new; one with more may never end
 
 
 class _Alarm:
@@ -185,7 +186,8 @@ class Environment:
 
         Raises what `RunHandle.result` raises, and AssertionError for a run that no passing of
         time will end: it or a child of it is stuck, or it waits for what nobody does, such as a
-        signal, a decision, or an activity that no worker here has.
+        signal, a decision, or an activity that no worker here has. So it does for one that
+        continues as new again and again.
         """
         waiting = asyncio.ensure_future(handle.result())
         try:
@@ -232,9 +234,16 @@ class Environment:
     async def _jump_until(self, waiting: asyncio.Future[Out], run_id: UUID) -> None:
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + _PATIENCE_SECONDS
+        successors: set[UUID] = set()
         while not waiting.done():
             async with self._moving:
                 moved = await self._jump_once(waiting, run_id)
+            successors.add(await self._newest(run_id))
+            if len(successors) > _MOST_SUCCESSORS:
+                raise AssertionError(
+                    f"run {run_id} has continued as new {_MOST_SUCCESSORS:,} times and has not "
+                    "ended: move time on with `env.advance`, and send it what ends it"
+                )
             if moved:
                 give_up_at = loop.time() + _PATIENCE_SECONDS
             elif loop.time() < give_up_at:

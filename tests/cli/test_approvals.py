@@ -55,6 +55,12 @@ def test_the_list_has_the_command_that_decides(cli: CommandLine, run: str) -> No
     assert [each["key"] for each in cli.json("approvals", "list", run)] == ["b"]
 
 
+def test_yes_and_no_at_once_is_no_decision(cli: CommandLine, run: str) -> None:
+    refused = cli("approvals", "decide", run, "b", "--approve", "--reject", code=exits.USAGE)
+    assert "not both" in refused.stderr
+    assert "b" in [each["key"] for each in cli.json("approvals", "list", run)]
+
+
 def test_a_decision_says_who_and_why(cli: CommandLine, run: str) -> None:
     """T4."""
     shown = cli("approvals", "decide", run, "b", "--reject", "--by", "ann", "--feedback", "no")

@@ -19,12 +19,14 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from holdfast.durations import seconds
 from tests.docs.blocks import PAGES, ROOT, Block, read_blocks, read_commands
 from tests.docs.terminals import Terminals
 
 _SHOWN_ONLY = {"text", "mermaid"}
 _RUN = {"python", "console", "sql"}
-_PERSONS_TIME = "asyncio.sleep(60)"
+_PERSONS_SECONDS = 60
+_PERSONS_TIME = f"asyncio.sleep({_PERSONS_SECONDS})"
 
 
 class Reader:
@@ -53,6 +55,8 @@ class Reader:
         """Return code of the tutorial that waits less than it leaves a person."""
         if self.page.name == "tutorial.md":
             assert _PERSONS_TIME in text or "sleep" not in text
+            limits = re.findall(r'result\(timeout="(.+?)"\)', text)
+            assert all(seconds(limit) > _PERSONS_SECONDS for limit in limits), limits
             return text.replace(_PERSONS_TIME, "asyncio.sleep(8)")
         return text
 

@@ -129,6 +129,12 @@ async def ticking(ctx: Context) -> None:
 
 
 @app.workflow
+async def monthly(ctx: Context, month: int) -> None:
+    await asyncio.sleep(30 * 86_400)
+    ctx.continue_as_new(month + 1)
+
+
+@app.workflow
 async def for_ever(ctx: Context) -> None:
     await asyncio.get_running_loop().create_future()
 
@@ -273,6 +279,21 @@ async def test_waiting_for_a_signal_that_nobody_sends_is_an_error(
     monkeypatch.setattr("holdfast.testing._PATIENCE_SECONDS", 0.02)
     with pytest.raises(AssertionError, match="waits for signal packed"):
         await env.run(expectant)
+
+
+async def test_a_signal_that_does_not_fit_is_named(env: Environment) -> None:
+    handle = await env.client.start(expectant)
+    await handle.signal("packed", 7)
+    with pytest.raises(RunFailed, match="InvalidInput: signal packed: Expected `str`, got `int`"):
+        await env.result(handle)
+
+
+async def test_a_run_that_never_ends_is_an_error_and_no_endless_test(
+    env: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.testing._MOST_SUCCESSORS", 3)
+    with pytest.raises(AssertionError, match="continued as new 3 times and has not ended"):
+        await env.run(monthly, 1)
 
 
 async def test_a_stuck_run_is_an_error_and_no_endless_retry(env: Environment) -> None:

@@ -134,6 +134,16 @@ async def test_log_lines_of_attempts_carry_run_and_attempt() -> None:
     assert "run_id" not in outside
 
 
+def test_a_line_of_a_workflow_names_its_run() -> None:
+    fields = {"run_id": "1", "workflow": "ship"}
+    own = logging.makeLogRecord({"name": "holdfast.workflow", "msg": "x", "levelno": 20} | fields)
+    ours = logging.makeLogRecord({"name": "holdfast.run", "msg": "x", "levelno": 20} | fields)
+    for record in (own, ours):
+        assert AttemptFilter().filter(record)
+    assert LineFormatter().format(own).endswith(" [run 1, workflow ship] x")
+    assert LineFormatter().format(ours).split(" ", 1)[1] == "x"
+
+
 def test_a_line_for_people_names_the_attempt() -> None:
     record = logging.makeLogRecord({"msg": "packing", "levelno": logging.INFO})
     record.attempt_of = "[run 1, step pack] "

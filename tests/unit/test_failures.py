@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from uuid import UUID
 
@@ -35,6 +36,15 @@ def test_a_record_tells_class_message_and_place() -> None:
     assert "in caught" in info.traceback
     assert info.traceback.endswith("Declined: no funds\n")
     assert str(info) == f"{__name__}.Declined: no funds"
+
+
+def test_a_record_of_a_plain_function_has_no_frame_of_its_pool() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        error = pool.submit(lambda: [][1]).exception()
+    assert error is not None
+    lines = describe(error).traceback.splitlines()
+    assert sum('File "' in line for line in lines) == 1
+    assert __file__ in lines[1]
 
 
 def test_a_record_knows_the_classes_it_derives_from() -> None:

@@ -41,6 +41,13 @@ def test_an_endless_retry_never_overflows() -> None:
     assert retry.delay_seconds(10**6, middle) == 60
 
 
+@pytest.mark.parametrize("option", ["should_retry", "delay"])
+def test_what_is_asked_with_the_error_must_be_a_function(option: str) -> None:
+    options: dict[str, Any] = {option: 3}
+    with pytest.raises(ConfigurationError, match=f"{option} must be a function of the error"):
+        Retry(**options)
+
+
 def test_should_retry_decides_by_the_error() -> None:
     """T3."""
     retry = Retry(should_retry=lambda error: not isinstance(error, KeyError))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures.thread
 import traceback
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,7 +19,8 @@ MAX_TEXT: Final = 8 * 1024
 MAX_CAUSES: Final = 8
 MAX_DATA: Final = 64 * 1024
 
-_OWN_CODE = str(Path(__file__).parents[1]) + "/"
+# Frames that are not the user's: ours, and that of the pool which runs plain functions.
+_NOT_THEIRS = (str(Path(__file__).parents[1]) + "/", concurrent.futures.thread.__file__)
 _COMMON = (object, BaseException, Exception)
 
 _encode = msgspec.json.Encoder().encode
@@ -104,7 +106,7 @@ def _traceback(exc: BaseException) -> str:
             found.__notes__ = None  # the recorded traceback, which is recorded again as the cause
         for part in _members(found):
             part.stack = traceback.StackSummary.from_list(
-                [frame for frame in part.stack if not frame.filename.startswith(_OWN_CODE)]
+                [frame for frame in part.stack if not frame.filename.startswith(_NOT_THEIRS)]
             )
         text = "".join(found.format(chain=False))
     except Exception as error:

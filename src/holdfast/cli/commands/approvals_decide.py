@@ -32,7 +32,8 @@ _MOST = 1_000
 )
 @click.argument("reference", metavar="RUN")
 @click.argument("key", metavar="[KEY]", required=False)
-@click.option("--approve/--reject", "approved", default=None, help="The decision.")
+@click.option("--approve", is_flag=True, help="Say yes.")
+@click.option("--reject", is_flag=True, help="Say no.")
 @click.option("--by", callback=filled, help="Who decides. Else the user of this machine.")
 @click.option("--feedback", help="Why; the run sees it.")
 @click.option(
@@ -50,7 +51,8 @@ def decide(
     context: click.Context,
     reference: str,
     key: str | None,
-    approved: bool | None,
+    approve: bool,
+    reject: bool,
     by: str | None,
     feedback: str | None,
     settings_of_fields: tuple[str, ...],
@@ -65,6 +67,8 @@ def decide(
     from holdfast.cli.connecting import with_link
     from holdfast.cli.console import write_json
 
+    if approve and reject:
+        raise click.UsageError("say --approve or --reject, not both")
     settings = settings_of(context)
 
     async def find(link: Link) -> tuple[_Asked, int]:
@@ -72,7 +76,9 @@ def decide(
 
     # Nothing is connected while a person thinks.
     asked, now = with_link(settings, find)
-    decision, values = _fill(asked.approval, now, approved, settings_of_fields)
+    decision, values = _fill(
+        asked.approval, now, True if approve else False if reject else None, settings_of_fields
+    )
 
     async def work(link: Link) -> bool:
         return await link.client.decide(

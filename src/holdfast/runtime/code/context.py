@@ -200,7 +200,8 @@ class Context(RemoteContext):
         try:
             return cast("T | JSON", decoder(object if type is None else type)(message))
         except InvalidInput as error:
-            raise self._instance.misfit(error, name=f"signal.{name}") from None
+            named = InvalidInput(f"signal {name}: {error}")
+            raise self._instance.misfit(named, name=f"signal.{name}") from None
 
     # Time and chance
 
