@@ -36,7 +36,21 @@ async def neighbour(ctx: Context) -> int:
     return await double(21)
 
 
+charges: list[int] = []
 second_steps: list[int] = []
+
+
+@app.step
+async def charge(number: int) -> int:
+    charges.append(number)
+    return number
+
+
+@app.workflow
+async def charges_and_holds(ctx: Context) -> int:
+    receipt = await charge(7)
+    given_back.wait(60)
+    return receipt
 
 
 @app.step
@@ -111,7 +125,8 @@ class LateAnswers(Watched):
 
     async def commit(self, worker_id: str, token: UUID, parts: Sequence[TurnCommit]) -> Committed:
         answer = await super().commit(worker_id, token, parts)
-        if any(event.key == "first" for part in parts for event in part.events):
+        is_first = any(event.key == "first" for part in parts for event in part.events)
+        if is_first and not self.recorded.is_set():
             self.recorded.set()
             while not given_back.is_set():
                 await asyncio.sleep(0.001)
@@ -139,6 +154,31 @@ async def test_a_run_that_was_given_back_between_two_steps_starts_none_here_any_
     finally:
         await worker.stop(0)
     assert second_steps == [7]
+
+
+async def test_what_a_step_brought_is_recorded_before_its_run_is_given_back() -> None:
+    """The code that holds the loop has it; no try after that must make the call again."""
+    given_back.clear()
+    charges.clear()
+    store = Watched()
+    worker = Worker(
+        app,
+        store,
+        WorkerOptions(poll_seconds=0.02, grace_seconds=60),
+        heartbeat_store=lambda: store,
+    )
+    await worker.start()
+    try:
+        async with Client(store=store) as client:
+            run = await client.start(charges_and_holds)
+            await asyncio.to_thread(given_back.wait, 60)
+            log = [entry.event.type for entry in await run.log()]
+            assert log == ["WorkflowStarted", "StepCompleted"]
+            store.advance(3600)  # it is tried again
+            assert await run.result(timeout=60) == 7
+    finally:
+        await worker.stop(0)
+    assert charges == [7]
 
 
 def test_only_the_time_counts_in_which_a_thread_works_or_sleeps(

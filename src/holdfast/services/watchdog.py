@@ -24,9 +24,10 @@ from typing import Final, Protocol
 from uuid import UUID
 
 from holdfast.errors import DatabaseError
+from holdfast.runtime.driving.given_up import GivenUp
 from holdfast.runtime.loop.holding import Hold, find_hold
+from holdfast.services.giving_back import give_back
 from holdfast.store.port import Store
-from holdfast.types import Lease, Release
 
 logger = logging.getLogger("holdfast.worker")
 
@@ -47,15 +48,15 @@ class Holder(Protocol):
     when the event loop is free again: it may be another worker's by then.
     """
 
-    def give_up(self) -> list[Lease]:
-        """Return the leases held now."""
+    def give_up(self) -> list[GivenUp]:
+        """Return all that is held now."""
         ...
 
-    def give_up_resting(self) -> list[Lease]:
-        """Return the leases of the runs that have no step under way."""
+    def give_up_resting(self) -> list[GivenUp]:
+        """Return the runs that have no step under way."""
         ...
 
-    def give_up_stuck(self, run_id: UUID, reason: str, pause_seconds: float) -> Release | None:
+    def give_up_stuck(self, run_id: UUID, reason: str, pause_seconds: float) -> GivenUp | None:
         """Return what gives a run back as stuck, None where it is not held.
 
         It is tried again after the pause or later.
@@ -220,11 +221,8 @@ class Watchdog:
         # Tried again when this process is over: else its steps could run here and elsewhere.
         pause = self._grace_seconds + _RELEASE_SECONDS
         stuck = hold.run_id and self._holder.give_up_stuck(hold.run_id, reason, pause)
-        releases = [
-            Release(lease.run_id, lease.key, lease.lease_no)
-            for lease in self._holder.give_up_resting()
-        ]
-        self._release([stuck, *releases] if stuck else releases)
+        resting = self._holder.give_up_resting()
+        self._give_back([stuck, *resting] if stuck else resting)
 
     # A stop that the thread does not hear
 
@@ -268,26 +266,24 @@ class Watchdog:
             self._worker_id,
             why,
         )
-        leases = self._holder.give_up()
-        releases = [Release(lease.run_id, lease.key, lease.lease_no) for lease in leases]
-        self._release(releases, sign_off=True)
+        self._give_back(self._holder.give_up(), sign_off=True)
         self._process.end()
 
-    def _release(self, releases: Sequence[Release], *, sign_off: bool = False) -> None:
+    def _give_back(self, given_up: Sequence[GivenUp], *, sign_off: bool = False) -> None:
         assert self._loop is not None
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._holder.forget_given_up)
         try:
-            asyncio.run(self._send(releases, sign_off=sign_off))
+            asyncio.run(self._send(given_up, sign_off=sign_off))
         except (DatabaseError, TimeoutError, OSError) as error:
             logger.warning("left to the leases' end: %s", error)
 
-    async def _send(self, releases: Sequence[Release], *, sign_off: bool) -> None:
+    async def _send(self, given_up: Sequence[GivenUp], *, sign_off: bool) -> None:
         async with asyncio.timeout(_RELEASE_SECONDS):
             store = self._open_store()
             try:
                 await store.open()
-                await store.notify(await store.release_tasks(self._worker_id, releases))
+                await give_back(store, self._worker_id, given_up)
                 if sign_off:
                     await store.remove_worker(self._worker_id)
             finally:

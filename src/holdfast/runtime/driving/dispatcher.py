@@ -20,6 +20,7 @@ from holdfast.runtime.clock import Clock
 from holdfast.runtime.committing.committer import Committer
 from holdfast.runtime.driving.cache import TurnCache
 from holdfast.runtime.driving.driver import RunDriver
+from holdfast.runtime.driving.given_up import GivenUp
 from holdfast.runtime.driving.reader import LogReader
 from holdfast.runtime.log.details import WORKFLOW_STARTED
 from holdfast.runtime.turn.checking import Check
@@ -256,31 +257,34 @@ class Dispatcher:
         replaying = self._replaying
         return held if replaying is None else [*held, replaying]
 
-    def give_up(self, *, resting: bool) -> list[Lease]:
-        """Return the leases held now, for another thread to give back: none of them goes on here.
+    def give_up(self, *, resting: bool) -> list[GivenUp]:
+        """Return what is held now, for another thread to give back: none of it goes on here.
 
-        With `resting` only those without a step under way.
+        With `resting` only what has no step under way.
         """
         given_up = [
-            Lease(run_id, "", driver.lease_no, driver.turn.durable_length)
+            GivenUp(Release(run_id, "", driver.lease_no), driver.results)
             for run_id, driver in list(self._drivers.items())
             if driver.give_up(resting=resting)
         ]
         for run_id, number in list(self._opening):
             self._opening.discard((run_id, number))
-            given_up.append(Lease(run_id, "", number, 0))
+            given_up.append(GivenUp(Release(run_id, "", number)))
         replaying, self._replaying = self._replaying, None
-        return given_up if replaying is None else [*given_up, replaying]
+        if replaying is not None:
+            given_up.append(GivenUp(Release(replaying.run_id, "", replaying.lease_no)))
+        return given_up
 
-    def give_up_stuck(self, run_id: UUID, reason: str, pause_seconds: float) -> Release | None:
+    def give_up_stuck(self, run_id: UUID, reason: str, pause_seconds: float) -> GivenUp | None:
         """Return what gives a held run back as stuck, for another thread; as `give_up`."""
         driver, replaying = self._drivers.get(run_id), self._replaying
         if replaying is not None and replaying.run_id == run_id:
             self._replaying = None
-            return self._stuck_until(run_id, replaying.lease_no, reason, pause_seconds)
+            return GivenUp(self._stuck_until(run_id, replaying.lease_no, reason, pause_seconds))
         if driver is None or not driver.give_up(resting=False):
             return None
-        return self._stuck_until(run_id, driver.lease_no, reason, pause_seconds)
+        release = self._stuck_until(run_id, driver.lease_no, reason, pause_seconds)
+        return GivenUp(release, driver.results)
 
     def forget_given_up(self) -> None:
         """Let go of the runs that another thread has given back."""

@@ -16,8 +16,9 @@ from holdfast.runtime.attempts.steps import StepExecution, StepRunner
 from holdfast.runtime.clock import Cancellable, Clock
 from holdfast.runtime.committing.committer import Committer
 from holdfast.runtime.failure_log import log_failed_run, log_failed_step
+from holdfast.runtime.turn.parts import make_part
 from holdfast.runtime.turn.turn import Call, Turn
-from holdfast.types import Ahead, ErrorInfo, Event, Notice, Refusal
+from holdfast.types import Ahead, ErrorInfo, Event, Notice, Refusal, TurnCommit
 
 logger = logging.getLogger("holdfast.run")
 
@@ -286,6 +287,17 @@ class RunDriver:
         if resting and self.executing:
             self.given_up = False
         return self.given_up
+
+    @property
+    def results(self) -> TurnCommit | None:
+        """What steps have brought and the log may not have. Of a run that was given up."""
+        turn = self.turn
+        events = turn.unrecorded()
+        if not events:
+            return None
+        return make_part(
+            turn.info, self.lease_no, turn.durable_length, events, None, None, behind=True
+        )
 
     def close(self, *, keep_turn: bool = False) -> None:
         """Stop driving: steps still running are cancelled and not listened to."""

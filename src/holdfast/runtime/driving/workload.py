@@ -8,6 +8,7 @@ from uuid import UUID
 
 from holdfast.runtime.attempts.activity_executor import ActivityExecutor
 from holdfast.runtime.driving.dispatcher import Dispatcher
+from holdfast.runtime.driving.given_up import GivenUp
 from holdfast.types import ClaimedTask, Lease, Release
 
 
@@ -51,15 +52,19 @@ class Workload:
         """Return the leases held now. Safe to call from another thread."""
         return self._runs.leases() + self._activities.leases()
 
-    def give_up(self) -> list[Lease]:
-        """Return all leases, to be given back; no run goes on here. Safe from another thread."""
-        return self._runs.give_up(resting=False) + self._activities.leases()
+    def give_up(self) -> list[GivenUp]:
+        """Return all that is held, to be given back: no run goes on here. For other threads."""
+        activities = [
+            GivenUp(Release(lease.run_id, lease.key, lease.lease_no))
+            for lease in self._activities.leases()
+        ]
+        return self._runs.give_up(resting=False) + activities
 
-    def give_up_resting(self) -> list[Lease]:
-        """Return the leases of the runs without a step under way, to be given back; as above."""
+    def give_up_resting(self) -> list[GivenUp]:
+        """Return the runs without a step under way, to be given back; as above."""
         return self._runs.give_up(resting=True)
 
-    def give_up_stuck(self, run_id: UUID, reason: str, pause_seconds: float) -> Release | None:
+    def give_up_stuck(self, run_id: UUID, reason: str, pause_seconds: float) -> GivenUp | None:
         """Return what gives a run back as stuck, None where it is not held; as above."""
         return self._runs.give_up_stuck(run_id, reason, pause_seconds)
 

@@ -100,12 +100,17 @@ class VirtualLog:
         count = len(self.fresh) if count is None else count
         self.flight, self.fresh = self.fresh[:count], self.fresh[count:]
         self._split = bool(self.fresh)
-        if self.python is None:
-            _sign(self.flight)
+        self.flight = self.signed(self.flight)
         if behind:
             self.flight = [mark_seen(event, self.durable_length) for event in self.flight]
         self.committing = True
         return self.flight
+
+    def signed(self, events: list[Event]) -> list[Event]:
+        """Return events to commit; those of a run's first commit say which Python it was."""
+        if events and self.python is None:
+            _sign(events)
+        return events
 
     def land(self, ahead: Sequence[Event]) -> None:
         """Take what was in flight for durable, and what stands `ahead` of it, still to be fed."""

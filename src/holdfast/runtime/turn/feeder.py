@@ -217,6 +217,12 @@ class Feeder:
         self.log.replace(log)
         self._rebuild()
 
+    def unrecorded(self) -> list[Event]:
+        """Return what steps have brought and the log may not have, to be appended to it."""
+        log = self.log
+        waiting = [*log.flight, *log.fresh, *self._undelivered, *self.effects.held.values()]
+        return log.signed([without_mark(event) for event in waiting if event.type in _KEPT])
+
     def verify(self) -> None:
         """Replay the log of code that has ended, which must end again and make the same calls.
 

@@ -284,6 +284,10 @@ class Turn:
         """Look what has become due."""
         self._pump()
 
+    def unrecorded(self) -> list[Event]:
+        """Return what steps have brought and the log may not have. For another thread."""
+        return self._feeder.unrecorded()
+
     def abandon(self) -> None:
         """Close the run's code, and do nothing any more. Idempotent."""
         self.next_due = None

@@ -1,0 +1,71 @@
+"""Giving back what a worker holds whose thread is held: recorded first, then released.
+
+A step may have ended whose result the held thread did not send any more. It is recorded here: else
+the step would be made again by every worker that takes the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Final
+from uuid import uuid4
+
+import msgspec
+
+from holdfast.runtime.driving.given_up import GivenUp
+from holdfast.store.port import Store
+from holdfast.types import HEAVY, Refusal, TurnCommit
+
+_BUSY_SECONDS: Final = 0.05
+
+
+async def give_back(store: Store, worker_id: str, given_up: Sequence[GivenUp]) -> None:
+    """Record the results of what was given up, and release it."""
+    parts = [each.results for each in given_up if each.results is not None]
+    while parts:
+        parts = await _record(store, worker_id, parts)
+    releases = [each.release for each in given_up]
+    await store.notify(await store.release_tasks(worker_id, releases))
+
+
+async def _record(store: Store, worker_id: str, parts: Sequence[TurnCommit]) -> list[TurnCommit]:
+    """Commit the parts, and return what is left of those that came into conflict."""
+    left: list[TurnCommit] = []
+    for call in _calls(parts):
+        refused = (await store.commit(worker_id, uuid4(), call)).refused
+        for part in call:
+            refusal = refused.get(part.run_id)
+            if refusal is not None:
+                left += _left(part, refusal)
+    if any(part in parts for part in left):
+        await asyncio.sleep(_BUSY_SECONDS)
+    return left
+
+
+def _left(part: TurnCommit, refusal: Refusal) -> list[TurnCommit]:
+    """Return the part to commit in place of one that was refused, if there is any.
+
+    What was in flight when the thread stopped may have landed.
+    """
+    if refusal.reason == "busy":
+        return [part]
+    if refusal.reason != "conflict" or not refusal.tail:
+        return []
+    landed = {(event.type, event.key, event.at) for event in refusal.tail}
+    events = [each for each in part.events if (each.type, each.key, each.at) not in landed]
+    expected = part.expected + len(refusal.tail)
+    return [msgspec.structs.replace(part, expected=expected, events=events)] if events else []
+
+
+def _calls(parts: Iterable[TurnCommit]) -> Iterable[list[TurnCommit]]:
+    """Divide parts into calls that are not too heavy."""
+    call, weight = list[TurnCommit](), 0
+    for part in parts:
+        if call and weight + part.weight > HEAVY:
+            yield call
+            call, weight = [], 0
+        call.append(part)
+        weight += part.weight
+    if call:
+        yield call

@@ -1,0 +1,53 @@
+"""Giving back what a held worker has: what is recorded in every order of what was in flight."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID, uuid4
+
+import pytest
+
+from holdfast.runtime.driving.given_up import GivenUp
+from holdfast.services.giving_back import give_back
+from holdfast.store.memory import MemoryStore
+from holdfast.types import Event, NewRun, NewSignal, Release, TurnCommit
+
+WORKER = "held"
+FIRST = Event("StepCompleted", "first", '{"step":"first","result":1}', 1)
+SECOND = Event("StepCompleted", "second", '{"step":"second","result":2}', 2)
+
+
+@pytest.mark.parametrize("in_flight", [[], [FIRST], [FIRST, SECOND]], ids=["none", "one", "all"])
+@pytest.mark.parametrize("signalled", [False, True])
+async def test_each_result_is_recorded_once(in_flight: Sequence[Event], signalled: bool) -> None:
+    """What was in flight may have landed, and others may have written meanwhile."""
+    store = MemoryStore()
+    await store.start_runs([NewRun(run_id=(run_id := uuid4()), name="app/held")])
+    claims = await store.claim_tasks(
+        WORKER, ["default"], ["app/held@1"], 1, lease_seconds=30, ahead_seconds=0, sticky_seconds=0
+    )
+    lease_no = claims.tasks[0].lease_no
+    if in_flight:
+        sent = TurnCommit(run_id, lease_no, 1, in_flight)
+        assert not (await store.commit(WORKER, uuid4(), [sent])).refused
+    if signalled:
+        await store.signal_runs([NewSignal(run_id, "go", "null")])
+    results = TurnCommit(run_id, lease_no, 1, [FIRST, SECOND], behind=True)
+
+    await give_back(store, WORKER, [GivenUp(Release(run_id, "", lease_no), results)])
+
+    steps = [event.key for event in await _log(store, run_id) if event.type == "StepCompleted"]
+    assert steps == ["first", "second"]
+    assert (await store.get_runs([run_id]))[run_id].state == "queued"
+
+
+async def test_results_of_a_lease_that_is_lost_are_left_to_its_holder() -> None:
+    store = MemoryStore()
+    await store.start_runs([NewRun(run_id=(run_id := uuid4()), name="app/held")])
+    results = TurnCommit(run_id, 1, 1, [FIRST], behind=True)
+    await give_back(store, WORKER, [GivenUp(Release(run_id, "", 1), results)])
+    assert [event.type for event in await _log(store, run_id)] == ["WorkflowStarted"]
+
+
+async def _log(store: MemoryStore, run_id: UUID) -> list[Event]:
+    return (await store.read_events([(run_id, 0)]))[run_id]
