@@ -95,14 +95,16 @@ def call(
 
 
 @contextmanager
-def running(log: Path, *arguments: str, cwd: Path | None = None) -> Iterator[Process]:
+def running(
+    log: Path, *arguments: str, cwd: Path | None = None, stdin: int = subprocess.DEVNULL
+) -> Iterator[Process]:
     """Run a command for the length of the block; killed at its end if it still lives."""
     with log.open("wb") as output:
         popen = subprocess.Popen(
             command(*arguments),
             env=environment(),
             cwd=cwd,
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=output,
             stderr=output,
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,3 +106,44 @@ def test_an_app_that_is_named_wrongly_is_a_usage_error(folder: Path, tmp_path: P
 def children_of(pid: int) -> list[int]:
     listed = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return [int(child) for child in listed]
+
+
+DEBUGGED = """
+from holdfast import App, Context
+
+app = App("draft")
+
+@app.step
+async def double(number: int) -> int:
+    breakpoint()
+    return number * 2
+
+@app.step
+def halve(number: int) -> int:
+    breakpoint()
+    return number // 2
+
+@app.workflow
+async def answer(ctx: Context, number: int) -> int:
+    breakpoint()
+    return await double(number) + await halve(number)
+"""
+
+
+def test_breakpoint_opens_the_debugger_on_the_terminal(folder: Path, tmp_path: Path) -> None:
+    """In the workflow, in an async step, in one that runs in a thread, and in the replay."""
+    (folder / "draft.py").write_text(DEBUGGED)
+    home = ["--data", str(tmp_path / "home")]
+    ours, theirs = pty.openpty()
+    with running(tmp_path / "log", *home, "dev", "draft.py", cwd=folder, stdin=theirs) as dev:
+        os.close(theirs)
+        dev.await_text("ready: queues default")
+        run = call(*home, "start", "answer", "10").stdout.strip()
+        for prompts, line in enumerate((b"p number * 77\n", *[b"c\n"] * 4), start=1):
+            dev.await_text("(Pdb) ", times=prompts)
+            os.write(ours, line)
+        assert call(*home, "runs", "wait", run, "--timeout", "30s").stdout.strip() == "25"
+        assert "770\n" in dev.text()
+        dev.send(signal.SIGINT)
+        assert dev.ended() == exits.INTERRUPTED
+    os.close(ours)

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import IO
 
 from holdfast.cli import exits
-from holdfast.cli.environment import PARENT_VARIABLE
+from holdfast.cli.environment import Starter
 
 logger = logging.getLogger("holdfast.supervisor")
 
@@ -23,8 +23,9 @@ _HEALTHY_SECONDS = 30.0  # one that lived so long begins again with the first pa
 class Child:
     """One worker process. It is killed with its parent only if it does not see it go."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, lifeline: int) -> None:
         self.process = process
+        self._lifeline: int | None = lifeline  # the pipe's end that this process holds
         self._killer: asyncio.TimerHandle | None = None
 
     @classmethod
@@ -34,29 +35,39 @@ class Child:
         environment: dict[str, str],
         *,
         output: IO[bytes] | None = None,
+        reads: bool = False,
     ) -> Child:
         """Start `holdfast` with these arguments in a session of its own.
 
         Ctrl-C in the terminal reaches the parent alone, which passes it on once. What it writes
-        goes to `output`, by default to where this process's goes.
+        goes to `output`, by default to where this process's goes; where it `reads`, it has this
+        process's stdin, as for a debugger.
         """
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "holdfast",
-            *arguments,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=output,
-            stderr=output,
-            env={
-                **os.environ,
-                "PYTHONHASHSEED": "0",
-                **environment,
-                PARENT_VARIABLE: str(os.getpid()),
-            },
-            start_new_session=True,
-        )
-        return cls(process)
+        pipe, lifeline = os.pipe()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "holdfast",
+                *arguments,
+                stdin=None if reads else asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={
+                    **os.environ,
+                    "PYTHONHASHSEED": "0",
+                    **environment,
+                    **Starter(os.getpid(), pipe).variable(),
+                },
+                start_new_session=True,
+                pass_fds=(pipe,),
+            )
+        except BaseException:
+            os.close(lifeline)
+            raise
+        finally:
+            os.close(pipe)
+        return cls(process, lifeline)
 
     @property
     def pid(self) -> int:
@@ -88,6 +99,9 @@ class Child:
     async def ended(self) -> int:
         """Wait for its end and return its exit code; below 0, the signal that killed it."""
         code = await self.process.wait()
+        if self._lifeline is not None:
+            os.close(self._lifeline)
+            self._lifeline = None
         if self._killer is not None:
             self._killer.cancel()
         return code

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import logging
 import os
@@ -13,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 from holdfast.cli import exits
-from holdfast.cli.environment import PARENT_VARIABLE
+from holdfast.cli.environment import Starter, find_starter
 from holdfast.cli.supervising import StopSignals
 from holdfast.definitions.app import App
 from holdfast.services.watchdog import Process
@@ -86,7 +85,7 @@ async def _serve(
         async with kept_running(database):
             await worker.start()
             _say_ready(worker, database)
-            async with _parent_watched(stop):
+            async with _parent_watched(process.supervisor, stop):
                 await stop.wait()
             logger.info(
                 "worker %s stops: %d run(s) held%s",
@@ -108,13 +107,12 @@ async def _serve(
 class WorkerProcess(Process):
     """The process of `holdfast worker`, which ends where user code does not let go of it.
 
-    `signals` are those that it has had.
+    `signals` are those that it has had, `supervisor` is the process that started it.
     """
 
     def __init__(self) -> None:
         self.signals: StopSignals | None = None
-        supervisor, parent = os.environ.get(PARENT_VARIABLE), os.getppid()
-        self._parent = parent if supervisor == str(parent) else None
+        self.supervisor = find_starter()
 
     def end(self) -> None:
         """End at once, without the clean-up of a process whose main thread is held."""
@@ -124,7 +122,7 @@ class WorkerProcess(Process):
     @property
     def orphaned(self) -> bool:
         """Whether the supervisor that started this process is gone."""
-        return self._parent is not None and os.getppid() != self._parent
+        return self.supervisor is not None and os.getppid() != self.supervisor.pid
 
 
 def _say_ready(worker: Worker, database: Database) -> None:
@@ -155,27 +153,23 @@ def _on_signals(worker: Worker, stop: asyncio.Event, grace_seconds: float) -> St
 
 
 @asynccontextmanager
-async def _parent_watched(stop: asyncio.Event) -> AsyncGenerator[None]:
+async def _parent_watched(supervisor: Starter | None, stop: asyncio.Event) -> AsyncGenerator[None]:
     """In a supervisor's child, stop when the supervisor is gone, however it died."""
-    if PARENT_VARIABLE not in os.environ:
+    if supervisor is None:
         yield
         return
-    loop = asyncio.get_running_loop()
+    loop, pipe = asyncio.get_running_loop(), supervisor.pipe
 
-    def readable() -> None:
-        with contextlib.suppress(BlockingIOError):
-            if os.read(0, 1024):
-                return
-        loop.remove_reader(0)
+    def ended() -> None:  # nothing is ever written to it
+        loop.remove_reader(pipe)
         logger.warning("the process that started this worker is gone")
         stop.set()
 
-    os.set_blocking(0, False)
-    loop.add_reader(0, readable)
+    loop.add_reader(pipe, ended)
     try:
         yield
     finally:
-        loop.remove_reader(0)
+        loop.remove_reader(pipe)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -77,11 +77,17 @@ async def oversee(
     database: Database,
     arguments: Sequence[str],
     make: Callable[[StartWorker, TellOfCrash], Overseer],
+    *,
+    reads: bool = False,
 ) -> int:
-    """Run what `make` makes of how to start a worker with these arguments; return the exit code."""
+    """Run what `make` makes of how to start a worker with these arguments; return the exit code.
+
+    Workers that `read` have this process's stdin.
+    """
 
     async def start() -> Child:
-        return await Child.start([*settings.arguments(), *arguments], settings.environment())
+        everything = [*settings.arguments(), *arguments]
+        return await Child.start(everything, settings.environment(), reads=reads)
 
     store = store_of(database, settings.schema, connections=1)
     try:

@@ -45,7 +45,9 @@ def dev(
     The embedded database is started and its schema made; on a server of your own that is asked
     first. A worker runs the app and starts anew whenever a Python file changes. Each run is
     replayed whenever it wakes, so that code which is not deterministic is found at once. Runs go on
-    with the new code where the old one left off.
+    with the new code where the old one left off. The worker has this terminal, so that
+    breakpoint() in a step or a workflow opens the debugger here; in a workflow also when the run is
+    replayed.
     MODULE:APP may be a file with one App in it; it must be one that can be loaded to begin with.
     Ctrl-C ends it all (exit code 130).
     """
@@ -102,4 +104,4 @@ async def _develop(
     def make(start: StartWorker, crashed: TellOfCrash) -> Reloader:
         return Reloader(start, crashed, python_changes(reference.directory), _GRACE_SECONDS)
 
-    return await oversee(settings, database, arguments, make)
+    return await oversee(settings, database, arguments, make, reads=True)
