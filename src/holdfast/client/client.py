@@ -222,7 +222,7 @@ class Client(BulkController):
         forked = await client.fork(("checkout", "order-7"), index=1, input=Order(8))
         ```
         """
-        origin = await self._get(await self._live.names.run(run))
+        origin = await self._get(await self._live.newest_of(run))
         known = ForkOptions.__optional_keys__
         fork = await prepare_fork(self._live, origin, self._app, options, known)
         return await self._fork(fork)
@@ -241,7 +241,7 @@ class Client(BulkController):
             print(refusal.reason)
         ```
         """
-        run_id = await self._live.names.run(run)
+        run_id = await self._live.newest_of(run)
         return await self._fork(retry_fork(await newest(self._live.store, run_id)))
 
     async def _fork(self, fork: Fork) -> RunHandle[object]:
@@ -297,7 +297,7 @@ class Client(BulkController):
 
         async def wait(run: UUID | tuple[str, str], timeout: Duration | None) -> Out:
             limit = None if timeout is None else seconds(timeout)
-            end = await self._live.wait(await self._live.names.run(run), limit)
+            end = await self._live.wait(await self._live.newest_of(run), limit)
             return restore(end, await self._get(end.run_id) if restore.needs_run else None)
 
         return wait

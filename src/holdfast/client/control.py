@@ -114,7 +114,7 @@ class Controller(Messenger):
     async def _change(
         self, run: RunRef, call: Callable[[Sequence[UUID]], Awaitable[Delivered]]
     ) -> tuple[Delivery, UUID]:
-        return await self._live.change(await self._live.names.run(run), call)
+        return await self._live.change(await self._live.newest_of(run), call)
 
     async def _set_pause(
         self, scope: Scope, name: str, paused: bool, reason: str | None = None

@@ -7,12 +7,13 @@ from difflib import get_close_matches
 from typing import TypedDict
 from uuid import UUID
 
+from holdfast.client.chains import retry_id
 from holdfast.client.coalescing import persist
 from holdfast.client.session import Session
 from holdfast.codec import encode
 from holdfast.definitions.app import App
 from holdfast.errors import ConfigurationError, ForkRefused, RunExists, RunNotFound, UnknownWorkflow
-from holdfast.ids import keyed_run_id, uuid7
+from holdfast.ids import uuid7
 from holdfast.texts import check_text
 from holdfast.types import Fork, Forking, RunRecord, Status
 
@@ -21,7 +22,6 @@ _NO_CALLS = frozenset(
     {"SignalReceived", "UpdateAccepted", "UpdateCompleted", "UpdateRejected", "ValueSet"}
 )
 _MOST_KEYS = 10  # that an error names
-_RETRIES = "run/retry"  # no workflow's name has a slash, so no run with a key has such an id
 
 
 class ForkOptions(TypedDict, total=False):
@@ -42,9 +42,8 @@ class ForkOptions(TypedDict, total=False):
 
 
 def retry_fork(run_id: UUID) -> Fork:
-    """Return the fork that retries a run. Its id is the run's: asked for twice, it is one."""
-    new_run_id = keyed_run_id(_RETRIES, str(run_id))
-    return Fork(run_id=run_id, new_run_id=new_run_id, retry=True)
+    """Return the fork that retries a run."""
+    return Fork(run_id=run_id, new_run_id=retry_id(run_id), retry=True)
 
 
 async def prepare_fork(

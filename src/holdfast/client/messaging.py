@@ -39,7 +39,7 @@ class Messenger(Observer):
         """
         meant = await self._live.names.run(run)
         signal = Signal(run, name, payload, signal_id).encode(meant)
-        outcome, run_id = await self._live.signal(signal)
+        outcome, run_id = await self._live.signal(signal, by_key=isinstance(run, tuple))
         if outcome == "missing":
             raise RunNotFound(run_id)
         if outcome == "ended":
@@ -111,7 +111,7 @@ class Messenger(Observer):
         update_id = check_id("update id", str(uuid4()) if update_id is None else update_id)
         run_id = await self._live.names.run(run)
         signal = Signal(run, name, payload, update_id).encode(run_id)
-        answer = await self._live.update(signal, limit)
+        answer = await self._live.update(signal, limit, by_key=isinstance(run, tuple))
         return decode_plain(answer) if type is None else decoder(type)(answer)
 
     async def decide(
@@ -140,7 +140,7 @@ class Messenger(Observer):
         ```
         """
         decision = Decision(
-            run_id=await self._live.names.run(run),
+            run_id=await self._live.newest_of(run),
             key=check_text("key", key),
             decision_id=check_id(
                 "decision id", str(uuid4()) if decision_id is None else decision_id

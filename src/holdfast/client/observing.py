@@ -95,7 +95,10 @@ class Observer:
         await self.close()
 
     async def get(self, run: RunRef, workflow: AnyWorkflow | None = None) -> Run:
-        """Return a run by its id, or by its workflow and key.
+        """Return a run by its id, or the newest run of a workflow and key.
+
+        The newest is what the run that was started with the key was continued as, or retried as;
+        `continued_as` and the ids lead to each. It is the one meant wherever a key is given.
 
         Its values are of the types that its workflow declares, where that is given here or with
         the key, or is in the client's app; else they are plain JSON values. Raises RunNotFound.
@@ -107,7 +110,7 @@ class Observer:
         """
         if workflow is None and isinstance(run, tuple) and isinstance(run[0], Workflow):
             workflow = run[0]
-        return read_run(await self._get(await self._live.names.run(run)), self._app, workflow)
+        return read_run(await self._get(await self._live.newest_of(run)), self._app, workflow)
 
     async def wait(self, run: RunRef, timeout: Duration | None = None) -> Run:
         """Return a run once it has ended, however it did.
@@ -121,7 +124,7 @@ class Observer:
         ```
         """
         limit = None if timeout is None else seconds(timeout)
-        run_id = await self._live.names.run(run)
+        run_id = await self._live.newest_of(run)
         workflow = run[0] if isinstance(run, tuple) and isinstance(run[0], Workflow) else None
         return await self.get((await self._live.wait(run_id, limit)).run_id, workflow)
 
@@ -133,7 +136,7 @@ class Observer:
             print(entry.idx, entry.event.type)
         ```
         """
-        run_id = await self._live.names.run(run)
+        run_id = await self._live.newest_of(run)
         entries = await self._live.read_log(run_id, from_index)
         if not entries:
             await self._get(run_id)
@@ -149,7 +152,7 @@ class Observer:
             print(entry.event.type)
         ```
         """
-        run_id = await self._live.names.run(run)
+        run_id = await self._live.newest_of(run)
         async with aclosing(self._live.read_batches(run_id, from_index)) as batches:
             async for batch in batches:
                 for entry in batch:
@@ -165,7 +168,7 @@ class Observer:
         print(values.get("progress"))
         ```
         """
-        run_id = await self._live.names.run(run)
+        run_id = await self._live.newest_of(run)
         found = await self._live.store.get_values([run_id])
         if run_id not in found:
             raise RunNotFound(run_id)
@@ -181,7 +184,7 @@ class Observer:
             print(progress)
         ```
         """
-        run_id = await self._live.names.run(run)
+        run_id = await self._live.newest_of(run)
         async with aclosing(watch_value(self._live, run_id, name)) as values:
             async for value in values:
                 yield value
@@ -196,7 +199,7 @@ class Observer:
             print(approval.run_id, approval.key, approval.title)
         ```
         """
-        run_id = None if run is None else await self._live.names.run(run)
+        run_id = None if run is None else await self._live.newest_of(run)
         found = await self._live.store.list_approvals(run_id=run_id, limit=limit)
         return [read_approval(each) for each in found]
 

@@ -9,9 +9,10 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.client.chains import heir, successor
+from holdfast.client.chains import heir, latest, retry_id, successor
 from holdfast.client.coalescing import MAX_BATCH, Coalescer, persist
 from holdfast.client.naming import Names
+from holdfast.client.references import RunRef
 from holdfast.client.updates import Replies
 from holdfast.client.waiting import EndWatcher, within
 from holdfast.errors import ResultTimeout, RunNotFound
@@ -44,6 +45,14 @@ class Session:
         self._notifier = Notifier(store.notify)
         self._starts = Coalescer(self._start_batch)
         self._signals = Coalescer(self._signal_batch)
+
+    async def newest_of(self, run: RunRef) -> UUID:
+        """Return the id of the run that is meant: of a key, the newest run.
+
+        Raises what `Names.run` raises.
+        """
+        run_id = await self.names.run(run)
+        return await latest(self.store, run_id) if isinstance(run, tuple) else run_id
 
     @property
     def idle(self) -> bool:
@@ -106,12 +115,13 @@ class Session:
                 ended = await self.ends.wait(started.run_id, timeout)
         return await self._last_end(ended, run.run_id, timeout, began)
 
-    async def signal(self, signal: NewSignal) -> tuple[Delivery, UUID]:
+    async def signal(self, signal: NewSignal, *, by_key: bool = False) -> tuple[Delivery, UUID]:
         """Send a signal, in one transaction with the others that are sent meanwhile.
 
-        What is for a run that continued as new goes to the newest. Returns the run it came to.
+        What is for a run that continued as new goes to the newest, and what is for a key also to
+        the retry of its run. Returns the run it came to.
         """
-        return await self._pass_on(await self._signals.submit(signal), signal)
+        return await self._pass_on(await self._signals.submit(signal), signal, by_key)
 
     async def signal_many(self, signals: Sequence[NewSignal]) -> list[Delivery]:
         """Send signals, in chunks, in the order given."""
@@ -130,7 +140,9 @@ class Session:
                 outcomes.append((await self._pass_on(outcome, signal))[0] if goes_on else outcome)
         return outcomes
 
-    async def update(self, signal: NewSignal, timeout: float | None) -> str:
+    async def update(
+        self, signal: NewSignal, timeout: float | None, *, by_key: bool = False
+    ) -> str:
         """Send an update, and return its answer as JSON text.
 
         Raises UpdateRejected, UpdateFailed, RunEnded, RunNotFound, and ResultTimeout after
@@ -144,7 +156,7 @@ class Session:
             limit = asyncio.timeout(timeout)
             try:
                 async with limit:
-                    outcome, run_id = await self.signal(ask)
+                    outcome, run_id = await self.signal(ask, by_key=by_key)
                     at_once = outcome != "delivered"
                     return await self.replies.find(run_id, update_id, woken, at_once=at_once)
             except TimeoutError:
@@ -214,15 +226,22 @@ class Session:
                 raise ResultTimeout(run_id, timeout) from None
         return end
 
-    async def _pass_on(self, outcome: Delivery, signal: NewSignal) -> tuple[Delivery, UUID]:
+    async def _pass_on(
+        self, outcome: Delivery, signal: NewSignal, by_key: bool = False
+    ) -> tuple[Delivery, UUID]:
         """Send a signal for a run that continued as new to those that go on for it."""
         while outcome == "ended":
             next_id = await heir(self.store, signal.run_id, next_only=signal.signal_id is not None)
+            if next_id is None and by_key:
+                next_id = await self._retry_of(signal.run_id)
             if next_id is None:
                 break
             signal = msgspec.structs.replace(signal, run_id=next_id)
             outcome = await self._signals.submit(signal)
         return outcome, signal.run_id
+
+    async def _retry_of(self, run_id: UUID) -> UUID | None:
+        return next(iter(await self.store.get_runs([retry_id(run_id)])), None)
 
     async def _start_batch(self, runs: Sequence[NewRun]) -> list[StartedRun]:
         started, notices = await self.store.start_runs(runs)

@@ -21,7 +21,10 @@ class SyncObserver(SyncBase):
     """The half of a client that changes nothing."""
 
     def get(self, run: RunRef, workflow: AnyWorkflow | None = None) -> Run:
-        """Return a run by its id, or by its workflow and key.
+        """Return a run by its id, or the newest run of a workflow and key.
+
+        The newest is what the run that was started with the key was continued as, or retried as;
+        `continued_as` and the ids lead to each. It is the one meant wherever a key is given.
 
         Its values are of the types that its workflow declares, where that is given here or with
         the key, or is in the client's app; else they are plain JSON values. Raises RunNotFound.
