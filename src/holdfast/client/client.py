@@ -232,7 +232,8 @@ class Client(BulkController):
 
         For a run that failed, timed out, was cancelled or terminated; of one that continued as
         new, the newest. A run is retried once: the same call again finds the retry, and where
-        that failed too, it is the one to retry. Raises ForkRefused and RunNotFound.
+        that failed too, it is the one to retry. By a key, the newest run is meant: it is retried
+        if it failed, and found if it is a retry that did not. Raises ForkRefused and RunNotFound.
 
         ```python
         try:
@@ -241,8 +242,12 @@ class Client(BulkController):
             print(refusal.reason)
         ```
         """
-        run_id = await self._live.newest_of(run)
-        return await self._fork(retry_fork(await newest(self._live.store, run_id)))
+        run_id = await newest(self._live.store, await self._live.names.run(run))
+        last = await self._live.newest_of(run) if isinstance(run, tuple) else run_id
+        if last != run_id and (found := await self._get(last)).status in ("running", "completed"):
+            wait = self._waiting(Restorer[object](None, self._app))
+            return RunHandle(self, last, wait, found=found.status)
+        return await self._fork(retry_fork(last))
 
     async def _fork(self, fork: Fork) -> RunHandle[object]:
         created, found = await fork_run(self._live, fork)

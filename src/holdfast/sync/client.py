@@ -184,7 +184,8 @@ class SyncClient(SyncBulkController):
 
         For a run that failed, timed out, was cancelled or terminated; of one that continued as
         new, the newest. A run is retried once: the same call again finds the retry, and where
-        that failed too, it is the one to retry. Raises ForkRefused and RunNotFound.
+        that failed too, it is the one to retry. By a key, the newest run is meant: it is retried
+        if it failed, and found if it is a retry that did not. Raises ForkRefused and RunNotFound.
 
         ```python
         try:

@@ -17,6 +17,8 @@ async def test_after_a_retry_the_key_means_the_retry(client: Client, finisher: F
     await finisher.fail(ValueError("no"))
     retried = await client.retry(KEY)
     assert retried.run_id != first.run_id
+    again = await client.retry(KEY)
+    assert (again.run_id, again.created, again.found) == (retried.run_id, False, "running")
     assert (await client.get(KEY)).run_id == retried.run_id
     assert (await client.get(first.run_id)).status == "failed"
     assert await client.signal(KEY, "go", signal_id="s-1")
