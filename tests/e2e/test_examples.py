@@ -259,7 +259,8 @@ def test_a_killed_conversion_goes_on_and_somebody_else_decides(desk: Desk) -> No
     with desk.running(*arguments) as process:
         first = read_until(process, "^converting", times=6) + kill(process)
     run = first[0].removeprefix("started ")
-    listed = desk.command("runs", "list", "--workflow", "convert_document", "--json")
+    listing = ("runs", "list", "--workflow", "convert_document", "--json", "--payloads")
+    listed = desk.command(*listing)
     done = {each["input"]["name"] for each in json.loads(listed)["runs"] if each["output"]}
     assert 1 <= len(done) < 10, "some of the documents, not all"
 

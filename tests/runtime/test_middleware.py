@@ -224,12 +224,12 @@ async def test_a_second_call_of_the_next_does_not_do_the_work_again() -> None:
     app = shop(Twice())
 
     @app.step(retry=Retry(attempts=1))
-    async def charge() -> None:
+    async def charge_card() -> None:
         calls.append("charged")
 
     @app.workflow
     async def pay(ctx: Context) -> None:
-        await charge()
+        await charge_card()
 
     async with Environment(app) as env:
         with pytest.raises(RunFailed, match="call_next\\(\\) was called twice"):

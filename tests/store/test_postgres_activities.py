@@ -283,7 +283,7 @@ async def test_pauses_are_those_of_a_step(scene: Scene, backoff: Any) -> None:
     written |= {"factor": 1.5, "jitter": 0.0}
     policy = Retry(attempts=None, **written)
     for attempt in (1, 2, 3, 10, 40, 5000):
-        [(pause,)] = await scene.watcher.call("_retry_pause", json.dumps(written), attempt)
+        [(pause,)] = await scene.watcher.call("_retry_pause", json.dumps(written), attempt, None)
         assert pause == pytest.approx(policy.delay_seconds(attempt, lambda: 0.5), rel=1e-12)
 
 
@@ -353,7 +353,9 @@ async def test_token_fails_an_attempt_once(scene: Scene, ann: ManualWorker) -> N
 
 async def test_what_is_no_token_is_refused(scene: Scene) -> None:
     """A typing error must not look like an activity that has ended."""
-    for token in ("", "resize", f"{UUID(int=0)}:x:resize", None):
+    for token in ("", "resize", f"{UUID(int=0)}:x:resize"):
         with pytest.raises(asyncpg.InvalidParameterValueError, match="not the token"):
             await outside(scene, "complete_activity", token, "1")
+    with pytest.raises(asyncpg.NullValueNotAllowedError, match="token"):
+        await outside(scene, "complete_activity", None, "1")
     assert await outside(scene, "complete_activity", f"{UUID(int=0)}:1:resize", "1") == "lost"

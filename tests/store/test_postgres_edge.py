@@ -144,6 +144,7 @@ ANSWERED = [
     "list_workers()",
     "list_apps()",
     "list_pauses()",
+    "full_name('shop/order')",
     "unserved()",
     "list_activities(null)",
     "list_approvals()",

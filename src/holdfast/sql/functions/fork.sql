@@ -55,20 +55,17 @@ begin
         outcome := 'unknown_key';
         return;
     end if;
-    if exists (
-        select from holdfast._forked_events(p_run_id, v_until, v_calls, v_seen, p_retry) as f
-        where holdfast._is_unreadable(f.event_type, f.details)
-    ) then
-        outcome := 'unreadable';
-        return;
-    end if;
-
-    outcome := holdfast._start_fork(v_origin, p_new_run_id, p_input, p_version);
-    if outcome = 'forked' then
-        perform holdfast._copy_log(
-            p_run_id, p_new_run_id, v_until, v_calls, v_seen, p_retry, p_results);
-        notices := array[array['work', v_origin.queue]];
-    end if;
+    begin
+        outcome := holdfast._start_fork(v_origin, p_new_run_id, p_input, p_version);
+        if outcome = 'forked' then
+            perform holdfast._copy_log(
+                p_run_id, p_new_run_id, v_until, v_calls, v_seen, p_retry, p_results);
+            notices := array[array['work', v_origin.queue]];
+        end if;
+    exception
+        when sqlstate 'HF002' then  -- of _readable: the fork was not written either
+            outcome := 'unreadable';
+    end;
 end $$;
 
 -- Write the row of a fork, and of its turn, which counts the time from its origin's first claim.
@@ -102,8 +99,21 @@ begin
     return 'forked';
 end $$;
 
--- Write the log of a fork. The seed of what the code draws stays that of the first origin. Locks
--- nothing that others wait for. Called by fork_run.
+-- Return the details of an event that a worker can read; raises HF002 for others. Called by
+-- _copy_log.
+create or replace function holdfast._readable(p_event_type text, p_details json) returns json
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if holdfast._is_unreadable(p_event_type, p_details) then
+        raise sqlstate 'HF002' using message = 'no worker can read an event of the log';
+    end if;
+    return p_details;
+end $$;
+
+-- Write the log of a fork. The seed of what the code draws stays that of the first origin. Raises
+-- HF002 if an event cannot be read. Locks nothing that others wait for. Called by fork_run.
 create or replace function holdfast._copy_log(
     p_run_id uuid, p_new_run_id uuid, p_until int, p_calls text[], p_seen int, p_retry boolean,
     p_results json
@@ -121,7 +131,8 @@ begin
     select p_new_run_id, f.idx, f.event_type, f.key,
         case when p_results is not null
                 and f.event_type in ('StepCompleted', 'ActivityCompleted')
-            then holdfast._with_result(f.details, p_results -> f.key) else f.details end, f.at
+            then holdfast._with_result(f.details, p_results -> f.key)
+            else holdfast._readable(f.event_type, f.details) end, f.at
     from holdfast._forked_events(p_run_id, p_until, p_calls, p_seen, p_retry) as f;
     get diagnostics v_length = row_count;
     select e.details ->> 'seed' into v_seed
