@@ -353,11 +353,50 @@ def test_patched_code_keeps_the_old_call_for_runs_under_way() -> None:
     assert bench.starts == ["ship"]
 
 
+def copied(bench: Bench, *without: str) -> None:
+    """Make the log that of a retry or a fork, which makes some calls anew."""
+    seed = f'{{"run_id":"{RUN_ID}","idx":3,"seed":"0198c0de-0000-7000-8000-00000000000a"}}'
+    left_out = {*details.TERMINAL, *without}
+    kept = [event for event in bench.log if left_out.isdisjoint((event.type, event.key))]
+    bench.log = [*kept, bench.plain(details.FORKED, seed)]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(old, renamed_step), (old, wrapped_call), (old_by_helper, renamed_helper)],
+)
+def test_a_retry_with_mended_code_does_not_repeat_what_it_copied(before: Code, after: Code) -> None:
+    bench = paid(before)
+    bench.complete("ship", 3)
+    bench.settle()
+    copied(bench, "ship")
+    bench.crash(after)
+    assert bench.starts == []
+    assert "which this code has not called" in str(bench.turn.stuck)
+    bench.crash(before)
+    assert bench.starts == ["ship"]
+
+
+def test_a_call_of_a_retry_is_not_taken_for_a_copied_one_that_comes_after_it() -> None:
+    async def flow(ctx: Context) -> object:
+        await reserve("lamp")
+        try:
+            return await pay("order")
+        finally:
+            await pay("cancellation")
+
+    bench = Bench(flow)
+    for key in ("reserve", "pay", "pay#2"):
+        bench.complete(key, 1)
+        bench.settle()
+    copied(bench, "pay")
+    bench.claim(flow)
+    assert (bench.starts, bench.turn.stuck) == (["pay"], None)
+
+
 def test_a_fork_has_results_of_calls_still_to_come() -> None:
     bench = paid(old)
-    seed = f'{{"run_id":"{RUN_ID}","idx":3,"seed":"0198c0de-0000-7000-8000-00000000000a"}}'
-    forked = bench.plain(details.FORKED, seed)
-    bench.log = [bench.log[0], bench.log[2], forked]  # without the reservation
+    copied(bench, "reserve")
     bench.claim(old)
     assert bench.starts == ["reserve"]
 

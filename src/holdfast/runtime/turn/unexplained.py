@@ -46,20 +46,19 @@ class Unexplained:
     """What one instance has left of its log, by key: `places` says where it stands.
 
     `_passed` are those behind which the code has taken other results of the same scope: it has
-    come by without calling them, so they were taken out.
+    come by without calling them, so they were taken out. Up to `_copied` the log is that of
+    another run, without the calls that a retry or a fork makes anew.
     """
 
-    __slots__ = ("_passed", "places")
+    __slots__ = ("_copied", "_passed", "places")
 
     def __init__(self) -> None:
         self.places: dict[str, int] = {}
         self._passed: set[str] = set()
+        self._copied = 0
 
     def judge(self, instance: Instance, events: Sequence[Event], first: int) -> None:
-        """Look what is left once events were fed, which stand from a place on.
-
-        A fork has results of calls still to come: what was copied for it is left out.
-        """
+        """Look what is left once events were fed, which stand from a place on."""
         loop = instance.loop
         left = {*loop.parked, *loop.recorded_orders}
         if not left:
@@ -68,7 +67,7 @@ class Unexplained:
         for place, event in enumerate(events, first):
             key = event.key
             if event.type == FORKED:
-                self.places.clear()
+                self._copied = place
             elif key in left and event.type in _LEFT:
                 self.places[key or ""] = place
         self._find_passed(events, first, left)
@@ -110,7 +109,8 @@ class Unexplained:
             return None
         for key, place in self.places.items():
             old = _left(instance, key)
-            if old is not None and key not in self._passed and place < _seen(instance):
+            after = self._copied <= place < _seen(instance)
+            if old is not None and key not in self._passed and after:
                 return (
                     f"the code waits for signal {_listed(awaited)}, and nothing takes signal "
                     f"{_listed(unread)}, behind which the log has {old} under {key!r}: the signal "
@@ -138,7 +138,7 @@ class Unexplained:
             return True
         if place < mark and old.key in self._passed:
             return False
-        if named:
+        if named and place >= self._copied:  # else it may be a call still to come
             return True
         if old.family not in _NAMED or old.name is None:
             return False
