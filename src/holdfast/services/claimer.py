@@ -69,7 +69,8 @@ class Claimer:
         self._deadline, self._claimable = deadline, claimable
         self._enough = max(1, concurrency // 4)
         self._lease_seconds, self._poll_seconds = lease_seconds, poll_seconds
-        self._pause = poll_seconds  # until the next poll, now
+        # Until the next poll, now: a start that saw no worker yet may be found by looking only.
+        self._pause = min(_FIRST_POLL_SECONDS, poll_seconds)
         self._woken = asyncio.Event()
         self._asked = False  # woken for work, not only because a moment moved
         self._waits = False

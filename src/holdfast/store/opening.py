@@ -15,4 +15,5 @@ def store_of(database: Database, schema: str, connections: int = 4) -> PostgresS
         connections=connections,
         prepare=connecting.prepare,
         listen_url=connecting.listen_url,
+        tells=True,
     )

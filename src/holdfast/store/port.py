@@ -2,9 +2,9 @@
 
 Two stores keep this contract: `PostgresStore` and `MemoryStore`; one suite tests both.
 Every method is one transaction. A method that changes runs takes many of them, and is all or
-nothing per run. Methods that wake somebody return notices; the caller passes them to `notify`
-*after* the method has returned, because a NOTIFY inside the writing transaction would
-serialise commits.
+nothing per run. Methods that wake somebody return notices, without those that they have sent;
+the caller passes them to `notify` *after* the method has returned, because a NOTIFY inside each
+writing transaction would serialise commits.
 
 Errors: `TransientDatabaseError` and `DatabaseUnavailable` leave the caller free to repeat the
 call; `PayloadError` names a value the database refuses.

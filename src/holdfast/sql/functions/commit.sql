@@ -12,6 +12,7 @@
 -- with the events from the expected index on: reason 'lost' where the lease is another's or the
 -- run has ended, 'conflict' where only the index is taken. `notices` are (topic, payload). `ahead`
 -- is null, or a JSON array of [run_id, […]] with the events that stand ahead of a part of p_behind.
+-- With p_tell, the schema's name, the call sends its notices itself where it can.
 --
 -- Refuses a run twice in one call (22023). Gives up on a lock after 50 ms (55P03), so that one
 -- busy run does not hold up its batch; the caller then splits it.
@@ -28,6 +29,7 @@ create or replace function holdfast.commit(
     p_suspended uuid[], p_visible_ats bigint[], p_awaiting json[],
     p_ended uuid[], p_statuses text[], p_outputs json[], p_errors json[],
     p_ordering uuid[], p_touched uuid[], p_parents uuid[], p_behind uuid[] default '{}',
+    p_tell text default null,
     out now bigint, out refused json, out notices text[], out ahead json
 )
 language plpgsql
@@ -111,6 +113,7 @@ begin
         notices := notices || holdfast._close_children(
             v_now, array(select unnest(p_parents) except select unnest(v_skipped)));
     end if;
+    notices := holdfast._tell(p_tell, notices);
 end $$;
 
 -- Move the parts of p_behind to the ends of their logs, if all that others have appended from the

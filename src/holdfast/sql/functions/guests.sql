@@ -62,11 +62,12 @@ end $$;
 -- Append SignalReceived to each run's log, and wake the run where it awaits that signal. A
 -- signal id that the run's log has already is a duplicate, also after the run's end. An update is
 -- a signal that is answered: p_reply_tos are the topics that hear of the answers.
+-- With p_tell, the schema's name, the call sends its notices itself where it can.
 -- Refuses values that are not allowed (22004, 22023). Locks: turn rows, then events, by run_id.
 -- Called by clients, and by _send_signals.
 create or replace function holdfast.signal_runs(
     p_run_ids uuid[], p_names text[], p_payloads json[], p_signal_ids text[],
-    p_updates boolean[] default null, p_reply_tos text[] default null,
+    p_updates boolean[] default null, p_reply_tos text[] default null, p_tell text default null,
     out outcomes text[], out notices text[]
 )
 language plpgsql
@@ -104,6 +105,7 @@ begin
                 case when v_signal.is_update then 'update:' else '' end || v_signal.name);
         end if;
     end loop;
+    notices := holdfast._tell(p_tell, notices);
 end $$;
 
 -- Write what a log says of a signal. Called by signal_runs and _continue_runs.

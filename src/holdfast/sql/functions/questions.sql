@@ -136,17 +136,6 @@ as $$
         select f.ctid from holdfast.waiters f where f.topic = p_topic for update skip locked))
 $$;
 
--- Send payloads to channels. After the change they tell of, in a statement of its own: NOTIFY
--- in the writing transaction would serialise commits. Called by workers and clients.
-create or replace function holdfast.notify(p_channels text[], p_payloads text[])
-returns void
-language sql
-set search_path = pg_catalog, pg_temp
-as $$
-    select pg_notify(u.channel, u.payload)
-    from unnest(p_channels, p_payloads) as u (channel, payload)
-$$;
-
 -- List the activities of a run that have not ended, by key. A null visible_at waits for somebody
 -- to complete it from outside. Called by clients.
 create or replace function holdfast.list_activities(p_run_id uuid, p_limit int default 100)

@@ -5,7 +5,7 @@
 -- key that was used before names had apps finds that run, whose id is another. The arrays are
 -- parallel; one that is null or short stands for nulls, and a null for the default. Moments are
 -- microseconds, durations seconds, tags a JSON array. A waiter is a topic that is told of the run's
--- end.
+-- end. With p_tell, the schema's name, the start of one run wakes workers itself where it can: `told`.
 --
 -- Refuses values that are not allowed (22004, 22023), and an id under which a run of another
 -- workflow stands (HF001).
@@ -25,8 +25,9 @@ create or replace function holdfast.start_runs(
     p_retentions float8[] default null,
     p_tags json[] default null,
     p_headers json[] default null,
-    p_waiters text[] default null
-) returns table (run_id uuid, created boolean, status text)
+    p_waiters text[] default null,
+    p_tell text default null
+) returns table (run_id uuid, created boolean, status text, told boolean)
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -59,7 +60,8 @@ begin
             v_now + coalesce(p_delays[1], 0) * interval '1 second'),
         p_timeouts[1], p_retentions[1], p_tags[1], p_headers[1], p_waiters[1])
     then
-        return query select p_run_ids[1], true, 'running'::text;
+        return query select p_run_ids[1], true, 'running'::text,
+            holdfast._tell_queue(p_tell, coalesce(p_queues[1], 'default'));
         return;
     end if;
 
@@ -75,7 +77,8 @@ begin
         perform holdfast._register_waiters(p_run_ids, p_waiters);
     end if;
     if cardinality(v_created) = cardinality(p_run_ids) then
-        return query select u.run_id, true, 'running'::text from unnest(p_run_ids) as u (run_id);
+        return query
+        select u.run_id, true, 'running'::text, false from unnest(p_run_ids) as u (run_id);
         return;
     end if;
     perform holdfast._check_workflows(p_run_ids, p_names);
@@ -83,7 +86,7 @@ begin
     select u.run_id,
         u.run_id = any (v_created)
             and row_number() over (partition by u.run_id order by u.ord) = 1,
-        r.status
+        r.status, false
     from unnest(p_run_ids) with ordinality as u (run_id, ord)
     cross join lateral (
         select r.status from holdfast.runs r where r.run_id = u.run_id limit 1

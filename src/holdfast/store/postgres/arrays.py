@@ -59,12 +59,13 @@ def start_statement(
     Its rows are (run_id, created, status), in the order given. `placeholder` writes the
     driver's mark for the parameter of a number from 1 on: `lambda _: "%s"` for psycopg.
 
-    >>> start_statement([NewRun(run_id=UUID(int=1), name="a")]).text[:40]
-    'select * from "holdfast".start_runs(cast'
+    >>> start_statement([NewRun(run_id=UUID(int=1), name="a")]).text[:62]
+    'select run_id, created, status from "holdfast".start_runs(cast'
     """
     check_schema_name(schema)
     casts = (_cast(placeholder(n), type_) for n, type_ in enumerate(_TYPES, 1))
-    text = f'select * from "{schema}".start_runs({", ".join(casts)})'
+    call = f'"{schema}".start_runs({", ".join(casts)})'
+    text = f"select run_id, created, status from {call}"
     return Statement(text, start_arguments(runs))
 
 
@@ -76,7 +77,7 @@ def _cast(mark: str, type_: str) -> str:
 
 
 def commit_arguments(
-    worker_id: str, token: UUID, turns: Sequence[TurnCommit]
+    worker_id: str, token: UUID, turns: Sequence[TurnCommit], tell: str | None = None
 ) -> tuple[object, ...]:
     """Return the arguments of `commit`: first events, further ones, suspends, ends, reaches."""
     firsts = [turn.events[0] for turn in turns]
@@ -123,6 +124,7 @@ def commit_arguments(
         list({run_id for turn in turns for run_id in turn.touches}),
         [turn.run_id for turn in turns if turn.has_children and isinstance(turn.then, Finish)],
         [turn.run_id for turn in turns if turn.behind],
+        tell,
     )
 
 

@@ -46,7 +46,8 @@ async def _commit(
     database: Database, worker_id: str, token: UUID, turns: Sequence[TurnCommit]
 ) -> tuple[Committed, Exception | None]:
     """Commit turns; also return an error for which nobody knows a reason."""
-    arguments, weight = commit_arguments(worker_id, token, turns), sum(t.weight for t in turns)
+    arguments = commit_arguments(worker_id, token, turns, database.tell)
+    weight = sum(turn.weight for turn in turns)
     try:
         row = await database.row_untranslated("commit", arguments, weight=weight)
     except (asyncpg.PostgresError, TimeoutError) as error:

@@ -31,13 +31,21 @@ class Database:
     """A database, a schema in it, and a pool that calls the schema's functions.
 
     `prepare` None: statements are prepared by name unless a pooler is in between, which may
-    hand the name to another session.
+    hand the name to another session. `tells`: transactions may send the notices of their changes.
     """
 
     def __init__(
-        self, url: str, *, schema: str, connections: int, prepare: bool | None, check: bool
+        self,
+        url: str,
+        *,
+        schema: str,
+        connections: int,
+        prepare: bool | None,
+        check: bool,
+        tells: bool = False,
     ) -> None:
         self.schema = check_schema_name(schema)
+        self.tell = self.schema if tells else None
         self._url, self._size, self._check = url, connections, check
         self._prepare = prepare
         self._pool: Pool | None = None

@@ -23,6 +23,7 @@ async def signal_runs(database: Database, signals: Sequence[NewSignal]) -> Deliv
         [signal.signal_id for signal in signals],
         [signal.update for signal in signals],
         [signal.reply_to for signal in signals],
+        database.tell,
     )
     return delivered(row)
 

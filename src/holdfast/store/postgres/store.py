@@ -62,7 +62,9 @@ class PostgresStore:
     Up to `connections` connections serve calls, and one more listens once something is listened
     for. Statements are prepared by name if `prepare` says so; None: unless a pooler is seen in
     between. Listening needs a direct connection, or a pooler in session mode: `listen_url`.
-    `open` refuses a schema that this release cannot work with unless `check` is false.
+    If it `tells`, starts, signals and commits send their notices themselves where they can, and
+    return the others. `open` refuses a schema that this release cannot work with unless `check`
+    is false.
 
     It belongs to one event loop.
     """
@@ -76,9 +78,10 @@ class PostgresStore:
         prepare: bool | None = None,
         check: bool = True,
         listen_url: str | None = None,
+        tells: bool = False,
     ) -> None:
         self._database = Database(
-            url, schema=schema, connections=connections, prepare=prepare, check=check
+            url, schema=schema, connections=connections, prepare=prepare, check=check, tells=tells
         )
         self._listening = Listening(self._database, url, listen_url)
         self._watermarks: dict[str, dict[tuple[str, ...], Watermark]] = {}  # by worker, handlers
@@ -107,9 +110,14 @@ class PostgresStore:
 
     async def start_runs(self, runs: Sequence[NewRun]) -> tuple[list[StartedRun], list[Notice]]:
         """Start runs; see `Store.start_runs`. A refused value refuses the whole call."""
-        found = await self._database.rows("start_runs", *start_arguments(runs))
+        arguments = start_arguments(runs)
+        found = await self._database.rows("start_runs", *arguments, self._database.tell)
         started = [StartedRun(row["run_id"], row["created"], row["status"]) for row in found]
-        queues = {run.queue: None for run, done in zip(runs, started, strict=True) if done.created}
+        queues = {
+            run.queue: None
+            for run, row in zip(runs, found, strict=True)
+            if row["created"] and not row["told"]
+        }
         return started, [Notice(WORK_TOPIC, queue) for queue in queues]
 
     async def claim_tasks(

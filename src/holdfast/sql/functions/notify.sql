@@ -1,0 +1,53 @@
+-- Wake-ups. PostgreSQL lets one transaction that notifies commit at a time, in the whole cluster: if
+-- all did, none could share another's way to the disk. So most of them notify after their change,
+-- in a transaction of its own. What is told within the change saves a round trip and a commit to
+-- those who wait for it: one transaction of a schema may do so at a time, and the others do not wait.
+
+-- Send payloads to channels, after the change they tell of. Called by workers and clients.
+create or replace function holdfast.notify(p_channels text[], p_payloads text[])
+returns void
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+    select pg_notify(u.channel, u.payload)
+    from unnest(p_channels, p_payloads) as u (channel, payload)
+$$;
+
+-- Name the channel of a topic; a long one by its digest.
+create or replace function holdfast._channel(p_schema text, p_topic text) returns text
+language sql immutable parallel safe
+return case when octet_length(p_schema || ':' || p_topic) <= 63 then p_schema || ':' || p_topic
+    else left(encode(sha256(convert_to(p_schema || ':' || p_topic, 'UTF8')), 'hex'), 63) end;
+
+-- Send (topic, payload) notices with the transaction that they tell of, and return those that its
+-- caller has to send: all of them if p_schema is null, if another transaction tells just now, or if
+-- the server's queue of notifications fills up, which would have the commit fail.
+-- Locks: none that it waits for; at the commit, the server's one for notifications. Called by all
+-- that a caller waits for one by one.
+create or replace function holdfast._tell(p_schema text, p_notices text[]) returns text[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if p_schema is null or p_notices is null or pg_notification_queue_usage() > 0.5
+        or not pg_try_advisory_xact_lock(hashtext('holdfast.tell'), hashtext(p_schema))
+    then
+        return p_notices;
+    end if;
+    perform pg_notify(holdfast._channel(p_schema, p_notices[n.place][1]), p_notices[n.place][2])
+    from generate_subscripts(p_notices, 1) as n (place);
+    return null;
+end $$;
+
+-- Send the wake-up of one new task with the transaction that adds it; false where its caller has to.
+-- Where no worker serves the queue there is none to wake: one that signs on claims behind that.
+-- Called by start_runs.
+create or replace function holdfast._tell_queue(p_schema text, p_queue text) returns boolean
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return p_schema is not null and (
+        not exists (select from holdfast.workers w where p_queue = any (w.queues))
+        or holdfast._tell(p_schema, array[array['work', p_queue]]) is null);
+end $$;

@@ -1,0 +1,132 @@
+"""Wake-ups that a transaction sends itself, so that who waits is not kept waiting for another."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from contract.actors import ManualWorker, new_run, signal, told
+from scene import Scene
+
+from holdfast.store.postgres import PostgresStore
+from holdfast.store.postgres.listening import channel
+from holdfast.types import Notice
+
+OTHERS_TELL = "select holdfast._tell('holdfast', array[array['work', 'mail']])"
+
+
+class Telling(PostgresStore):
+    """A store that tells, as those of clients and workers do."""
+
+    def __init__(self, url: str, **options: int) -> None:
+        super().__init__(url, **options, tells=True)
+
+
+@pytest.fixture
+async def scene(any_database_url: str) -> AsyncIterator[Scene]:
+    async with Scene.on(any_database_url, kind=Telling) as scene:
+        yield scene
+
+
+async def sign_on(scene: Scene) -> ManualWorker:
+    worker = ManualWorker(scene.store, "ann")
+    await scene.store.heartbeat(worker.info(), [], lease_seconds=30)
+    return worker
+
+
+async def listen(scene: Scene, topic: str) -> asyncio.Queue[str]:
+    heard: asyncio.Queue[str] = asyncio.Queue()
+    await scene.store.listen(topic, heard.put_nowait)
+    return heard
+
+
+async def heard_until_marked(scene: Scene, topic: str, heard: asyncio.Queue[str]) -> list[str]:
+    """Return all that a topic was told by now."""
+    await scene.store.notify([Notice(topic, "marked")])
+    payloads: list[str] = []
+    async with asyncio.timeout(20):
+        while (payload := await heard.get()) != "marked":
+            payloads.append(payload)
+    return payloads
+
+
+async def test_a_start_wakes_workers_itself(scene: Scene) -> None:
+    await sign_on(scene)
+    heard = await listen(scene, "work")
+    _, notices = await scene.store.start_runs([new_run()])
+    assert notices == []
+    assert await heard_until_marked(scene, "work", heard) == ["default"]
+
+
+async def test_a_start_that_no_worker_serves_wakes_none(scene: Scene) -> None:
+    """One that signs on later claims behind that, and finds the run."""
+    await sign_on(scene)
+    heard = await listen(scene, "work")
+    [started], notices = await scene.store.start_runs([new_run(queue="mail")])
+    assert notices == []
+    assert await heard_until_marked(scene, "work", heard) == []
+    worker = ManualWorker(scene.store, "ben")
+    assert (await worker.take(queues=["mail"])).run_id == started.run_id
+
+
+async def test_a_start_leaves_the_wake_up_to_its_caller_while_others_tell(scene: Scene) -> None:
+    """It waits for nobody: the other transaction stays open for as long as it likes."""
+    await sign_on(scene)
+    other = await scene.session()
+    async with other.transaction():
+        await other.connection.execute(OTHERS_TELL)
+        async with asyncio.timeout(20):
+            _, notices = await scene.store.start_runs([new_run()])
+    assert notices == [Notice("work", "default")]
+
+
+async def test_many_starts_leave_the_wake_up_to_their_caller(scene: Scene) -> None:
+    await sign_on(scene)
+    _, notices = await scene.store.start_runs([new_run(), new_run()])
+    assert notices == [Notice("work", "default")]
+
+
+async def test_a_run_that_exists_wakes_nobody(scene: Scene) -> None:
+    await sign_on(scene)
+    run = new_run()
+    await scene.store.start_runs([run])
+    heard = await listen(scene, "work")
+    _, notices = await scene.store.start_runs([run])
+    assert notices == []
+    assert await heard_until_marked(scene, "work", heard) == []
+
+
+async def test_a_signal_and_an_end_are_told_with_their_transactions(scene: Scene) -> None:
+    worker = await sign_on(scene)
+    [started], _ = await scene.store.start_runs([new_run(waiter="client/1")])
+    task = await worker.take()
+    mine, client = await listen(scene, "worker/ann"), await listen(scene, "client/1")
+    await signal(scene.store, task.run_id, "paid")
+    assert await heard_until_marked(scene, "worker/ann", mine) == [str(started.run_id)]
+    finished = await worker.finish(task, expected=2)
+    assert finished.notices == []
+    assert await heard_until_marked(scene, "client/1", client) == [
+        told("client/1", started.run_id).payload
+    ]
+
+
+async def test_a_rolled_back_start_wakes_nobody(scene: Scene) -> None:
+    await sign_on(scene)
+    heard = await listen(scene, "work")
+    other = await scene.session()
+    transaction = other.transaction()
+    await transaction.start()
+    [row] = await other.connection.fetch(
+        "select told from holdfast.start_runs(array[holdfast.new_run_id()], array['shop/order'],"
+        " p_tell => 'holdfast')"
+    )
+    await transaction.rollback()
+    assert row["told"]
+    assert await heard_until_marked(scene, "work", heard) == []
+
+
+@pytest.mark.parametrize("topic", ["work", "worker/" + "w" * 47, "worker/" + "w" * 48, "tür"])
+async def test_sql_names_channels_as_python_does(scene: Scene, topic: str) -> None:
+    named = await scene.value("select holdfast._channel('holdfast', $1)", topic)
+    assert named == channel("holdfast", topic)
