@@ -122,7 +122,7 @@ async def test_troubled_connections_lose_and_repeat_nothing(
         await until_all_end(handles, 120)
         people.cancel()
     async with Client(server.url) as client:
-        runs = [run async for run in client.runs()]
+        runs = [run async for run in client.runs(payloads=True)]
         seen = await check_runs(client, runs, ledger)
     per_blow = len(KINDS) * RUNS_OF_EACH_KIND + RUNS_PER_OFFICE
     assert seen["runs"] == len(TROUBLES) * per_blow
