@@ -27,7 +27,7 @@ import msgspec
 from holdfast._version import __version__
 from holdfast.definitions.app import App
 from holdfast.durations import Duration, seconds
-from holdfast.errors import ConfigurationError, DatabaseError
+from holdfast.errors import ConfigurationError
 from holdfast.ids import uuid7
 from holdfast.runtime.attempts.activity_executor import ActivityExecutor
 from holdfast.runtime.attempts.execution import Launcher
@@ -44,6 +44,7 @@ from holdfast.runtime.turn.checking import Check
 from holdfast.services.app_sign_on import AppSignOn
 from holdfast.services.claimer import Claimer
 from holdfast.services.heartbeat import HeartbeatService
+from holdfast.services.last_calls import LastCalls
 from holdfast.services.maintenance import Maintenance
 from holdfast.services.resources import Resources
 from holdfast.services.watchdog import Process, Watchdog
@@ -64,8 +65,6 @@ _POSITIVE = (
     "maintenance_seconds",
 )
 _CLEAN_UP_SECONDS = 5.0  # for async steps and activities that the drain has stopped
-_TRY_SECONDS = 3.0  # for a call without which the worker could stop as well
-_FAREWELL_SECONDS = 8.0  # for all of them together
 _SETTLE_SECONDS = 2.0  # for the answers to what is in flight after the drain
 _CLOCK_SAMPLES = 3  # the first also prepares the question; the clock keeps the sharpest
 
@@ -189,7 +188,7 @@ class Worker:
         )
         self._listening: list[Callable[[], Awaitable[None]]] = []
         self._releases: set[asyncio.Task[None]] = set()
-        self._farewell_at = float("inf")  # loop time after which a stop waits for nothing
+        self._last_calls = LastCalls()
 
     def _take_work(self, app: App) -> Workload:
         """Wire those who hold what is claimed: runs with their steps, and activities."""
@@ -267,7 +266,7 @@ class Worker:
         self.expect_stop(grace_seconds)
         await self._claimer.stop()
         releases = await self._workload.drain(grace_seconds, self._save)
-        self._farewell_at = asyncio.get_running_loop().time() + _FAREWELL_SECONDS
+        self._last_calls.begin_farewell()
         await self._maintenance.stop()
         await self._reader.stop()
         await asyncio.gather(self._settle(releases), self._stop_heartbeat())
@@ -276,8 +275,8 @@ class Worker:
         await self._launcher.settle(_CLEAN_UP_SECONDS)
         await self._resources.stop()
         for unlisten in listening:
-            await self._gently(unlisten)
-        await self._gently(lambda: self._store.remove_worker(self.worker_id))
+            await self._last_calls.make(unlisten)
+        await self._last_calls.make(lambda: self._store.remove_worker(self.worker_id))
         await self._notifier.stop()
         if self._watchdog is not None:
             await self._watchdog.stop()
@@ -341,7 +340,7 @@ class Worker:
             self._workload.missed()
 
     def _release(self, release: Release) -> None:
-        task = asyncio.create_task(self._gently(lambda: self._release_all([release])))
+        task = asyncio.create_task(self._last_calls.make(lambda: self._release_all([release])))
         self._releases.add(task)
         task.add_done_callback(self._releases.discard)
 
@@ -351,7 +350,7 @@ class Worker:
             async with asyncio.timeout(_SETTLE_SECONDS):
                 await asyncio.gather(self._committer.settle(), self._reporter.settle())
         if releases:
-            await self._gently(lambda: self._release_all(releases))
+            await self._last_calls.make(lambda: self._release_all(releases))
         if self._releases:
             await asyncio.wait(self._releases)
 
@@ -361,7 +360,7 @@ class Worker:
 
     async def _save(self, leases: list[Lease]) -> None:
         """Record what activities said last, for those who go on with them."""
-        await self._gently(lambda: self._beat(leases))
+        await self._last_calls.make(lambda: self._beat(leases))
 
     async def _beat(self, leases: list[Lease]) -> None:
         await self._store.heartbeat(
@@ -373,26 +372,6 @@ class Worker:
 
     async def _release_all(self, releases: list[Release]) -> None:
         self._notifier.submit(await self._store.release_tasks(self.worker_id, releases))
-
-    async def _gently(self, call: Callable[[], Awaitable[None]]) -> None:
-        """Make a call that is good to make; without it the leases run out by themselves.
-
-        One that is not answered is made once more, over another connection: the first may be
-        mute. A stop waits for all of them together no longer than a few seconds.
-        """
-        loop, reason = asyncio.get_running_loop(), ""
-        for _ in range(2):
-            limit = loop.time() + _TRY_SECONDS
-            try:
-                async with asyncio.timeout_at(min(limit, self._farewell_at)):
-                    await call()
-                return
-            except TimeoutError:
-                reason = "the database does not answer"
-            except DatabaseError as error:
-                reason = str(error)
-                break
-        logger.warning("left to the leases' end: %s", reason)
 
 
 def _introduce(app: App, options: WorkerOptions) -> WorkerInfo:

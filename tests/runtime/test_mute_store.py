@@ -7,14 +7,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast import App, Context, worker
+from holdfast import App, Context
 from holdfast.client import Client, waiting
-from holdfast.services import heartbeat
+from holdfast.services import heartbeat, last_calls
 from holdfast.services.heartbeat import HeartbeatService
 from holdfast.store import notifier
 from holdfast.store.memory import MemoryStore
 from holdfast.store.notifier import Notifier
 from holdfast.types import Heartbeat, Lease, Notice, Release, WorkerInfo
+from holdfast.worker import Worker
 
 app = App("mute")
 started = asyncio.Event()
@@ -108,11 +109,11 @@ async def test_a_beat_that_is_not_answered_is_sent_anew(monkeypatch: pytest.Monk
 
 async def stopped(store: Mute, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stop a worker that holds a run."""
-    monkeypatch.setattr(worker, "_TRY_SECONDS", 0.1)
-    monkeypatch.setattr(worker, "_FAREWELL_SECONDS", 1.0)
+    monkeypatch.setattr(last_calls, "_TRY_SECONDS", 0.1)
+    monkeypatch.setattr(last_calls, "_FAREWELL_SECONDS", 1.0)
     monkeypatch.setattr(notifier, "_LAST_SECONDS", 0.1)
     started.clear()
-    ann = worker.Worker(app, store)
+    ann = Worker(app, store)
     await ann.start()
     async with Client(store=store, app=app) as client:
         await client.start(hanging)

@@ -1,0 +1,45 @@
+"""Calls to the database that are good to make, but that a worker can stop without."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from holdfast.errors import DatabaseError
+
+logger = logging.getLogger("holdfast.worker")
+
+_TRY_SECONDS = 3.0  # for each try
+_FAREWELL_SECONDS = 8.0  # for all of them together, once the worker has drained
+
+
+class LastCalls:
+    """Make such calls. What they would have given back is left to the end of its lease."""
+
+    def __init__(self) -> None:
+        self._until = float("inf")  # loop time after which nothing is waited for
+
+    def begin_farewell(self) -> None:
+        """Bound the time of all calls from now on together: a stop waits no longer for them."""
+        self._until = asyncio.get_running_loop().time() + _FAREWELL_SECONDS
+
+    async def make(self, call: Callable[[], Awaitable[None]]) -> None:
+        """Make a call, and log it if it fails.
+
+        A call that is not answered is made once more, over another connection: the first may be
+        mute.
+        """
+        loop, reason = asyncio.get_running_loop(), ""
+        for _ in range(2):
+            limit = loop.time() + _TRY_SECONDS
+            try:
+                async with asyncio.timeout_at(min(limit, self._until)):
+                    await call()
+                return
+            except TimeoutError:
+                reason = "the database does not answer"
+            except DatabaseError as error:
+                reason = str(error)
+                break
+        logger.warning("left to the leases' end: %s", reason)
