@@ -1,6 +1,7 @@
-"""The messages of one name and who waits for them: each is found without looking at the others.
+"""The messages that were sent under one name, and the waits for them.
 
-A message is decoded once, and only where a pattern asks for it.
+A wait finds its message, and a message its wait, without looking at all others. A message is
+decoded once, and only if a pattern asks for it.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from holdfast.errors import InvalidInput
 from holdfast.runtime.code.matching import Pattern, Scalars, Shape, scalars_at
 from holdfast.runtime.code.messages import Message
 
-_SHAPES: Final = 8  # of patterns by which messages are kept in order; more begin anew
+_SHAPES: Final = 8  # of patterns for which messages are indexed; with more, indexing begins anew
 _UNREADABLE: Final = object()  # contains nothing
 
 _read_plain = decoder(object)
 
 
-class Letter:
-    """A message that was not taken, and its number."""
+class Buffered:
+    """A message that no wait has taken yet, with its number."""
 
     __slots__ = ("_plain", "message", "number")
 
@@ -41,19 +42,19 @@ class Letter:
 
 
 class Waiter:
-    """Waits for a message; `offered` is the one that has woken it."""
+    """A wait for a message; `offered` is the message that has woken it."""
 
     __slots__ = ("future", "number", "offered", "pattern")
 
     def __init__(self, pattern: Pattern, number: int) -> None:
         self.pattern, self.number = pattern, number
         self.future: asyncio.Future[None] | None = None
-        self.offered: Letter | None = None
+        self.offered: Buffered | None = None
 
-    def wake(self, letter: Letter) -> None:
-        """Let it look."""
-        assert self.future is not None, "who waits has something to wait for"
-        self.offered = letter
+    def wake(self, buffered: Buffered) -> None:
+        """Let its code look for a message."""
+        assert self.future is not None, "a wait that is woken has a future"
+        self.offered = buffered
         self.future.set_result(None)
 
 
@@ -65,52 +66,52 @@ class _Numbered(Protocol):
 N = TypeVar("N", bound=_Numbered)
 
 
-class _Drawers(Generic[N]):
-    """Things by the scalars that patterns of one shape look at, in the order of their numbers."""
+class _ByScalars(Generic[N]):
+    """Messages or waits by the scalars that patterns of one shape look at, in order."""
 
-    __slots__ = ("_drawers",)
+    __slots__ = ("_groups",)
 
     def __init__(self) -> None:
-        self._drawers: dict[Scalars, dict[int, N]] = {}
+        self._groups: dict[Scalars, dict[int, N]] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._drawers)
+        return bool(self._groups)
 
     def add(self, scalars: Scalars | None, thing: N) -> None:
         if scalars is not None:
-            self._drawers.setdefault(scalars, {})[thing.number] = thing
+            self._groups.setdefault(scalars, {})[thing.number] = thing
 
     def remove(self, scalars: Scalars | None, thing: N) -> None:
-        if scalars is not None and (drawer := self._drawers.get(scalars)):
-            drawer.pop(thing.number, None)
-            if not drawer:
-                del self._drawers[scalars]
+        if scalars is not None and (group := self._groups.get(scalars)):
+            group.pop(thing.number, None)
+            if not group:
+                del self._groups[scalars]
 
-    def like(self, scalars: Scalars | None) -> Iterator[N]:
-        return iter(() if scalars is None else self._drawers.get(scalars, {}).values())
+    def with_scalars(self, scalars: Scalars | None) -> Iterator[N]:
+        return iter(() if scalars is None else self._groups.get(scalars, {}).values())
 
 
 class Box:
     """What was sent under one name."""
 
-    __slots__ = ("_impatient", "_letters_by", "_next", "_waiters_by", "letters")
+    __slots__ = ("_buffered_by", "_for_any", "_next", "_waiters_by", "buffered")
 
     def __init__(self) -> None:
-        self.letters: dict[int, Letter] = {}
-        self._impatient: dict[int, Waiter] = {}  # take any message
-        self._letters_by: dict[Shape, _Drawers[Letter]] = {}
-        self._waiters_by: dict[Shape, _Drawers[Waiter]] = {}
+        self.buffered: dict[int, Buffered] = {}
+        self._for_any: dict[int, Waiter] = {}  # take any message
+        self._buffered_by: dict[Shape, _ByScalars[Buffered]] = {}
+        self._waiters_by: dict[Shape, _ByScalars[Waiter]] = {}
         self._next = 0
 
     @property
     def waits(self) -> bool:
-        """Whether somebody waits."""
-        return bool(self._impatient or self._waiters_by)
+        """Whether a wait is open."""
+        return bool(self._for_any or self._waiters_by)
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is kept, and nobody waits."""
-        return not (self.letters or self.waits)
+        """Whether there is neither a message nor a wait."""
+        return not (self.buffered or self.waits)
 
     def _number(self) -> int:
         self._next += 1
@@ -118,78 +119,78 @@ class Box:
 
     # Messages
 
-    def put(self, message: Message) -> Letter:
+    def put(self, message: Message) -> Buffered:
         """Keep a message."""
-        letter = Letter(message, self._number())
-        self.letters[letter.number] = letter
-        for shape, drawers in self._letters_by.items():
-            drawers.add(scalars_at(letter.plain, shape), letter)
-        return letter
+        buffered = Buffered(message, self._number())
+        self.buffered[buffered.number] = buffered
+        for shape, index in self._buffered_by.items():
+            index.add(scalars_at(buffered.plain, shape), buffered)
+        return buffered
 
-    def find(self, pattern: Pattern) -> Letter | None:
+    def find(self, pattern: Pattern) -> Buffered | None:
         """Return the first message that contains a pattern."""
         if pattern.matches_all:
-            return next(iter(self.letters.values()), None)
-        if not self.letters:
+            return next(iter(self.buffered.values()), None)
+        if not self.buffered:
             return None
-        alike = self._by_shape(pattern.shape).like(pattern.scalars)
-        return next((letter for letter in alike if pattern.matches(letter.plain)), None)
+        alike = self._by_shape(pattern.shape).with_scalars(pattern.scalars)
+        return next((buffered for buffered in alike if pattern.matches(buffered.plain)), None)
 
-    def remove(self, letter: Letter) -> None:
+    def remove(self, buffered: Buffered) -> None:
         """Take a message out."""
-        del self.letters[letter.number]
-        for shape, drawers in self._letters_by.items():
-            drawers.remove(scalars_at(letter.plain, shape), letter)
+        del self.buffered[buffered.number]
+        for shape, index in self._buffered_by.items():
+            index.remove(scalars_at(buffered.plain, shape), buffered)
 
-    def _by_shape(self, shape: Shape) -> _Drawers[Letter]:
-        drawers = self._letters_by.get(shape)
-        if drawers is None:
-            if len(self._letters_by) >= _SHAPES:
-                self._letters_by.clear()
-            drawers = self._letters_by[shape] = _Drawers()
-            for letter in self.letters.values():
-                drawers.add(scalars_at(letter.plain, shape), letter)
-        return drawers
+    def _by_shape(self, shape: Shape) -> _ByScalars[Buffered]:
+        index = self._buffered_by.get(shape)
+        if index is None:
+            if len(self._buffered_by) >= _SHAPES:
+                self._buffered_by.clear()
+            index = self._buffered_by[shape] = _ByScalars()
+            for buffered in self.buffered.values():
+                index.add(scalars_at(buffered.plain, shape), buffered)
+        return index
 
-    # Who waits
+    # Waits
 
     def join(self, pattern: Pattern) -> Waiter:
-        """Wait for a message that contains a pattern, behind those who wait already."""
+        """Add a wait for a message that contains a pattern, after those that are open."""
         waiter = Waiter(pattern, self._number())
         if pattern.matches_all:
-            self._impatient[waiter.number] = waiter
+            self._for_any[waiter.number] = waiter
         else:
-            self._waiters_by.setdefault(pattern.shape, _Drawers()).add(pattern.scalars, waiter)
+            self._waiters_by.setdefault(pattern.shape, _ByScalars()).add(pattern.scalars, waiter)
         return waiter
 
     def leave(self, waiter: Waiter) -> None:
-        """Wait no more."""
+        """Remove a wait."""
         pattern = waiter.pattern
         if pattern.matches_all:
-            del self._impatient[waiter.number]
+            del self._for_any[waiter.number]
             return
-        drawers = self._waiters_by[pattern.shape]
-        drawers.remove(pattern.scalars, waiter)
-        if not drawers:
+        index = self._waiters_by[pattern.shape]
+        index.remove(pattern.scalars, waiter)
+        if not index:
             del self._waiters_by[pattern.shape]
 
-    def offer(self, letter: Letter) -> None:
-        """Wake the first who waits for a message like this one, unless it was taken."""
-        if letter.number in self.letters:
-            first = min(self._takers(letter), key=lambda waiter: waiter.number, default=None)
+    def offer(self, buffered: Buffered) -> None:
+        """Wake the first wait that would take a message, unless the message was taken."""
+        if buffered.number in self.buffered:
+            first = min(self._takers(buffered), key=lambda waiter: waiter.number, default=None)
             if first is not None:
-                first.wake(letter)
+                first.wake(buffered)
 
-    def _takers(self, letter: Letter) -> Iterator[Waiter]:
-        """Yield the first of each kind that would take a message, and was not woken."""
-        yield from _first(self._impatient.values(), letter)
-        for shape, drawers in self._waiters_by.items():
-            yield from _first(drawers.like(scalars_at(letter.plain, shape)), letter)
+    def _takers(self, buffered: Buffered) -> Iterator[Waiter]:
+        """Yield, for each shape, the first wait that would take a message and was not woken."""
+        yield from _first(self._for_any.values(), buffered)
+        for shape, index in self._waiters_by.items():
+            yield from _first(index.with_scalars(scalars_at(buffered.plain, shape)), buffered)
 
 
-def _first(waiters: Iterable[Waiter], letter: Letter) -> Iterator[Waiter]:
+def _first(waiters: Iterable[Waiter], buffered: Buffered) -> Iterator[Waiter]:
     for waiter in waiters:
         asleep = waiter.future is not None and not waiter.future.done()
-        if asleep and (waiter.pattern.matches_all or waiter.pattern.matches(letter.plain)):
+        if asleep and (waiter.pattern.matches_all or waiter.pattern.matches(buffered.plain)):
             yield waiter
             return

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.runtime.code.box import Box, Letter
+from holdfast.runtime.code.box import Box, Buffered
 from holdfast.runtime.code.matching import Pattern
 from holdfast.runtime.code.messages import Message
 from holdfast.types import JSON
@@ -34,36 +34,36 @@ class Mailbox:
     def unread(self) -> list[Message]:
         """The messages that nobody has taken, by name."""
         boxes = self._boxes.values()
-        return [letter.message for box in boxes for letter in box.letters.values()]
+        return [buffered.message for box in boxes for buffered in box.buffered.values()]
 
     def put(self, message: Message) -> None:
         """Keep a message, and wake the first wait that would take it."""
         box = self._open(message.name)
-        letter = box.put(message)
+        buffered = box.put(message)
         if not self._loop.ended:
-            box.offer(letter)
+            box.offer(buffered)
 
     async def take(self, name: str, match: JSON) -> msgspec.Raw:
         """Wait for the first message that contains `match`; None matches every message.
 
         As in asyncio.Queue, a message leaves the buffer when its waiter runs, not when it
         arrives: a waiter that is cancelled in between leaves it to the next. After the end of the
-        run's own code nobody takes any: they go along to the run that it continues as.
+        run's own code no message is taken: they go along to the run that it continues as.
         """
         box, pattern = self._open(name), Pattern(match)
-        letter = None if self._loop.ended else box.find(pattern)
+        buffered = None if self._loop.ended else box.find(pattern)
         try:
-            if letter is None:
-                letter = await self._arrival(box, pattern)
-            box.remove(letter)
+            if buffered is None:
+                buffered = await self._arrival(box, pattern)
+            box.remove(buffered)
         finally:
             if box.is_empty:
                 self._boxes.pop(name, None)
-        return letter.message.payload
+        return buffered.message.payload
 
-    async def _arrival(self, box: Box, pattern: Pattern) -> Letter:
+    async def _arrival(self, box: Box, pattern: Pattern) -> Buffered:
         loop, waiter = self._loop, box.join(pattern)
-        found: Letter | None = None
+        found: Buffered | None = None
         try:
             while True:
                 # Not a WorkflowFuture: the exact class is asyncio's fast path, and no code sees it.
