@@ -14,6 +14,7 @@ from holdfast.codec._encode import (
     encode,
     encode_sorted,
     fingerprint,
+    has_nul,
     without_nul,
 )
 from holdfast.codec._failures import decode_error, describe, encode_error
@@ -32,6 +33,7 @@ __all__ = [
     "encode_error",
     "encode_sorted",
     "fingerprint",
+    "has_nul",
     "is_model_type",
     "lost_field",
     "texts_before_fields",

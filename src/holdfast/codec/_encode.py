@@ -85,10 +85,15 @@ def _levels(data: bytes) -> int | None:
     return levels
 
 
+def has_nul(data: bytes) -> bool:
+    """Return True if JSON text has an escaped NUL character, which PostgreSQL cannot hold."""
+    return b"\\u0000" in data and _nul.search(data) is not None
+
+
 def without_nul(payload: msgspec.Raw) -> msgspec.Raw:
     """Return JSON text with U+FFFD in the place of each escaped NUL character."""
     data = bytes(payload)
-    if b"\\u0000" not in data:
+    if not has_nul(data):
         return payload
     return msgspec.Raw(_nul.sub(rb"\1\\ufffd", data))
 
@@ -107,7 +112,7 @@ def _checked(value: object, data: bytes, limit: int) -> str:
     if b"null" in data and not _is_finite(value):
         place = _locate(value, lambda part: not _is_finite(part))
         raise PayloadError(f"{place}: JSON has no NaN and no infinities; store None or a string")
-    if b"\\u0000" in data and _nul.search(data):
+    if has_nul(data):
         place = _locate(value, lambda part: _nul.search(_encode(part)) is not None)
         raise PayloadError(f"{place}: PostgreSQL stores no NUL characters in text; store bytes")
     if len(data) > 2 * MAX_DEPTH and depth(data) > MAX_DEPTH:

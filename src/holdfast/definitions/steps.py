@@ -31,7 +31,7 @@ class Step(Recorded[P, R_co]):
 
     kind: ClassVar[str] = "step"
     any_aliases: ClassVar[bool] = False
-    """Whether a step of this program has aliases; else nobody needs to look for them."""
+    """Whether a step of this program has aliases: otherwise they need not be looked for."""
 
     def __init__(
         self,

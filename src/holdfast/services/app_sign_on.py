@@ -1,4 +1,4 @@
-"""An app's sign-on: its names become known, and runs from before names had apps become its."""
+"""An app's sign-on: its names become known, and it takes over runs from before names had apps."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from holdfast.definitions.app import App
 from holdfast.errors import ConfigurationError
+from holdfast.names import split_name
 from holdfast.store.port import Store
 from holdfast.types import AppInfo
 
@@ -28,14 +29,17 @@ class AppSignOn:
         self._store, self._queues = store, queues
         self._name = app.name
         self._activities = tuple(app.activities)
-        self._handlers = tuple(handler.rpartition("/")[2] for handler in app.handlers())
+        self._handlers = tuple(split_name(handler)[1] for handler in app.handlers())
         workflows = tuple(sorted({name for name, _ in app.workflows}))
         self._info = AppInfo(app=app.name, workflows=workflows, origin=origin)
         self._former: frozenset[str] = frozenset()
         self._ended = False  # whether ended runs of former names may be left
 
     async def run(self) -> None:
-        """Sign on, and take over what waits. Raises ConfigurationError for another app's name."""
+        """Sign on, and take over what waits.
+
+        Raises ConfigurationError if an app of this name lies elsewhere.
+        """
         answer = await self._store.sign_on_app(self._info, self._activities)
         if answer.other is not None:
             if await asyncio.to_thread(os.path.exists, answer.other):

@@ -130,7 +130,6 @@ def resolve_database(
         environ: the environment, that of the process by default.
         connecting: how to connect; what it does not say, $HOLDFAST_PREPARE and, for a
             database that the environment names, $HOLDFAST_LISTEN_DATABASE_URL do.
-
         make: whether to make an embedded database that is not there yet.
 
     Raises:

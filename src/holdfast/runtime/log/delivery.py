@@ -9,24 +9,14 @@ entries of the log the code had seen: those of others from there on are delivere
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Sequence
-from typing import Final
 
-from holdfast.runtime.log.details import (
-    GUESTS,
-    STEP_COMPLETED,
-    STEP_FAILED,
-    TIMER_FIRED,
-)
+from holdfast.runtime.log.details import GUESTS
 from holdfast.types import CAN_WAIT, Event
+from holdfast.types.marks import DELIVERED, mark_seen, read_seen, without_mark
 
-# What a worker writes and feeds to the code, which goes on from it.
-DELIVERED: Final = frozenset({STEP_COMPLETED, STEP_FAILED, TIMER_FIRED})
-
-_BEGINNINGS: Final = ('{"seen":', '{"python":')
-_seen = re.compile(r'\{(?:"python":"[^"]*",)?"seen":(\d+),')
+__all__ = ["DELIVERED", "can_wait", "in_delivery_order", "mark_seen", "without_mark"]
 
 
 def can_wait(tail: Sequence[Event]) -> bool:
@@ -37,28 +27,12 @@ def can_wait(tail: Sequence[Event]) -> bool:
     return all(event.type in CAN_WAIT for event in tail)
 
 
-def mark_seen(event: Event, seen: int) -> Event:
-    """Return an entry that says how many entries the code had seen; an earlier mark stands."""
-    text = event.details or ""
-    if event.type not in DELIVERED or _read_seen(text) is not None:
-        return event
-    return Event(event.type, event.key, f'{{"seen":{seen},{text[1:]}', event.at)
-
-
-def without_mark(event: Event) -> Event:
-    """Return an entry as it is delivered in its own place."""
-    text = event.details or ""
-    if event.type not in DELIVERED or _read_seen(text) is None:
-        return event
-    return Event(event.type, event.key, re.sub(r'"seen":\d+,', "", text, count=1), event.at)
-
-
 def in_delivery_order(events: Sequence[Event], first: int = 0) -> Sequence[Event]:
     """Return entries, which stand in a log from index `first` on, as the code is to see them."""
     marks = [
         (place, seen)
         for place, event in enumerate(events)
-        if event.type in DELIVERED and (seen := _read_seen(event.details or "")) is not None
+        if event.type in DELIVERED and (seen := read_seen(event)) is not None
     ]
     if not marks:
         return events
@@ -75,10 +49,3 @@ def in_delivery_order(events: Sequence[Event], first: int = 0) -> Sequence[Event
                 found.append(event)
         begin = place + 1
     return found
-
-
-def _read_seen(text: str) -> int | None:
-    if not text.startswith(_BEGINNINGS):
-        return None
-    found = _seen.match(text)
-    return None if found is None else int(found[1])

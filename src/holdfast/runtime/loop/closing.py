@@ -120,9 +120,9 @@ def _keep_for_ever(code: object) -> None:
 
 @contextlib.contextmanager
 def unawaited_allowed() -> Generator[None]:
-    """Warn of no coroutine that closed code had made to await it later.
+    """Do not warn of coroutines that closed code had made and never awaited.
 
-    Where runs are replayed at each wake-up, these warnings would hide the others.
+    If runs are replayed at each wake-up, these warnings would hide the others.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"coroutine .* was never awaited", RuntimeWarning)

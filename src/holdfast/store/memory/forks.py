@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -16,6 +15,7 @@ from holdfast.store.memory.starts import insert_run
 from holdfast.store.memory.tables import EventRow, Tables
 from holdfast.store.port import WORK_TOPIC
 from holdfast.types import Event, Fork, Forking, Notice
+from holdfast.types.marks import read_seen, without_mark
 
 _ORDER_OF: Final[Mapping[str, str]] = {
     "ActivityCompleted": "ActivityScheduled",
@@ -48,8 +48,6 @@ _NEVER_COPIED: Final = frozenset(
         "WorkerLost",
     }
 )
-_MARKED: Final = frozenset({"StepCompleted", "StepFailed", "TimerFired"})
-_SEEN: Final = re.compile(r'\{(?:"python":"[^"]*",)?"seen":(\d+),')
 _REPLACEABLE: Final = frozenset({"StepCompleted", "ActivityCompleted"})
 
 
@@ -104,21 +102,13 @@ def fork_run(tables: Tables, now: int, fork: Fork) -> tuple[Forking, list[Notice
 def _in_order_of_delivery(events: Sequence[Event]) -> list[Event]:
     """Return events as the code saw them, some ahead of what stands before them in the log."""
     places = {id(event): _place(idx, event) for idx, event in enumerate(events)}
-    return [_unmarked(event) for event in sorted(events, key=lambda event: places[id(event)])]
+    return [without_mark(event) for event in sorted(events, key=lambda event: places[id(event)])]
 
 
 def _place(idx: int, event: Event) -> tuple[int, bool, int]:
     """Return what sorts events as the code saw them: some ahead of what stands before them."""
-    seen = _SEEN.match(event.details or "") if event.type in _MARKED else None
-    return (idx, True, idx) if seen is None else (int(seen[1]), False, idx)
-
-
-def _unmarked(event: Event) -> Event:
-    """Return an event that stands where the code saw it."""
-    if event.type not in _MARKED or _SEEN.match(event.details or "") is None:
-        return event
-    text = re.sub(r'"seen":\d+,', "", event.details or "", count=1)
-    return Event(event.type, event.key, text, event.at)
+    seen = read_seen(event)
+    return (idx, True, idx) if seen is None else (seen, False, idx)
 
 
 def _lasting(events: Sequence[Event]) -> list[Event]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
-from holdfast.codec import MAX_DEPTH, MAX_PAYLOAD, depth
+from holdfast.codec import MAX_DEPTH, MAX_PAYLOAD, depth, has_nul
 from holdfast.durations import LONGEST_SECONDS
 from holdfast.errors import ConfigurationError, InvalidInput, PayloadError
 from holdfast.names import check_queue_name, check_reference, check_signal_name
@@ -26,12 +25,10 @@ from holdfast.types import (
 )
 
 _FARTHEST: Final = 10**16  # microseconds
-# An escaped NUL, and not a backslash that is followed by the text "u0000".
-_nul = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
 def check_run(run: NewRun) -> None:
-    """Raise InvalidInput where a run to start has a value that cannot be."""
+    """Raise InvalidInput where a run to start has a value that is not allowed."""
     _check_name(_check_workflow, run.name)
     _check_name(check_queue_name, run.queue)
     check_version(run.version)
@@ -57,7 +54,7 @@ def check_version(version: int) -> None:
 
 
 def check_signal(signal: NewSignal) -> None:
-    """Raise InvalidInput where a signal has a value that cannot be."""
+    """Raise InvalidInput where a signal has a value that is not allowed."""
     _check_name(check_signal_name, signal.name)
     for what, text in (("signal id", signal.signal_id), ("topic", signal.reply_to)):
         if text is not None:
@@ -66,13 +63,13 @@ def check_signal(signal: NewSignal) -> None:
 
 
 def check_reason(reason: str | None) -> None:
-    """Raise InvalidInput where what is said of a change cannot be."""
+    """Raise InvalidInput for a reason that is too long, or that PostgreSQL cannot hold."""
     if reason is not None:
         check_text("reason", reason)
 
 
 def check_pause(scope: str, name: str, reason: str | None) -> None:
-    """Raise InvalidInput where what is said of a pause cannot be."""
+    """Raise InvalidInput where a pause has a value that is not allowed."""
     if scope not in ("queue", "workflow"):
         raise InvalidInput(f"a scope is queue or workflow, not {scope!r}")
     _check_name(check_queue_name if scope == "queue" else _check_workflow, name)
@@ -80,14 +77,14 @@ def check_pause(scope: str, name: str, reason: str | None) -> None:
 
 
 def check_end(end: ActivityEnd) -> None:
-    """Raise PayloadError where an activity's end has a value that cannot be stored."""
+    """Raise InvalidInput where an activity's end has a value that no run could read."""
     for text in (end.result, end.error, end.details):
         if text is not None:
             check_json("end", text)
 
 
 def check_decision(decision: Decision) -> None:
-    """Raise InvalidInput where a decision has a value that cannot be."""
+    """Raise InvalidInput where a decision has a value that is not allowed."""
     check_id("decision id", decision.decision_id)
     for what, text in (("name", decision.by), ("feedback", decision.feedback)):
         if text is not None:
@@ -99,7 +96,7 @@ def check_decision(decision: Decision) -> None:
 
 
 def check_fork(fork: Fork) -> None:
-    """Raise InvalidInput where a fork has a value that cannot be."""
+    """Raise InvalidInput where a fork has a value that is not allowed."""
     if fork.input is not None:
         check_json("input", fork.input)
     if fork.version is not None:
@@ -120,11 +117,12 @@ def check_turn(turn: TurnCommit) -> None:
 def check_json(what: str, text: str) -> None:
     """Raise PayloadError for what is not JSON, and InvalidInput for what no reader can read."""
     _decode(text)
-    if depth(text.encode()) > MAX_DEPTH:
+    data = text.encode()
+    if depth(data) > MAX_DEPTH:
         raise InvalidInput(f"the {what} is nested more than {MAX_DEPTH} levels deep")
-    if "\\u0000" in text and _nul.search(text):
+    if has_nul(data):
         raise InvalidInput(f"the {what} has a NUL character, which PostgreSQL cannot hold")
-    if len(text.encode()) > MAX_PAYLOAD:
+    if len(data) > MAX_PAYLOAD:
         raise InvalidInput(f"the {what} takes more than 16 MiB")
 
 
