@@ -95,7 +95,7 @@ def work(
 
 
 async def _work(url: str, served: App, queues: tuple[str, ...], kill_at: int, pace: Pace) -> None:
-    store = PostgresStore(url)
+    store = PostgresStore(url, tells=True)
     worker = Worker(
         served,
         KillSwitch(store, kill_at) if kill_at else store,  # type: ignore[arg-type]
