@@ -141,6 +141,19 @@ async def test_the_app_that_signs_on_takes_over_what_was_there(store: PostgresSt
     await worker.stop(0)
 
 
+async def test_a_workflow_that_is_paused_under_both_names_is_paused_once(
+    store: PostgresStore,
+) -> None:
+    """Before the first worker with apps came, it was paused anew with its app."""
+    async with Client(store=store) as client:
+        await client.pause_workflow("shop/ship", reason="the new one")
+        worker = Worker(app, store)
+        await worker.start()
+        await worker.stop(0)
+        [pause] = await client.pauses()
+        assert (pause.name, pause.reason) == ("shop/ship", "the new one")
+
+
 async def test_a_key_of_before_is_not_used_again(store: PostgresStore) -> None:
     """Whoever asks: the client, SQL, or one that waits for the result."""
     async with Client(store=store) as client:

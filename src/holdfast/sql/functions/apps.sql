@@ -81,6 +81,10 @@ begin
         where f.name = any (p_workflows || p_activities) order by f.name);
     if cardinality(former) > 0 then
         update holdfast.pauses p set name = p_app || '/' || p.name
+        where p.scope = 'workflow' and p.name = any (p_workflows) and not exists (
+            select from holdfast.pauses o
+            where o.scope = 'workflow' and o.name = p_app || '/' || p.name);
+        delete from holdfast.pauses p  -- those that are paused under both names
         where p.scope = 'workflow' and p.name = any (p_workflows);
     end if;
 end $$;
