@@ -64,6 +64,7 @@ from holdfast.types.work import (
     ThreadUse,
     TurnCommit,
     WorkerInfo,
+    count_bearable,
     update_topic,
 )
 
@@ -122,5 +123,6 @@ __all__ = [
     "Value",
     "Wait",
     "WorkerInfo",
+    "count_bearable",
     "update_topic",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 from uuid import UUID
 
@@ -39,6 +39,21 @@ CAN_WAIT: Final = frozenset(
         "WorkerLost",
     }
 )
+
+
+def count_bearable(weights: Iterable[int]) -> int:
+    """Return how many of the first entries one call takes: `HEAVY` in all, or one entry.
+
+    >>> count_bearable([5, HEAVY, 5]), count_bearable([HEAVY + 1, 5]), count_bearable([5, 5])
+    (1, 1, 2)
+    """
+    total = count = 0
+    for weight in weights:
+        total += weight
+        if total > HEAVY:
+            return count or 1
+        count += 1
+    return count
 
 
 def update_topic(name: str) -> str:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Generic, TypeVar
 
-from holdfast.types import HEAVY
+from holdfast.types import count_bearable
 
 T = TypeVar("T")
 
@@ -72,20 +72,11 @@ class Lanes(Generic[T]):
             size = self._batch
             if not self._flights and self._halves(self._waiting):
                 size = min(size, -(-len(self._waiting) // 2))
-            size = self._bearable(size)
+            size = count_bearable(map(self._weight, self._waiting[:size]))
             entries, self._waiting = self._waiting[:size], self._waiting[size:]
             flight = asyncio.get_running_loop().create_task(self._send(entries))
             self._flights.add(flight)
             flight.add_done_callback(self._landed)
-
-    def _bearable(self, size: int) -> int:
-        """Return how many of the first entries one call takes: so many, unless they are heavy."""
-        total = 0
-        for count, entry in enumerate(self._waiting[:size]):
-            total += self._weight(entry)
-            if total > HEAVY:
-                return max(1, count)
-        return size
 
     def _landed(self, flight: asyncio.Task[None]) -> None:
         self._flights.discard(flight)

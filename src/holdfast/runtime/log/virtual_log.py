@@ -15,7 +15,7 @@ from holdfast.runtime.log.details import (
     WORKER_LOST,
     read_worker_lost,
 )
-from holdfast.types import HEAVY, Event
+from holdfast.types import Event, count_bearable
 
 PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 _stamp = re.compile(r'\{(?:"seen":\d+,)?"python":"([^"]+)"')
@@ -83,13 +83,10 @@ class VirtualLog:
 
     def bearable(self) -> int:
         """Return how many of the fresh events one commit takes: their values may be long."""
-        fresh, total = self.fresh, 0
-        if len(fresh) > 1:
-            for count, event in enumerate(fresh):
-                total += len(event.details or "")
-                if total > HEAVY:
-                    return max(1, count)
-        return len(fresh)
+        fresh = self.fresh
+        if len(fresh) < 2:
+            return len(fresh)
+        return count_bearable([len(event.details or "") for event in fresh])
 
     def launch(self, count: int | None = None, *, behind: bool) -> list[Event]:
         """Begin to commit what is fresh. A run's first commit says which Python it was.

@@ -183,18 +183,13 @@ class Feeder:
             log.put_behind([event for event in undurable if event.type not in _LAST], tail)
             self._feed(tail, log.length - len(tail))
             return
-        self._undelivered = [without_mark(event) for event in undurable if event.type in _KEPT]
-        self._undelivered += self.effects.held.values()
-        self.effects.held.clear()
         if tail:
-            self._known = log.durable_length
-            self._deadlines = self.clockwork.deadlines(log.certain)
+            self._note_known()
+            log.extend(tail)
         else:
             log.forget()
             self._known, self._deadlines = None, {}
-        log.rely()
-        log.extend(tail)
-        self._rebuild()
+        self._begin_anew([without_mark(event) for event in undurable if event.type in _KEPT])
 
     def take_back(self) -> None:
         """Take back a commit of which nothing was written, without its end or suspension."""
@@ -205,11 +200,8 @@ class Feeder:
         log = self.log
         failed = step_unstorable(without_mark(completed), message)
         kept = [without_mark(event) for event in log.refused()[1:] if event.type in _KEPT]
-        self._undelivered = [failed, *kept, *self.effects.held.values()]
-        self.effects.held.clear()
-        self._known, self._deadlines = log.durable_length, self.clockwork.deadlines(log.certain)
-        log.rely()
-        self._rebuild()
+        self._note_known()
+        self._begin_anew([failed, *kept])
 
     def replace(self, log: Sequence[Event]) -> None:
         """Take the whole log that was asked for, and go on."""
@@ -237,6 +229,18 @@ class Feeder:
         """Close the code for good. Idempotent."""
         self.closed = True
         self.instance.close()
+
+    def _note_known(self) -> None:
+        """Note how much of the log the code has seen, and which of its timers stand."""
+        log = self.log
+        self._known, self._deadlines = log.durable_length, self.clockwork.deadlines(log.certain)
+
+    def _begin_anew(self, undelivered: list[Event]) -> None:
+        """Replay the log; after it comes what its steps have brought and is not durable."""
+        self._undelivered = [*undelivered, *self.effects.held.values()]
+        self.effects.held.clear()
+        self.log.rely()
+        self._rebuild()
 
     def _rebuild(self) -> None:
         """Close the code and replay it, with what its steps have brought behind the log."""
