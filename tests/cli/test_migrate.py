@@ -20,6 +20,16 @@ def test_dry_run_says_what_migrate_then_does(empty_database_url: str) -> None:
     assert cli.json("runs", "list")["runs"] == []
 
 
+def test_who_is_given_rights_is_named(empty_database_url: str) -> None:
+    cli = CommandLine(empty_database_url)
+    cli("migrate")
+    with psycopg.connect(empty_database_url) as connection:
+        role = str(connection.execute("select current_user").fetchall()[0][0])
+    assert f"{role} has what workers" in cli("migrate", "--grant", role).stdout
+    assert f"{role} would get what" in cli("migrate", "--grant", role, "--dry-run").stdout
+    assert cli.json("migrate", "--grant", role)["granted_to"] == [role]
+
+
 def test_sql_needs_no_database_and_psql_can_apply_it(empty_database_url: str) -> None:
     """T12. Migrations are appliable by any SQL client alone."""
     done = call("--schema", "shop", "migrate", "--sql", env={"DATABASE_URL": "nonsense"})

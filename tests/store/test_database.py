@@ -138,6 +138,15 @@ async def test_a_parameter_that_the_server_does_not_know_is_named(
         await connect(f"{embedded_server.url}&nosuch=1")
 
 
+async def test_options_that_the_server_does_not_know_are_named(
+    embedded_server: EmbeddedServer,
+) -> None:
+    """Neon's `options=endpoint=…` means something to its proxy alone."""
+    known = r"argument for server process: endpoint=ep-cool-1\): correct options="
+    with pytest.raises(InvalidDatabaseURL, match=known):
+        await connect(f"{embedded_server.url}&options=endpoint%3Dep-cool-1")
+
+
 async def test_settings_of_the_server_may_stand_in_the_url(embedded_server: EmbeddedServer) -> None:
     options = "options=-c%20statement_timeout%3D777&application_name=shop&search_path=pg_catalog"
     connection = await connect(f"{embedded_server.url}&{options}")

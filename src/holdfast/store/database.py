@@ -229,6 +229,11 @@ def connect_error(error: Exception, target: Target) -> DatabaseError:
                 f"{where}: the pooler refuses a parameter of the URL ({error}): take it out, or "
                 "name it in the pooler's ignore_startup_parameters"
             )
+        case asyncpg.PostgresError() if "command-line argument" in str(error):
+            return InvalidDatabaseURL(
+                f"{where}: the server does not know the options of the URL ({error.args[0]}): "
+                "correct options=, or take it out"
+            )
         case asyncpg.PostgresError():
             return DatabaseUnavailable(f"{where}: the server takes no connection now: {error}")
         case ssl.SSLError() | ConnectionError() if "SSL" in str(error):

@@ -133,9 +133,11 @@ async def check_schema(
     if missing:
         raise SchemaOutdated(f"{state} lacks {missing}: run `{command}`")
     if not state.has_functions(scripts):
+        whose = f"holdfast {state.release}" if state.release else "no release"
+        if state.release == __version__:
+            whose = f"another build of holdfast {__version__}"
         raise SchemaOutdated(
-            f"{state} has not the functions of holdfast {__version__} "
-            f"but those of {state.release or 'no release'}: run `{command}`"
+            f"{state} has the functions of {whose}, not those of this one: run `{command}`"
         )
 
 

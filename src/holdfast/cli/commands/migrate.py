@@ -52,9 +52,12 @@ def migrate(context: click.Context, dry_run: bool, roles: tuple[str, ...], sql: 
         if settings.json:
             fields = ("schema", "migrations", "functions")
             changes = {name: getattr(outcome, name) for name in fields}
-            write_json({"applied": not dry_run, **changes})
+            write_json({"applied": not dry_run, **changes, "granted_to": list(roles)})
         else:
             click.echo(f"{database}, schema {settings.schema!r}: {_describe(outcome, dry_run)}")
+            if roles:
+                verb = "would get" if dry_run else "has" if len(roles) == 1 else "have"
+                click.echo(f"{', '.join(roles)} {verb} what workers and clients need of it")
 
 
 async def _migrate(
