@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,11 +12,12 @@ from uuid import uuid4
 
 import asyncpg
 import pytest
-from contract.actors import ManualWorker, log, new_run, signal, start, step
+from contract.actors import ORDER, ManualWorker, log, new_run, signal, start, step
 from scene import Scene, finished, turn, yielded
 
 from holdfast.errors import DatabaseError, DatabaseUnavailable, PayloadError
 from holdfast.store.postgres import PostgresStore
+from holdfast.store.postgres.arrays import commit_arguments
 from holdfast.store.postgres.connections import Database, call_seconds
 from holdfast.types import Event, Finish, NewSignal
 
@@ -307,3 +309,22 @@ async def test_refused_value_of_a_start_refuses_the_call(scene: Scene) -> None:
     with pytest.raises(PayloadError):
         await scene.store.start_runs([new_run(), new_run(input="{")])
     assert await scene.value("select count(*) from holdfast.runs") == 0
+
+
+async def test_workers_of_a_former_release_are_given_details_as_json(
+    scene: Scene, ann: ManualWorker
+) -> None:
+    """They run on while others are replaced, and a text would be taken for the value."""
+    run_id = await start(scene.store)
+    task = await ann.take()
+    await signal(scene.store, run_id)
+    former = commit_arguments("ann", uuid4(), [turn(task, step("charge"))])[:-1]
+    [row] = await scene.watcher.call("commit", *former)
+    [[_, reason, [[_, _, told, _]]]] = json.loads(row["refused"])
+    assert (reason, told["signal_name"]) == ("conflict", "packed")
+    await scene.store.commit("ann", uuid4(), [yielded(task, "packed", expected=2)])
+    await signal(scene.store, run_id)
+    claimed, _ = await scene.watcher.call(
+        "claim_tasks", "ann", ["default"], ORDER, 1, 30.0, 0.0, 0.25, 5, None
+    )
+    assert json.loads(claimed["tail"])[-1][2]["signal_name"] == "packed"

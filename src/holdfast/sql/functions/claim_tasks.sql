@@ -70,14 +70,16 @@ return p_sticky_worker is null or p_sticky_worker <> all (p_rivals) or p_visible
 -- eats its workers does not take the runs beside it along.
 -- The worker that was the last to suspend the run is given `tail`, the log from `tail_from` on:
 -- from its last claim if the log has grown by a little since, else from the log's end. Other
--- workers are given none.
+-- workers are given none. Its details are text; workers of releases before p_texts take them as
+-- JSON.
 -- Locks: task rows, and the turn rows of activities whose leases ran out, skipping locked ones;
 -- then events, run by run. Called by workers.
 create or replace function holdfast.claim_tasks(
     p_worker text, p_queues text[], p_handlers text[], p_limit int,
     p_lease float8, p_ahead float8 default 0, p_sticky float8 default 0.25,
     p_max_attempts int default 5, p_since bigint default null, p_until bigint default null,
-    p_leased_since bigint default null, p_within float8 default null
+    p_leased_since bigint default null, p_within float8 default null,
+    p_texts boolean default false
 ) returns table (
     now bigint, next_due_at bigint, notices text[], watermark bigint,
     run_id uuid, key text, kind text, queue text, handler text, attempts int, lease_no int,
@@ -155,7 +157,8 @@ begin
             t.run_id, t.key, t.kind, t.queue, t.handler, t.attempts, t.lease_no,
             t.claimed_idx, holdfast._micros(t.started_at),
             r.input, holdfast._micros(r.deadline_at), t.payload, t.heartbeat, t.parent_run_id,
-            t.since, case when t.since < t.claimed_idx then holdfast._tail(t.run_id, t.since)
+            t.since, case when t.since < t.claimed_idx
+                then holdfast._tail(t.run_id, t.since, p_texts)
                 when t.since is not null then '[]' end,
             null::uuid[], null::int
         from leased t
@@ -180,10 +183,11 @@ begin
 end $$;
 
 -- Return a log from an index on, and up to another, as a JSON array of [event_type, key, details,
--- at]. The details are text in it: what is wrong with those of one event must not be wrong with the
--- answer of a call. Called by claim_tasks, commit and _stand_behind.
+-- at]. With p_texts the details are text in it: what is wrong with those of one event must not be
+-- wrong with the answer of a call. Workers of releases before that take them as JSON. Called by
+-- claim_tasks, commit and _stand_behind.
 create or replace function holdfast._tail(
-    p_run_id uuid, p_since int, p_until int default null
+    p_run_id uuid, p_since int, p_texts boolean, p_until int default null
 ) returns json
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -192,7 +196,8 @@ set enable_seqscan = off
 as $$
 begin
     return coalesce(json_agg(
-        json_build_array(e.event_type, e.key, e.details::text, e.at) order by e.idx), '[]')
+        case when p_texts then json_build_array(e.event_type, e.key, e.details::text, e.at)
+        else json_build_array(e.event_type, e.key, e.details, e.at) end order by e.idx), '[]')
     from holdfast.read_events(array[p_run_id], array[p_since]) as e
     where p_until is null or e.idx < p_until;
 end $$;

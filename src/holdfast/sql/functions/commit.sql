@@ -12,6 +12,7 @@
 -- with the events from the expected index on: reason 'lost' where the lease is another's or the
 -- run has ended, 'conflict' where only the index is taken. `notices` are (topic, payload). `ahead`
 -- is null, or a JSON array of [run_id, […]] with the events that stand ahead of a part of p_behind.
+-- Details are text in both; workers of releases before p_texts take them as JSON.
 -- With p_tell, the schema's name, the call sends its notices itself where it can.
 --
 -- Refuses a run twice in one call (22023). Gives up on a lock after 50 ms (55P03), so that one
@@ -29,7 +30,7 @@ create or replace function holdfast.commit(
     p_suspended uuid[], p_visible_ats bigint[], p_awaiting json[],
     p_ended uuid[], p_statuses text[], p_outputs json[], p_errors json[],
     p_ordering uuid[], p_touched uuid[], p_parents uuid[], p_behind uuid[] default '{}',
-    p_tell text default null,
+    p_tell text default null, p_texts boolean default false,
     out now bigint, out refused json, out notices text[], out ahead json
 )
 language plpgsql
@@ -81,7 +82,8 @@ begin
 
     if cardinality(v_won) is distinct from cardinality(p_runs) then
         select r.skipped, r.refused into v_skipped, refused
-        from holdfast._refusals(p_worker, p_token, p_runs, p_leases, p_expected, v_won) as r;
+        from holdfast._refusals(
+            p_worker, p_token, p_runs, p_leases, p_expected, v_won, p_texts) as r;
     end if;
     if cardinality(p_rest_runs) > 0 then
         insert into holdfast.events (run_id, idx, event_type, key, details, at)
@@ -152,7 +154,7 @@ begin
     into rest_idx
     from unnest(p_rest_runs, p_rest_idx) with ordinality as u (run_id, idx, place)
     left join unnest(v_moved, v_from, v_to) as m (run_id, since, until) on m.run_id = u.run_id;
-    select json_agg(json_build_array(m.run_id, holdfast._tail(m.run_id, m.since, m.until)))
+    select json_agg(json_build_array(m.run_id, holdfast._tail(m.run_id, m.since, true, m.until)))
     into ahead
     from unnest(v_moved, v_from, v_to) as m (run_id, since, until);
 end $$;
@@ -193,7 +195,7 @@ end $$;
 -- earlier try either (`refused`, as commit returns it). Locks nothing. Called by commit.
 create or replace function holdfast._refusals(
     p_worker text, p_token uuid, p_runs uuid[], p_leases int[], p_expected int[], p_won uuid[],
-    out skipped uuid[], out refused json
+    p_texts boolean, out skipped uuid[], out refused json
 )
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -211,7 +213,7 @@ begin
     select json_agg(json_build_array(u.run_id,
         case when t.worker = p_worker and t.lease_no = u.lease_no
             then 'conflict' else 'lost' end,
-        holdfast._tail(u.run_id, u.expected)))
+        holdfast._tail(u.run_id, u.expected, p_texts)))
     into refused
     from unnest(p_runs, p_leases, p_expected) as u (run_id, lease_no, expected)
     left join lateral (

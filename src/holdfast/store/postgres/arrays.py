@@ -125,6 +125,7 @@ def commit_arguments(
         [turn.run_id for turn in turns if turn.has_children and isinstance(turn.then, Finish)],
         [turn.run_id for turn in turns if turn.behind],
         tell,
+        True,  # details come back as text
     )
 
 

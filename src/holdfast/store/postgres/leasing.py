@@ -70,6 +70,7 @@ async def _look(
         look.until,
         look.leased_since,
         _HORIZON_SECONDS if watermark.is_cut else None,
+        True,  # details come back as text
     )
     if whole["pages"] is not None:
         usual = _LANE_PAGES * len(claim.queues) * len(claim.handlers)
