@@ -15,6 +15,7 @@ from holdfast.ids import child_run_id, keyed_run_id, uuid7
 from holdfast.store.migrate import migrate
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.scripts import load_scripts
+from holdfast.types import NewRun
 from holdfast.worker import Worker, WorkerOptions
 
 PATIENCE = "30s"
@@ -40,6 +41,11 @@ async def checkout(ctx: Context, order: int) -> list[str]:
     boxes = [await pack(1), await pack(2)]
     await ctx.wait_for_signal("packed")
     return [*boxes, await ship()]
+
+
+@app.workflow
+async def gift(ctx: Context, order: int) -> str:
+    return f"gift {order}"
 
 
 POLICY = '{"attempts":1,"backoff":"fixed","base":1.0,"max":1.0,"factor":2.0,"jitter":0.0}'
@@ -138,6 +144,23 @@ async def test_the_app_that_signs_on_takes_over_what_was_there(store: PostgresSt
         assert child.run_id == child_run_id(WAITING, "ship")
         retried = await client.retry(FAILED)
         assert (await retried.get()).full_name == "shop/checkout"
+    await worker.stop(0)
+
+
+async def test_runs_that_a_program_of_before_starts_after_the_migration_are_taken_over(
+    store: PostgresStore,
+) -> None:
+    """It has been connected since; and no run of the workflow was there at the migration."""
+    worker = Worker(app, store, WorkerOptions(maintenance_seconds=1e6))
+    await worker.start()
+    late = NewRun(run_id=keyed_run_id("gift", "late"), name="gift", key="late", input="7")
+    await store.start_runs([late])
+    async with Client(store=store) as client:
+        await worker.maintain()
+        again = await client.start(gift, 7, key="late")
+        assert (again.run_id, again.created) == (late.run_id, False)
+        assert await again.result(PATIENCE) == "gift 7"
+        assert (await client.get(late.run_id)).full_name == "shop/gift"
     await worker.stop(0)
 
 

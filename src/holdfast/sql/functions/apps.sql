@@ -54,8 +54,10 @@ $$;
 
 -- Sign an app on: its workflows are kept, with those that it ever had. `other` is the place where
 -- its code lay so far, if that is told and another than p_origin, and neither null nor p_replaces:
--- then nothing is written. `former` are those of the names from before names had apps.
--- Locks: the app's row; rows of pauses. Called by workers.
+-- then nothing is written. `former` are those of the names from before names had apps. In a
+-- database that has such names they are all of the app's: programs of a former release that are
+-- not replaced yet may start more of them.
+-- Locks: the app's row; former names, by name; rows of pauses. Called by workers.
 create or replace function holdfast.sign_on_app(
     p_app text, p_workflows text[], p_activities text[], p_origin text default null,
     p_replaces text default null, out other text, out former text[]
@@ -76,6 +78,11 @@ begin
         select a.origin into other from holdfast.apps a where a.app = p_app;
         return;
     end if;
+    insert into holdfast.former_names (name)
+    select n.name from unnest(p_workflows || p_activities) as n (name)
+    where exists (select from holdfast.former_names)
+    order by n.name
+    on conflict do nothing;
     former := array(
         select f.name from holdfast.former_names f
         where f.name = any (p_workflows || p_activities) order by f.name);
