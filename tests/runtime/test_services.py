@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import App, Context, Retry, StepFailed
 from holdfast.client import Client
-from holdfast.errors import DatabaseError
+from holdfast.errors import DatabaseError, DatabaseUnavailable
 from holdfast.runtime.clock import EngineClock
 from holdfast.runtime.driving.reader import LogReader
 from holdfast.services.claimer import Claimer
@@ -179,7 +179,9 @@ class BrokenReads(MemoryStore):
 
     failures = 2
 
-    async def read_events(self, ranges: Sequence[tuple[UUID, int]]) -> dict[UUID, list[Event]]:
+    async def read_events(
+        self, ranges: Sequence[tuple[UUID, int]], *, patience: int = 1
+    ) -> dict[UUID, list[Event]]:
         if self.failures:
             self.failures -= 1
             raise DatabaseError("permission denied (42501)")
@@ -199,6 +201,39 @@ async def test_a_log_is_read_again_whatever_the_failure() -> None:
         await reader.stop()
 
 
+class SlowReads(MemoryStore):
+    """Reaches its worker over a link that carries a log in twice the usual time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[int, int]] = []
+
+    async def read_events(
+        self, ranges: Sequence[tuple[UUID, int]], *, patience: int = 1
+    ) -> dict[UUID, list[Event]]:
+        self.calls.append((len(ranges), patience))
+        if 2 * len(ranges) > patience:
+            raise DatabaseUnavailable("no answer in time") from TimeoutError()
+        return await super().read_events(ranges)
+
+
+async def test_logs_that_are_long_for_the_link_are_read_one_by_one_with_more_time() -> None:
+    """Repeated as they were they would never come, and their runs would stand still for good."""
+    store = SlowReads()
+    async with Client(store=store, app=app) as client:
+        handles = [await client.start(waiting) for _ in range(4)]
+        store.calls.clear()
+        loop = asyncio.get_running_loop()
+        answers = [loop.create_future() for _ in handles]
+        reader = LogReader(store)
+        for handle, answer in zip(handles, answers, strict=True):
+            reader.read(handle.run_id, 0, answer.set_result)
+        logs = await asyncio.gather(*answers)
+        assert [len(log) for log in logs] == [1, 1, 1, 1]
+        assert store.calls == [(4, 1), (2, 2), (2, 2), *[(1, 4)] * 4]
+        await reader.stop()
+
+
 class HeldReads(MemoryStore):
     """Reads no log until it is allowed to, and brings none with a claim."""
 
@@ -212,7 +247,9 @@ class HeldReads(MemoryStore):
         tasks = [msgspec.structs.replace(task, tail_from=None) for task in claims.tasks]
         return msgspec.structs.replace(claims, tasks=tasks)
 
-    async def read_events(self, ranges: Sequence[tuple[UUID, int]]) -> dict[UUID, list[Event]]:
+    async def read_events(
+        self, ranges: Sequence[tuple[UUID, int]], *, patience: int = 1
+    ) -> dict[UUID, list[Event]]:
         self.asked.set()
         await self.allowed.wait()
         return await super().read_events(ranges)

@@ -149,10 +149,13 @@ class Store(Protocol):
         """
         ...
 
-    async def read_events(self, ranges: Sequence[tuple[UUID, int]]) -> dict[UUID, list[Event]]:
+    async def read_events(
+        self, ranges: Sequence[tuple[UUID, int]], *, patience: int = 1
+    ) -> dict[UUID, list[Event]]:
         """Read logs, each from an index on. The details of WorkflowStarted are the run's input.
 
-        A run that does not exist has an empty list.
+        A run that does not exist has an empty list. Where the answer is not there in time, the
+        error's cause is a TimeoutError; with `patience` it is given so many times the usual time.
         """
         ...
 

@@ -14,6 +14,8 @@ from holdfast.types import Event
 
 logger = logging.getLogger("holdfast.worker")
 
+_MOST_PATIENCE = 32  # times the time that a call usually has: some ten minutes
+
 _Request = tuple[UUID, int, Callable[[list[Event]], None]]
 
 
@@ -33,11 +35,15 @@ class LogReader:
 
     def _launch(self) -> None:
         requests, self._waiting = self._waiting, []
-        call = asyncio.get_running_loop().create_task(self._fetch(requests))
+        self._call(requests, 1)
+
+    def _call(self, requests: list[_Request], patience: int) -> None:
+        call = asyncio.get_running_loop().create_task(self._fetch(requests, patience))
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
 
-    async def _fetch(self, requests: list[_Request]) -> None:
+    async def _fetch(self, requests: list[_Request], patience: int) -> None:
+        """Read what is wanted; what takes too long is divided, and given more time."""
         # one range a run: the earliest index asked for serves the later ones too
         ranges: dict[UUID, int] = {}
         for run_id, first, _ in requests:
@@ -45,10 +51,17 @@ class LogReader:
         backoff = Backoff()
         while True:
             try:
-                logs = await self._store.read_events(list(ranges.items()))
+                logs = await self._store.read_events(list(ranges.items()), patience=patience)
                 break
             except (TransientDatabaseError, DatabaseUnavailable) as error:
                 logger.warning("reading %d log(s) is repeated: %s", len(ranges), error)
+                if isinstance(error.__cause__, TimeoutError):
+                    patience = min(2 * patience, _MOST_PATIENCE)
+                    if len(requests) > 1:
+                        half = len(requests) // 2
+                        self._call(requests[:half], patience)
+                        self._call(requests[half:], patience)
+                        return
             except Exception:  # runs are held for this answer, and nobody else asks for it
                 logger.exception("reading %d log(s) failed; it is repeated", len(ranges))
             await backoff.wait()

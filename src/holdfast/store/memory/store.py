@@ -159,7 +159,9 @@ class MemoryStore:
             )
             return claims.claim_tasks(tables, now, claim)
 
-    async def read_events(self, ranges: Sequence[tuple[UUID, int]]) -> dict[UUID, list[Event]]:
+    async def read_events(
+        self, ranges: Sequence[tuple[UUID, int]], *, patience: int = 1
+    ) -> dict[UUID, list[Event]]:
         """Read logs; see `Store.read_events`."""
         async with self._transaction() as (tables, _):
             return {run_id: tables.read(run_id, since) for run_id, since in ranges}

@@ -78,18 +78,20 @@ class Database:
         """Write the call of a function of the schema with so many parameters."""
         return call_text(self.schema, function, count)
 
-    async def rows(self, function: str, *arguments: object) -> list[asyncpg.Record]:
-        """Call a function and return its rows."""
-        text = self.sql(function, len(arguments))
+    async def rows(
+        self, function: str, *arguments: object, patience: int = 1
+    ) -> list[asyncpg.Record]:
+        """Call a function and return its rows; with `patience` in so many times the usual time."""
+        text, seconds = self.sql(function, len(arguments)), patience * _CALL_SECONDS
         with translated():
             try:
                 async with self._connection() as connection:
-                    return await connection.fetch(text, *arguments)
+                    return await connection.fetch(text, *arguments, timeout=seconds)
             except NOT_SENT as error:
                 if not was_not_sent(error):
                     raise
             async with self._connection() as connection:
-                return await connection.fetch(text, *arguments)
+                return await connection.fetch(text, *arguments, timeout=seconds)
 
     async def row(self, function: str, *arguments: object) -> asyncpg.Record:
         """Call a function and return its only row."""

@@ -31,12 +31,15 @@ _decode = msgspec.json.Decoder(dict[str, str]).decode
 
 
 async def read_events(
-    database: Database, ranges: Sequence[tuple[UUID, int]]
+    database: Database, ranges: Sequence[tuple[UUID, int]], patience: int
 ) -> dict[UUID, list[Event]]:
     """Read logs, each from an index on."""
     logs: dict[UUID, list[Event]] = {run_id: [] for run_id, _ in ranges}
     found = await database.rows(
-        "read_events", [run_id for run_id, _ in ranges], [since for _, since in ranges]
+        "read_events",
+        [run_id for run_id, _ in ranges],
+        [since for _, since in ranges],
+        patience=patience,
     )
     for row in found:
         logs[row["run_id"]].append(rows.event(row))

@@ -147,9 +147,11 @@ class PostgresStore:
         watermark = of_worker.setdefault(tuple(handlers), Watermark())
         return await leasing.claim_tasks(self._database, claim, watermark)
 
-    async def read_events(self, ranges: Sequence[tuple[UUID, int]]) -> dict[UUID, list[Event]]:
+    async def read_events(
+        self, ranges: Sequence[tuple[UUID, int]], *, patience: int = 1
+    ) -> dict[UUID, list[Event]]:
         """Read logs; see `Store.read_events`."""
-        return await questions.read_events(self._database, ranges)
+        return await questions.read_events(self._database, ranges, patience)
 
     async def commit(self, worker_id: str, token: UUID, turns: Sequence[TurnCommit]) -> Committed:
         """Append, then suspend or finish; see `Store.commit`."""
