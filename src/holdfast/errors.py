@@ -211,7 +211,7 @@ class RunTimedOut(RunError):
 
 
 class RunExists(RunError):
-    """The id or the key is that of a run of another workflow, or of somebody else's run."""
+    """The id or the key is that of a run of another workflow, or that is not this run's child."""
 
     def __init__(self, run_id: UUID, why: str | None = None) -> None:
         super().__init__(

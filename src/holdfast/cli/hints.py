@@ -1,4 +1,4 @@
-"""Commands that are shown to a person, as they are to be typed: for the same database."""
+"""Commands in hints, with the options that say which database this invocation uses."""
 
 from __future__ import annotations
 

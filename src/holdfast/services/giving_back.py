@@ -7,7 +7,7 @@ the step would be made again by every worker that takes the run.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 from uuid import uuid4
 
@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.runtime.driving.given_up import GivenUp
 from holdfast.store.port import Store
-from holdfast.types import HEAVY, Refusal, TurnCommit
+from holdfast.types import Refusal, TurnCommit, count_bearable
 
 _BUSY_SECONDS: Final = 0.05
 
@@ -58,14 +58,9 @@ def _left(part: TurnCommit, refusal: Refusal) -> list[TurnCommit]:
     return [msgspec.structs.replace(part, expected=expected, events=events)] if events else []
 
 
-def _calls(parts: Iterable[TurnCommit]) -> Iterable[list[TurnCommit]]:
+def _calls(parts: Sequence[TurnCommit]) -> Iterator[Sequence[TurnCommit]]:
     """Divide parts into calls that are not too heavy."""
-    call, weight = list[TurnCommit](), 0
-    for part in parts:
-        if call and weight + part.weight > HEAVY:
-            yield call
-            call, weight = [], 0
-        call.append(part)
-        weight += part.weight
-    if call:
-        yield call
+    while parts:
+        size = count_bearable(part.weight for part in parts)
+        yield parts[:size]
+        parts = parts[size:]

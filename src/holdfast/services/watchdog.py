@@ -126,7 +126,7 @@ class Watchdog:
         self._seen: tuple[int, int] | None = None  # a drain, and how far it was
         self._held = 0.0  # seconds since then
         self._stage = 0  # 1: warned, 2: the run given up, 3: all given back
-        self._stop_within: float | None = None  # seconds; None while nobody asked to stop
+        self._stop_within: float | None = None  # seconds; None: not asked to stop
         self._answered = True
         self._silent = 0.0  # seconds that the loop has not answered
         self._told = False  # that it does not

@@ -71,7 +71,7 @@ async def close_connection(connection: Connection) -> None:
 
 
 async def is_direct(connection: Connection) -> bool:
-    """Say whether the server itself answers, and no pooler, which has process ids of its own.
+    """Return True if the server itself answers; a pooler shows process ids of its own.
 
     Asked with the simple protocol: a pooler may not know prepared statements. On a direct
     connection it also sets what would be another client's setting behind a pooler: arrays of a

@@ -112,7 +112,7 @@ def _names(executions: list[AnyExecution]) -> str:
 def claimable_by_threads(
     book: ThreadBook, handlers: Sequence[str], in_threads: Set[str], freed: Callable[[], None]
 ) -> Callable[[int], tuple[int, Sequence[str]]] | None:
-    """Return what says how many tasks of which handlers to claim, given the room for them.
+    """Return a function that says how many tasks of which handlers to claim, given the room.
 
     Activities `in_threads` are claimed as far as a thread can begin them: what waits here could
     run on another worker. `freed` is called when a thread is free after there was none. None if

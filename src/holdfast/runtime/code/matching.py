@@ -1,4 +1,4 @@
-"""Patterns of payloads, and what has them in common: found by their scalars, not one by one."""
+"""Patterns of payloads, and the scalars by which a payload that contains one is found."""
 
 from __future__ import annotations
 

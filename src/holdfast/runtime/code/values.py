@@ -47,9 +47,9 @@ class Values:
             self._note(details.VALUE_SET, name, details.value_set(value))
 
     def patched(self, patch: str, history: int) -> bool:
-        """Say whether code that was changed here takes its new path; write down that it does.
+        """Return True if code that was changed here takes its new path, and write that down.
 
-        Where the log does not say so, code that passed here before was older code. The answer
+        If the log does not say so, code that came by here before was older code. The answer
         stands for the whole run: a loop that began on one path stays on it.
         """
         key = self._loop.scope().key(f"patch:{patch}")
@@ -62,7 +62,7 @@ class Values:
         return answer
 
     def misfit(self, call: str | None, name: str, history: int) -> bool:
-        """Say whether a value that does not fit its type was none that fitted before.
+        """Return True if a value that does not fit its type now never fitted.
 
         A misfit is written down when it is first seen, so that a replay knows it from changed
         code. `call` is the key of the call that brought the value; None takes one for `name`.

@@ -84,7 +84,7 @@ class ApprovalRequested(msgspec.Struct, gc=False):
 
     @property
     def fingerprint(self) -> int:
-        """The form, condensed. A description may be worded anew while somebody decides."""
+        """The form, condensed. The description may be worded anew while a person decides."""
         return fingerprint(_encode(self.fields).decode())
 
 

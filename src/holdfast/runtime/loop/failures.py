@@ -85,7 +85,7 @@ def _raised_from(error: BaseException) -> Iterator[tuple[str, bool]]:
 
 
 def _keys_of(task: asyncio.Task[Any]) -> Iterator[str]:
-    """Name the failed calls that ended a task; asyncio goes on to report an unseen error."""
+    """Name the failed calls that ended a task; asyncio still reports an error that was not seen."""
     if task.done() and not task.cancelled():
         error = cast("BaseException | None", getattr(task, "_exception", None))
         if error is not None:

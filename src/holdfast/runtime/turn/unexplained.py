@@ -102,7 +102,7 @@ class Unexplained:
         return None
 
     def missed_signal(self, instance: Instance) -> str | None:
-        """Say which signal the code no longer waits for, where the log goes on behind it."""
+        """Say which signal the code no longer waits for, if the log continues after it."""
         awaited = instance.mailbox.awaited
         unread = sorted({message.name for message in instance.mailbox.unread} - {*awaited})
         if not (awaited and unread):

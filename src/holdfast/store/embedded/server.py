@@ -28,7 +28,7 @@ def default_home() -> Path:
 
 
 def is_made(home: Path | None = None) -> bool:
-    """Say whether a data home has a database, or is just being given one."""
+    """Return True if a data home has a database, or one is being made in it."""
     cluster = Cluster((home or default_home()).expanduser().absolute())
     return cluster.data.exists() or cluster.unfinished.exists()
 

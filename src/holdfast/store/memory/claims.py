@@ -133,7 +133,7 @@ def _lose_workers(tables: Tables, now: int, tasks: Sequence[TaskRow]) -> None:
 
 
 def _made_progress(tables: Tables, turn: TaskRow) -> bool:
-    """Say whether a worker has committed since the claim.
+    """Return True if a worker has committed since the claim.
 
     What others appended does not keep a run alive that eats its workers.
     """
@@ -141,7 +141,7 @@ def _made_progress(tables: Tables, turn: TaskRow) -> bool:
 
 
 def _is_poisoned(tables: Tables, task: TaskRow, max_attempts: int) -> bool:
-    """Say whether a task is the turn of a run that has lost too many workers."""
+    """Return True if a task is the turn of a run that has lost too many workers."""
     return (
         task.key == TURN
         and task.worker is not None

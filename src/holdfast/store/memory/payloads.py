@@ -127,7 +127,7 @@ def check_json(what: str, text: str) -> None:
 
 
 def is_unreadable(event: Event) -> bool:
-    """Say whether no worker could read an event."""
+    """Return True if no worker could read an event."""
     if event.details is None:
         return event.type in ("SignalReceived", "ApprovalResolved")
     try:

@@ -2,8 +2,8 @@
 
 Silence proves that a worker is gone only if the database could be heard meanwhile. A worker knows
 that of the time in which it was heard itself, so only one that was heard without a gap for as long
-may call another silent. After an absence of the database, and after its clock was set, everybody
-is heard before anybody is judged.
+may call another silent. After an absence of the database, and after its clock was set, all workers
+are heard before any is judged.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ def _scope(key: str) -> str:
 
 
 def _surrounds(outer: str, inner: str) -> bool:
-    """Say whether a task is another one, or has made it or a task above it."""
+    """Return True if a task is another task, has made it, or has made a task above it."""
     return not outer or f"{inner}/".startswith(f"{outer}/")
 
 

@@ -45,7 +45,7 @@ async def commit(
 async def _commit(
     database: Database, worker_id: str, token: UUID, turns: Sequence[TurnCommit]
 ) -> tuple[Committed, Exception | None]:
-    """Commit turns; also return an error for which nobody knows a reason."""
+    """Commit turns; also return an error whose reason is not known."""
     arguments = commit_arguments(worker_id, token, turns, database.tell)
     weight = sum(turn.weight for turn in turns)
     try:

@@ -77,12 +77,12 @@ def is_refused_value(error: BaseException) -> bool:
 
 
 def is_unexplained(error: BaseException) -> bool:
-    """Say whether the server failed for a reason that may lie in one value of the call."""
+    """Return True if the server failed for a reason that may lie in one value of the call."""
     return isinstance(error, asyncpg.PostgresError) and _kind_of(error) is DatabaseError
 
 
 def is_too_slow(error: BaseException) -> bool:
-    """Say whether the call was cut off for the time that it took."""
+    """Return True if the call was cut off because it took too long."""
     return isinstance(error, TimeoutError | asyncpg.QueryCanceledError)
 
 

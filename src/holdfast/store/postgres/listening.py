@@ -1,6 +1,6 @@
 """Wake-ups: one connection listens for every topic of a store, and comes back by itself.
 
-A connection can fall silent in ways that nobody tells: a firewall forgets it, a pooler takes the
+A connection can fall silent without an error: a firewall forgets it, a pooler takes the
 LISTEN and keeps the notifications. So it is asked at intervals whether it still answers, and,
 where a pooler may be in between, first tried with a notification of its own. Where listening is
 not possible, those who listen find out by looking, as they do for wake-ups that were lost.
