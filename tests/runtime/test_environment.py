@@ -129,6 +129,11 @@ async def ticking(ctx: Context) -> None:
 
 
 @app.workflow
+async def forgetful(ctx: Context) -> object:
+    return asyncio.gather(tell("done"))
+
+
+@app.workflow
 async def monthly(ctx: Context, month: int) -> None:
     await asyncio.sleep(30 * 86_400)
     ctx.continue_as_new(month + 1)
@@ -279,6 +284,11 @@ async def test_waiting_for_a_signal_that_nobody_sends_is_an_error(
     monkeypatch.setattr("holdfast.testing._PATIENCE_SECONDS", 0.02)
     with pytest.raises(AssertionError, match="waits for signal packed"):
         await env.run(expectant)
+
+
+async def test_an_await_that_was_forgotten_is_guessed(env: Environment) -> None:
+    with pytest.raises(RunFailed, match=r"output of forgetful: .* is an await missing"):
+        await env.run(forgetful)
 
 
 async def test_a_signal_that_does_not_fit_is_named(env: Environment) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -100,6 +101,11 @@ def test_plain_json_values_come_back_exactly(value: object) -> None:
     assert decoder(Any)(encode_sorted(value)) == value
 
 
+class Missed:
+    def __await__(self) -> Iterator[None]:
+        yield
+
+
 @pytest.mark.parametrize("write", [encode, encode_sorted])
 @pytest.mark.parametrize(
     ("value", "message"),
@@ -109,13 +115,15 @@ def test_plain_json_values_come_back_exactly(value: object) -> None:
         (Box([Item(Decimal(1)), -math.inf]), r"\$\.items\[1\]: JSON has no NaN"),  # type: ignore[list-item]
         ([Score(value=math.nan)], r"\$\[0\]\.value: JSON has no NaN"),
         ({"a": {"b": "x\0y"}}, r"\$\.a\.b: PostgreSQL stores no NUL"),
-        ({"a\0": 1}, r"\$: PostgreSQL stores no NUL"),
+        ({"a\0": 1}, "the value: PostgreSQL stores no NUL"),
         (["\\\0"], r"\$\[0\]: PostgreSQL stores no NUL"),
         (["ok", "\ud800"], r"\$\[1\]: the text has a lone surrogate"),
         ({"a": object()}, r"\$\.a: objects of type builtins\.object cannot be stored"),
         ({"a": ValueError("x")}, r"\$\.a: objects of type builtins\.ValueError cannot"),
         (Item(price=1j), r"\$\.price: objects of type builtins\.complex cannot"),  # type: ignore[arg-type]
         ({"a": {(1, 2): 3}}, r"\$\.a: "),
+        (math.nan, "^the value: JSON has no NaN"),
+        ([Missed()], r"\$\[0\]: what is to be awaited cannot be stored: is an await missing"),
     ],
 )
 def test_what_cannot_be_stored_is_refused_by_its_place(

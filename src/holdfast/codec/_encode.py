@@ -152,7 +152,7 @@ def _unsupported(value: object, error: Exception) -> PayloadError:
 
 
 def _locate(value: object, is_bad: Callable[[object], bool]) -> str:
-    """Name the innermost part of a bad value that is bad, as a path from `$`."""
+    """Name the innermost part of a bad value that is bad, as a path from `$`, or the value."""
     path = "$"
     while True:
         for name, part in _parts(value):
@@ -160,7 +160,7 @@ def _locate(value: object, is_bad: Callable[[object], bool]) -> str:
                 path, value = path + name, part
                 break
         else:
-            return path
+            return "the value" if path == "$" else path
 
 
 def _parts(value: object) -> Iterator[tuple[str, object]]:

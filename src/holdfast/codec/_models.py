@@ -6,7 +6,7 @@ holdfast itself never imports pydantic: a program that has models has imported i
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from fractions import Fraction
 from ipaddress import (
     IPv4Address,
@@ -85,6 +85,8 @@ def dump(value: object) -> object:
         return value.model_dump(mode="json", by_alias=True, round_trip=True)
     if isinstance(value, _TEXTS):
         return str(value)
+    if isinstance(value, Awaitable):
+        raise TypeError("what is to be awaited cannot be stored: is an await missing?")
     kind = type(value)
     raise TypeError(f"objects of type {kind.__module__}.{kind.__qualname__} cannot be stored")
 

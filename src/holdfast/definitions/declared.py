@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.codec import Decode, decoder, encode, is_model_type, lost_field
-from holdfast.errors import ConfigurationError, InvalidInput
+from holdfast.errors import ConfigurationError, InvalidInput, PayloadError
 
 _PLAIN: Final[frozenset[type]] = frozenset({str, int, bool, float, type(None)})
 
@@ -50,7 +50,10 @@ class Declared:
         Raises InvalidInput where it would not come back as that type, PayloadError where it
         cannot be stored at all.
         """
-        text = encode(value)
+        try:
+            text = encode(value)
+        except PayloadError as error:
+            raise PayloadError(f"{self.place}: {error}") from None
         if type(value) not in self.plain:
             restored = self.decode(text)
             if is_model_type(type(value)) and (lost := lost_field(value, restored)):
