@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import asyncpg
 
@@ -19,6 +19,8 @@ from holdfast.store.urls import read_url, redact
 
 if TYPE_CHECKING:
     from holdfast.store.connection import Connection
+
+T = TypeVar("T")
 
 logger = logging.getLogger("holdfast.database")
 
@@ -81,17 +83,12 @@ class Database:
     async def rows(
         self, function: str, *arguments: object, patience: int = 1
     ) -> list[asyncpg.Record]:
-        """Call a function and return its rows; with `patience` in so many times the usual time."""
+        """Call a function and return its rows. It may take `patience` times the usual time."""
         text, seconds = self.sql(function, len(arguments)), patience * _CALL_SECONDS
         with translated():
-            try:
-                async with self._connection() as connection:
-                    return await connection.fetch(text, *arguments, timeout=seconds)
-            except NOT_SENT as error:
-                if not was_not_sent(error):
-                    raise
-            async with self._connection() as connection:
-                return await connection.fetch(text, *arguments, timeout=seconds)
+            return await self._call(
+                lambda connection: connection.fetch(text, *arguments, timeout=seconds)
+            )
 
     async def row(self, function: str, *arguments: object) -> asyncpg.Record:
         """Call a function and return its only row."""
@@ -106,16 +103,22 @@ class Database:
         A call that carries much, by `weight`, is given the time that a slow connection needs.
         """
         text, seconds = self.sql(function, len(arguments)), call_seconds(weight)
+        row = await self._call(
+            lambda connection: connection.fetchrow(text, *arguments, timeout=seconds)
+        )
+        assert row is not None, "a function without a row of its own"
+        return row
+
+    async def _call(self, call: Callable[[Connection], Awaitable[T]]) -> T:
+        """Make a call; over another connection if it was not sent over the first."""
         try:
             async with self._connection() as connection:
-                row = await connection.fetchrow(text, *arguments, timeout=seconds)
+                return await call(connection)
         except NOT_SENT as error:
             if not was_not_sent(error):
                 raise
-            async with self._connection() as connection:
-                row = await connection.fetchrow(text, *arguments, timeout=seconds)
-        assert row is not None, "a function without a row of its own"
-        return row
+        async with self._connection() as connection:
+            return await call(connection)
 
     def _connection(self) -> AbstractAsyncContextManager[Connection]:
         if self._pool is None:
