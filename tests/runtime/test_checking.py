@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import App, Context
+from holdfast import App, Client, Context, RunHandle
 from holdfast.errors import RunFailed
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import Environment
@@ -127,6 +127,42 @@ async def test_another_branch_at_the_end_is_found() -> None:
     async with Environment(app) as env:
         with pytest.raises(AssertionError, match=r"differs from what it has done.* one"):
             await env.run(checkout)
+
+
+async def test_a_call_that_was_taken_out_under_a_run_is_not_said_to_differ() -> None:
+    """The log of a run that is edited in development has calls of the code before."""
+    store = MemoryStore()
+
+    def version(*, weighs: bool) -> App:
+        app = App("shop")
+
+        @app.step
+        def weigh(box: object) -> None: ...
+
+        @app.step
+        def pack(box: object) -> None: ...
+
+        @app.workflow
+        async def order(ctx: Context) -> None:
+            if weighs:
+                await weigh("a box")
+            await pack("a box")
+            await ctx.wait_for_signal("packed")
+
+        return app
+
+    async with Client(store=store) as client:
+        handle = await client.start("shop/order")
+        async with working(version(weighs=True), store, check="warn"):
+            await eventually(lambda: _is(handle, "waiting"))
+        await handle.signal("packed")
+        async with working(version(weighs=False), store, check="warn"):
+            await eventually(lambda: _is(handle, "stuck", "completed"))
+        assert (await handle.get()).state == "completed"
+
+
+async def _is(handle: RunHandle[object], *states: str) -> bool:
+    return (await handle.get()).state in states
 
 
 async def test_without_replay_nothing_is_refused() -> None:

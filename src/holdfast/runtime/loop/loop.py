@@ -53,7 +53,12 @@ _MOST_LIMITS: Final = 10  # and this many times at most
 MAX_DELAY: Final = 8_000 * 365 * 86_400 * 1_000_000  # "for ever", as far as a date can say
 _KEPT_TASKS: Final = 64
 _CHANGED_CODE: Final = (
-    "the code has changed under this run; roll it back, or give changed calls new names"
+    "the code has changed under this run; roll it back, or take the new path in new runs only "
+    "(ctx.patched)"
+)
+_DIFFERS: Final = (
+    "the code has changed under this run, or does not do the same on each replay: look for what "
+    "else it depends on than its input and what was recorded"
 )
 _CHANGED_FORK: Final = (
     "what was changed in this fork leads the code off the log that it copied, or the code has "
@@ -306,6 +311,8 @@ class WorkflowLoop(GuardedLoop):
         With the key of a call it says too which line of the user's code makes that call.
         """
         cause = _CHANGED_FORK if self.forked else _CHANGED_CODE
+        if self.watch is not None:  # in tests, and in development
+            cause = _DIFFERS
         place = None if key is None else place_of(self, key)
         at = "" if place is None else f" (at {place})"
         return self.stop_at(DeterminismError(f"{how}{at}: {cause}"))

@@ -223,7 +223,8 @@ class Feeder:
         log = self.log
         if self._check != "no" and log.durable is not None:
             whole = in_delivery_order([*log.durable, *log.fresh])
-            replay_to_end(self._workflow, self._info, whole)
+            unused = self.instance.loop.unused()
+            replay_to_end(self._workflow, self._info, whole, unused)
 
     def close(self) -> None:
         """Close the code for good. Idempotent."""
