@@ -62,15 +62,24 @@ class Group(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that is meant; of an unknown one the error names the nearest."""
+        """Find the command that is meant; of an unknown one the error names those that may be."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            near = get_close_matches(args[0], self.list_commands(ctx), n=3)
+            near = self._below(ctx, args[0]) or get_close_matches(args[0], self.list_commands(ctx))
             if not near or "Did you mean" in error.format_message():
                 raise
             meant = f"{error.format_message()} Did you mean {' or '.join(near)}?"
             raise click.UsageError(meant, ctx) from None
+
+    def _below(self, ctx: click.Context, name: str) -> list[str]:
+        """Return the commands of this name that groups of this one have."""
+        groups = [(each, self.get_command(ctx, each)) for each in self.list_commands(ctx)]
+        return [
+            f"{each} {name}"
+            for each, group in groups
+            if isinstance(group, Group) and name in group.list_commands(ctx)
+        ]
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples, one a line."""
