@@ -94,10 +94,13 @@ class VirtualLog:
         With `behind` it may land behind what others write, and says what the code had seen. With
         a `count` only the first events go: the others, which the code has seen later, stay fresh.
         """
-        count = len(self.fresh) if count is None else count
-        self.flight, self.fresh = self.fresh[:count], self.fresh[count:]
-        self._split = bool(self.fresh)
-        self.flight = self.signed(self.flight)
+        if count is None:
+            self.flight, self.fresh, self._split = self.fresh, [], False
+        else:
+            self.flight, self.fresh = self.fresh[:count], self.fresh[count:]
+            self._split = bool(self.fresh)
+        if self.python is None:
+            self.flight = self.signed(self.flight)
         if behind:
             self.flight = [mark_seen(event, self.durable_length) for event in self.flight]
         self.committing = True
@@ -112,6 +115,11 @@ class VirtualLog:
     def land(self, ahead: Sequence[Event]) -> None:
         """Take what was in flight for durable, and what stands `ahead` of it, still to be fed."""
         flight, self.flight = self.flight, []
+        if not ahead and not self._split and self._certain is None:  # nobody wrote meanwhile
+            self.committing = False
+            self.extend(flight)
+            self.python = self.python or PYTHON
+            return
         seen, certain = self.durable_length, self.certain + len(flight)
         fed_behind = ahead or (self._split and self._certain is not None)
         self.committing = False

@@ -330,7 +330,8 @@ class Turn:
         instance, log, effects = feeder.instance, feeder.log, feeder.effects
         if feeder.unexplained.places and not log.committing:
             self._refuse(feeder.unexplained.repeated_by_orders(instance, log.fresh))
-        if log.fresh and not log.committing:
+        alone = len(log.fresh) < 2 and not self._singly and not self._conflicts
+        if not alone and log.fresh and not log.committing:
             self._ship_apart()
         if instance.loop.ended:
             self._finish()
