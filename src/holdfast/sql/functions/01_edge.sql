@@ -238,7 +238,7 @@ begin
 end $$;
 
 -- Say whether no worker could read an event: it was written by others before they were checked. A
--- NUL does not count: it is only PostgreSQL that cannot read it. Called by fork_run.
+-- NUL does not count: it is only PostgreSQL that cannot read it. Called by _readable.
 create or replace function holdfast._is_unreadable(p_event_type text, p_details json)
 returns boolean
 language plpgsql stable

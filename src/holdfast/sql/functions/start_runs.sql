@@ -5,7 +5,8 @@
 -- key that was used before names had apps finds that run, whose id is another. The arrays are
 -- parallel; one that is null or short stands for nulls, and a null for the default. Moments are
 -- microseconds, durations seconds, tags a JSON array. A waiter is a topic that is told of the run's
--- end. With p_tell, the schema's name, the start of one run wakes workers itself where it can: `told`.
+-- end. With p_tell, the schema's name, the start of one run wakes workers itself where it can:
+-- `told`.
 --
 -- Refuses values that are not allowed (22004, 22023), and an id under which a run of another
 -- workflow stands (HF001).

@@ -1,0 +1,189 @@
+-- Lost workers: leases that ran out. Their holders are fenced. A task that loses worker after worker
+-- is kept apart from others, and in the end its run fails.
+
+-- Choose among the tasks that a claim has locked: those that it may lease, and the runs that are
+-- `poisoned`. An activity whose lease ran out is left out if another transaction has its turn row,
+-- because that may come to the activity's row with its events written, for which WorkerLost would
+-- wait. So is one that was to stop: it is deleted.
+-- Locks: turn rows of activities, skipping locked ones. Called by claim_tasks.
+create or replace function holdfast._lock_lost(
+    inout p_run_ids uuid[], inout p_keys text[], p_max_attempts int, out poisoned uuid[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    with taken as materialized (
+        select u.run_id, u.key, u.place, t.ctid as tid, t.cancelled,
+            u.key <> '' and t.worker is not null as is_lost,
+            u.key = '' and t.worker is not null and t.attempts >= p_max_attempts
+                and not holdfast._made_progress(t.run_id, t.claimed_idx) as is_poison
+        from unnest(p_run_ids, p_keys) with ordinality as u (run_id, key, place)
+        cross join lateral (
+            select t.ctid, t.run_id, t.worker, t.cancelled, t.attempts, t.claimed_idx
+            from holdfast.tasks t
+            where t.run_id = u.run_id and t.key = u.key limit 1
+        ) as t
+    ), turns as materialized (
+        select l.run_id
+        from (select distinct t.run_id from taken t where t.is_lost) as l
+        cross join lateral (
+            select from holdfast.tasks t
+            where t.run_id = l.run_id and t.key = '' for update skip locked
+        ) as t
+    ), forgotten as (
+        delete from holdfast.tasks t
+        using taken l join turns using (run_id)
+        where t.ctid = l.tid and l.is_lost and l.cancelled
+    )
+    select array_agg(t.run_id order by t.place) filter (where not t.is_poison),
+        array_agg(t.key order by t.place) filter (where not t.is_poison),
+        array_agg(t.run_id order by t.place) filter (where t.is_poison)
+    into p_run_ids, p_keys, poisoned
+    from taken t left join turns u using (run_id)
+    where not t.is_lost or (u.run_id is not null and not t.cancelled);
+end $$;
+
+-- Fence the holders of leases that ran out: WorkerLost with the lease's number. Attempts start
+-- anew if the run made progress under that lease, which signals are not. An activity's attempts
+-- continue to count.
+-- Locks: expects the task rows locked; events, run by run. Called by claim_tasks and fail_poisoned.
+create or replace function holdfast._lose_workers(
+    p_now timestamptz, p_run_ids uuid[], p_keys text[]
+) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_task record;
+begin
+    for v_task in
+        select t.* from unnest(p_run_ids, p_keys) as u (run_id, key)
+        cross join lateral (
+            select * from holdfast.tasks t
+            where t.run_id = u.run_id and t.key = u.key limit 1
+        ) as t
+        where t.worker is not null
+        order by t.run_id, t.key
+    loop
+        perform holdfast._append(p_now, v_task.run_id, 'WorkerLost', json_build_object(
+            'task_key', v_task.key, 'lease_no', v_task.lease_no, 'worker', v_task.worker));
+        -- The attempts of an activity are its policy's: its next worker decides. Progress is asked
+        -- for after WorkerLost: a late checkpoint may have come before it.
+        if v_task.key = '' and holdfast._made_progress(v_task.run_id, v_task.claimed_idx) then
+            update holdfast.tasks t set attempts = 0
+            where t.run_id = v_task.run_id and t.key = v_task.key;
+        end if;
+    end loop;
+end $$;
+
+-- Return true if a worker has committed to a run's log from an index on. Locks nothing. Called by
+-- _lock_lost and _lose_workers.
+create or replace function holdfast._made_progress(p_run_id uuid, p_since int) returns boolean
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    return exists (
+        select from holdfast.events e
+        where e.run_id = p_run_id and e.idx >= p_since and e.commit_token is not null);
+end $$;
+
+-- Say whether so many attempts of a task were lost, where that many have begun: the attempts of an
+-- activity may also have failed, and its log knows. Called by _lock_due and _holds_suspect.
+create or replace function holdfast._has_lost(p_run_id uuid, p_key text, p_losses int)
+returns boolean
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    return p_key = '' or p_losses <= (
+        select count(*) from holdfast.events e
+        where e.run_id = p_run_id and e.event_type = 'WorkerLost'
+            and e.details ->> 'task_key' = p_key);
+end $$;
+
+-- Return true if a worker holds a task that had lost three workers before it came to this one.
+-- Called by _lock_due.
+create or replace function holdfast._holds_suspect(
+    p_worker text, p_queues text[], p_handlers text[], p_now timestamptz
+) returns boolean
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    return exists (
+        select from holdfast._lanes(p_queues, p_handlers) as l
+        cross join lateral (
+            select from holdfast.tasks t
+            where t.queue = l.queue and t.handler = l.handler and t.priority = l.priority
+                and t.worker is not null and t.visible_at > p_now
+                and t.worker = p_worker and t.attempts > 3
+                and holdfast._has_lost(t.run_id, t.key, 3)
+            limit 1
+        ) as t);
+end $$;
+
+-- Fail runs whose leases ran out and that lost p_max_attempts workers without progress: WorkerLost,
+-- then WorkflowFailed. A run that made progress after all is free again; one whose row or whose
+-- parent's another transaction has is left for the next claim. Returns (topic, payload) notices.
+-- Locks: turn rows as _lock_families, then events and runs, by run_id. Called by workers for what
+-- claim_tasks calls poisoned.
+create or replace function holdfast.fail_poisoned(p_run_ids uuid[], p_max_attempts int)
+returns text[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_now timestamptz := holdfast.now();
+    v_locked uuid[] := holdfast._lock_families(p_run_ids);
+    v_run_ids uuid[];
+    v_poisoned uuid[];
+    v_errors json[];
+    v_notices text[];
+begin
+    select array_agg(t.run_id) into v_run_ids
+    from unnest(v_locked) as u (run_id)
+    cross join lateral (
+        select * from holdfast.tasks t where t.run_id = u.run_id and t.key = '' limit 1
+    ) as t
+    where t.worker is not null and t.visible_at <= v_now and t.attempts >= p_max_attempts;
+    if v_run_ids is null then
+        return null;
+    end if;
+    perform holdfast._lose_workers(
+        v_now, v_run_ids, array_fill(''::text, array[cardinality(v_run_ids)]));
+
+    with spared as (
+        update holdfast.tasks t
+        set worker = null, sticky_worker = null, visible_at = v_now
+        where t.run_id = any (v_run_ids) and t.key = '' and t.attempts = 0
+        returning t.queue
+    )
+    select array_agg(distinct array['work', s.queue]) into v_notices from spared s;
+    select array_agg(t.run_id order by t.run_id), array_agg(json_build_object(
+            'kind', 'holdfast.PoisonedRun', 'message',
+            format('the run lost %s workers without making progress', t.attempts))
+        order by t.run_id)
+    into v_poisoned, v_errors
+    from holdfast.tasks t
+    where t.run_id = any (v_run_ids) and t.key = '' and t.worker is not null;
+    if v_poisoned is not null then
+        select v_notices || e.notices into v_notices
+        from holdfast._end_each(
+            v_now, v_poisoned, 'failed', 'WorkflowFailed', null, v_errors) as e;
+    end if;
+    return v_notices;
+end $$;
