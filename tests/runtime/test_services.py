@@ -13,6 +13,7 @@ import pytest
 from holdfast import App, Context, Retry, StepFailed
 from holdfast.client import Client
 from holdfast.errors import DatabaseError, DatabaseUnavailable
+from holdfast.moments import to_micros
 from holdfast.runtime.clock import EngineClock
 from holdfast.runtime.driving.reader import LogReader
 from holdfast.services.claimer import Claimer
@@ -280,6 +281,40 @@ async def test_a_run_whose_log_is_still_being_read_is_released_by_a_drain(same: 
 
 
 # The heartbeat
+
+
+class HeldAndCounted(HeldReads, CountedBeats):
+    """Both."""
+
+
+async def test_leases_stay_alive_while_logs_are_being_read() -> None:
+    """A long log may take longer than a lease; the run would be poisoned by its own reading."""
+    store = HeldAndCounted()
+    async with Client(store=store, app=app) as client:
+        worker = Worker(app, store)
+        await worker.start()
+        handle = await client.start(waiting)
+        while (wait := (await handle.get()).wait) is None or not wait.awaiting:
+            await asyncio.sleep(0)
+        await worker.stop(0)
+        options = WorkerOptions(heartbeat_seconds=0.02, lease_seconds=LEASE)
+        worker = Worker(app, store, options, heartbeat_store=lambda: store)
+        await worker.start()
+        store.asked.clear()
+        store.allowed.clear()
+        await handle.signal("go")
+        await store.asked.wait()
+        for _ in range(3):
+            store.advance(0.7 * LEASE)
+            await asyncio.to_thread(store.await_renewal)
+            wait = (await handle.get()).wait
+            assert wait is not None
+            assert wait.until is not None
+            assert to_micros(wait.until) > await store.now()
+        store.allowed.set()
+        await handle.result(timeout=60)
+        assert "WorkerLost" not in [entry.event.type for entry in await handle.log()]
+        await worker.stop(0)
 
 
 async def test_leases_stay_alive_while_a_step_blocks_the_event_loop() -> None:

@@ -31,6 +31,8 @@ logger = logging.getLogger("holdfast.worker")
 
 _STUCK_FIRST, _STUCK_LIMIT = 2.0, 300.0  # seconds between tries of a stuck run
 
+_ALL_KNOWN = 2**31 - 1  # a log that is being read has no news
+
 
 class Dispatcher:
     """Hold the leased runs of one worker."""
@@ -254,6 +256,11 @@ class Dispatcher:
             for run_id, driver in list(self._drivers.items())
             if not driver.given_up
         ]
+        opening: dict[UUID, int] = {}
+        for run_id, number in list(self._opening):
+            if run_id not in self._drivers:  # else its driver's lease is asked about
+                opening[run_id] = max(number, opening.get(run_id, 0))
+        held += [Lease(run_id, "", number, _ALL_KNOWN) for run_id, number in opening.items()]
         replaying = self._replaying
         return held if replaying is None else [*held, replaying]
 
@@ -296,7 +303,11 @@ class Dispatcher:
     def lose(self, run_id: UUID, lease_no: int) -> None:
         """Let go of a run whose lease is another's; a commit in flight will say so itself."""
         driver = self._drivers.get(run_id)
-        if driver is not None and driver.lease_no == lease_no and not driver.in_flight:
+        if driver is None:
+            self._opening.discard((run_id, lease_no))
+            self._moved.set()
+            self._capacity_changed()
+        elif driver.lease_no == lease_no and not driver.in_flight:
             logger.warning("run %s: its lease was lost to another worker", run_id)
             self.ended(driver)
 
