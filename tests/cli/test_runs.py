@@ -28,6 +28,21 @@ def test_list_filters(cli: CommandLine) -> None:
     assert ids(cli, "--until", "1h") == set()
 
 
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_list_fits_the_terminal_and_still_names_state_and_run(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setattr("holdfast.cli.console._WIDTH", width)
+    run = cli.start("double", "1", "--key", "an-order-with-a-very-long-key", "--queue", "nobodys")
+    (line,) = [each for each in cli("runs", "list").stdout.splitlines() if "queued" in each]
+    assert len(line) <= width
+    named, workflow, key = line.split()[:3]
+    assert run.endswith(named)
+    assert "sample/double@1".startswith(workflow.removesuffix("…"))
+    assert key.startswith("an-")
+    assert cli("runs", "show", named).stdout.splitlines()[0].split()[1] == run
+
+
 def test_list_pages_with_a_cursor(cli: CommandLine) -> None:
     started = [cli.start("double", str(number)) for number in range(3)]
     first = cli.json("runs", "list", "--limit", "2")

@@ -28,6 +28,8 @@ STYLES = {
     "continued": "green",
 }
 _LONGEST = 300
+_ROOM_FOR_IDS = 100  # characters of a line in a list of runs
+_ID_END = 12  # characters: the last group of an id
 
 
 def run_object(run: RunRecord) -> dict[str, object]:
@@ -44,19 +46,25 @@ def event_object(entry: LoggedEvent) -> dict[str, object]:
     return {"idx": entry.idx, **plain(entry.event), "details": embed(entry.event.details)}
 
 
-def runs_table(runs: Sequence[RunRecord], now: int) -> Table:
-    """List runs, newest first."""
+def runs_table(runs: Sequence[RunRecord], now: int, width: int) -> Table:
+    """List runs, newest first.
+
+    In lines of less than 100 characters the end of an id stands for it: it is enough to name the
+    run. Names and keys are cut before all else.
+    """
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in ("run", "workflow", "key", "state"):
-        table.add_column(column, no_wrap=True)
+        may_be_cut = column in ("workflow", "key")
+        table.add_column(column, no_wrap=not may_be_cut, overflow="ellipsis")
+    id_from = 0 if width >= _ROOM_FOR_IDS else -_ID_END
     table.add_column("started", justify="right", no_wrap=True)
     table.add_column("took", justify="right", no_wrap=True)
     for run in runs:
         took = "" if run.completed_at is None else length(run.completed_at - run.created_at)
         table.add_row(
-            str(run.run_id),
+            str(run.run_id)[id_from:],
             run.handler,
             shorten(run.key or "", 24),
             state_text(run),

@@ -58,7 +58,8 @@ def list_runs(
         write_json({**found, "searched_until": page.searched_until})
         return
     if runs:
-        console().print(runs_table(runs, now))
+        output = console()
+        output.print(runs_table(runs, now, output.width))
     else:
         click.echo(f"no runs in {database}", err=True)
     if page.searched_until is not None:
