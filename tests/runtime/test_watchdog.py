@@ -12,7 +12,8 @@ import pytest
 
 from holdfast import App, Context
 from holdfast.client import Client
-from holdfast.services.watchdog import ThreadClock
+from holdfast.runtime.driving.given_up import GivenUp
+from holdfast.services.watchdog import Process, ThreadClock, Watchdog
 from holdfast.store.memory import MemoryStore
 from holdfast.types import Committed, Notice, Release, TurnCommit
 from holdfast.worker import Worker, WorkerOptions
@@ -181,6 +182,21 @@ async def test_what_a_step_brought_is_recorded_before_its_run_is_given_back() ->
     assert charges == [7]
 
 
+class HoldsNothing:
+    """A holder without leases."""
+
+    def give_up(self) -> list[GivenUp]:
+        return []
+
+    give_up_resting = give_up
+
+    def give_up_stuck(self, run_id: UUID, reason: str, pause_seconds: float) -> None:
+        return None
+
+    def forget_given_up(self) -> None:
+        pass
+
+
 def test_only_the_time_counts_in_which_a_thread_works_or_sleeps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -196,3 +212,24 @@ def test_only_the_time_counts_in_which_a_thread_works_or_sleeps(
     ):
         wall, cpu = wall + passed, cpu + worked
         assert clock.spent() == pytest.approx(spent)
+        assert clock.passed == pytest.approx(min(passed, 0.5))
+
+
+def test_a_busy_machine_does_not_draw_out_the_grace_period_of_a_stop() -> None:
+    """The held thread gets a tenth of a processor; who asked does not wait ten times as long."""
+    ended: list[bool] = []
+
+    class Ends(Process):
+        def end(self) -> None:
+            ended.append(True)
+
+    loop = asyncio.new_event_loop()  # nobody runs it: it is held
+    dog = Watchdog("held", MemoryStore, HoldsNothing(), Ends(), grace_seconds=60)
+    dog._loop, dog._watched = loop, threading.get_ident()
+    dog.expect_end(30)
+    looks = 0
+    while not ended:
+        dog._look(spent=0.25, passed=2.5)
+        looks += 1
+    loop.close()
+    assert looks <= 30, "12 for the grace period, 20 to be sure that the loop is held"

@@ -91,11 +91,13 @@ class ThreadClock:
         get_clock = getattr(time, "pthread_getcpuclockid", None)  # not on every system
         self._clock: int | None = None if get_clock is None else get_clock(thread)
         self._wall, self._cpu = time.monotonic(), self._processor_time()
+        self.passed = 0.0  # at the last look, the seconds since the one before, of any kind
 
     def spent(self) -> float:
         """Return the seconds since the last look, without those that the thread had to wait."""
         wall, cpu = time.monotonic(), self._processor_time()
         passed, worked = min(wall - self._wall, 2 * _TICK_SECONDS), cpu - self._cpu
+        self.passed = passed
         self._wall, self._cpu = wall, cpu
         if self._clock is None or worked < _ASLEEP * passed:
             return passed
@@ -157,17 +159,17 @@ class Watchdog:
         clock = ThreadClock(self._watched)
         while not self._stop.wait(_TICK_SECONDS):
             try:
-                self._look(clock.spent())
+                self._look(clock.spent(), clock.passed)
             except Exception:
                 logger.exception("the watchdog failed to look; it looks again")
 
-    def _look(self, spent: float) -> None:
+    def _look(self, spent: float, passed: float) -> None:
         if self._process.orphaned:
             self.expect_end(self._grace_seconds)
         hold = find_hold(self._watched)
         self._watch_code(hold, spent)
         if self._stop_within is not None:
-            self._watch_stop(hold, spent)
+            self._watch_stop(hold, spent, passed)
 
     # Code that holds the thread
 
@@ -226,10 +228,10 @@ class Watchdog:
 
     # A stop that the thread does not hear
 
-    def _watch_stop(self, hold: Hold, spent: float) -> None:
+    def _watch_stop(self, hold: Hold, spent: float, passed: float) -> None:
         assert self._loop is not None
         assert self._stop_within is not None
-        self._stop_within -= spent
+        self._stop_within -= passed  # by the clock on the wall: who asked has no other
         if self._answered:
             self._answered, self._silent, self._told = False, 0.0, False
             with contextlib.suppress(RuntimeError):  # the loop is closed: the end is near
