@@ -89,8 +89,19 @@ class Meter:
         """Claim; return the tasks, and what that read."""
         async with self.session.transaction():
             before = await self._read()
+            ranges = (None, None, None, None)
             rows = await self.session.call(
-                "claim_tasks", "ann", ["default"], ["order@1"], limit, 30.0
+                "claim_tasks",
+                "ann",
+                ["default"],
+                ["order@1"],
+                limit,
+                30.0,
+                0.0,
+                0.25,
+                5,
+                *ranges,
+                True,
             )
             return [claimed_task(row) for row in rows[:-1]], await self._read() - before
 
