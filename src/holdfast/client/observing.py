@@ -13,12 +13,11 @@ from holdfast.client.approvals import OpenApproval, read_approval
 from holdfast.client.filters import RunFilters, run_filter
 from holdfast.client.opening import open_store
 from holdfast.client.outcomes import decode_plain
-from holdfast.client.references import RunRef
+from holdfast.client.references import RunRef, given_workflow
 from holdfast.client.runs import Run, RunPage, read_page, read_run
 from holdfast.client.session import Session
 from holdfast.client.watching import watch_value
 from holdfast.definitions.app import AnyWorkflow, App
-from holdfast.definitions.workflows import Workflow
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError, RunNotFound
 from holdfast.store.database import Connecting
@@ -108,9 +107,8 @@ class Observer:
         print(run.state, run.input)
         ```
         """
-        if workflow is None and isinstance(run, tuple) and isinstance(run[0], Workflow):
-            workflow = run[0]
-        return read_run(await self._get(await self._live.newest_of(run)), self._app, workflow)
+        known = workflow or given_workflow(run)
+        return read_run(await self._get(await self._live.newest_of(run)), self._app, known)
 
     async def wait(self, run: RunRef, timeout: Duration | None = None) -> Run:
         """Return a run once it has ended, however it did.
@@ -125,8 +123,8 @@ class Observer:
         """
         limit = None if timeout is None else seconds(timeout)
         run_id = await self._live.newest_of(run)
-        workflow = run[0] if isinstance(run, tuple) and isinstance(run[0], Workflow) else None
-        return await self.get((await self._live.wait(run_id, limit)).run_id, workflow)
+        ended = await self._live.wait(run_id, limit)
+        return await self.get(ended.run_id, given_workflow(run))
 
     async def log(self, run: RunRef, from_index: int = 0) -> builtins.list[LoggedEvent]:
         """Return a run's log from an index on. Raises RunNotFound.

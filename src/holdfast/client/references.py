@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, cast
 from uuid import UUID
 
 import msgspec
 
 from holdfast.codec import encode
+from holdfast.definitions.app import AnyWorkflow
+from holdfast.definitions.workflows import Workflow
 from holdfast.errors import InvalidInput
 from holdfast.names import check_signal_name
 from holdfast.texts import check_id
@@ -42,6 +44,13 @@ class Signal(msgspec.Struct, frozen=True):
             check_id("signal id", self.signal_id)
         payload = encode(self.payload)
         return NewSignal(run_id, check_signal_name(self.name), payload, self.signal_id)
+
+
+def given_workflow(run: RunRef) -> AnyWorkflow | None:
+    """Return the workflow that is given with a key, None if only its name is given, or an id."""
+    if isinstance(run, tuple) and isinstance(run[0], Workflow):
+        return cast("AnyWorkflow", run[0])
+    return None
 
 
 def read_id(run: UUID | str) -> UUID:

@@ -7,7 +7,7 @@ values from before it, which no new text gives: the texts without such fields ar
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import combinations, islice
 from typing import Any, Final, NamedTuple, TypeAlias, cast
@@ -57,7 +57,8 @@ class _Defaults:
 
     def look(self, value: object, plain: object) -> None:
         if isinstance(plain, list) and isinstance(value, list | tuple):
-            for part, written in zip(value, cast("list[object]", plain), strict=False):
+            parts = cast("Sequence[object]", value)
+            for part, written in zip(parts, cast("list[object]", plain), strict=False):
                 self.look(part, written)
         elif isinstance(plain, dict):
             written = cast("_Json", plain)
@@ -80,7 +81,7 @@ class _Defaults:
                 self.look(getattr(value, name), plain[written])
 
 
-def _fields(kind: type) -> Iterator[_FieldInfo]:
+def _fields(kind: type[object]) -> Iterator[_FieldInfo]:
     """Return the fields of a dataclass, a struct or a model; of those without a default too."""
     if issubclass(kind, msgspec.Struct):
         for struct in msgspec.structs.fields(kind):
