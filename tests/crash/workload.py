@@ -140,6 +140,6 @@ async def stormed(ctx: Context, n: int) -> list[str]:
         assert gust not in taken, f"signal {gust} was taken twice"
         taken.add(gust)
         if len(taken) % 8 == 0:
-            effect = await act(f"stormed {n} {len(taken)}")
+            effect = await act_slowly(f"stormed {n} {len(taken)}", 0.5)
             nonces.append(effect["nonce"])
     return nonces

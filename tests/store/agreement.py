@@ -14,6 +14,7 @@ from clocks import PostgresClock, ThoroughStore
 from drawn import HANDLERS, QUEUES
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 
+from holdfast.errors import HoldfastError, InvalidInput, RunExists
 from holdfast.store.memory import MemoryStore
 from holdfast.store.memory.tables import Tables
 from holdfast.store.port import Store
@@ -85,12 +86,24 @@ class Agreement(RuleBasedStateMachine):
         return self.loop.run(run())
 
     def both(self, ask: Callable[[Store], Coroutine[Any, Any, Any]]) -> Any:
-        """Ask both stores; return the model's answer, which is the other's."""
+        """Ask both stores; return the model's answer, which is the other's.
+
+        Where the model refuses what is asked, the other has to refuse it with the same error.
+        """
+
+        async def answer(store: Store) -> Any:
+            try:
+                return await ask(store)
+            except (InvalidInput, RunExists) as refusal:
+                return refusal
 
         async def answers() -> tuple[Any, Any]:
-            return await ask(self.model), await ask(self.other)
+            return await answer(self.model), await answer(self.other)
 
         expected, found = self.wait(answers())
+        if isinstance(expected, HoldfastError):
+            assert type(found) is type(expected), f"the store says {found!r}, not {expected!r}"
+            raise expected
         if plain(found) != plain(expected):
             raise AssertionError("\n".join(differences(plain(found), plain(expected))))
         return expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
@@ -10,6 +11,7 @@ from agreement import Agreement, plain
 from drawn import payloads, pick, picks, rarely
 from hypothesis.stateful import rule
 
+from holdfast.errors import InvalidInput
 from holdfast.store.port import Store
 from holdfast.types import Decision, Fork, NewSignal, Scope
 
@@ -33,7 +35,8 @@ class People(Agreement):
             by="eve" if approved else None,
             values=values,
         )
-        self.do(lambda store: store.decide_approval(decision))
+        with suppress(InvalidInput):  # values are an object
+            self.do(lambda store: store.decide_approval(decision))
 
     def decisions(self) -> list[Any]:
         """Return what was decided so far."""

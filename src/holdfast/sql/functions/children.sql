@@ -80,7 +80,7 @@ begin
         if holdfast._append(p_now, v_refused.run_id, 'ChildFailed', ('{"child_run_id":"'
             || v_refused.child_id || '","status":"refused","error":{"kind":'
             || '"holdfast.errors.RunExists","message":"run ' || v_refused.child_id
-            || ' exists, and is no child of this run: use another key"}}')::json,
+            || ' exists, and is not a child of this run: use another key"}}')::json,
             v_refused.key) is not null
         then
             v_notices := v_notices || holdfast._wake_ends(p_now, v_refused.run_id);

@@ -63,7 +63,9 @@ async def _commit(
         second, other = await _commit(database, worker_id, token, turns[middle:])
         return _together(first, second), one or other
     refused, notices = rows.refusals(row["refused"]), rows.notices(row["notices"])
-    return Committed(row["now"], refused, notices, rows.ahead(row["ahead"])), None
+    ahead = rows.ahead(row["ahead"])
+    written = {run_id: found for run_id, found in ahead.items() if run_id not in refused}
+    return Committed(row["now"], refused, notices, written), None
 
 
 def _may_be_of_a_value(error: Exception, weight: int) -> bool:
