@@ -25,7 +25,7 @@ NOTES = (
     "E waits for each answer before the next start, so it measures one transaction's way to the"
     " disk and back; starts of the same moment would share a transaction.",
     "S and L-paused come after 10 ms in which nobody had anything to do, and the processors and the"
-    " disk answer more slowly then; a signal makes four round trips.",
+    " disk answer more slowly then.",
     "L, S and R-resume are chains of three or four transactions between processes that sleep in"
     " between: compare L with L-paused for what a pause of 10 ms costs on this machine.",
     "A: a step of DBOS runs where its workflow does; the nearest that it has is a child run (C).",
