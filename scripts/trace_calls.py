@@ -1,0 +1,200 @@
+"""Count the files of holdfast that one step, one signal and one activity pass through.
+
+Each call is made on a real database (embedded, or `--database URL`), in a program that holds a
+client and a worker. Counted are the Python files in which a function was called between the
+user's call and the moment when its result is back in the user's code and its row is in the
+database, and the SQL files of the functions that were called on the server. Every call is made
+once before it is traced, so that imports do not count; services that only wait are quiet.
+
+    python scripts/trace_calls.py            # the three counts
+    python scripts/trace_calls.py --files    # and the files, by room
+    python scripts/trace_calls.py --check    # exit 1 if a count is above its limit
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+import asyncpg
+
+from holdfast import App, Client, Context, local
+from holdfast.worker import WorkerOptions
+
+PACKAGE = Path(sys.modules[App.__module__].__file__ or "").resolve().parents[1]
+SCHEMA = "trace_calls"
+_MADE = re.compile(r"^create or replace (?:function|procedure) holdfast\.(\w+)", re.MULTILINE)
+_CALLED = re.compile(rf"{SCHEMA}\"?\.(\w+)\(")
+LIMITS = {"step": 20, "signal": 20, "activity": 28}
+
+app = App("trace")
+
+
+class Tracer:
+    """The files in which a function was called while the tracer was on, in all threads."""
+
+    def __init__(self) -> None:
+        self._on = False
+        self._names: set[str] = set()
+        self._queries: set[str] = set()
+        self.files: set[str] = set()
+
+    async def closed(self) -> None:
+        """Wait until the call's result is back in the workflow."""
+        while self._on:
+            await asyncio.sleep(0.01)
+
+    def install(self) -> None:
+        """Look at all calls from now on, in this thread and in those that start later."""
+        for name in ("fetch", "fetchrow", "execute"):
+            self._watch_queries(name)
+        threading.setprofile(self._called)
+        sys.setprofile(self._called)
+
+    def open(self) -> None:
+        self._names.clear()
+        self._queries.clear()
+        self._on = True
+
+    def close(self) -> None:
+        if self._on:
+            self._on = False
+            self.files = {
+                Path(name).relative_to(PACKAGE).as_posix()
+                for name in self._names
+                if name.startswith(str(PACKAGE))
+            }
+            functions = set(_CALLED.findall("\n".join(self._queries)))
+            self.files |= {file for name, file in _sql_files().items() if name in functions}
+
+    def _watch_queries(self, name: str) -> None:
+        method = getattr(asyncpg.Connection, name)
+
+        def watched(connection: object, query: str, *rest: object, **how: object) -> object:
+            if self._on:
+                self._queries.add(query)
+            return method(connection, query, *rest, **how)
+
+        setattr(asyncpg.Connection, name, watched)
+
+    def _called(self, frame: FrameType, event: str, _: object) -> None:
+        if self._on and event == "call":
+            self._names.add(frame.f_code.co_filename)
+
+
+tracer = Tracer()
+
+
+@app.step
+async def double(n: int) -> int:
+    return 2 * n
+
+
+@app.step
+async def close_window(n: int) -> int:
+    tracer.close()  # a step starts when what stands before it is in the database
+    return n
+
+
+@app.activity
+async def treble(n: int) -> int:
+    return 3 * n
+
+
+@app.workflow
+async def one_step(ctx: Context, n: int) -> int:
+    tracer.open()
+    doubled = await double(n)
+    return await close_window(doubled)
+
+
+@app.workflow
+async def one_signal(ctx: Context, n: int) -> int:
+    got = await ctx.wait_for_signal("go", type=int)
+    tracer.close()
+    return got + n
+
+
+@app.workflow
+async def one_activity(ctx: Context, n: int) -> int:
+    tracer.open()
+    trebled = await treble(n)
+    tracer.close()
+    return trebled
+
+
+async def _step(client: Client, key: str) -> None:
+    await client.run(one_step, 1, key=key)
+
+
+async def _signal(client: Client, key: str) -> None:
+    handle = await client.start(one_signal, 1, key=key)
+    await asyncio.sleep(0.3)  # until it waits without a lease
+    tracer.open()
+    await handle.signal("go", 2)
+    await tracer.closed()
+    await handle.result()
+
+
+async def _activity(client: Client, key: str) -> None:
+    await client.run(one_activity, 1, key=key)
+
+
+CALLS: dict[str, Callable[[Client, str], object]] = {
+    "step": _step,
+    "signal": _signal,
+    "activity": _activity,
+}
+
+
+def _sql_files() -> dict[str, str]:
+    """Return the file of each SQL function."""
+    return {
+        name: path.relative_to(PACKAGE).as_posix()
+        for path in sorted((PACKAGE / "sql" / "functions").rglob("*.sql"))
+        for name in _MADE.findall(path.read_text())
+    }
+
+
+async def trace(database: str | None, data: Path | None) -> dict[str, set[str]]:
+    """Return the files that each call passed through."""
+    tracer.install()
+    quiet = WorkerOptions(
+        heartbeat_seconds=60, lease_seconds=600, poll_seconds=60, maintenance_seconds=60
+    )
+    found: dict[str, set[str]] = {}
+    async with local(app, database, data=data, schema=SCHEMA, options=quiet) as client:
+        for name, call in CALLS.items():
+            for attempt in range(2):  # the first imports and fills caches
+                await call(client, f"{name}-{attempt}-{id(tracer)}")  # type: ignore[misc]
+            found[name] = set(tracer.files)
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--database", metavar="URL", help="a server instead of the embedded one")
+    parser.add_argument("--data", type=Path, help="the data directory of the embedded one")
+    parser.add_argument("--files", action="store_true", help="print the files too")
+    parser.add_argument("--check", action="store_true", help="fail if a count is above its limit")
+    options = parser.parse_args()
+    found = asyncio.run(trace(options.database, options.data))
+    above = False
+    for name, files in found.items():
+        limit = LIMITS[name]
+        above = above or len(files) > limit
+        print(f"{name}: {len(files)} files (at most {limit})")
+        if options.files:
+            for file in sorted(files):
+                print(f"    {file}")
+    return 1 if options.check and above else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
