@@ -34,10 +34,10 @@ from holdfast.definitions.app import AnyWorkflow, App
 from holdfast.definitions.workflows import Workflow
 from holdfast.durations import Duration, seconds
 from holdfast.moments import to_datetime
-from holdfast.runtime.clock import Cancellable
 from holdfast.store.memory import MemoryStore
 from holdfast.types import ANY_END, RunFilter, RunRecord
 from holdfast.worker import Worker, WorkerOptions
+from holdfast.worker.clock import Cancellable
 
 __all__ = ["Environment"]
 

@@ -10,10 +10,10 @@ from uuid import UUID
 import pytest
 
 from holdfast import App, Context
-from holdfast.runtime.clock import EngineClock
-from holdfast.runtime.committing.committer import Committer
 from holdfast.store.memory import MemoryStore
 from holdfast.types import Committed, Event, Finish, NewRun, Notice, Refusal, Suspend, TurnCommit
+from holdfast.worker.clock import EngineClock
+from holdfast.worker.committer import Committer
 from tests.runtime.desk import eventually, working
 
 STEP = Event("StepCompleted", "work", "{}", 0)

@@ -10,16 +10,16 @@ from uuid import UUID
 import pytest
 
 from holdfast import App, Context
-from holdfast.runtime.attempts.execution import Execution
 from holdfast.runtime.attempts.step_context import StepContext
-from holdfast.runtime.attempts.steps import StepExecution, StepRunner
-from holdfast.runtime.clock import EngineClock
 from holdfast.runtime.code.calls import Call, RunInfo
-from holdfast.runtime.committing.committer import Committer
-from holdfast.runtime.driving.cache import TurnCache
-from holdfast.runtime.driving.dispatcher import Dispatcher
-from holdfast.runtime.driving.reader import LogReader
 from holdfast.types import ClaimedTask, Event, Notice, Release
+from holdfast.worker.attempts import Execution
+from holdfast.worker.clock import EngineClock
+from holdfast.worker.committer import Committer
+from holdfast.worker.log_reader import LogReader
+from holdfast.worker.runs import Dispatcher
+from holdfast.worker.steps import StepExecution, StepRunner
+from holdfast.worker.turn_cache import TurnCache
 
 START = 1_700_000_000_000_000
 RUN_ID = UUID(int=7)

@@ -10,15 +10,15 @@ from typing import Any, cast
 from holdfast import Context
 from holdfast.definitions.steps import Step
 from holdfast.definitions.workflows import Workflow
-from holdfast.runtime.attempts.execution import Execution
 from holdfast.runtime.attempts.step_context import StepContext
-from holdfast.runtime.attempts.steps import StepExecution, StepRunner
-from holdfast.runtime.clock import Clock, EngineClock
-from holdfast.runtime.committing.committer import Committer
-from holdfast.runtime.driving.driver import RunDriver
 from holdfast.runtime.log import details
 from holdfast.runtime.turn.turn import Call, RunInfo, Turn
 from holdfast.types import Event, Finish, Notice, Refusal, TurnCommit
+from holdfast.worker.attempts import Execution
+from holdfast.worker.clock import Clock, EngineClock
+from holdfast.worker.committer import Committer
+from holdfast.worker.driver import RunDriver
+from holdfast.worker.steps import StepExecution, StepRunner
 from tests.runtime.bench import RUN_ID, START
 
 

@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 from holdfast.definitions.middleware import CallNext
 from holdfast.definitions.steps import Step
-from holdfast.runtime.attempts.execution import Launcher
 from holdfast.runtime.attempts.step_context import StepContext
-from holdfast.runtime.attempts.steps import StepExecution, StepRunner
-from holdfast.runtime.clock import EngineClock
 from holdfast.runtime.code.calls import Call, RunInfo
+from holdfast.worker.attempts import Launcher
+from holdfast.worker.clock import EngineClock
+from holdfast.worker.steps import StepExecution, StepRunner
 from tests.runtime.bench import RUN_ID, START
 
 INFO = RunInfo(RUN_ID, "flow", 1, 1, START)

@@ -7,10 +7,10 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from holdfast.runtime.driving.given_up import GivenUp
-from holdfast.services.giving_back import give_back
 from holdfast.store.memory import MemoryStore
 from holdfast.types import Event, NewRun, NewSignal, Release, TurnCommit
+from holdfast.worker.given_up import GivenUp
+from holdfast.worker.giving_back import give_back
 
 WORKER = "held"
 FIRST = Event("StepCompleted", "first", '{"step":"first","result":1}', 1)

@@ -9,13 +9,12 @@ import pytest
 
 from holdfast import App, Context
 from holdfast.client import Client, waiting
-from holdfast.services import heartbeat, last_calls
-from holdfast.services.heartbeat import HeartbeatService
 from holdfast.store import notifier
 from holdfast.store.memory import MemoryStore
 from holdfast.store.notifier import Notifier
 from holdfast.types import Heartbeat, Lease, Notice, Release, WorkerInfo
-from holdfast.worker import Worker
+from holdfast.worker import Worker, heartbeat, last_calls
+from holdfast.worker.heartbeat import HeartbeatService
 
 app = App("mute")
 started = asyncio.Event()

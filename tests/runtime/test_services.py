@@ -14,14 +14,14 @@ from holdfast import App, Context, Retry, StepFailed
 from holdfast.client import Client
 from holdfast.errors import DatabaseError, DatabaseUnavailable
 from holdfast.moments import to_micros
-from holdfast.runtime.clock import EngineClock
-from holdfast.runtime.driving.reader import LogReader
-from holdfast.services.claimer import Claimer
-from holdfast.services.maintenance import Maintenance
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import Environment
 from holdfast.types import ClaimedTask, Claims, Event, Notice
 from holdfast.worker import Worker, WorkerOptions
+from holdfast.worker.claimer import Claimer
+from holdfast.worker.clock import EngineClock
+from holdfast.worker.log_reader import LogReader
+from holdfast.worker.services.maintenance import Maintenance
 from tests.runtime.desk import CountedBeats, eventually
 
 HOUR = 3_600_000_000

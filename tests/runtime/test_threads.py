@@ -10,12 +10,12 @@ import pytest
 
 from holdfast import App, Context, Retry
 from holdfast.client import Client
-from holdfast.runtime.attempts import threads
 from holdfast.store.memory import MemoryStore
 from holdfast.store.memory.clock import wall_clock
 from holdfast.store.port import Store
 from holdfast.store.postgres import PostgresStore
 from holdfast.types import ThreadUse
+from holdfast.worker import threads
 from tests.runtime.desk import Desk, eventually, working
 
 NEVER = 1e6  # seconds between two polls: what is not woken is not claimed

@@ -12,8 +12,6 @@ import pytest
 from holdfast import App, Context
 from holdfast.definitions.steps import Step
 from holdfast.errors import DatabaseUnavailable, StepFailed
-from holdfast.runtime.clock import EngineClock
-from holdfast.runtime.committing.committer import Committer
 from holdfast.runtime.log import details
 from holdfast.store.memory import MemoryStore
 from holdfast.types import (
@@ -27,6 +25,8 @@ from holdfast.types import (
     Suspend,
     TurnCommit,
 )
+from holdfast.worker.clock import EngineClock
+from holdfast.worker.committer import Committer
 from tests.runtime.bench import Bench
 from tests.runtime.desk import eventually, working
 

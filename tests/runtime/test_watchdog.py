@@ -12,11 +12,11 @@ import pytest
 
 from holdfast import App, Context
 from holdfast.client import Client
-from holdfast.runtime.driving.given_up import GivenUp
-from holdfast.services.watchdog import Process, ThreadClock, Watchdog
 from holdfast.store.memory import MemoryStore
 from holdfast.types import Committed, Notice, Release, TurnCommit
 from holdfast.worker import Worker, WorkerOptions
+from holdfast.worker.given_up import GivenUp
+from holdfast.worker.watchdog import Process, ThreadClock, Watchdog
 
 app = App("watched", blocking_limit="300ms")
 given_back = threading.Event()

@@ -15,11 +15,11 @@ from holdfast.cli import exits
 from holdfast.cli.environment import Starter, find_starter
 from holdfast.cli.supervising import StopSignals
 from holdfast.definitions.app import App
-from holdfast.services.watchdog import Process
 from holdfast.store.database import Database
 from holdfast.store.keeping import kept_running
 from holdfast.store.opening import store_of
 from holdfast.worker import STEP_THREADS, Worker, WorkerOptions
+from holdfast.worker.watchdog import Process
 
 logger = logging.getLogger("holdfast.worker")
 

@@ -1,9 +1,8 @@
-"""Durable asyncio.
+"""Durable asyncio: what the code of a run does, without I/O.
 
 ```
-driving ──▶ turn ──▶ code ──▶ loop
-   │          └───────┴──▶ log
-   ├──▶ attempts           what runs outside of the loop
-   └──▶ committing         what is made durable
+turn ──▶ code ──▶ loop
+  └────────┴──▶ log
+attempts: what the code of a step or an activity can ask about its own attempt
 ```
 """

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from holdfast.definitions.middleware import Layer
-from holdfast.runtime.attempts.execution import Execution, Launcher
 from holdfast.runtime.attempts.step_context import StepContext
-from holdfast.runtime.clock import Clock
 from holdfast.runtime.code.calls import Call, RunInfo
+from holdfast.worker.attempts import Execution, Launcher
+from holdfast.worker.clock import Clock
 
 StepExecution: TypeAlias = Execution[StepContext]
 Report: TypeAlias = Callable[[StepExecution], None]

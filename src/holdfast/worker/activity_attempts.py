@@ -11,9 +11,9 @@ import msgspec
 from holdfast.codec import encode
 from holdfast.definitions.registry import AnyActivity
 from holdfast.runtime.attempts.activity_context import ActivityContext, CompletedLater
-from holdfast.runtime.attempts.execution import Execution
-from holdfast.runtime.clock import Cancellable
 from holdfast.types import ActivityEnd, ClaimedTask, Lease
+from holdfast.worker.attempts import Execution
+from holdfast.worker.clock import Cancellable
 
 
 class Policy(msgspec.Struct, frozen=True):

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from uuid import UUID, uuid4
 
 from holdfast.errors import DatabaseUnavailable, TransientDatabaseError
-from holdfast.runtime.backoff import Backoff
-from holdfast.runtime.clock import Clock
-from holdfast.runtime.committing.lanes import Lanes
 from holdfast.store.port import Store
 from holdfast.types import Ahead, Committed, Notice, Refusal, TurnCommit
+from holdfast.worker.backoff import Backoff
+from holdfast.worker.batcher import Lanes
+from holdfast.worker.clock import Clock
 
 logger = logging.getLogger("holdfast.committer")
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from uuid import UUID
 
 from holdfast.errors import DatabaseUnavailable, TransientDatabaseError
-from holdfast.runtime.backoff import Backoff
 from holdfast.store.port import Store
 from holdfast.types import Event
+from holdfast.worker.backoff import Backoff
 
 logger = logging.getLogger("holdfast.worker")
 

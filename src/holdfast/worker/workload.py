@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from uuid import UUID
 
-from holdfast.runtime.attempts.activity_executor import ActivityExecutor
-from holdfast.runtime.driving.dispatcher import Dispatcher
-from holdfast.runtime.driving.given_up import GivenUp
 from holdfast.types import ClaimedTask, Lease, Release
+from holdfast.worker.activities import ActivityExecutor
+from holdfast.worker.given_up import GivenUp
+from holdfast.worker.runs import Dispatcher
 
 
 class Workload:

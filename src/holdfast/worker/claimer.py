@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 from holdfast.errors import DatabaseUnavailable, TransientDatabaseError
-from holdfast.runtime.backoff import Backoff
-from holdfast.runtime.clock import Clock
 from holdfast.store.port import Store
 from holdfast.types import ClaimedTask, Claims, Notice
+from holdfast.worker.backoff import Backoff
+from holdfast.worker.clock import Clock
 
 logger = logging.getLogger("holdfast.worker")
 

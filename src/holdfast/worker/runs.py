@@ -15,17 +15,17 @@ from uuid import UUID
 
 from holdfast.definitions.app import App
 from holdfast.names import split_name
-from holdfast.runtime.attempts.steps import StepRunner
-from holdfast.runtime.clock import Clock
-from holdfast.runtime.committing.committer import Committer
-from holdfast.runtime.driving.cache import TurnCache
-from holdfast.runtime.driving.driver import RunDriver
-from holdfast.runtime.driving.given_up import GivenUp
-from holdfast.runtime.driving.reader import LogReader
 from holdfast.runtime.log.details import WORKFLOW_STARTED
 from holdfast.runtime.turn.checking import Check
 from holdfast.runtime.turn.turn import RunInfo, Turn
 from holdfast.types import ClaimedTask, Event, Lease, Notice, Release
+from holdfast.worker.clock import Clock
+from holdfast.worker.committer import Committer
+from holdfast.worker.driver import RunDriver
+from holdfast.worker.given_up import GivenUp
+from holdfast.worker.log_reader import LogReader
+from holdfast.worker.steps import StepRunner
+from holdfast.worker.turn_cache import TurnCache
 
 logger = logging.getLogger("holdfast.worker")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from holdfast.types import ThreadUse
 
 if TYPE_CHECKING:
-    from holdfast.runtime.attempts.execution import Execution
+    from holdfast.worker.attempts import Execution
 
 logger = logging.getLogger("holdfast.worker")
 

@@ -21,9 +21,9 @@ from holdfast.definitions.recorded import Recorded
 from holdfast.definitions.signatures import NO_ARGUMENTS, Arguments
 from holdfast.errors import PayloadError
 from holdfast.runtime.attempts.attempt_context import AttemptContext
-from holdfast.runtime.attempts.threads import ThreadBook
-from holdfast.runtime.clock import Cancellable
 from holdfast.types import ErrorInfo
+from holdfast.worker.clock import Cancellable
+from holdfast.worker.threads import ThreadBook
 
 logger = logging.getLogger("holdfast.run")
 

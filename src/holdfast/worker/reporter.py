@@ -13,11 +13,11 @@ import msgspec
 
 from holdfast.codec import describe, encode
 from holdfast.errors import DatabaseUnavailable, PayloadError, TransientDatabaseError
-from holdfast.runtime.backoff import Backoff
-from holdfast.runtime.clock import Clock
-from holdfast.runtime.committing.lanes import Lanes
 from holdfast.store.port import Store
 from holdfast.types import ActivitiesEnded, ActivityEnd, ActivityOutcome, Notice
+from holdfast.worker.backoff import Backoff
+from holdfast.worker.batcher import Lanes
+from holdfast.worker.clock import Clock
 
 logger = logging.getLogger("holdfast.reporter")
 

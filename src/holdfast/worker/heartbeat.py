@@ -16,9 +16,9 @@ from uuid import UUID
 import msgspec
 
 from holdfast.errors import DatabaseError, DatabaseUnavailable
-from holdfast.runtime.backoff import Backoff
 from holdfast.store.port import Store
 from holdfast.types import Heartbeat, Lease, ThreadUse, WorkerInfo
+from holdfast.worker.backoff import Backoff
 
 logger = logging.getLogger("holdfast.heartbeat")
 

@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 from uuid import UUID
 
-from holdfast.runtime.attempts.steps import StepExecution, StepRunner
-from holdfast.runtime.clock import Cancellable, Clock
-from holdfast.runtime.committing.committer import Committer
-from holdfast.runtime.failure_log import log_failed_run, log_failed_step
 from holdfast.runtime.turn.parts import make_part
 from holdfast.runtime.turn.turn import Call, Turn
 from holdfast.types import Ahead, ErrorInfo, Event, Notice, Refusal, TurnCommit
+from holdfast.worker.clock import Cancellable, Clock
+from holdfast.worker.committer import Committer
+from holdfast.worker.failure_log import log_failed_run, log_failed_step
+from holdfast.worker.steps import StepExecution, StepRunner
 
 logger = logging.getLogger("holdfast.run")
 

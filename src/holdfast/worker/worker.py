@@ -29,28 +29,28 @@ from holdfast.definitions.app import App
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError
 from holdfast.ids import uuid7
-from holdfast.runtime.attempts.activity_executor import ActivityExecutor
-from holdfast.runtime.attempts.execution import Launcher
-from holdfast.runtime.attempts.steps import StepRunner
-from holdfast.runtime.attempts.threads import ThreadBook, claimable_by_threads
-from holdfast.runtime.clock import Clock, EngineClock
-from holdfast.runtime.committing.committer import Committer
-from holdfast.runtime.committing.reporter import Reporter
-from holdfast.runtime.driving.cache import TurnCache
-from holdfast.runtime.driving.dispatcher import Dispatcher
-from holdfast.runtime.driving.reader import LogReader
-from holdfast.runtime.driving.workload import Workload
 from holdfast.runtime.turn.checking import Check
-from holdfast.services.app_sign_on import AppSignOn
-from holdfast.services.claimer import Claimer
-from holdfast.services.heartbeat import HeartbeatService
-from holdfast.services.last_calls import LastCalls
-from holdfast.services.maintenance import Maintenance
-from holdfast.services.resources import Resources
-from holdfast.services.watchdog import Process, Watchdog
 from holdfast.store.notifier import Notifier
 from holdfast.store.port import WORK_TOPIC, Store, worker_topic
 from holdfast.types import Lease, Release, ThreadUse, WorkerInfo
+from holdfast.worker.activities import ActivityExecutor
+from holdfast.worker.attempts import Launcher
+from holdfast.worker.claimer import Claimer
+from holdfast.worker.clock import Clock, EngineClock
+from holdfast.worker.committer import Committer
+from holdfast.worker.heartbeat import HeartbeatService
+from holdfast.worker.last_calls import LastCalls
+from holdfast.worker.log_reader import LogReader
+from holdfast.worker.reporter import Reporter
+from holdfast.worker.resources import Resources
+from holdfast.worker.runs import Dispatcher
+from holdfast.worker.services.app_sign_on import AppSignOn
+from holdfast.worker.services.maintenance import Maintenance
+from holdfast.worker.steps import StepRunner
+from holdfast.worker.threads import ThreadBook, claimable_by_threads
+from holdfast.worker.turn_cache import TurnCache
+from holdfast.worker.watchdog import Process, Watchdog
+from holdfast.worker.workload import Workload
 
 STEP_THREADS = "holdfast-step"  # begins the names of threads that run steps and activities
 

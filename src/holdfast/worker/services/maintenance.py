@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
 from holdfast.errors import DatabaseError
-from holdfast.runtime.clock import Clock
 from holdfast.store.port import Store
 from holdfast.types import Notice
+from holdfast.worker.clock import Clock
 
 logger = logging.getLogger("holdfast.maintenance")
 

@@ -24,10 +24,10 @@ from typing import Final, Protocol
 from uuid import UUID
 
 from holdfast.errors import DatabaseError
-from holdfast.runtime.driving.given_up import GivenUp
 from holdfast.runtime.loop.holding import Hold, find_hold
-from holdfast.services.giving_back import give_back
 from holdfast.store.port import Store
+from holdfast.worker.given_up import GivenUp
+from holdfast.worker.giving_back import give_back
 
 logger = logging.getLogger("holdfast.worker")
 

@@ -13,9 +13,9 @@ from uuid import uuid4
 
 import msgspec
 
-from holdfast.runtime.driving.given_up import GivenUp
 from holdfast.store.port import Store
 from holdfast.types import Refusal, TurnCommit, count_bearable
+from holdfast.worker.given_up import GivenUp
 
 _BUSY_SECONDS: Final = 0.05
 

@@ -15,12 +15,12 @@ from holdfast.definitions.middleware import Layer
 from holdfast.definitions.registry import AnyActivity
 from holdfast.errors import WorkerLost
 from holdfast.names import split_name
-from holdfast.runtime.attempts.activities import ActivityExecution, Order, read_order
-from holdfast.runtime.attempts.execution import Launcher
-from holdfast.runtime.clock import Clock
-from holdfast.runtime.committing.reporter import Reporter
-from holdfast.runtime.failure_log import log_failed_activity
 from holdfast.types import ActivityEnd, ActivityOutcome, ClaimedTask, Lease, Release
+from holdfast.worker.activity_attempts import ActivityExecution, Order, read_order
+from holdfast.worker.attempts import Launcher
+from holdfast.worker.clock import Clock
+from holdfast.worker.failure_log import log_failed_activity
+from holdfast.worker.reporter import Reporter
 
 logger = logging.getLogger("holdfast.run")
 

@@ -1,1 +1,0 @@
-"""What goes back to the store, gathered into few calls."""

@@ -1,1 +1,0 @@
-"""The runs that a worker holds, driven by what happens."""

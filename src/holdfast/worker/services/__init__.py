@@ -1,0 +1,1 @@
+"""What a worker does in the background, each duty in a service of its own."""
