@@ -11,7 +11,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
-from holdfast.store.embedded import EmbeddedServer
+from holdfast.database.embedded import EmbeddedServer
 
 DURABLE = ("fsync", "synchronous_commit", "full_page_writes")
 SHOWN = ("server_version", *DURABLE, "shared_buffers", "max_wal_size", "checkpoint_timeout")

@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from holdfast.store.embedded import EmbeddedServer
-from holdfast.store.migrate import render
+from holdfast.database.embedded import EmbeddedServer
+from holdfast.database.migrate import render
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Where the tests run in the background of a shell; the programs that they start, and

@@ -8,12 +8,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from holdfast.client import Client
+from holdfast.database.connection import connect
+from holdfast.database.keeping import kept_running
+from holdfast.database.migrate import migrate
+from holdfast.database.resolve import Connecting, Database, Source, resolve_database
 from holdfast.definitions.app import App
 from holdfast.durations import Duration
-from holdfast.store.database import Connecting, Database, Source, connect, resolve_database
-from holdfast.store.keeping import kept_running
-from holdfast.store.migrate import migrate
-from holdfast.store.opening import store_of
+from holdfast.store.opening import make_store, opened_store
 from holdfast.worker import Worker, WorkerOptions
 
 
@@ -51,23 +52,13 @@ async def local(
             await _migrate(found.url, schema)
         async with (
             kept_running(found),
-            _client(app, found, schema) as client,
+            opened_store(found, schema) as store,
+            Client(store=store, app=app) as client,
             _working(app, found, schema, options, grace),
         ):
             yield client
     finally:
         await asyncio.to_thread(found.close)  # the last one out waits until the server has stopped
-
-
-def _client(app: App, database: Database, schema: str) -> Client:
-    how = database.connecting
-    return Client(
-        database.url,
-        schema=schema,
-        app=app,
-        prepare=how.prepare,
-        listen_database=how.listen_url,
-    )
 
 
 async def _migrate(url: str, schema: str) -> None:
@@ -82,12 +73,12 @@ async def _migrate(url: str, schema: str) -> None:
 async def _working(
     app: App, database: Database, schema: str, options: WorkerOptions | None, grace: Duration
 ) -> AsyncGenerator[None]:
-    store = store_of(database, schema)
+    store = make_store(database, schema)
     worker = Worker(
         app,
         store,
         options,
-        heartbeat_store=lambda: store_of(database, schema, connections=1),
+        heartbeat_store=lambda: make_store(database, schema, connections=1),
     )
     try:
         await worker.start()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli import exits
-from holdfast.store.embedded.processes import live_pid
+from holdfast.database.embedded.processes import live_pid
 from tests.cli.processes import Process, call, gone, running, until
 
 APP = """

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli import exits
-from holdfast.store.embedded import EmbeddedServer
+from holdfast.database.embedded import EmbeddedServer
 from tests.cli.conftest import CommandLine
 from tests.cli.processes import SAMPLE, call, gone, running, until
 from tests.proxy import Proxy

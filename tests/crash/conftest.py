@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.store.embedded import EmbeddedServer
-from holdfast.store.migrate import render
+from holdfast.database.embedded import EmbeddedServer
+from holdfast.database.migrate import render
 from tests.conftest import execute
 from tests.crash.fleet import Fleet
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 import psycopg
 
 from holdfast.client import Client, Run
-from holdfast.store.embedded import EmbeddedServer
+from holdfast.database.embedded import EmbeddedServer
 from holdfast.types import LoggedEvent
 
 TERMINAL = {"WorkflowCompleted", "WorkflowFailed", "WorkflowCanceled", "WorkflowTimedOut"}

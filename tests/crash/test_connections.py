@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.client import Client
 from holdfast.client.handle import RunHandle
-from holdfast.store.embedded import EmbeddedServer
+from holdfast.database.embedded import EmbeddedServer
 from tests.crash.across import Errand
 from tests.crash.fleet import Fleet, send_signals, start_patiently, until_all_end
 from tests.crash.ledger import check_nothing_is_queued, check_runs

@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.client import Client
 from holdfast.client.handle import RunHandle
-from holdfast.store.embedded import EmbeddedServer
+from holdfast.database.embedded import EmbeddedServer
 from tests.crash.fleet import (
     Fleet,
     kill_at_every_point,

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.client import Client
 from holdfast.client.handle import RunHandle
-from holdfast.store.embedded import EmbeddedServer
+from holdfast.database.embedded import EmbeddedServer
 from tests.crash.fleet import Fleet, patiently, start_patiently, until_all_end
 from tests.crash.ledger import check_runs
 from tests.crash.workload import GUSTS

@@ -22,7 +22,7 @@ from holdfast import (
     StepTimedOut,
     current_step,
 )
-from holdfast.store import embedded
+from holdfast.database import embedded
 from holdfast.testing import Environment
 
 calls: list[str] = []

@@ -15,6 +15,10 @@ import pytest
 import sqlalchemy
 from tests.proxy import Proxy
 
+from holdfast.database.connection import connect
+from holdfast.database.embedded import EmbeddedServer
+from holdfast.database.resolve import Source, resolve_database
+from holdfast.database.urls import redact
 from holdfast.errors import (
     DatabaseUnavailable,
     EmbeddedServerError,
@@ -22,8 +26,6 @@ from holdfast.errors import (
     InvalidDatabaseURL,
     ServerTooOld,
 )
-from holdfast.store.database import Source, connect, redact, resolve_database
-from holdfast.store.embedded import EmbeddedServer
 
 FIRST, SECOND, THIRD = (f"postgresql://host/{name}" for name in ("first", "second", "third"))
 BOTH = {"HOLDFAST_DATABASE_URL": SECOND, "DATABASE_URL": THIRD}

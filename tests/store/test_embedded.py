@@ -18,10 +18,10 @@ import asyncpg
 import psycopg
 import pytest
 
+from holdfast.database.embedded import EmbeddedServer, binaries, default_home, processes
+from holdfast.database.embedded.account import account_for
+from holdfast.database.embedded.probe import Answer, ask
 from holdfast.errors import EmbeddedServerError
-from holdfast.store.embedded import EmbeddedServer, binaries, default_home, processes
-from holdfast.store.embedded.account import account_for
-from holdfast.store.embedded.probe import Answer, ask
 
 AS_ROOT = os.geteuid() == 0
 
@@ -57,7 +57,7 @@ def wait_for_death(server: EmbeddedServer) -> None:
 CLIENT = """
 import sys
 from pathlib import Path
-from holdfast.store.embedded import EmbeddedServer
+from holdfast.database.embedded import EmbeddedServer
 
 with EmbeddedServer.acquire(Path(sys.argv[1])) as server:
     print(server.postmaster_pid, flush=True)

@@ -11,10 +11,10 @@ import pytest
 
 from holdfast import App, Client, Context
 from holdfast.codec import fingerprint
+from holdfast.database.migrate import migrate
+from holdfast.database.scripts import load_scripts
 from holdfast.ids import child_run_id, keyed_run_id, uuid7
-from holdfast.store.migrate import migrate
 from holdfast.store.postgres import PostgresStore
-from holdfast.store.scripts import load_scripts
 from holdfast.types import NewRun
 from holdfast.worker import Worker, WorkerOptions
 

@@ -11,11 +11,11 @@ import asyncpg
 import pytest
 
 from holdfast import App, Client, Context
+from holdfast.database.grants import lacking
+from holdfast.database.migrate import migrate
+from holdfast.database.scripts import load_scripts
 from holdfast.errors import InsufficientRights
-from holdfast.store.grants import lacking
-from holdfast.store.migrate import migrate
 from holdfast.store.postgres import PostgresStore
-from holdfast.store.scripts import load_scripts
 from holdfast.worker import Worker
 
 app = App("shop")

@@ -12,6 +12,11 @@ import asyncpg
 import psycopg
 import pytest
 
+from holdfast.database.embedded.account import account_for
+from holdfast.database.embedded.binaries import binaries_for
+from holdfast.database.migrate import migrate, plan, render
+from holdfast.database.schema import check_schema
+from holdfast.database.scripts import Scripts, in_schema, load_scripts
 from holdfast.errors import (
     InsufficientRights,
     InvalidSchemaName,
@@ -20,11 +25,6 @@ from holdfast.errors import (
     SchemaOutdated,
     SchemaTooNew,
 )
-from holdfast.store.embedded.account import account_for
-from holdfast.store.embedded.binaries import binaries_for
-from holdfast.store.migrate import migrate, plan, render
-from holdfast.store.schema import check_schema
-from holdfast.store.scripts import Scripts, in_schema, load_scripts
 
 HEADER = """\
 begin;
@@ -375,7 +375,7 @@ async def test_functions_in_the_database_are_those_of_the_files(
 
 RACER = """
 import asyncio, sys, asyncpg
-from holdfast.store.migrate import migrate
+from holdfast.database.migrate import migrate
 
 async def race():
     connection = await asyncpg.connect(sys.argv[1])

@@ -14,10 +14,10 @@ from contract.actors import start
 from scene import Scene
 from tests.proxy import Proxy
 
+from holdfast.database.connection import open_connection
+from holdfast.database.urls import read_url
 from holdfast.errors import DatabaseUnavailable
-from holdfast.store.connection import open_connection
 from holdfast.store.postgres import PostgresStore, connections, pool
-from holdfast.store.urls import read_url
 
 OTHERS = "from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
 

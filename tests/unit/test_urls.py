@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli.settings import Settings
+from holdfast.database import parameters
+from holdfast.database.parameters import Keepalive
+from holdfast.database.resolve import Connecting, resolve_database
+from holdfast.database.urls import read_url, redact
 from holdfast.errors import ConfigurationError, InvalidDatabaseURL
-from holdfast.store import url_parameters
-from holdfast.store.database import Connecting, resolve_database
-from holdfast.store.url_parameters import Keepalive
-from holdfast.store.urls import read_url, redact
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_of_several_hosts_the_one_that_takes_writes_is_wanted() -> None:
 def test_a_protection_that_the_driver_lacks_is_left_out_with_a_word(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    url_parameters._leave_out.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    parameters._leave_out.cache_clear()  # pyright: ignore[reportPrivateUsage]
     caplog.set_level(logging.INFO)
     for _ in range(2):
         read_url("postgresql://db/x?channel_binding=require&sslsni=1&gssencmode=disable")

@@ -11,15 +11,15 @@ from uuid import uuid4
 
 from holdfast.cli.wording import length, several
 from holdfast.cli.workers_live import live_workers
+from holdfast.database.grants import lacking
+from holdfast.database.schema import check_schema as refuse_schema
+from holdfast.database.schema import migrate_command
 from holdfast.errors import DatabaseError, SchemaMissing, SchemaOutdated
-from holdfast.store.grants import lacking
 from holdfast.store.port import Store
-from holdfast.store.schema import check_schema as refuse_schema
-from holdfast.store.schema import migrate_command
 from holdfast.types import Notice
 
 if TYPE_CHECKING:
-    from holdfast.store.schema import Connection
+    from holdfast.database.schema import Connection
 
 Level: TypeAlias = Literal["ok", "warn", "fail"]
 

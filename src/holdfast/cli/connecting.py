@@ -10,16 +10,12 @@ from typing import TypeVar
 
 from holdfast.cli.settings import Settings
 from holdfast.client import Client
+from holdfast.database.connection import connect
+from holdfast.database.migrate import MigrationReport, migrate, plan
+from holdfast.database.resolve import Connecting, Database, resolve_database
+from holdfast.database.schema import check_schema
 from holdfast.definitions.app import App
-from holdfast.store.database import (
-    Connecting,
-    Database,
-    check_schema,
-    connect,
-    resolve_database,
-)
-from holdfast.store.migrate import MigrationReport, migrate, plan
-from holdfast.store.opening import store_of
+from holdfast.store.opening import opened_store
 from holdfast.store.port import Store
 
 T = TypeVar("T")
@@ -106,13 +102,11 @@ def with_link(
     """
 
     async def connected(database: Database) -> T:
-        store = store_of(database, settings.schema, _CONNECTIONS)
-        try:
-            await store.open()
-            async with Client(store=store, app=app) as client:
-                return await work(Link(database, store, client))
-        finally:
-            await store.close()
+        async with (
+            opened_store(database, settings.schema, _CONNECTIONS) as store,
+            Client(store=store, app=app) as client,
+        ):
+            return await work(Link(database, store, client))
 
     with checked_database(settings, make=make) as database:
         return asyncio.run(connected(database))

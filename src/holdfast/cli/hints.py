@@ -30,7 +30,7 @@ def spelled(text: str) -> str:
 
 def database_options(settings: Settings) -> str:
     """Write the options that say which database is meant, without a password."""
-    from holdfast.store.urls import redact
+    from holdfast.database.urls import redact
 
     given: list[str] = []
     if settings.database is not None:

@@ -14,10 +14,10 @@ from contextlib import asynccontextmanager
 from holdfast.cli import exits
 from holdfast.cli.environment import Starter, find_starter
 from holdfast.cli.supervising import StopSignals
+from holdfast.database.keeping import kept_running
+from holdfast.database.resolve import Database
 from holdfast.definitions.app import App
-from holdfast.store.database import Database
-from holdfast.store.keeping import kept_running
-from holdfast.store.opening import store_of
+from holdfast.store.opening import make_store
 from holdfast.worker import STEP_THREADS, Worker, WorkerOptions
 from holdfast.worker.watchdog import Process
 
@@ -70,13 +70,13 @@ def _calm_collector() -> None:
 async def _serve(
     app: App, database: Database, schema: str, options: WorkerOptions, origin: str | None
 ) -> int:
-    store = store_of(database, schema)
+    store = make_store(database, schema)
     worker = Worker(
         app,
         store,
         options,
         process=(process := WorkerProcess()),
-        heartbeat_store=lambda: store_of(database, schema, connections=1),
+        heartbeat_store=lambda: make_store(database, schema, connections=1),
         origin=origin,
     )
     stop = asyncio.Event()

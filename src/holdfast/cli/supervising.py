@@ -13,8 +13,8 @@ from holdfast.cli import exits
 from holdfast.cli.children import Child
 from holdfast.cli.reaping import reaper
 from holdfast.cli.settings import Settings
-from holdfast.store.database import Database
-from holdfast.store.opening import store_of
+from holdfast.database.resolve import Database
+from holdfast.store.opening import opened_store
 
 StartWorker: TypeAlias = Callable[[], Awaitable[Child]]
 TellOfCrash: TypeAlias = Callable[[int], Awaitable[None]]
@@ -89,14 +89,10 @@ async def oversee(
         everything = [*settings.arguments(), *arguments]
         return await Child.start(everything, settings.environment(), reads=reads)
 
-    store = store_of(database, settings.schema, connections=1)
-    try:
-        await store.open()
+    async with opened_store(database, settings.schema, connections=1) as store:
         overseer = make(start, reaper(store))
         signals = StopSignals(overseer.stop)
         try:
             return signals.exit_code(await overseer.run())
         finally:
             signals.restore()
-    finally:
-        await store.close()

@@ -11,16 +11,16 @@ from uuid import UUID
 
 from holdfast.client.approvals import OpenApproval, read_approval
 from holdfast.client.filters import RunFilters, run_filter
-from holdfast.client.opening import open_store
 from holdfast.client.outcomes import decode_plain
 from holdfast.client.references import RunRef, given_workflow
 from holdfast.client.runs import Run, RunPage, read_page, read_run
 from holdfast.client.session import Session
 from holdfast.client.watching import watch_value
+from holdfast.database.resolve import Connecting
 from holdfast.definitions.app import AnyWorkflow, App
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError, RunNotFound
-from holdfast.store.database import Connecting
+from holdfast.store.opening import resolved_store
 from holdfast.store.port import Store
 from holdfast.types import JSON, LoggedEvent, Pause, RunRecord, WorkerInfo
 
@@ -62,9 +62,11 @@ class Observer:
         """
         if self._session is None:
             async with AsyncExitStack() as stack:
-                store = self._given or await open_store(
-                    stack, self._database, self._schema, self._connecting
-                )
+                store = self._given
+                if store is None:
+                    store = await stack.enter_async_context(
+                        resolved_store(self._database, self._schema, self._connecting)
+                    )
                 self._session = Session(store, None if self._app is None else self._app.name)
                 stack.push_async_callback(self._session.close)
                 self._opened = stack.pop_all()

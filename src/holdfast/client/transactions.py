@@ -12,11 +12,11 @@ from functools import partial
 from typing import Protocol, TypeAlias, TypeVar, cast
 from uuid import UUID
 
+from holdfast.database.scripts import check_schema_name
 from holdfast.errors import ConfigurationError
 from holdfast.store.port import WORK_TOPIC
 from holdfast.store.postgres import Statement, start_statement
 from holdfast.store.postgres.listening import channel
-from holdfast.store.scripts import check_schema_name
 from holdfast.types import NewRun, StartedRun, Status
 
 T = TypeVar("T")

@@ -1,13 +1,18 @@
-"""From a database that was found to the store on it."""
+"""The one opener: from a database to a store on it."""
 
 from __future__ import annotations
 
-from holdfast.store.database import Database
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from holdfast.database.resolve import Connecting, Database, resolve_database
+from holdfast.store.port import Store
 from holdfast.store.postgres import PostgresStore
 
 
-def store_of(database: Database, schema: str, connections: int = 4) -> PostgresStore:
-    """Return the store of a database, connected as its user says once it is opened."""
+def make_store(database: Database, schema: str, connections: int = 4) -> Store:
+    """Return a store on a database. It is not connected yet: its method `open` connects."""
     connecting = database.connecting
     return PostgresStore(
         database.url,
@@ -17,3 +22,34 @@ def store_of(database: Database, schema: str, connections: int = 4) -> PostgresS
         listen_url=connecting.listen_url,
         tells=True,
     )
+
+
+@asynccontextmanager
+async def opened_store(
+    database: Database, schema: str, connections: int = 4
+) -> AsyncGenerator[Store]:
+    """Connect a store to a database for the length of the block.
+
+    Raises DatabaseError; its subclasses say what is wrong, and what to do about it.
+    """
+    store = make_store(database, schema, connections)
+    try:
+        await store.open()
+        yield store
+    finally:
+        await store.close()
+
+
+@asynccontextmanager
+async def resolved_store(
+    url: str | None, schema: str, connecting: Connecting
+) -> AsyncGenerator[Store]:
+    """Find the database, hold it, and connect a store to it for the length of the block.
+
+    Raises what `resolve_database` and `opened_store` raise.
+    """
+    # Starting the embedded server takes a moment, and waits for whoever starts it already.
+    database = await asyncio.to_thread(resolve_database, url, connecting=connecting)
+    with database:
+        async with opened_store(database, schema) as store:
+            yield store

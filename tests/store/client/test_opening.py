@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from holdfast.client import Client
+from holdfast.database.embedded import EmbeddedServer
 from holdfast.errors import (
     DatabaseUnavailable,
     InvalidDatabaseURL,
     InvalidSchemaName,
     SchemaMissing,
 )
-from holdfast.store.embedded import EmbeddedServer
 from holdfast.store.memory import MemoryStore
 from holdfast.sync import SyncClient
 

@@ -18,7 +18,7 @@ from holdfast.cli.settings import Settings, settings_of
 if TYPE_CHECKING:
     from holdfast.cli.loading import AppReference
     from holdfast.cli.supervising import StartWorker, TellOfCrash
-    from holdfast.store.database import Database
+    from holdfast.database.resolve import Database
 
 _GRACE_SECONDS = 2  # seconds; what is cut off goes on with the new code
 

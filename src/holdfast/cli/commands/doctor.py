@@ -17,7 +17,7 @@ from holdfast.cli.settings import Settings, settings_of
 
 if TYPE_CHECKING:
     from holdfast.cli.checks import Finding
-    from holdfast.store.database import Database
+    from holdfast.database.resolve import Database
 
 
 @command("doctor", examples=("holdfast doctor", "holdfast doctor --json | jq '.[].level'"))
@@ -47,8 +47,8 @@ def doctor(context: click.Context) -> None:
 
 async def _examine(database: Database, settings: Settings) -> Sequence[Finding]:
     from holdfast.cli.checks import examine
-    from holdfast.store.database import connect
-    from holdfast.store.opening import store_of
+    from holdfast.database.connection import connect
+    from holdfast.store.opening import opened_store
     from holdfast.store.port import Store
 
     async with AsyncExitStack() as stack:
@@ -56,10 +56,8 @@ async def _examine(database: Database, settings: Settings) -> Sequence[Finding]:
         stack.push_async_callback(connection.close)
 
         async def open_store() -> Store:
-            store = store_of(database, settings.schema, connections=1)
-            stack.push_async_callback(store.close)
-            await store.open()
-            return store
+            opened = opened_store(database, settings.schema, connections=1)
+            return await stack.enter_async_context(opened)
 
         return await examine(connection, open_store, settings.schema)
 

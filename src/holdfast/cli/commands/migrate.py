@@ -11,7 +11,7 @@ from holdfast.cli.framework import command
 from holdfast.cli.settings import settings_of
 
 if TYPE_CHECKING:
-    from holdfast.store.migrate import MigrationReport
+    from holdfast.database.migrate import MigrationReport
 
 
 @command(
@@ -41,7 +41,7 @@ def migrate(context: click.Context, dry_run: bool, roles: tuple[str, ...], sql: 
     """
     from holdfast.cli.connecting import find_database
     from holdfast.cli.console import write_json
-    from holdfast.store.migrate import render
+    from holdfast.database.migrate import render
 
     settings = settings_of(context)
     if sql:
@@ -63,8 +63,8 @@ def migrate(context: click.Context, dry_run: bool, roles: tuple[str, ...], sql: 
 async def _migrate(
     url: str, schema: str, roles: tuple[str, ...], *, dry_run: bool
 ) -> MigrationReport:
-    from holdfast.store.database import connect
-    from holdfast.store.migrate import migrate, plan
+    from holdfast.database.connection import connect
+    from holdfast.database.migrate import migrate, plan
 
     connection = await connect(url)
     try:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.store.scripts import DEFAULT_SCHEMA, check_schema_name
+from holdfast.database.scripts import DEFAULT_SCHEMA, check_schema_name
 from holdfast.types import Finish, NewRun, Suspend, TurnCommit
 
 Column: TypeAlias = "Sequence[object] | None"

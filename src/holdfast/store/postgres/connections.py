@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import asyncpg
 
-from holdfast.store.connection import close_connection, is_direct, open_connection
+from holdfast.database.connection import close_connection, is_direct, open_connection
+from holdfast.database.schema import check_schema
+from holdfast.database.scripts import check_schema_name
+from holdfast.database.urls import read_url, redact
 from holdfast.store.postgres.errors import translated
 from holdfast.store.postgres.pool import NOT_SENT, Pool, was_not_sent
-from holdfast.store.schema import check_schema
-from holdfast.store.scripts import check_schema_name
-from holdfast.store.urls import read_url, redact
 
 if TYPE_CHECKING:
-    from holdfast.store.connection import Connection
+    from holdfast.database.connection import Connection
 
 T = TypeVar("T")
 

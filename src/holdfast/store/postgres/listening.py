@@ -17,17 +17,17 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeAlias
 from uuid import uuid4
 
+from holdfast.database.connection import LOST, close_connection, is_direct, open_connection
+from holdfast.database.urls import read_url, redact
 from holdfast.errors import DatabaseError, DatabaseUnavailable, HoldfastError
-from holdfast.store.connection import LOST, close_connection, is_direct, open_connection
 from holdfast.store.postgres.connections import Database
 from holdfast.store.postgres.errors import translated
-from holdfast.store.urls import read_url, redact
 from holdfast.types import Notice
 
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
 
-    from holdfast.store.connection import Connection
+    from holdfast.database.connection import Connection
 
     AnyConnection: TypeAlias = Connection | PoolConnectionProxy
 

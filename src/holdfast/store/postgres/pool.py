@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 import asyncpg
 
-from holdfast.store.connection import LOST, close_connection
+from holdfast.database.connection import LOST, close_connection
 
 if TYPE_CHECKING:
-    from holdfast.store.connection import Connection
+    from holdfast.database.connection import Connection
 
 # One that was idle for longer is asked before it is trusted: a firewall may have forgotten it.
 _TRUSTED_SECONDS: Final = 10.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from uuid import UUID
 
+from holdfast.database.scripts import DEFAULT_SCHEMA
 from holdfast.store.port import WORK_TOPIC
 from holdfast.store.postgres import (
     activities,
@@ -22,7 +23,6 @@ from holdfast.store.postgres.connections import Database
 from holdfast.store.postgres.leasing import Claim
 from holdfast.store.postgres.listening import Listening
 from holdfast.store.postgres.watermark import Watermark
-from holdfast.store.scripts import DEFAULT_SCHEMA
 from holdfast.types import (
     ActivitiesEnded,
     ActivityEnd,

@@ -8,6 +8,6 @@ Everything lies under one directory, the data home:
     clients.lock    held shared by every client; whoever can hold it alone stops the server
 """
 
-from holdfast.store.embedded.server import EmbeddedServer, default_home, is_made
+from holdfast.database.embedded.server import EmbeddedServer, default_home, is_made
 
 __all__ = ["EmbeddedServer", "default_home", "is_made"]

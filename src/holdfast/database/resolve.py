@@ -1,42 +1,20 @@
-"""Which database to use, and what to say when it cannot be used."""
+"""Which database to use: the one that is named, the environment's, or the embedded one."""
 
 from __future__ import annotations
 
 import enum
 import os
-import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-import asyncpg
-
-from holdfast.errors import (
-    ConfigurationError,
-    DatabaseError,
-    DatabaseUnavailable,
-    InsufficientRights,
-    InvalidDatabaseURL,
-)
-from holdfast.store.connection import LOST, close_connection, open_connection
-from holdfast.store.schema import check_schema, check_server
-from holdfast.store.urls import FORM, Target, read_url, redact
+from holdfast.database.urls import read_url, redact
+from holdfast.errors import ConfigurationError, DatabaseUnavailable
 
 if TYPE_CHECKING:
-    from holdfast.store.embedded import EmbeddedServer
-
-__all__ = [
-    "Connecting",
-    "Database",
-    "Source",
-    "check_schema",
-    "connect",
-    "connect_error",
-    "redact",
-    "resolve_database",
-]
+    from holdfast.database.embedded import EmbeddedServer
 
 LISTEN_SOURCE: Final = "--listen-database or $HOLDFAST_LISTEN_DATABASE_URL"
 _YES: Final = frozenset({"1", "on", "true", "yes"})
@@ -174,83 +152,9 @@ def _switch(name: str, environ: Mapping[str, str]) -> bool | None:
     return None
 
 
-async def connect(url: str) -> asyncpg.Connection[asyncpg.Record]:
-    """Open one connection to a server that is new enough.
-
-    Raises:
-        DatabaseUnavailable: nobody answers, there is no such database, or the login is refused.
-        InsufficientRights: the role may not connect to the database.
-        InvalidDatabaseURL: the driver cannot read the URL.
-        ServerTooOld: the server is older than PostgreSQL 14.
-    """
-    target = read_url(url)
-    try:
-        connection = await open_connection(target)
-    except (*LOST, ValueError) as error:
-        raise connect_error(error, target) from error
-    try:
-        check_server(connection)
-    except DatabaseError:
-        await close_connection(connection)
-        raise
-    return connection
-
-
-def connect_error(error: Exception, target: Target) -> DatabaseError:
-    """Turn what the driver raises on connecting into an error that says what to do."""
-    where, name, role = redact(target.url), target.database, target.user
-    match error:
-        case asyncpg.InvalidCatalogNameError():
-            return DatabaseUnavailable(
-                f"{where}: the server has no database {name!r}: "
-                f"create it (`createdb {name}`), or correct the URL"
-            )
-        case asyncpg.InvalidAuthorizationSpecificationError():
-            return DatabaseUnavailable(
-                f"{where}: the server refuses the login of role {role!r} ({error}): "
-                "check the user and the password in the URL"
-            )
-        case asyncpg.InsufficientPrivilegeError():
-            return InsufficientRights(
-                f"{where}: the role {role!r} may not connect to database {name!r}: "
-                "have its owner grant it, or use another role"
-            )
-        case asyncpg.ClientConfigurationError():
-            return InvalidDatabaseURL(f"{where}: {error}; a URL looks like {FORM}")
-        case asyncpg.TargetServerAttributeNotMatched():
-            return DatabaseUnavailable(
-                f"{where}: none of the hosts is {target.parameters.attributes!r} now "
-                "(target_session_attrs)"
-            )
-        case asyncpg.UndefinedObjectError():
-            return InvalidDatabaseURL(f"{where}: {error}: take the parameter out of the URL")
-        case asyncpg.ProtocolViolationError() if "startup parameter" in str(error):
-            return InvalidDatabaseURL(
-                f"{where}: the pooler refuses a parameter of the URL ({error}): take it out, or "
-                "name it in the pooler's ignore_startup_parameters"
-            )
-        case asyncpg.PostgresError() if "command-line argument" in str(error):
-            return InvalidDatabaseURL(
-                f"{where}: the server does not know the options of the URL ({error.args[0]}): "
-                "correct options=, or take it out"
-            )
-        case asyncpg.PostgresError():
-            return DatabaseUnavailable(f"{where}: the server takes no connection now: {error}")
-        case ssl.SSLError() | ConnectionError() if "SSL" in str(error):
-            return DatabaseUnavailable(
-                f"{where}: the connection cannot be encrypted as the URL asks ({error}): "
-                "check sslmode and sslrootcert"
-            )
-        case _:
-            reason = str(error) or type(error).__name__
-            return DatabaseUnavailable(
-                f"{where}: no server answers ({reason}): start it, or correct the URL"
-            )
-
-
 def _embedded(home: Path | None, make: bool) -> Database:
     # Imported here: it needs what only Unix has, and other databases do not.
-    from holdfast.store.embedded import EmbeddedServer, default_home, is_made
+    from holdfast.database.embedded import EmbeddedServer, default_home, is_made
 
     if not make and not is_made(home):
         raise DatabaseUnavailable(

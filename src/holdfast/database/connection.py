@@ -11,13 +11,18 @@ from urllib.parse import urlencode
 
 import asyncpg
 
-from holdfast.store.url_parameters import Keepalive, Parameters
-from holdfast.store.urls import Target
+from holdfast.database.parameters import Keepalive, Parameters
+from holdfast.database.schema import check_server
+from holdfast.database.urls import FORM, Target, read_url, redact
+from holdfast.errors import (
+    DatabaseError,
+    DatabaseUnavailable,
+    InsufficientRights,
+    InvalidDatabaseURL,
+)
 
 if TYPE_CHECKING:
     Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
-
-__all__ = ["LOST", "close_connection", "is_direct", "open_connection"]
 
 # What a connection raises that has ended or does not answer, in whichever state it was.
 LOST: Final = (
@@ -57,6 +62,28 @@ async def open_connection(
                 return connection
     assert last is not None, "there is always a host to try"
     raise last
+
+
+async def connect(url: str) -> asyncpg.Connection[asyncpg.Record]:
+    """Open one connection to a server that is new enough.
+
+    Raises:
+        DatabaseUnavailable: nobody answers, there is no such database, or the login is refused.
+        InsufficientRights: the role may not connect to the database.
+        InvalidDatabaseURL: the driver cannot read the URL.
+        ServerTooOld: the server is older than PostgreSQL 14.
+    """
+    target = read_url(url)
+    try:
+        connection = await open_connection(target)
+    except (*LOST, ValueError) as error:
+        raise connect_error(error, target) from error
+    try:
+        check_server(connection)
+    except DatabaseError:
+        await close_connection(connection)
+        raise
+    return connection
 
 
 async def close_connection(connection: Connection) -> None:
@@ -137,3 +164,55 @@ def _keep_alive(connection: Connection, keepalive: Keepalive) -> None:
         if option is not None:
             with suppress(OSError):  # this system does not have it
                 link.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def connect_error(error: Exception, target: Target) -> DatabaseError:
+    """Turn what the driver raises on connecting into an error that says what to do."""
+    where, name, role = redact(target.url), target.database, target.user
+    match error:
+        case asyncpg.InvalidCatalogNameError():
+            return DatabaseUnavailable(
+                f"{where}: the server has no database {name!r}: "
+                f"create it (`createdb {name}`), or correct the URL"
+            )
+        case asyncpg.InvalidAuthorizationSpecificationError():
+            return DatabaseUnavailable(
+                f"{where}: the server refuses the login of role {role!r} ({error}): "
+                "check the user and the password in the URL"
+            )
+        case asyncpg.InsufficientPrivilegeError():
+            return InsufficientRights(
+                f"{where}: the role {role!r} may not connect to database {name!r}: "
+                "have its owner grant it, or use another role"
+            )
+        case asyncpg.ClientConfigurationError():
+            return InvalidDatabaseURL(f"{where}: {error}; a URL looks like {FORM}")
+        case asyncpg.TargetServerAttributeNotMatched():
+            return DatabaseUnavailable(
+                f"{where}: none of the hosts is {target.parameters.attributes!r} now "
+                "(target_session_attrs)"
+            )
+        case asyncpg.UndefinedObjectError():
+            return InvalidDatabaseURL(f"{where}: {error}: take the parameter out of the URL")
+        case asyncpg.ProtocolViolationError() if "startup parameter" in str(error):
+            return InvalidDatabaseURL(
+                f"{where}: the pooler refuses a parameter of the URL ({error}): take it out, or "
+                "name it in the pooler's ignore_startup_parameters"
+            )
+        case asyncpg.PostgresError() if "command-line argument" in str(error):
+            return InvalidDatabaseURL(
+                f"{where}: the server does not know the options of the URL ({error.args[0]}): "
+                "correct options=, or take it out"
+            )
+        case asyncpg.PostgresError():
+            return DatabaseUnavailable(f"{where}: the server takes no connection now: {error}")
+        case ssl.SSLError() | ConnectionError() if "SSL" in str(error):
+            return DatabaseUnavailable(
+                f"{where}: the connection cannot be encrypted as the URL asks ({error}): "
+                "check sslmode and sslrootcert"
+            )
+        case _:
+            reason = str(error) or type(error).__name__
+            return DatabaseUnavailable(
+                f"{where}: no server answers ({reason}): start it, or correct the URL"
+            )

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import parse_qsl, unquote, urlencode
 
+from holdfast.database.parameters import Parameters, read_parameters
 from holdfast.errors import InvalidDatabaseURL
-from holdfast.store.url_parameters import Parameters, read_parameters
 
 __all__ = ["FORM", "Target", "read_url", "redact"]
 

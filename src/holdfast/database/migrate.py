@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING
 import asyncpg
 
 from holdfast._version import __version__
-from holdfast.errors import InsufficientRights, MigrationFailed
-from holdfast.store.grants import grant
-from holdfast.store.schema import SchemaState, read_state
-from holdfast.store.scripts import (
+from holdfast.database.grants import grant
+from holdfast.database.schema import SchemaState, read_state
+from holdfast.database.scripts import (
     DEFAULT_SCHEMA,
     Scripts,
     check_schema_name,
     in_schema,
     load_scripts,
 )
+from holdfast.errors import InsufficientRights, MigrationFailed
 
 if TYPE_CHECKING:
-    from holdfast.store.schema import Connection
+    from holdfast.database.schema import Connection
 
 _LOCK = "select pg_advisory_xact_lock(hashtext('holdfast.migrate'));"
 

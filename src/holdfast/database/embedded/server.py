@@ -13,10 +13,10 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import quote
 
+from holdfast.database.embedded import locks, processes
+from holdfast.database.embedded.cluster import SOCKET, Cluster
+from holdfast.database.embedded.probe import Answer, ask
 from holdfast.errors import EmbeddedServerError
-from holdfast.store.embedded import locks, processes
-from holdfast.store.embedded.cluster import SOCKET, Cluster
-from holdfast.store.embedded.probe import Answer, ask
 
 _LONGEST_SOCKET_PATH = 107 if os.uname().sysname == "Linux" else 103
 _LOCK_SECONDS = 330.0

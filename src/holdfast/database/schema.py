@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, TypeAlias
 import asyncpg
 
 from holdfast._version import __version__
+from holdfast.database.scripts import (
+    DEFAULT_SCHEMA,
+    Migration,
+    Scripts,
+    check_schema_name,
+    load_scripts,
+)
 from holdfast.errors import (
     InsufficientRights,
     SchemaMissing,
     SchemaOutdated,
     SchemaTooNew,
     ServerTooOld,
-)
-from holdfast.store.scripts import (
-    DEFAULT_SCHEMA,
-    Migration,
-    Scripts,
-    check_schema_name,
-    load_scripts,
 )
 
 if TYPE_CHECKING:

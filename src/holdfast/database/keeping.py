@@ -7,8 +7,8 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+from holdfast.database.resolve import Database
 from holdfast.errors import HoldfastError
-from holdfast.store.database import Database
 
 logger = logging.getLogger("holdfast.worker")
 

