@@ -11,6 +11,12 @@ if TYPE_CHECKING:
     from holdfast.client.runs import Run
     from holdfast.definitions.activities import Activity
     from holdfast.definitions.app import App
+    from holdfast.definitions.attempts import (
+        ActivityContext,
+        StepContext,
+        current_activity,
+        current_step,
+    )
     from holdfast.definitions.middleware import CallNext, Middleware
     from holdfast.definitions.steps import Step
     from holdfast.definitions.workflows import Workflow
@@ -47,8 +53,6 @@ if TYPE_CHECKING:
     )
     from holdfast.local import local
     from holdfast.retry import Retry
-    from holdfast.runtime.attempts.activity_context import ActivityContext, current_activity
-    from holdfast.runtime.attempts.step_context import StepContext, current_step
     from holdfast.runtime.code.context import Context
     from holdfast.sync import SyncClient
 
@@ -104,7 +108,7 @@ __all__ = [
 
 _HOMES = {
     "Activity": "holdfast.definitions.activities",
-    "ActivityContext": "holdfast.runtime.attempts.activity_context",
+    "ActivityContext": "holdfast.definitions.attempts",
     "App": "holdfast.definitions.app",
     "CallNext": "holdfast.definitions.middleware",
     "Client": "holdfast.client",
@@ -114,11 +118,11 @@ _HOMES = {
     "Run": "holdfast.client.runs",
     "RunHandle": "holdfast.client.handle",
     "Step": "holdfast.definitions.steps",
-    "StepContext": "holdfast.runtime.attempts.step_context",
+    "StepContext": "holdfast.definitions.attempts",
     "SyncClient": "holdfast.sync",
     "Workflow": "holdfast.definitions.workflows",
-    "current_activity": "holdfast.runtime.attempts.activity_context",
-    "current_step": "holdfast.runtime.attempts.step_context",
+    "current_activity": "holdfast.definitions.attempts",
+    "current_step": "holdfast.definitions.attempts",
     "local": "holdfast.local",
 }
 

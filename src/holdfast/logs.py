@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import logging
 
-from holdfast.runtime.attempts.activity_context import ActivityContext
-from holdfast.runtime.attempts.step_context import StepContext
+from holdfast.definitions.attempts import ActivityContext, StepContext
 from holdfast.runtime.code.run_log import logger as workflow_log
 
 __all__ = ["AttemptFilter"]

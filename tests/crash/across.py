@@ -30,7 +30,7 @@ async def fetch(place: str) -> Effect:
     """Have an effect, with a pause on either side for kills to land in."""
     await asyncio.sleep(0.02)
     activity = current_activity()
-    effect = leave_trace(place, activity.id, activity.attempt)
+    effect = leave_trace(place, activity.idempotency_key, activity.attempt)
     await asyncio.sleep(0.02)
     return effect
 
@@ -39,7 +39,7 @@ async def fetch(place: str) -> Effect:
 def fetch_in_thread(place: str) -> Effect:
     """Have an effect from a thread, after two attempts that fail behind theirs."""
     activity = current_activity()
-    effect = leave_trace(place, activity.id, activity.attempt)
+    effect = leave_trace(place, activity.idempotency_key, activity.attempt)
     if activity.attempt < 3:
         raise ConnectionError(f"stumbled at {place}")
     return effect
@@ -52,7 +52,7 @@ async def walk(place: str) -> Effect:
     for done in range(cast("int", activity.last_heartbeat or 0), STRIDES):
         await asyncio.sleep(0.02)
         activity.heartbeat(done + 1)
-    return leave_trace(place, activity.id, activity.attempt)
+    return leave_trace(place, activity.idempotency_key, activity.attempt)
 
 
 @app.workflow

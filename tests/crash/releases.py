@@ -20,7 +20,7 @@ def release(version: int) -> App:
         """Have an effect, with a pause on either side for kills to land in."""
         await asyncio.sleep(0.01)
         step = current_step()
-        effect = leave_trace(place, step.id, step.attempt)
+        effect = leave_trace(place, step.idempotency_key, step.attempt)
         await asyncio.sleep(0.01)
         return effect
 

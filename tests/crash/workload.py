@@ -44,7 +44,7 @@ async def act(place: str) -> Effect:
     """Have an effect, with a pause on either side for kills to land in."""
     await asyncio.sleep(0.005)
     step = current_step()
-    effect = leave_trace(place, step.id, step.attempt)
+    effect = leave_trace(place, step.idempotency_key, step.attempt)
     await asyncio.sleep(0.005)
     return effect
 
@@ -53,14 +53,14 @@ async def act(place: str) -> Effect:
 def act_in_thread(place: str) -> Effect:
     """Have an effect from a thread."""
     step = current_step()
-    return leave_trace(place, step.id, step.attempt)
+    return leave_trace(place, step.idempotency_key, step.attempt)
 
 
 @app.step
 async def stumble(place: str) -> Effect:
     """Fail at the first two attempts, after the effect."""
     step = current_step()
-    effect = leave_trace(place, step.id, step.attempt)
+    effect = leave_trace(place, step.idempotency_key, step.attempt)
     if step.attempt < 3:
         raise ConnectionError(f"stumbled at {place}")
     return effect
@@ -118,7 +118,7 @@ async def everything(ctx: Context, n: int) -> list[str]:
 async def act_slowly(place: str, seconds: float) -> Effect:
     """Have an effect, and take long over the rest."""
     step = current_step()
-    effect = leave_trace(place, step.id, step.attempt)
+    effect = leave_trace(place, step.idempotency_key, step.attempt)
     await asyncio.sleep(seconds)
     return effect
 

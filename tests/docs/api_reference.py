@@ -34,7 +34,7 @@ _CONSTRUCTED = {"App", "Client", "Environment", "Retry"}  # by callers; the rest
 # What only the engine calls, and of which classes.
 _INTERNAL = {"call_plain", "encode_arguments", "decode_arguments", "encode_result", "decode_result"}
 _INTERNAL |= {"encode_input", "decode_input", "encode_output", "decode_output"}
-_INTERNAL |= {"cancel", "known", "news"}
+_INTERNAL |= {"cancel", "mark_sent", "unsent"}
 _ENGINE_CALLS = {"Activity", "Step", "Workflow", "ActivityContext", "StepContext"}
 
 

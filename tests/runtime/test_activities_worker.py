@@ -78,7 +78,7 @@ async def test_a_retry_finds_what_the_attempt_before_said_last(store: Store, des
         activity.heartbeat({"page": 10 * activity.attempt})
         if activity.attempt < 3:
             raise ConnectionError("away")
-        return activity.id
+        return activity.idempotency_key
 
     async with working(app, store):
         await desk.order("convert", attempts=3)

@@ -10,11 +10,10 @@ from uuid import UUID
 import pytest
 
 from holdfast import App, Context
+from holdfast.definitions.attempts import StepContext, current_activity, current_step
 from holdfast.definitions.steps import Step
 from holdfast.errors import InvalidName, PayloadError
 from holdfast.retry import Retry
-from holdfast.runtime.attempts.activity_context import current_activity
-from holdfast.runtime.attempts.step_context import StepContext, current_step
 from holdfast.runtime.code.calls import Call, RunInfo
 from holdfast.runtime.log import details
 from holdfast.runtime.turn.turn import Turn
@@ -264,7 +263,7 @@ def test_the_code_of_a_step_can_ask_about_itself() -> None:
         here = current_step()
         assert (here.run_id, here.workflow, here.version) == (info.run_id, "flow", 2)
         assert (here.key, here.step, here.attempt) == ("branch/work", "work", 3)
-        assert here.id == f"{info.run_id}/branch/work"
+        assert here.idempotency_key == f"{info.run_id}/branch/work"
         assert not here.cancelled
         assert not here.wait_cancelled(0)
         here.cancel()

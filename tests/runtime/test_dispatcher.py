@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from holdfast import App, Context
-from holdfast.runtime.attempts.step_context import StepContext
+from holdfast.definitions.attempts import StepContext
 from holdfast.runtime.code.calls import Call, RunInfo
 from holdfast.types import ClaimedTask, Event, Notice, Release
 from holdfast.worker.attempts import Execution

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from holdfast import Context
+from holdfast.definitions.attempts import StepContext
 from holdfast.definitions.steps import Step
 from holdfast.definitions.workflows import Workflow
-from holdfast.runtime.attempts.step_context import StepContext
 from holdfast.runtime.log import details
 from holdfast.runtime.turn.turn import Call, RunInfo, Turn
 from holdfast.types import Event, Finish, Notice, Refusal, TurnCommit

@@ -6,9 +6,9 @@ import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+from holdfast.definitions.attempts import StepContext
 from holdfast.definitions.middleware import CallNext
 from holdfast.definitions.steps import Step
-from holdfast.runtime.attempts.step_context import StepContext
 from holdfast.runtime.code.calls import Call, RunInfo
 from holdfast.worker.attempts import Launcher
 from holdfast.worker.clock import EngineClock

@@ -6,11 +6,10 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
+from holdfast.definitions.attempts import ActivityContext, StepContext
 from holdfast.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from holdfast.runtime.attempts.activity_context import ActivityContext
-    from holdfast.runtime.attempts.step_context import StepContext
     from holdfast.runtime.code.context import Context
 
 CallNext: TypeAlias = Callable[[], Awaitable[object]]

@@ -36,9 +36,9 @@ class Delivery:
 async def effect(seconds: float) -> str:
     """Ask the outside world for something, and return its receipt when it has happened."""
     step, ledger = current_step(), Ledger(Path(os.environ[LEDGER_VARIABLE]))
-    ledger.ask(step.key, step.id)
+    ledger.ask(step.key, step.idempotency_key)
     await asyncio.sleep(seconds)
-    return ledger.act(step.key, step.id)
+    return ledger.act(step.key, step.idempotency_key)
 
 
 @app.step

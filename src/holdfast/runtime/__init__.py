@@ -3,6 +3,5 @@
 ```
 turn ──▶ code ──▶ loop
   └────────┴──▶ log
-attempts: what the code of a step or an activity can ask about its own attempt
 ```
 """

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import msgspec
 
 from holdfast.codec import encode
+from holdfast.definitions.attempts import ActivityContext, CompletedLater
 from holdfast.definitions.registry import AnyActivity
-from holdfast.runtime.attempts.activity_context import ActivityContext, CompletedLater
 from holdfast.types import ActivityEnd, ClaimedTask, Lease
 from holdfast.worker.attempts import Execution
 from holdfast.worker.clock import Cancellable
@@ -160,8 +160,8 @@ class ActivityExecution(Execution[ActivityContext]):
     def lease(self) -> Lease:
         """Return the lease, with what the attempt said that the database does not know yet."""
         task = self.task
-        return Lease(task.run_id, task.key, task.lease_no, 0, self.context.news)
+        return Lease(task.run_id, task.key, task.lease_no, 0, self.context.unsent)
 
     def known(self, details: str) -> None:
         """Note that the database knows what the attempt said."""
-        self.context.known(details)
+        self.context.mark_sent(details)

@@ -15,12 +15,12 @@ from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from holdfast.codec import describe
+from holdfast.definitions.attempts import AttemptContext
 from holdfast.definitions.lifespan import Lifespan, bind_lifespans
 from holdfast.definitions.middleware import Layer, surround
 from holdfast.definitions.recorded import Recorded
 from holdfast.definitions.signatures import NO_ARGUMENTS, Arguments
 from holdfast.errors import PayloadError
-from holdfast.runtime.attempts.attempt_context import AttemptContext
 from holdfast.types import ErrorInfo
 from holdfast.worker.clock import Cancellable
 from holdfast.worker.threads import ThreadBook

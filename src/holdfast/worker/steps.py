@@ -6,8 +6,8 @@ import random
 from collections.abc import Callable
 from typing import TypeAlias
 
+from holdfast.definitions.attempts import StepContext
 from holdfast.definitions.middleware import Layer
-from holdfast.runtime.attempts.step_context import StepContext
 from holdfast.runtime.code.calls import Call, RunInfo
 from holdfast.worker.attempts import Execution, Launcher
 from holdfast.worker.clock import Clock

@@ -1,1 +1,0 @@
-"""Attempts of steps and activities: started, limited, cancelled, reported."""
