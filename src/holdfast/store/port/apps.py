@@ -1,0 +1,43 @@
+"""The part of the port for apps, the namespaces of workflows and activities."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from holdfast.types import AppInfo, SignedOn
+
+
+class AppStore(Protocol):
+    """Records apps, renames what is older than they are, and looks names up."""
+
+    async def sign_on_app(
+        self, app: AppInfo, activities: Sequence[str], *, replaces: str | None = None
+    ) -> SignedOn:
+        """Record that an app has a worker in this database, and which names it has.
+
+        `replaces` is the origin of an app of the same name that this one replaces.
+        """
+        ...
+
+    async def adopt_tasks(
+        self, app: str, handlers: Sequence[str], queues: Sequence[str], *, limit: int = 1000
+    ) -> int:
+        """Rename waiting tasks whose handlers have no app yet; return how many were renamed."""
+        ...
+
+    async def adopt_ended(self, app: str, workflows: Sequence[str], *, limit: int = 1000) -> int:
+        """Rename ended runs whose names have no app yet; return how many were renamed."""
+        ...
+
+    async def apps_with(self, workflow: str) -> list[str]:
+        """Return the apps that have ever signed on with a workflow of this name."""
+        ...
+
+    async def list_apps(self) -> list[AppInfo]:
+        """Return the apps that have ever signed on, by name."""
+        ...
+
+    async def former_names(self) -> frozenset[str]:
+        """Return the names that runs had before names had apps."""
+        ...

@@ -1,0 +1,34 @@
+"""The part of the port for events that come from outside a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+from uuid import UUID
+
+from holdfast.types import Delivered, NewSignal, Notice
+
+
+class ExternalStore(Protocol):
+    """Appends to logs without holding the runs' leases: signals, cancel requests, ends."""
+
+    async def signal_runs(self, signals: Sequence[NewSignal]) -> Delivered:
+        """Append SignalReceived to each run's log, and wake the run if it awaits that signal."""
+        ...
+
+    async def cancel_runs(self, run_ids: Sequence[UUID], *, reason: str | None = None) -> Delivered:
+        """Append WorkflowCancelRequested, and wake the runs. A run never claimed ends at once."""
+        ...
+
+    async def terminate_runs(
+        self, run_ids: Sequence[UUID], *, reason: str | None = None
+    ) -> Delivered:
+        """Append WorkflowTerminated: runs end at once, and their code is not executed."""
+        ...
+
+    async def time_out_runs(self, *, limit: int = 100) -> tuple[int, int | None, list[Notice]]:
+        """Append WorkflowTimedOut to runs that are past their deadline, which ends them.
+
+        Returns how many were ended, when the next deadline is due, and the notices.
+        """
+        ...

@@ -1,0 +1,58 @@
+"""The part of the port for reading runs and logs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+from uuid import UUID
+
+from holdfast.types import Event, LoggedEvent, RecordPage, RunFilter, RunRecord
+
+
+class QueryStore(Protocol):
+    """Reads runs and logs, and changes nothing."""
+
+    async def get_runs(self, run_ids: Sequence[UUID]) -> dict[UUID, RunRecord]:
+        """Return the runs that exist."""
+        ...
+
+    async def list_runs(self, where: RunFilter) -> RecordPage:
+        """Return a page of runs, newest first. Its cursor stays valid while runs start and end.
+
+        The work for a page is bounded, so a page may be short and still have a cursor.
+        """
+        ...
+
+    async def runs_between(self, first: UUID, last: UUID, limit: int) -> list[UUID]:
+        """Return the ids of at most `limit` runs from `first` to `last`, in order."""
+        ...
+
+    async def find_run(self, name: str, key: str) -> UUID | None:
+        """Return the id of the run that was started with this key, None if there is none."""
+        ...
+
+    async def read_events(
+        self, ranges: Sequence[tuple[UUID, int]], *, patience: int = 1
+    ) -> dict[UUID, list[Event]]:
+        """Return logs, each from an index on. The details of WorkflowStarted are the run's input.
+
+        A run that does not exist has an empty list. `patience` multiplies the time that the
+        answer may take; if it takes longer, the error's cause is a TimeoutError.
+        """
+        ...
+
+    async def recent_events(self, *, since: int, limit: int = 1000) -> list[LoggedEvent]:
+        """Return what happened in all runs since a moment, oldest first."""
+        ...
+
+    async def get_values(self, run_ids: Sequence[UUID]) -> dict[UUID, Mapping[str, str]]:
+        """Return the newest value of each name that the runs have set, as JSON text."""
+        ...
+
+    async def find_reply(self, run_id: UUID, update_id: str) -> Event | None:
+        """Return the run's UpdateCompleted or UpdateRejected of this id, or None."""
+        ...
+
+    async def newest_runs(self, run_ids: Sequence[UUID]) -> dict[UUID, UUID]:
+        """Return, for each run that exists, the last run of its chain of continuations."""
+        ...

@@ -1,0 +1,48 @@
+"""The store: all its parts, and the connection and the clock that they share."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from holdfast.store.port.activities import ActivityStore
+from holdfast.store.port.approvals import ApprovalStore
+from holdfast.store.port.apps import AppStore
+from holdfast.store.port.claims import ClaimStore
+from holdfast.store.port.commits import CommitStore
+from holdfast.store.port.control import ControlStore
+from holdfast.store.port.external import ExternalStore
+from holdfast.store.port.forks import ForkStore
+from holdfast.store.port.listening import ListenStore
+from holdfast.store.port.queries import QueryStore
+from holdfast.store.port.starts import StartStore
+from holdfast.store.port.workers import WorkerStore
+
+
+class Store(
+    StartStore,
+    ClaimStore,
+    CommitStore,
+    ActivityStore,
+    ExternalStore,
+    ApprovalStore,
+    ControlStore,
+    ForkStore,
+    WorkerStore,
+    AppStore,
+    QueryStore,
+    ListenStore,
+    Protocol,
+):
+    """All that the engine asks of a database."""
+
+    async def open(self) -> None:
+        """Connect. Idempotent."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of every connection. Idempotent."""
+        ...
+
+    async def now(self) -> int:
+        """Return engine time, microseconds since 1970 UTC."""
+        ...
