@@ -122,7 +122,7 @@ def write_page(output: str, page: Page) -> str:
 async def convert_document(ctx: Context, document: Document) -> Page:
     """Convert one document: a run of its own, which is tried again and looked at by itself."""
     page = await convert(document)
-    ctx.set("words", page.words)
+    ctx.set_value("words", page.words)
     return page
 
 
@@ -138,7 +138,7 @@ async def publish(ctx: Context, job: Job) -> Site:
         except ChildFailed as failure:
             reason = failure.error.cause or failure.error
             failed.append(f"{name}: {reason.message}")
-        ctx.set("progress", {"done": len(pages), "failed": len(failed)})
+        ctx.set_value("progress", {"done": len(pages), "failed": len(failed)})
 
     await asyncio.gather(*(one(name) for name in await list_documents(job.folder)))
     pages.sort(key=lambda page: page.name)
@@ -163,7 +163,7 @@ async def publish(ctx: Context, job: Job) -> Site:
 
 async def decide(client: Client, handle: RunHandle[Site]) -> None:
     """Ask for each decision that the run waits for, as it comes."""
-    async for entry in handle.follow():
+    async for entry in handle.follow_log():
         if entry.event.type != "ApprovalRequested":
             continue
         for approval in await handle.approvals():
@@ -212,7 +212,7 @@ async def main() -> None:
         client = await stack.enter_async_context(local(app, options=runs))
         await stack.enter_async_context(local(app, options=conversions))
         handle = await client.start(publish, job, key=key)
-        print("started" if handle.created else "going on with", handle.run_id, flush=True)
+        print("going on with" if handle.already_existed else "started", handle.run_id, flush=True)
         asking = asyncio.create_task(decide(client, handle))
         site = await handle.result()
         asking.cancel()

@@ -65,7 +65,7 @@ async def count_folder(ctx: Context, job: Job) -> list[Count]:
     for first in range(0, len(paths), AT_ONCE):
         batch = paths[first : first + AT_ONCE]
         counts += await asyncio.gather(*(count_words(path) for path in batch))
-        ctx.set("progress", {"done": len(counts), "of": len(paths)})
+        ctx.set_value("progress", {"done": len(counts), "of": len(paths)})
         if job.pause:
             await asyncio.sleep(job.pause * len(batch))
     return counts
@@ -95,7 +95,7 @@ async def main() -> None:
     async with local(app) as client:
         job = Job(folder, 0.5 if options.slow else 0.0)
         handle = await client.start(count_folder, job, key=key)
-        print("started" if handle.created else "going on with", handle.run_id, flush=True)
+        print("going on with" if handle.already_existed else "started", handle.run_id, flush=True)
         print(summary(await handle.result()))
 
 

@@ -74,7 +74,7 @@ class Terms:
 
 @app.workflow
 async def double(ctx: Context, number: int) -> int:
-    ctx.set("progress", {"number": number})
+    ctx.set_value("progress", {"number": number})
     return number * 2
 
 

@@ -48,13 +48,13 @@ async def sleeps() -> None:
 @app.workflow
 async def everything(ctx: Context, happy: bool) -> int:
     """Write each type of event that code can bring about."""
-    ctx.set("progress", 1)
+    ctx.set_value("progress", 1)
     await works()
     for step in (fails, sleeps):
         try:
             await step()
         except errors.StepFailed:
-            ctx.set("progress", 2)
+            ctx.set_value("progress", 2)
     await ctx.wait_for_signal("go")
     await asyncio.sleep(1)
     if not happy:
@@ -201,12 +201,12 @@ async def remote(ctx: Context, round: int) -> int:
         try:
             await call
         except errors.CallFailed:
-            ctx.set("progress", 1)
+            ctx.set_value("progress", 1)
     for forgotten in (ctx.activity("nobody-has-it"), idle(), ctx.approve("Go?")):
         try:
             await asyncio.wait_for(forgotten, 5)
         except TimeoutError:
-            ctx.set("progress", 2)
+            ctx.set_value("progress", 2)
     handle = await ctx.start_child(idle, parent_close="terminate")
     ctx.signal_run(handle.run_id, "nothing-waits-for-it")
     return await ctx.wait_for_signal("go", type=int)

@@ -93,7 +93,7 @@ class Interpreter:
         self.log(at, self.last, str(self.ctx.uuid()))
 
     async def do_set(self, at: str, name: str) -> None:
-        self.ctx.set(name, at)
+        self.ctx.set_value(name, at)
 
     async def do_yield(self, at: str) -> None:
         await asyncio.sleep(0)

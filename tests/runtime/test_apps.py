@@ -81,7 +81,7 @@ async def test_the_same_key_is_a_run_of_each_app(store: Store) -> None:
             await client.start(f"{app.name}/checkout", 1, key="order-7") for app in (north, south)
         ]
         again = await client.start("north/checkout", 1, key="order-7")
-        assert [run.created for run in (*runs, again)] == [True, True, False]
+        assert [run.already_existed for run in (*runs, again)] == [False, False, True]
         assert again.run_id == runs[0].run_id == keyed_run_id("north/checkout", "order-7")
         assert runs[1].run_id != runs[0].run_id
         assert (await client.get(("south/checkout", "order-7"))).run_id == runs[1].run_id

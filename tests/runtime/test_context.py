@@ -147,7 +147,7 @@ def test_a_value_is_written_once_with_the_next_commit() -> None:
     async def flow(ctx: Context) -> None:
         for done in range(3):
             await work(done)
-            ctx.set("progress", {"done": done})
+            ctx.set_value("progress", {"done": done})
 
     bench = Bench(flow)
     for key in ("work", "work#2"):
@@ -165,7 +165,7 @@ def test_a_value_that_cannot_be_stored_is_refused_where_it_is_set() -> None:
 
     async def flow(ctx: Context) -> str:
         try:
-            ctx.set("bad", object())
+            ctx.set_value("bad", object())
         except PayloadError:
             return "refused"
         return "stored"
@@ -177,7 +177,7 @@ def test_a_value_that_cannot_be_stored_is_refused_where_it_is_set() -> None:
 
 @pytest.mark.parametrize(
     "call",
-    [lambda ctx: ctx.set("no\0name", 1), lambda ctx: ctx.uuid(id="no/name")],
+    [lambda ctx: ctx.set_value("no\0name", 1), lambda ctx: ctx.uuid(id="no/name")],
     ids=["set", "uuid"],
 )
 def test_a_name_that_cannot_be_stored_is_refused_where_it_is_given(

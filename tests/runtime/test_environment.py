@@ -124,7 +124,7 @@ async def tidy(ctx: Context) -> None:
 @app.workflow
 async def ticking(ctx: Context) -> None:
     for hour in range(3):
-        ctx.set("hour", hour)
+        ctx.set_value("hour", hour)
         await asyncio.sleep(3_600)
 
 
@@ -260,7 +260,11 @@ async def test_the_same_key_is_the_same_run(env: Environment) -> None:
     first = await env.client.start(stubborn, 0, key="order-7")
     await env.result(first)
     again = await env.client.start(stubborn, 1, key="order-7")
-    assert (again.run_id, again.created, again.found) == (first.run_id, False, "completed")
+    assert (again.run_id, again.already_existed, again.status_at_start) == (
+        first.run_id,
+        True,
+        "completed",
+    )
     assert await env.result(again) == 1
     assert calls == ["attempt 1"]
 

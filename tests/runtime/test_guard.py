@@ -199,7 +199,7 @@ def test_an_ended_run_is_freed_without_the_collector() -> None:
 
     async def flow(ctx: Context) -> None:
         ctx.handle_update("add", lambda item: None)
-        ctx.set("progress", await work(1))
+        ctx.set_value("progress", await work(1))
 
     gc.collect()
     gc.disable()
@@ -277,7 +277,7 @@ def test_a_closed_run_takes_no_durable_call_and_leaks_no_task() -> None:
         lambda ctx: asyncio.get_running_loop().create_future(),
         lambda ctx: asyncio.create_task(asyncio.sleep(0)),
         lambda ctx: asyncio.get_running_loop().call_later(1, print),
-        lambda ctx: ctx.set("x", 1),
+        lambda ctx: ctx.set_value("x", 1),
         lambda ctx: ctx.patched("x"),
         lambda ctx: elsewhere(1),
         lambda ctx: ctx.handle_update("x", lambda item: None),
@@ -352,7 +352,7 @@ async def child_of(ctx: Context) -> object:
 
 
 async def set_and_sleep(ctx: Context) -> None:
-    ctx.set("x", 1)
+    ctx.set_value("x", 1)
     async with asyncio.timeout(5):
         await work(1)
 

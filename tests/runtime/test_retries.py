@@ -273,7 +273,7 @@ async def test_a_failure_that_a_branch_handled_beside_the_last_one_is_kept(shop:
     shop.define(code)
     async with working(shop.app, shop.store), Client(store=shop.store) as client:
         handle = await client.start("checkout")
-        async for entry in handle.follow():
+        async for entry in handle.follow_log():
             if entry.event.type.endswith("Completed") and "amex" in (entry.event.details or ""):
                 handled.set()
                 break
@@ -314,7 +314,7 @@ async def test_a_timeout_around_the_call_that_failed_counts_anew(shop: Shop) -> 
     shop.define(code)
     async with working(shop.app, shop.store), Client(store=shop.store) as client:
         handle = await client.start("checkout")
-        async for entry in handle.follow():
+        async for entry in handle.follow_log():
             if entry.event.type == "TimerScheduled":
                 break
         await handle.signal("go")

@@ -339,7 +339,7 @@ def test_a_result_of_a_step_that_was_cancelled_changes_nothing() -> None:
 def test_a_conflict_keeps_results_and_derives_the_rest_anew() -> None:
     async def flow(ctx: Context) -> object:
         result = await work(1)
-        ctx.set("progress", result)
+        ctx.set_value("progress", result)
         return [result, await ctx.wait_for_signal("go")]
 
     bench = Bench(flow)

@@ -92,7 +92,7 @@ def test_a_run_fails_whose_output_the_database_refuses() -> None:
 
 def test_a_run_is_stuck_with_any_other_value_that_the_database_refuses() -> None:
     async def flow(ctx: Context) -> None:
-        ctx.set("progress", "bad")
+        ctx.set_value("progress", "bad")
         await ctx.wait_for_signal("go")
 
     bench = Bench(flow)

@@ -158,7 +158,7 @@ async def test_runs_that_a_program_of_before_starts_after_the_migration_are_take
     async with Client(store=store) as client:
         await worker.maintain()
         again = await client.start(gift, 7, key="late")
-        assert (again.run_id, again.created) == (late.run_id, False)
+        assert (again.run_id, again.already_existed) == (late.run_id, True)
         assert await again.result(PATIENCE) == "gift 7"
         assert (await client.get(late.run_id)).full_name == "shop/gift"
     await worker.stop(0)
@@ -181,10 +181,14 @@ async def test_a_key_of_before_is_not_used_again(store: PostgresStore) -> None:
     """Whoever asks: the client, SQL, or one that waits for the result."""
     async with Client(store=store) as client:
         again = await client.start(checkout, 7, key="done")
-        assert (again.run_id, again.created, again.found) == (DONE, False, "completed")
+        assert (again.run_id, again.already_existed, again.status_at_start) == (
+            DONE,
+            True,
+            "completed",
+        )
         assert await client.run("shop/checkout", 7, key="done", wait=PATIENCE) == ["once"]
         many = await client.start_many(checkout, [7, 8], keys=["w", "new"])
-        assert [each.created for each in many] == [False, True]
+        assert [each.already_existed for each in many] == [True, False]
         assert many[0].run_id == WAITING
         assert many[1].run_id == keyed_run_id("shop/checkout", "new")
         assert (await client.get((checkout, "done"))).run_id == DONE
@@ -199,5 +203,5 @@ async def test_another_app_s_key_is_not_that_of_before(store: PostgresStore) -> 
     await worker.stop(0)
     async with Client(store=store) as client:
         other = await client.start("other/checkout", 7, key="done")
-        assert other.created
-        assert not (await client.start(checkout, 7, key="done")).created
+        assert not other.already_existed
+        assert (await client.start(checkout, 7, key="done")).already_existed

@@ -51,7 +51,7 @@ async def watch_run(
 
 
 async def _follow(link: Link, run_id: UUID, show: Callable[[LoggedEvent], None]) -> None:
-    async with aclosing(link.client.follow(run_id)) as entries:
+    async with aclosing(link.client.follow_log(run_id)) as entries:
         async for entry in entries:
             show(entry)
 

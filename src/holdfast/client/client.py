@@ -99,8 +99,8 @@ class Client(BulkController):
 
         ```python
         handle = await client.start(checkout, Order(7), key="order-7", delay="5m")
-        if not handle.created:
-            print("already", handle.found)
+        if handle.already_existed:
+            print("already", handle.status_at_start)
         ```
         """
         known, connection = StartOptions.__optional_keys__, options.get("connection")
@@ -246,13 +246,15 @@ class Client(BulkController):
         last = await self._live.newest_of(run) if isinstance(run, tuple) else run_id
         if last != run_id and (found := await self._get(last)).status in ("running", "completed"):
             wait = self._waiting(Restorer[object](None, self._app))
-            return RunHandle(self, last, wait, found=found.status)
+            return RunHandle(self, last, wait, already_existed=True, status_at_start=found.status)
         return await self._fork(retry_fork(last))
 
     async def _fork(self, fork: Fork) -> RunHandle[object]:
-        created, found = await fork_run(self._live, fork)
+        created, status = await fork_run(self._live, fork)
         wait = self._waiting(Restorer[object](None, self._app))
-        return RunHandle(self, fork.new_run_id, wait, created=created, found=found)
+        return RunHandle(
+            self, fork.new_run_id, wait, already_existed=not created, status_at_start=status
+        )
 
     async def _prepare(
         self,
@@ -289,8 +291,8 @@ class Client(BulkController):
                 each.run_id,
                 wait,
                 workflow=launch.workflow,
-                created=each.created,
-                found=each.status,
+                already_existed=not each.created,
+                status_at_start=each.status,
             )
             for each in started
         ]

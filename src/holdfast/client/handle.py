@@ -24,8 +24,9 @@ Out_co = TypeVar("Out_co", covariant=True)
 class RunHandle(Generic[Out_co]):
     """One run: its result, what it is doing, and what can be done to it.
 
-    `created` is False where the run existed before it was asked for; `found` is the status
-    that it had then, None for a handle made from an id.
+    `already_existed` is True if a start, fork or retry found a run that was there before, and
+    `status_at_start` is the status that the run had then. A handle made from an id has False and
+    None: nobody has looked.
 
     ```python
     handle = await client.start(checkout, Order(7), key="order-7")
@@ -33,7 +34,7 @@ class RunHandle(Generic[Out_co]):
     ```
     """
 
-    __slots__ = ("_client", "_run", "_wait", "_workflow", "created", "found")
+    __slots__ = ("_client", "_run", "_wait", "_workflow", "already_existed", "status_at_start")
 
     def __init__(
         self,
@@ -42,15 +43,15 @@ class RunHandle(Generic[Out_co]):
         wait: Callable[[UUID | tuple[str, str], Duration | None], Awaitable[Out_co]],
         *,
         workflow: AnyWorkflow | None = None,
-        created: bool = False,
-        found: Status | None = None,
+        already_existed: bool = False,
+        status_at_start: Status | None = None,
     ) -> None:
         """Hold a run. Clients make handles: see `Client.start` and `Client.handle`."""
         self._client = client
         self._wait = wait
         self._run, self._workflow = run, workflow
-        self.created = created
-        self.found: Status | None = found
+        self.already_existed = already_existed
+        self.status_at_start: Status | None = status_at_start
 
     def __repr__(self) -> str:
         return f"<RunHandle {self._run}>"
@@ -210,15 +211,15 @@ class RunHandle(Generic[Out_co]):
         """
         return await self._client.log(self._run, from_index)
 
-    def follow(self, from_index: int = 0) -> AsyncIterator[LoggedEvent]:
-        """Iterate over the run's log as it grows, to its end; see `Client.follow`.
+    def follow_log(self, from_index: int = 0) -> AsyncIterator[LoggedEvent]:
+        """Iterate over the run's log as it grows, to its end; see `Client.follow_log`.
 
         ```python
-        async for entry in handle.follow():
+        async for entry in handle.follow_log():
             print(entry.event.type)
         ```
         """
-        return self._client.follow(self._run, from_index)
+        return self._client.follow_log(self._run, from_index)
 
     async def values(self) -> dict[str, JSON]:
         """Return the newest value of each name that the run has set.
@@ -230,12 +231,12 @@ class RunHandle(Generic[Out_co]):
         """
         return await self._client.values(self._run)
 
-    def watch(self, name: str) -> AsyncIterator[JSON]:
-        """Iterate over a value that the run sets, as it changes; see `Client.watch`.
+    def watch_value(self, name: str) -> AsyncIterator[JSON]:
+        """Iterate over a value that the run sets, as it changes; see `Client.watch_value`.
 
         ```python
-        async for progress in handle.watch("progress"):
+        async for progress in handle.watch_value("progress"):
             print(progress)
         ```
         """
-        return self._client.watch(self._run, name)
+        return self._client.watch_value(self._run, name)

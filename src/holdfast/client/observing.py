@@ -142,13 +142,13 @@ class Observer:
             await self._get(run_id)
         return entries
 
-    async def follow(self, run: RunRef, from_index: int = 0) -> AsyncGenerator[LoggedEvent]:
+    async def follow_log(self, run: RunRef, from_index: int = 0) -> AsyncGenerator[LoggedEvent]:
         """Iterate over a run's log as it grows, until the run has ended; drives nothing.
 
         Raises RunNotFound.
 
         ```python
-        async for entry in client.follow(run_id):
+        async for entry in client.follow_log(run_id):
             print(entry.event.type)
         ```
         """
@@ -174,13 +174,13 @@ class Observer:
             raise RunNotFound(run_id)
         return {name: decode_plain(text) for name, text in found[run_id].items()}
 
-    async def watch(self, run: RunRef, name: str) -> AsyncGenerator[JSON]:
+    async def watch_value(self, run: RunRef, name: str) -> AsyncGenerator[JSON]:
         """Iterate over a value that the run sets: what it is now, then each change, to the end.
 
         Goes on with the runs that it continues as. Raises RunNotFound.
 
         ```python
-        async for progress in client.watch(run_id, "progress"):
+        async for progress in client.watch_value(run_id, "progress"):
             print(progress)
         ```
         """

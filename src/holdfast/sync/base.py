@@ -149,14 +149,14 @@ class SyncHandleBase(Generic[Out_co]):
         return self._target.run_id
 
     @property
-    def created(self) -> bool:
-        """Whether the run did not exist before it was asked for."""
-        return self._target.created
+    def already_existed(self) -> bool:
+        """Whether the start, fork or retry found a run that was there before."""
+        return self._target.already_existed
 
     @property
-    def found(self) -> Status | None:
+    def status_at_start(self) -> Status | None:
         """The status that the run had then, None for a handle made from an id."""
-        return self._target.found
+        return self._target.status_at_start
 
     def _call(
         self,

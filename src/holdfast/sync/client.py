@@ -72,8 +72,8 @@ class SyncClient(SyncBulkController):
 
         ```python
         handle = client.start(checkout, Order(7), key="order-7", delay="5m")
-        if not handle.created:
-            print("already", handle.found)
+        if handle.already_existed:
+            print("already", handle.status_at_start)
         ```
         """
         return SyncRunHandle(

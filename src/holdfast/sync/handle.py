@@ -19,8 +19,9 @@ Out_co = TypeVar("Out_co", covariant=True)
 class SyncRunHandle(SyncHandleBase[Out_co]):
     """One run: its result, what it is doing, and what can be done to it.
 
-    `created` is False where the run existed before it was asked for; `found` is the status
-    that it had then, None for a handle made from an id.
+    `already_existed` is True if a start, fork or retry found a run that was there before, and
+    `status_at_start` is the status that the run had then. A handle made from an id has False and
+    None: nobody has looked.
 
     ```python
     handle = client.start(checkout, Order(7), key="order-7")
@@ -169,15 +170,15 @@ class SyncRunHandle(SyncHandleBase[Out_co]):
         """
         return self._call(self._target.log, from_index)
 
-    def follow(self, from_index: int = 0) -> Iterator[LoggedEvent]:
-        """Iterate over the run's log as it grows, to its end; see `SyncClient.follow`.
+    def follow_log(self, from_index: int = 0) -> Iterator[LoggedEvent]:
+        """Iterate over the run's log as it grows, to its end; see `SyncClient.follow_log`.
 
         ```python
-        for entry in handle.follow():
+        for entry in handle.follow_log():
             print(entry.event.type)
         ```
         """
-        return self._portal.iterate(self._target.follow(from_index))
+        return self._portal.iterate(self._target.follow_log(from_index))
 
     def values(self) -> dict[str, JSON]:
         """Return the newest value of each name that the run has set.
@@ -189,12 +190,12 @@ class SyncRunHandle(SyncHandleBase[Out_co]):
         """
         return self._call(self._target.values)
 
-    def watch(self, name: str) -> Iterator[JSON]:
-        """Iterate over a value that the run sets, as it changes; see `SyncClient.watch`.
+    def watch_value(self, name: str) -> Iterator[JSON]:
+        """Iterate over a value that the run sets, as it changes; see `SyncClient.watch_value`.
 
         ```python
-        for progress in handle.watch("progress"):
+        for progress in handle.watch_value("progress"):
             print(progress)
         ```
         """
-        return self._portal.iterate(self._target.watch(name))
+        return self._portal.iterate(self._target.watch_value(name))

@@ -59,17 +59,17 @@ class SyncObserver(SyncBase):
         """
         return self._call(self._target.log, run, from_index)
 
-    def follow(self, run: RunRef, from_index: int = 0) -> Generator[LoggedEvent]:
+    def follow_log(self, run: RunRef, from_index: int = 0) -> Generator[LoggedEvent]:
         """Iterate over a run's log as it grows, until the run has ended; drives nothing.
 
         Raises RunNotFound.
 
         ```python
-        for entry in client.follow(run_id):
+        for entry in client.follow_log(run_id):
             print(entry.event.type)
         ```
         """
-        return self._portal.iterate(self._target.follow(run, from_index))
+        return self._portal.iterate(self._target.follow_log(run, from_index))
 
     def values(self, run: RunRef) -> dict[str, JSON]:
         """Return the newest value of each name that the run has set; empty if it has set none.
@@ -83,17 +83,17 @@ class SyncObserver(SyncBase):
         """
         return self._call(self._target.values, run)
 
-    def watch(self, run: RunRef, name: str) -> Generator[JSON]:
+    def watch_value(self, run: RunRef, name: str) -> Generator[JSON]:
         """Iterate over a value that the run sets: what it is now, then each change, to the end.
 
         Goes on with the runs that it continues as. Raises RunNotFound.
 
         ```python
-        for progress in client.watch(run_id, "progress"):
+        for progress in client.watch_value(run_id, "progress"):
             print(progress)
         ```
         """
-        return self._portal.iterate(self._target.watch(run, name))
+        return self._portal.iterate(self._target.watch_value(run, name))
 
     def approvals(self, run: RunRef | None = None, limit: int = 100) -> builtins.list[OpenApproval]:
         """Return the approvals that wait for a decision, of one run or of all, oldest first.

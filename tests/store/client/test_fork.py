@@ -46,7 +46,7 @@ def test_child_and_parent_both_go_on(database_url: str) -> None:
         before = client.start(tick, key="before")
 
         def use() -> None:
-            assert client.start(tick, key="child").created
+            assert not client.start(tick, key="child").already_existed
             assert before.get().key == "before"  # a handle from before the fork
             assert before.terminate()
             assert client.wait(before.run_id, timeout=30).status == "terminated"
@@ -55,14 +55,14 @@ def test_child_and_parent_both_go_on(database_url: str) -> None:
         assert in_child(use) == 0
         assert in_child(before.get) == 0
         assert before.status() == "terminated"
-        assert client.start(tick, key="parent").created
+        assert not client.start(tick, key="parent").already_existed
         assert {run.key for run in client.list().runs} == {"before", "child", "parent"}
 
 
 def test_a_child_that_does_not_use_it_may_close_it(database_url: str) -> None:
     with SyncClient(database_url) as client:
         assert in_child(client.close) == 0
-        assert client.start(tick).created
+        assert not client.start(tick).already_existed
 
 
 def test_an_iterator_from_before_the_fork_says_so(database_url: str) -> None:
@@ -85,8 +85,10 @@ def test_threads_of_a_child_open_it_once(database_url: str) -> None:
 
         def use() -> None:
             with ThreadPoolExecutor(8) as threads:
-                found = list(threads.map(lambda _: client.start(tick, key="k").created, range(8)))
-            assert found == [False] * 8
+                found = list(
+                    threads.map(lambda _: client.start(tick, key="k").already_existed, range(8))
+                )
+            assert found == [True] * 8
 
         assert in_child(use) == 0
 
@@ -137,7 +139,7 @@ async def tick(ctx: Context) -> None: ...
 
 client = SyncClient(sys.argv[1]).open()
 handle = client.start(tick)
-following = client.follow(handle.run_id)  # listens
+following = client.follow_log(handle.run_id)  # listens
 next(following)
 pid = os.fork()
 if pid == 0:

@@ -36,7 +36,7 @@ async def keys(client: Client, run_id: UUID) -> list[str]:
 async def test_a_fork_goes_on_from_a_step(client: Client, finisher: Finisher) -> None:
     origin = await with_steps(client, finisher, "reserve", "charge", "ship")
     fork = await client.fork(origin, step="charge")
-    assert fork.created
+    assert not fork.already_existed
     assert await types(client, fork.run_id) == [
         "WorkflowStarted",
         "StepCompleted",
@@ -76,8 +76,12 @@ async def test_the_input_of_a_fork_is_checked_by_the_app(
 async def test_a_fork_with_an_id_is_made_once(client: Client, finisher: Finisher) -> None:
     origin, run_id = await with_steps(client, finisher, "reserve"), uuid4()
     first, second = [await client.fork(origin, run_id=run_id) for _ in range(2)]
-    assert (first.run_id, first.created) == (run_id, True)
-    assert (second.run_id, second.created, second.found) == (run_id, False, "running")
+    assert (first.run_id, first.already_existed) == (run_id, False)
+    assert (second.run_id, second.already_existed, second.status_at_start) == (
+        run_id,
+        True,
+        "running",
+    )
 
 
 async def test_a_fork_that_cannot_be_made_says_why(client: Client, finisher: Finisher) -> None:
@@ -128,11 +132,11 @@ async def test_a_retry_goes_on_where_the_run_failed(
 async def test_a_run_is_retried_once(client: Client, finisher: Finisher, store: Store) -> None:
     run_id = await failed(client, finisher, store)
     first, second = await client.retry(run_id), await client.retry(run_id)
-    assert (first.created, second.created) == (True, False)
+    assert (first.already_existed, second.already_existed) == (False, True)
     assert second.run_id == first.run_id
     await finisher.fail(ValueError("again"))
     again = await client.retry(first.run_id)
-    assert again.created
+    assert not again.already_existed
     assert again.run_id not in (run_id, first.run_id)
 
 
@@ -147,4 +151,4 @@ async def test_a_retry_follows_a_run_that_continued(client: Client, finisher: Fi
     [task] = await finisher.claim()
     await finisher.continue_as_new(task)
     await finisher.fail(ValueError("no"))
-    assert (await client.retry(handle.run_id)).created
+    assert not (await client.retry(handle.run_id)).already_existed

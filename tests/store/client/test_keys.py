@@ -18,7 +18,11 @@ async def test_after_a_retry_the_key_means_the_retry(client: Client, finisher: F
     retried = await client.retry(KEY)
     assert retried.run_id != first.run_id
     again = await client.retry(KEY)
-    assert (again.run_id, again.created, again.found) == (retried.run_id, False, "running")
+    assert (again.run_id, again.already_existed, again.status_at_start) == (
+        retried.run_id,
+        True,
+        "running",
+    )
     assert (await client.get(KEY)).run_id == retried.run_id
     assert (await client.get(first.run_id)).status == "failed"
     assert await client.signal(KEY, "go", signal_id="s-1")

@@ -102,7 +102,7 @@ async def test_a_log_is_followed_to_its_end_without_driving_the_run(
     seen: asyncio.Queue[str] = asyncio.Queue()
 
     async def follow() -> None:
-        async for entry in handle.follow():
+        async for entry in handle.follow_log():
             assert entry.run_id == handle.run_id
             seen.put_nowait(entry.event.type)
 
@@ -114,12 +114,12 @@ async def test_a_log_is_followed_to_its_end_without_driving_the_run(
     await finisher.complete(1)
     assert await seen.get() == "WorkflowCompleted"
     await following
-    assert [entry.idx async for entry in client.follow(handle.run_id, from_index=1)] == [1, 2]
+    assert [entry.idx async for entry in client.follow_log(handle.run_id, from_index=1)] == [1, 2]
 
 
 async def test_following_no_run_says_so(client: Client) -> None:
     with pytest.raises(RunNotFound):
-        async for _ in client.follow(uuid4()):
+        async for _ in client.follow_log(uuid4()):
             pass
 
 
@@ -132,7 +132,7 @@ async def test_an_id_of_another_workflows_run_is_refused(client: Client) -> None
     handle = await client.start(tick)
     with pytest.raises(RunExists, match="is one of workflow shop/tick, not of shop/order"):
         await client.start(order, Order(1), run_id=handle.run_id)
-    assert (await client.start(tick, run_id=handle.run_id)).found
+    assert (await client.start(tick, run_id=handle.run_id)).already_existed
 
 
 async def test_values_are_the_newest_of_each_name(

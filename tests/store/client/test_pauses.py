@@ -70,7 +70,7 @@ async def test_a_watched_value_begins_with_the_newest(client: Client, finisher: 
 
     old = [await finisher.event("ValueSet", "progress", {"value": n}) for n in (1, 2)]
     await finisher.write(task, *old, await finisher.event("ValueSet", "other", {"value": 0}))
-    watching = handle.watch("progress")
+    watching = handle.watch_value("progress")
     assert await anext(watching) == 2
     await finisher.write(task, await finisher.event("ValueSet", "progress", {"value": 3}), at=4)
     assert await anext(watching) == 3
@@ -88,7 +88,7 @@ async def test_a_watched_value_goes_on_with_the_run_s_successor(
     await finisher.continue_as_new(task)
     [task] = await finisher.claim()
     await finisher.write(task, await finisher.event("ValueSet", "n", {"value": 2}), then=Suspend())
-    watching = client.watch(handle.run_id, "n")
+    watching = client.watch_value(handle.run_id, "n")
     assert [await anext(watching), await anext(watching)] == [1, 2]
     await watching.aclose()
 

@@ -25,7 +25,7 @@ async def test_a_run_has_what_its_workflow_says(client: Client) -> None:
     """S1. B8: retention is fixed at the start."""
     handle = await client.start(order, Order(7, ("gift",)))
     run = await handle.get()
-    assert handle.created
+    assert not handle.already_existed
     assert (run.run_id, run.name, run.version, run.status) == (handle.run_id, "order", 1, "running")
     assert (run.queue, run.priority, run.retention_seconds) == ("orders", 1, 7 * 86_400)
     assert run.input == Order(7, ("gift",))
@@ -60,19 +60,27 @@ async def test_options_override_what_the_workflow_says(client: Client) -> None:
 async def test_the_same_key_finds_the_same_run(client: Client, finisher: Finisher) -> None:
     """B5. The existing run comes back with its current status, whatever the input."""
     first = await client.start(tick, key="today")
-    assert (first.created, first.found) == (True, "running")
+    assert (first.already_existed, first.status_at_start) == (False, "running")
     again = await client.start(tick, key="today")
-    assert (again.run_id, again.created, again.found) == (first.run_id, False, "running")
+    assert (again.run_id, again.already_existed, again.status_at_start) == (
+        first.run_id,
+        True,
+        "running",
+    )
     await finisher.complete(1)
     after = await client.start(tick, key="today")
-    assert (after.run_id, after.created, after.found) == (first.run_id, False, "completed")
+    assert (after.run_id, after.already_existed, after.status_at_start) == (
+        first.run_id,
+        True,
+        "completed",
+    )
 
 
 async def test_one_key_with_different_inputs_at_once_is_one_run(client: Client) -> None:
     """Trap 14. The first input stands."""
     handles = await asyncio.gather(*(client.start(order, Order(n), key="o-1") for n in range(50)))
     assert len({handle.run_id for handle in handles}) == 1
-    [creator] = [n for n, handle in enumerate(handles) if handle.created]
+    [creator] = [n for n, handle in enumerate(handles) if not handle.already_existed]
     assert (await handles[0].get()).input == Order(creator)
 
 
@@ -130,8 +138,8 @@ async def test_many_runs_with_keys_are_started_once(client: Client, store: Store
     orders, keys = [Order(1), Order(2), Order(1)], ["1", "2", "1"]
     first = await client.start_many(order, orders, keys=keys)
     again = await client.start_many(order, orders, keys=keys)
-    assert [handle.created for handle in first] == [True, True, False]
-    assert [handle.created for handle in again] == [False, False, False]
+    assert [handle.already_existed for handle in first] == [False, False, True]
+    assert [handle.already_existed for handle in again] == [True, True, True]
     assert [handle.run_id for handle in first] == [handle.run_id for handle in again]
     assert await count(store) == 2
 

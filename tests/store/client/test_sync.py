@@ -33,8 +33,8 @@ def complete(store: MemoryStore, output: object) -> None:
 
 def test_a_run_is_started_awaited_and_looked_at(client: SyncClient, memory: MemoryStore) -> None:
     handle = client.start(order, Order(7), key="k")
-    assert (handle.created, handle.found) == (True, "running")
-    assert not client.start(order, Order(7), key="k").created
+    assert (handle.already_existed, handle.status_at_start) == (False, "running")
+    assert client.start(order, Order(7), key="k").already_existed
     assert handle.signal("packed")
     complete(memory, Receipt(7, paid=True))
     assert handle.result(timeout=10) == Receipt(7, paid=True)
@@ -49,7 +49,7 @@ def test_iterators_yield_and_may_be_left_early(client: SyncClient) -> None:
     for _ in client.runs(limit=10):
         break
     handles[0].terminate()
-    followed = [entry.event.type for entry in handles[0].follow()]
+    followed = [entry.event.type for entry in handles[0].follow_log()]
     assert followed == ["WorkflowStarted", "WorkflowTerminated"]
 
 
@@ -65,18 +65,18 @@ def test_errors_reach_the_caller(client: SyncClient) -> None:
 def test_threads_share_a_client(client: SyncClient) -> None:
     handles: list[bool] = []
     threads = [
-        threading.Thread(target=lambda: handles.append(client.start(tick, key="k").created))
+        threading.Thread(target=lambda: handles.append(client.start(tick, key="k").already_existed))
         for _ in range(8)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(handles) == [False] * 7 + [True]
+    assert sorted(handles) == [False] + [True] * 7
 
 
 async def test_it_serves_inside_a_running_event_loop(client: SyncClient) -> None:
-    assert client.start(tick).created
+    assert not client.start(tick).already_existed
 
 
 def test_closed_it_says_so_and_leaves_no_thread(memory: MemoryStore) -> None:
@@ -85,7 +85,7 @@ def test_closed_it_says_so_and_leaves_no_thread(memory: MemoryStore) -> None:
     with pytest.raises(ConfigurationError, match="not open"):
         client.list()
     client.open()
-    following = client.follow(client.start(tick).run_id)
+    following = client.follow_log(client.start(tick).run_id)
     assert next(following).idx == 0
     client.close()
     client.close()

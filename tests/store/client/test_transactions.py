@@ -113,7 +113,7 @@ async def test_a_start_is_part_of_the_callers_transaction(
             headers={"b": "c"},
             connection=connection,
         )
-        assert (handle.created, handle.found) == (True, "running")
+        assert (handle.already_existed, handle.status_at_start) == (False, "running")
         assert (await client.list()).runs == []
     run = await handle.get()
     assert run.input == Order(7, ("ä", '"'))
@@ -139,7 +139,7 @@ async def test_the_same_key_is_found_from_inside_a_transaction(
     first = await client.start(tick, key="k")
     async with with_psycopg(database_url) as connection:
         again = await client.start(tick, key="k", connection=connection)
-    assert (again.run_id, again.created) == (first.run_id, False)
+    assert (again.run_id, again.already_existed) == (first.run_id, True)
 
 
 async def test_workers_are_told_at_the_commit_where_that_is_asked_for(

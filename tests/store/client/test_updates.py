@@ -25,7 +25,7 @@ from .workflows import Finisher, Receipt, tick
 
 async def received(client: Client, run_id: UUID) -> Event:
     """Wait for a run to have an update in its log."""
-    async for entry in client.follow(run_id):
+    async for entry in client.follow_log(run_id):
         if entry.event.type == "SignalReceived":
             return entry.event
     raise AssertionError("the run ended without an update")

@@ -180,9 +180,9 @@ def retry(
     async def one(client: Client, run_id: UUID) -> Change:
         retried = await client.retry(run_id)
         text = f"retried as {retried.run_id}"
-        if not retried.created:
-            text = f"it was retried before, as {retried.run_id}, which is {retried.found}"
-        return Change(retried.created, text, retried.run_id)
+        if retried.already_existed:
+            text = f"it was retried before, as {retried.run_id}, which is {retried.status_at_start}"
+        return Change(not retried.already_existed, text, retried.run_id)
 
     def every(client: Client) -> ChangeAll:
         return client.retry_all

@@ -49,7 +49,7 @@ def log(context: click.Context, reference: str, follow: bool) -> None:
             for entry in await link.client.log(run.run_id):
                 write(entry, run)
             return
-        async with aclosing(link.client.follow(run.run_id)) as entries:
+        async with aclosing(link.client.follow_log(run.run_id)) as entries:
             async for entry in entries:
                 write(entry, run)
 

@@ -94,8 +94,8 @@ def start(
         run = (await handle.get()).record
         if wait or wait_timeout is not None:
             return await _watch(settings, link, run, wait_timeout)
-        _answer(settings, run, created=handle.created, start_at=at)
-        if handle.created and not settings.json:
+        _answer(settings, run, created=not handle.already_existed, start_at=at)
+        if not handle.already_existed and not settings.json:
             await _mind(link, run)
         return exits.OK
 

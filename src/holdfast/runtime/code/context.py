@@ -228,7 +228,7 @@ class Context(RemoteContext):
 
     # Showing
 
-    def set(self, name: str, value: object) -> None:
+    def set_value(self, name: str, value: object) -> None:
         """Write a value that observers of the run can read, such as its progress.
 
         It is recorded with the run's next commit. Raises InvalidName for a name outside
