@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from holdfast.errors import ConfigurationError, InvalidInput
@@ -53,3 +53,13 @@ def check_tags(tags: Iterable[str]) -> tuple[str, ...]:
     if isinstance(tags, str):
         raise ConfigurationError(f"tags are several texts: write [{tags!r}]")
     return tuple(check_text("tag", tag) for tag in tags)
+
+
+def check_headers(headers: Mapping[str, str] | None) -> Mapping[str, str] | None:
+    """Return a run's headers, None for none. Raises InvalidInput."""
+    if not headers:
+        return None
+    return {
+        check_text("header name", name): check_text("header value", value)
+        for name, value in headers.items()
+    }

@@ -328,3 +328,26 @@ async def test_workers_of_a_former_release_are_given_details_as_json(
         "claim_tasks", "ann", ["default"], ORDER, 1, 30.0, 0.0, 0.25, 5, None
     )
     assert json.loads(claimed["tail"])[-1][2]["signal_name"] == "packed"
+
+
+async def test_workers_of_a_former_release_are_not_given_the_properties_of_runs(
+    scene: Scene,
+) -> None:
+    await start(scene.store, key="order-7", headers={"tenant": "acme"})
+    claimed, _ = await scene.watcher.call(
+        "claim_tasks",
+        "ann",
+        ["default"],
+        ORDER,
+        1,
+        30.0,
+        0.0,
+        0.25,
+        5,
+        None,
+        None,
+        None,
+        None,
+        True,
+    )
+    assert (claimed["input"], claimed["run_key"], claimed["headers"]) == ("null", None, None)

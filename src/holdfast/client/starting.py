@@ -17,7 +17,7 @@ from holdfast.errors import ConfigurationError, PayloadError
 from holdfast.ids import keyed_run_id, uuid7
 from holdfast.moments import to_micros
 from holdfast.names import check_queue_name, check_reference, split_name
-from holdfast.texts import check_key, check_tags, check_text
+from holdfast.texts import check_headers, check_key, check_tags
 from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, NewRun
 
 DEFAULT_RETENTION_SECONDS = 30 * 86_400.0
@@ -36,8 +36,6 @@ class RunOptions(AnyRunOptions, total=False):
     """The workflow's version; the run keeps it."""
     retention: Duration | None
     """How long after its end the run is kept; HOLDFAST_MAX_RETENTION_DAYS (365) at most."""
-    headers: Mapping[str, str] | None
-    """Names and values that travel with the run, such as a trace context."""
 
 
 class TransactionOptions(RunOptions, total=False):
@@ -176,7 +174,7 @@ def prepare(
         timeout_seconds=defaults.timeout_seconds if timeout is None else seconds(timeout),
         retention_seconds=_retention(options.get("retention"), defaults.retention_seconds),
         tags=check_tags(options.get("tags", ())),
-        headers=_headers(options.get("headers")),
+        headers=check_headers(options.get("headers")),
     )
     return Launch(known, encode if known is None else known.encode_input, fields)
 
@@ -225,12 +223,3 @@ def _max_retention_seconds() -> float:
         raise ConfigurationError(
             f"{MAX_RETENTION_VARIABLE} is {text!r}: set it to a number of days"
         ) from None
-
-
-def _headers(headers: Mapping[str, str] | None) -> Mapping[str, str] | None:
-    if not headers:
-        return None
-    return {
-        check_text("header name", name): check_text("header value", value)
-        for name, value in headers.items()
-    }

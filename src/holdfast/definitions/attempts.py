@@ -6,6 +6,8 @@ import asyncio
 import contextvars
 import threading
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar, Final, NoReturn, Protocol
 from uuid import UUID
 
@@ -73,6 +75,16 @@ class StepRun(Protocol):
         """The workflow's version."""
         ...
 
+    @property
+    def key(self) -> str | None:
+        """The key that the run was started with, None without one."""
+        ...
+
+    @property
+    def headers(self) -> Mapping[str, str] | None:
+        """The headers that the run was started with, None without any."""
+        ...
+
 
 class StepCall(Protocol):
     """One call of a step in a run."""
@@ -122,6 +134,16 @@ class StepContext(AttemptContext):
     def run_id(self) -> UUID:
         """The run's id."""
         return self._run.run_id
+
+    @property
+    def run_key(self) -> str | None:
+        """The key that the run was started with, None without one."""
+        return self._run.key
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers that the run was started with."""
+        return MappingProxyType(self._run.headers or {})
 
     @property
     def workflow(self) -> str:
@@ -206,6 +228,16 @@ class ActivityContext(AttemptContext):
     def run_id(self) -> UUID:
         """The id of the run that called the activity."""
         return self._task.run_id
+
+    @property
+    def run_key(self) -> str | None:
+        """The key that the run was started with, None without one."""
+        return self._task.run_key
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers that the run was started with."""
+        return MappingProxyType(self._task.headers or {})
 
     @property
     def name(self) -> str:

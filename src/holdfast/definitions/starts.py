@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TypedDict
 
 from holdfast.durations import Duration
@@ -22,3 +22,5 @@ class AnyRunOptions(TypedDict, total=False):
     """How long after its start the run is ended, whatever it does."""
     tags: Iterable[str]
     """Labels to list runs by."""
+    headers: Mapping[str, str] | None
+    """Names and values that travel with the run and its children, such as a trace context."""

@@ -70,7 +70,7 @@ class ClaimedTask(Value, frozen=True, gc=False):
     activity has version 0, the details of its ActivityScheduled as `payload`, and as `heartbeat`
     what its last attempt said last. The worker that was the last to suspend the run is given the
     log from `tail_from` on, which is the log's end where there is much of it; every other worker
-    is given None.
+    is given None, and the key and the headers that the run was started with.
     """
 
     run_id: UUID
@@ -90,6 +90,8 @@ class ClaimedTask(Value, frozen=True, gc=False):
     parent_run_id: UUID | None = None
     tail_from: int | None = None
     tail: Sequence[Event] = ()
+    run_key: str | None = None
+    headers: Mapping[str, str] | None = None
 
 
 class Claims(Value, frozen=True):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from uuid import UUID
 
 from holdfast.errors import DatabaseUnavailable, TransientDatabaseError
 from holdfast.store.port import Store
-from holdfast.types import Event
+from holdfast.types import Event, RunRecord
 from holdfast.worker.backoff import Backoff
 
 logger = logging.getLogger("holdfast.worker")
@@ -17,6 +17,7 @@ logger = logging.getLogger("holdfast.worker")
 _MOST_PATIENCE = 32  # times the time that a call usually has: some ten minutes
 
 _Request = tuple[UUID, int, Callable[[list[Event]], None]]
+_RunRequest = tuple[UUID, Callable[[RunRecord | None], None]]
 
 
 class LogReader:
@@ -25,6 +26,7 @@ class LogReader:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._waiting: list[_Request] = []
+        self._runs: list[_RunRequest] = []
         self._calls: set[asyncio.Task[None]] = set()
 
     def read(self, run_id: UUID, first: int, answer: Callable[[list[Event]], None]) -> None:
@@ -33,12 +35,25 @@ class LogReader:
             asyncio.get_running_loop().call_soon(self._launch)
         self._waiting.append((run_id, first, answer))
 
+    def read_run(self, run_id: UUID, answer: Callable[[RunRecord | None], None]) -> None:
+        """Read a run's row and call `answer` with it, with None if the run is gone."""
+        if not self._runs:
+            asyncio.get_running_loop().call_soon(self._launch_runs)
+        self._runs.append((run_id, answer))
+
+    def _launch_runs(self) -> None:
+        requests, self._runs = self._runs, []
+        self._hold(self._fetch_runs(requests))
+
     def _launch(self) -> None:
         requests, self._waiting = self._waiting, []
         self._call(requests, 1)
 
     def _call(self, requests: list[_Request], patience: int) -> None:
-        call = asyncio.get_running_loop().create_task(self._fetch(requests, patience))
+        self._hold(self._fetch(requests, patience))
+
+    def _hold(self, reading: Coroutine[object, None, None]) -> None:
+        call = asyncio.get_running_loop().create_task(reading)
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
 
@@ -69,6 +84,23 @@ class LogReader:
         for run_id, first, answer in requests:
             log = logs.get(run_id, [])
             loop.call_soon(answer, log[first - ranges[run_id] :] if first else log)
+
+    async def _fetch_runs(self, requests: list[_RunRequest]) -> None:
+        """Read the rows of runs. Every failure is repeated: runs are held for this answer."""
+        run_ids = [run_id for run_id, _ in requests]
+        backoff = Backoff()
+        while True:
+            try:
+                runs = await self._store.get_runs(run_ids)
+                break
+            except (TransientDatabaseError, DatabaseUnavailable) as error:
+                logger.warning("reading %d run(s) is repeated: %s", len(run_ids), error)
+            except Exception:
+                logger.exception("reading %d run(s) failed; it is repeated", len(run_ids))
+            await backoff.wait()
+        loop = asyncio.get_running_loop()
+        for run_id, answer in requests:
+            loop.call_soon(answer, runs.get(run_id))
 
     async def stop(self) -> None:
         """Call off what is under way."""

@@ -13,12 +13,14 @@ import logging
 from collections.abc import Callable, Sequence
 from uuid import UUID
 
+import msgspec
+
 from holdfast.definitions.app import App
 from holdfast.names import split_name
 from holdfast.runtime.log.details import WORKFLOW_STARTED
 from holdfast.runtime.turn.checking import Check
 from holdfast.runtime.turn.turn import RunInfo, Turn
-from holdfast.types import ClaimedTask, Event, Lease, Notice, Release
+from holdfast.types import ClaimedTask, Event, Lease, Notice, Release, RunRecord
 from holdfast.worker.clock import Clock
 from holdfast.worker.committer import Committer
 from holdfast.worker.driver import RunDriver
@@ -110,8 +112,16 @@ class Dispatcher:
         elif task.input is not None and task.log_length == 1:
             started = Event(WORKFLOW_STARTED, None, task.input, task.started_at)
             self._begin(task, [started])
-        else:
+        elif task.tail_from is None:
             self._reader.read(run_id, 0, lambda log: self._begin(task, log))
+        else:  # the claim took the run for cached, and left out its key and headers
+            self._reader.read_run(run_id, lambda run: self._open_evicted(task, run))
+
+    def _open_evicted(self, task: ClaimedTask, run: RunRecord | None) -> None:
+        """Replay a run whose turn has left the cache, now that its key and headers are known."""
+        if run is not None:
+            task = msgspec.structs.replace(task, run_key=run.key, headers=run.headers)
+        self._reader.read(task.run_id, 0, lambda log: self._begin(task, log))
 
     def _open_cached(self, task: ClaimedTask, turn: Turn) -> None:
         """Resume a cached turn, unless the log is another's: restored, or of a lagging replica."""
@@ -128,6 +138,8 @@ class Dispatcher:
             self._resume(task, turn, tail[1:])
             return
         turn.abandon()
+        info = turn.info
+        task = msgspec.structs.replace(task, run_key=info.key, headers=info.headers)
         self._reader.read(task.run_id, 0, lambda log: self._begin(task, log))
 
     def _begin(self, task: ClaimedTask, log: list[Event]) -> None:
@@ -144,6 +156,8 @@ class Dispatcher:
             task.attempts,
             task.started_at,
             task.parent_run_id,
+            task.run_key,
+            task.headers,
         )
         replaying = self._replaying = Lease(task.run_id, "", task.lease_no, len(log))
         try:

@@ -34,7 +34,13 @@ async def test_a_child_is_a_run_with_a_parent(
     parent_id, child_id = await start(store), uuid4()
     await clock.advance(5)
     event = child(
-        child_id, queue="slow", priority=0, timeout=60.0, retention=86_400.0, tags=["a", "b"]
+        child_id,
+        queue="slow",
+        priority=0,
+        timeout=60.0,
+        retention=86_400.0,
+        tags=["a", "b"],
+        headers={"tenant": "acme"},
     )
     answer = await ann.order(await ann.take(), event)
     assert answer.notices == [Notice("work", "slow")]
@@ -43,6 +49,7 @@ async def test_a_child_is_a_run_with_a_parent(
     assert (run.parent_run_id, run.parent_key) == (parent_id, "child")
     assert json.loads(run.input) == {"b": 1e300, "a": 2}
     assert (run.key, run.tags, run.retention_seconds) == (None, ("a", "b"), 86_400.0)
+    assert run.headers == {"tenant": "acme"}
     assert (run.created_at, run.deadline_at, run.state) == (now, now + 60 * SECOND, "queued")
     task = await bob.take(queues=["slow"])
     assert (task.run_id, task.parent_run_id, task.log_length) == (child_id, parent_id, 1)

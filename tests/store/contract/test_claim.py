@@ -7,9 +7,10 @@ import asyncio
 from clocks import Clock
 
 from holdfast.store.port import Store
-from holdfast.types import Release
+from holdfast.types import Release, Suspend
 
 from .actors import SECOND, ManualWorker, get, log, new_run, signal, start, step
+from .ordering import RESIZE, activity
 
 
 async def test_a_claim_leases_the_run_with_its_input(
@@ -29,6 +30,35 @@ async def test_a_claim_leases_the_run_with_its_input(
     assert (run.state, run.started_at) == ("running", task.started_at)
     assert run.wait is not None
     assert (run.wait.worker, run.wait.visible_at) == ("ann", task.started_at + 10 * SECOND)
+
+
+async def test_a_claim_brings_the_key_and_the_headers_that_the_run_was_started_with(
+    store: Store, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    """Not to the worker that suspended the run: it has them, and its claim reads no run's row."""
+    asked = new_run(key="order-7", headers={"traceparent": "00-ab"})
+    await store.start_runs([asked])
+    first = await ann.take()
+    await ann.commit(first, step("charge"), then=Suspend(awaiting=("packed",)))
+    await signal(store, asked.run_id)
+    woken = await ann.take()
+    await store.release_tasks("ann", [Release(asked.run_id, "", woken.lease_no)])
+    moved = await bob.take()
+    assert [(task.run_key, task.headers) for task in (first, woken, moved)] == [
+        ("order-7", {"traceparent": "00-ab"}),
+        (None, None),
+        ("order-7", {"traceparent": "00-ab"}),
+    ]
+
+
+async def test_a_claim_of_an_activity_brings_the_key_and_the_headers_of_its_run(
+    store: Store, ann: ManualWorker
+) -> None:
+    asked = new_run(key="order-7", headers={"traceparent": "00-ab"})
+    await store.start_runs([asked])
+    await ann.order(await ann.take(), activity())
+    task = await ann.take(handlers=RESIZE)
+    assert (task.run_key, task.headers) == ("order-7", {"traceparent": "00-ab"})
 
 
 async def test_a_leased_task_is_nobody_elses(

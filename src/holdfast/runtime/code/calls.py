@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
@@ -15,7 +16,8 @@ class RunInfo(Value, frozen=True):
     """Which run a turn belongs to.
 
     `attempt` counts the claims since the last progress, `started_at` is the moment of the first
-    one, in microseconds since 1970 UTC. `parent_run_id` is the run that is told of its end.
+    one, in microseconds since 1970 UTC. `parent_run_id` is the run that is told of its end. `key`
+    and `headers` are those that the run was started with.
     """
 
     run_id: UUID
@@ -24,6 +26,8 @@ class RunInfo(Value, frozen=True):
     attempt: int
     started_at: int
     parent_run_id: UUID | None = None
+    key: str | None = None
+    headers: Mapping[str, str] | None = None
 
 
 class Call:

@@ -44,7 +44,7 @@ from holdfast.runtime.log import order_details
 from holdfast.runtime.log.details import CHILD_COMPLETED
 from holdfast.runtime.log.order_details import ParentClose
 from holdfast.runtime.loop.order_calls import OrderCall
-from holdfast.texts import check_key, check_reason, check_tags
+from holdfast.texts import check_headers, check_key, check_reason, check_tags
 from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, Event
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def _start(
     if order is None:
         earlier = functools.partial(texts_before_fields, text, input)
         order = Order(CHILD, key, name, fingerprint(text), run_id, earlier)
-        started = _started(order, known, text, options, parent_close)
+        started = _started(instance, order, known, text, options, parent_close)
         orders.place(order, lambda: order_details.write(started))
         if own_key is not None:
             orders.children[run_id] = order
@@ -213,6 +213,7 @@ def _decoder(known: Workflow[Any, object] | None, type: type[Any] | None) -> Dec
 
 
 def _started(
+    instance: Instance,
     order: Order,
     known: Workflow[Any, object] | None,
     text: str,
@@ -251,7 +252,16 @@ def _started(
         timeout=timeout_seconds if timeout is None else seconds(timeout),
         retention=known.retention_seconds if known else _RETENTION,
         tags=check_tags(options.get("tags", ())),
+        headers=_headers(instance, options),
     )
+
+
+def _headers(instance: Instance, options: ChildOptions) -> Mapping[str, str] | None:
+    """Return the headers of a child: those of its parent, and what the call adds or replaces."""
+    inherited, own = instance.info.headers, check_headers(options.get("headers"))
+    if not inherited or not own:
+        return own or inherited
+    return {**inherited, **own}
 
 
 def _reader(instance: Instance, order: Order, decode: Decode) -> Callable[[Event], object]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import datetime
 from random import Random
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar, cast, overload
 from uuid import UUID, uuid5
 
@@ -56,6 +57,16 @@ class Context(RemoteContext):
     def version(self) -> int:
         """The version that the run was started with."""
         return self._instance.info.version
+
+    @property
+    def run_key(self) -> str | None:
+        """The key that the run was started with, None without one."""
+        return self._instance.info.key
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers that the run was started with; the children of the run get them too."""
+        return MappingProxyType(self._instance.info.headers or {})
 
     @property
     def attempt(self) -> int:

@@ -6,6 +6,7 @@ text that they are.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias
 from uuid import UUID
 
@@ -65,6 +66,7 @@ class ChildStarted(msgspec.Struct, gc=False):
     timeout: float | None
     retention: float | None
     tags: tuple[str, ...]
+    headers: Mapping[str, str] | None = None
 
 
 class ChildCancelRequested(msgspec.Struct, gc=False):

@@ -23,23 +23,25 @@ begin
         array_agg(c.child_key) as keys, array_agg(c.queue) as queues,
         array_agg(c.priority) as priorities, array_agg(p_now) as visible_ats,
         array_agg(c.timeout) as timeouts, array_agg(c.retention) as retentions,
-        array_agg(c.tags) as tags, array_agg(c.run_id) as parents,
+        array_agg(c.tags) as tags, array_agg(c.headers) as headers,
+        array_agg(c.run_id) as parents,
         array_agg(c.key) as parent_keys, array_agg(c.parent_close) as closes
     into v_new
     from (
         select distinct on (c.child_run_id) u.run_id, u.key, u.details -> 'input' as input,
             holdfast._run_of_key(c.child_run_id, c.workflow_name, c.key) as child_run_id,
             c.workflow_name, c.version, c.key as child_key, c.queue, c.priority,
-            c.parent_close, c.timeout, c.retention, c.tags
+            c.parent_close, c.timeout, c.retention, c.tags, c.headers
         from unnest(p_run_ids, p_keys, p_details) with ordinality as u (run_id, key, details, place)
         cross join lateral json_to_record(u.details) as c (
             child_run_id uuid, workflow_name text, version int, key text, queue text,
-            priority int, parent_close text, timeout float8, retention float8, tags json)
+            priority int, parent_close text, timeout float8, retention float8, tags json,
+            headers json)
         order by c.child_run_id, u.place
     ) as c;
     v_created := holdfast._start_runs(p_now, v_new.run_ids, v_new.names, v_new.inputs,
         v_new.versions, v_new.keys, v_new.queues, v_new.priorities, v_new.visible_ats,
-        v_new.timeouts, v_new.retentions, v_new.tags, null,
+        v_new.timeouts, v_new.retentions, v_new.tags, v_new.headers,
         v_new.parents, v_new.parent_keys, v_new.closes);
     if cardinality(v_created) > 0 then
         select array_agg(distinct array['work', c.queue]) into v_notices

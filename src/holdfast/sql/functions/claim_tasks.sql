@@ -71,7 +71,8 @@ return p_sticky_worker is null or p_sticky_worker <> all (p_rivals) or p_visible
 -- The worker that was the last to suspend the run is given `tail`, the log from `tail_from` on:
 -- from its last claim if the log has grown by a little since, else from the log's end. Other
 -- workers are given none. Its details are text; workers of releases before p_texts take them as
--- JSON.
+-- JSON. With p_properties, a task without `tail_from` has the key and the headers that its run was
+-- started with, so that a wake-up of a cached run reads no further table.
 -- Locks: task rows, and the turn rows of activities whose leases ran out, skipping locked ones;
 -- then events, run by run. Called by workers.
 create or replace function holdfast.claim_tasks(
@@ -79,13 +80,13 @@ create or replace function holdfast.claim_tasks(
     p_lease float8, p_ahead float8 default 0, p_sticky float8 default 0.25,
     p_max_attempts int default 5, p_since bigint default null, p_until bigint default null,
     p_leased_since bigint default null, p_within float8 default null,
-    p_texts boolean default false
+    p_texts boolean default false, p_properties boolean default false
 ) returns table (
     now bigint, next_due_at bigint, notices text[], watermark bigint,
     run_id uuid, key text, kind text, queue text, handler text, attempts int, lease_no int,
     log_length int, started_at bigint, input json, deadline_at bigint, payload json,
     heartbeat json, parent_run_id uuid, tail_from int, tail json, poisoned uuid[],
-    pages int
+    pages int, run_key text, headers json
 )
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -156,15 +157,20 @@ begin
         select null::bigint, null::bigint, null::text[], null::bigint,
             t.run_id, t.key, t.kind, t.queue, t.handler, t.attempts, t.lease_no,
             t.claimed_idx, holdfast._micros(t.started_at),
-            r.input, holdfast._micros(r.deadline_at), t.payload, t.heartbeat, t.parent_run_id,
+            case when t.claimed_idx = 1 then r.input end,
+            case when t.claimed_idx = 1 then holdfast._micros(r.deadline_at) end,
+            t.payload, t.heartbeat, t.parent_run_id,
             t.since, case when t.since < t.claimed_idx
                 then holdfast._tail(t.run_id, t.since, p_texts)
                 when t.since is not null then '[]' end,
-            null::uuid[], null::int
+            null::uuid[], null::int,
+            case when p_properties then r.key end, case when p_properties then r.headers end
         from leased t
         left join lateral (
-            select r.input, r.deadline_at from holdfast.runs r
-            where t.claimed_idx = 1 and r.run_id = t.run_id limit 1
+            select r.input, r.deadline_at, r.key, r.headers from holdfast.runs r
+            where (t.claimed_idx = 1 or p_properties and t.since is null)
+                and r.run_id = t.run_id
+            limit 1
         ) as r on true
         order by t.ord;
     end if;

@@ -31,6 +31,7 @@ class _ChildStarted(msgspec.Struct, frozen=True):
     timeout: float | None = None
     retention: float | None = None
     tags: tuple[str, ...] = ()
+    headers: dict[str, str] | None = None
 
 
 class _ChildCancelRequested(msgspec.Struct, frozen=True):
@@ -82,6 +83,7 @@ def start(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notice]:
         timeout_seconds=order.timeout,
         retention_seconds=order.retention,
         tags=order.tags,
+        headers=order.headers,
     )
     insert_run(tables, now, new, Parent(run_id, event.key or "", order.parent_close))
     return [Notice(WORK_TOPIC, order.queue)]

@@ -180,6 +180,7 @@ def _lease(tables: Tables, now: int, task: TaskRow, claim: Claim) -> ClaimedTask
         task.started_at = max(now, tables.logs[task.run_id][-1].event.at)
     run = tables.runs[task.run_id]
     fresh = log_length == 1
+    known = since is not None and not fresh
     return ClaimedTask(
         run_id=task.run_id,
         key=task.key,
@@ -198,6 +199,8 @@ def _lease(tables: Tables, now: int, task: TaskRow, claim: Claim) -> ClaimedTask
         parent_run_id=run.parent.run_id if run.parent and task.key == TURN else None,
         tail_from=since,
         tail=() if since is None else tables.read(task.run_id, since),
+        run_key=None if known else run.new.key,
+        headers=None if known else run.new.headers,
     )
 
 

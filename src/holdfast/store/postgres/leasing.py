@@ -71,6 +71,7 @@ async def _look(
         look.leased_since,
         _HORIZON_SECONDS if watermark.is_cut else None,
         True,  # details come back as text
+        True,  # with the properties of runs
     )
     if whole["pages"] is not None:
         usual = _LANE_PAGES * len(claim.queues) * len(claim.handlers)

@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-import msgspec
-
 from holdfast.errors import DatabaseUnavailable, QueryTooSlow
 from holdfast.names import split_name
 from holdfast.store.postgres import rows
@@ -26,8 +24,6 @@ from holdfast.types import (
 
 if TYPE_CHECKING:
     import asyncpg
-
-_decode = msgspec.json.Decoder(dict[str, str]).decode
 
 
 async def read_events(
@@ -190,7 +186,6 @@ def _by_id(found: list[asyncpg.Record]) -> dict[UUID, RunRecord]:
 
 
 def _run(row: asyncpg.Record) -> RunRecord:
-    headers = row["headers"]
     app, name = split_name(row["name"])
     return RunRecord(
         run_id=row["run_id"],
@@ -206,7 +201,7 @@ def _run(row: asyncpg.Record) -> RunRecord:
         output=row["output"],
         error=row["error"],
         tags=tuple(row["tags"]),
-        headers=None if headers is None else _headers(headers),
+        headers=rows.headers(row["headers"]),
         retention_seconds=row["retention_seconds"],
         created_at=row["created_at"],
         started_at=row["started_at"],
@@ -216,14 +211,6 @@ def _run(row: asyncpg.Record) -> RunRecord:
         parent_run_id=row["parent_run_id"],
         parent_key=row["parent_key"],
     )
-
-
-def _headers(text: str) -> dict[str, str]:
-    """Read headers; those that were written before they were checked may be none."""
-    try:
-        return _decode(text)
-    except (msgspec.MsgspecError, RecursionError):
-        return {}
 
 
 def _wait(row: asyncpg.Record) -> Wait:

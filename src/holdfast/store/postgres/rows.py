@@ -30,6 +30,7 @@ class _Ahead(msgspec.Struct, array_like=True, gc=False):
 
 _decode_ahead = msgspec.json.Decoder(list[_Ahead]).decode
 _decode_refused = msgspec.json.Decoder(list[_Refused]).decode
+_decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 _decode_tail = msgspec.json.Decoder(_Tail).decode
 
 
@@ -59,7 +60,19 @@ def claimed_task(row: asyncpg.Record) -> ClaimedTask:
         parent_run_id=row["parent_run_id"],
         tail_from=row["tail_from"],
         tail=() if row["tail"] is None else _events(_decode_tail(row["tail"])),
+        run_key=row["run_key"],
+        headers=headers(row["headers"]),
     )
+
+
+def headers(text: str | None) -> dict[str, str] | None:
+    """Read headers. Ones that an early release stored unchecked and that are unreadable are {}."""
+    if text is None:
+        return None
+    try:
+        return _decode_headers(text)
+    except (msgspec.MsgspecError, RecursionError):
+        return {}
 
 
 def event(row: asyncpg.Record) -> Event:
