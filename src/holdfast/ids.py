@@ -69,6 +69,22 @@ def child_run_id(parent_run_id: UUID, key: str) -> UUID:
     return _derived(parent_run_id.bytes[:6], f"{parent_run_id}\0{key}")
 
 
+def retry_run_id(run_id: UUID) -> UUID:
+    """Return the id of the run that retries a run: asked for twice, it is one.
+
+    A UUIDv8 as `keyed_run_id` makes them, of a name that no workflow can have.
+    """
+    return keyed_run_id("//retry", str(run_id))
+
+
+def former_retry_run_id(run_id: UUID) -> UUID:
+    """Return the id that the retry of a run had in an earlier release.
+
+    It is also that of a run of the workflow `run/retry` with the run's id as its key.
+    """
+    return keyed_run_id("run/retry", str(run_id))
+
+
 def continued_run_id(run_id: UUID, now: int) -> UUID:
     """Return the id of the run that a run continues as, at a moment in microseconds since 1970.
 

@@ -9,7 +9,8 @@ from uuid import UUID
 
 from holdfast.cli.spans import Span
 from holdfast.client.approvals import OpenApproval
-from holdfast.client.forking import retry_fork
+from holdfast.client.chains import find_retry
+from holdfast.ids import former_retry_run_id, retry_run_id
 from holdfast.types import OpenActivity, Pause, RunRecord, Scope, WorkerInfo
 
 if TYPE_CHECKING:
@@ -47,9 +48,7 @@ async def look_around(link: Link, run: RunRecord, spans: Sequence[Span]) -> Surr
     """Ask for what may keep a run from going on; of one that has ended, its retry."""
     now = await link.store.now()
     if run.status != "running":
-        retry_id = retry_fork(run.run_id).new_run_id
-        retries = await link.store.get_runs([retry_id])
-        return Surroundings(now, retried_as=retries.get(retry_id))
+        return Surroundings(now, retried_as=await find_retry(link.store, run.run_id))
     waited_for = {span.kind for span in spans if span.outcome == "open"}
     return Surroundings(
         now=now,
@@ -69,7 +68,7 @@ async def look_around(link: Link, run: RunRecord, spans: Sequence[Span]) -> Surr
 async def _origin(link: Link, run: RunRecord, spans: Sequence[Span]) -> RunRecord | None:
     """Return the run that this one is a fork of; None for its retry, which changes nothing."""
     origins = [UUID(span.origin_run_id) for span in spans if span.kind == "fork"]
-    if not origins or run.run_id == retry_fork(origins[-1]).new_run_id:
+    if not origins or run.run_id in (retry_run_id(origins[-1]), former_retry_run_id(origins[-1])):
         return None
     return (await link.store.get_runs([origins[-1]])).get(origins[-1])
 

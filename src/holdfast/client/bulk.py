@@ -9,10 +9,11 @@ from uuid import UUID, uuid4
 
 import msgspec
 
+from holdfast.client.chains import find_retries
 from holdfast.client.coalescing import persist
 from holdfast.client.control import Controller
 from holdfast.client.filters import RunFilters, run_filter
-from holdfast.client.forking import fork_run, retry_fork
+from holdfast.client.forking import fork_run, prepare_retry
 from holdfast.client.references import Signal
 from holdfast.errors import ForkRefused, RunNotFound
 from holdfast.texts import check_reason
@@ -224,12 +225,10 @@ class BulkController(Controller):
         return changed
 
     async def _count_retriable(self, runs: Sequence[RunRecord]) -> int:
-        retries = [
-            retry_fork(run.run_id).new_run_id
-            for run in runs
-            if run.status not in ("running", "completed", "continued")
+        ended = [
+            run.run_id for run in runs if run.status not in ("running", "completed", "continued")
         ]
-        return len(retries) - len(await self._live.store.get_runs(retries))
+        return len(ended) - len(await find_retries(self._live.store, ended))
 
     async def _retry_page(self, runs: Sequence[RunRecord]) -> int:
         waiting = iter(runs)
@@ -246,7 +245,8 @@ class BulkController(Controller):
 
     async def _retry_one(self, run_id: UUID) -> bool:
         try:
-            return (await fork_run(self._live, retry_fork(run_id)))[0]
+            fork = await prepare_retry(self._live.store, run_id)
+            return (await fork_run(self._live, fork))[0]
         except (ForkRefused, RunNotFound):  # it is not what it was when it was listed
             return False
 

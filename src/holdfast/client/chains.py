@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from uuid import UUID
 
 import msgspec
 
-from holdfast.ids import keyed_run_id
+from holdfast.ids import former_retry_run_id, retry_run_id
 from holdfast.store.port import Store
 from holdfast.types import End, RunRecord
-
-_RETRIES = "run/retry"  # no workflow's name has a slash, so no run with a key has such an id
 
 
 class _Continued(msgspec.Struct):
@@ -25,19 +24,35 @@ async def newest(store: Store, run_id: UUID) -> UUID:
     return (await store.newest_runs([run_id])).get(run_id, run_id)
 
 
-def retry_id(run_id: UUID) -> UUID:
-    """Return the id of the run that retries a run: asked for twice, it is one."""
-    return keyed_run_id(_RETRIES, str(run_id))
+async def find_retries(store: Store, run_ids: Collection[UUID]) -> dict[UUID, RunRecord]:
+    """Return the retries of runs, by the run that each retries; runs without one are left out."""
+    asked = [make(run_id) for run_id in run_ids for make in (retry_run_id, former_retry_run_id)]
+    found = await store.get_runs(asked) if asked else {}
+    retries: dict[UUID, RunRecord] = {}
+    for run_id in run_ids:
+        former = found.get(former_retry_run_id(run_id))
+        if former is not None and former.key is None:  # else it is a run of another workflow
+            retries[run_id] = former
+        if (retry := found.get(retry_run_id(run_id))) is not None:
+            retries[run_id] = retry
+    return retries
+
+
+async def find_retry(store: Store, run_id: UUID) -> RunRecord | None:
+    """Return the retry of a run, None if it has none."""
+    return (await find_retries(store, [run_id])).get(run_id)
 
 
 async def latest(store: Store, run_id: UUID) -> UUID:
     """Return the newest run of a key: what its first run was continued and retried as."""
     while True:
-        retry = retry_id(run_id)
-        last, retries = await asyncio.gather(newest(store, run_id), store.get_runs([retry]))
-        if last == run_id and not retries:
+        last, retry = await asyncio.gather(newest(store, run_id), find_retry(store, run_id))
+        if last != run_id:
+            run_id = last
+        elif retry is not None:
+            run_id = retry.run_id
+        else:
             return run_id
-        run_id = last if last != run_id else retry
 
 
 async def heir(store: Store, run_id: UUID, *, next_only: bool = False) -> UUID | None:

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from holdfast.client.bulk import BulkController
 from holdfast.client.chains import newest
-from holdfast.client.forking import ForkOptions, fork_run, prepare_fork, retry_fork
+from holdfast.client.forking import ForkOptions, fork_run, prepare_fork, prepare_retry
 from holdfast.client.handle import RunHandle
 from holdfast.client.naming import find_full_name, reference
 from holdfast.client.outcomes import Restorer
@@ -247,7 +247,7 @@ class Client(BulkController):
         if last != run_id and (found := await self._get(last)).status in ("running", "completed"):
             wait = self._waiting(Restorer[object](None, self._app))
             return RunHandle(self, last, wait, already_existed=True, status_at_start=found.status)
-        return await self._fork(retry_fork(last))
+        return await self._fork(await prepare_retry(self._live.store, last))
 
     async def _fork(self, fork: Fork) -> RunHandle[object]:
         created, status = await fork_run(self._live, fork)

@@ -7,13 +7,14 @@ from difflib import get_close_matches
 from typing import TypedDict
 from uuid import UUID
 
-from holdfast.client.chains import retry_id
+from holdfast.client.chains import find_retry
 from holdfast.client.coalescing import persist
 from holdfast.client.session import Session
 from holdfast.codec import encode
 from holdfast.definitions.app import App
 from holdfast.errors import ConfigurationError, ForkRefused, RunExists, RunNotFound, UnknownWorkflow
-from holdfast.ids import uuid7
+from holdfast.ids import retry_run_id, uuid7
+from holdfast.store.port import Store
 from holdfast.texts import check_text
 from holdfast.types import Fork, Forking, RunRecord, Status
 
@@ -41,9 +42,11 @@ class ForkOptions(TypedDict, total=False):
     """The new run's id, where the caller has drawn one: the same call again finds that run."""
 
 
-def retry_fork(run_id: UUID) -> Fork:
-    """Return the fork that retries a run."""
-    return Fork(run_id=run_id, new_run_id=retry_id(run_id), retry=True)
+async def prepare_retry(store: Store, run_id: UUID) -> Fork:
+    """Return the fork that retries a run. Its id is that of the retry if there is one already."""
+    retry = await find_retry(store, run_id)
+    new_run_id = retry_run_id(run_id) if retry is None else retry.run_id
+    return Fork(run_id=run_id, new_run_id=new_run_id, retry=True)
 
 
 async def prepare_fork(

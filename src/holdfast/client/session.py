@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.client.chains import heir, latest, retry_id, successor
+from holdfast.client.chains import find_retry, heir, latest, successor
 from holdfast.client.coalescing import MAX_BATCH, Coalescer, persist
 from holdfast.client.naming import Names
 from holdfast.client.references import RunRef
@@ -241,7 +241,8 @@ class Session:
         return outcome, signal.run_id
 
     async def _retry_of(self, run_id: UUID) -> UUID | None:
-        return next(iter(await self.store.get_runs([retry_id(run_id)])), None)
+        retry = await find_retry(self.store, run_id)
+        return None if retry is None else retry.run_id
 
     async def _start_batch(self, runs: Sequence[NewRun]) -> list[StartedRun]:
         started, notices = await self.store.start_runs(runs)

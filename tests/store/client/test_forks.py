@@ -8,8 +8,9 @@ import pytest
 
 from holdfast.client import Client
 from holdfast.errors import ConfigurationError, ForkRefused, InvalidInput, RunNotFound
+from holdfast.ids import former_retry_run_id
 from holdfast.store.port import Store
-from holdfast.types import Event, Finish, Suspend
+from holdfast.types import Event, Finish, Fork, Suspend
 
 from .workflows import Finisher, Order, app, order, tick
 
@@ -138,6 +139,29 @@ async def test_a_run_is_retried_once(client: Client, finisher: Finisher, store: 
     again = await client.retry(first.run_id)
     assert not again.already_existed
     assert again.run_id not in (run_id, first.run_id)
+
+
+async def test_a_retry_is_another_run_than_that_of_a_key_in_a_workflow_named_retry(
+    client: Client, finisher: Finisher, store: Store
+) -> None:
+    run_id = await failed(client, finisher, store)
+    keyed = await client.start("run/retry", key=str(run_id))
+    retry = await client.retry(run_id)
+    assert not retry.already_existed
+    assert retry.run_id != keyed.run_id
+    assert (await client.get(retry.run_id)).name == "tick"
+
+
+async def test_a_retry_of_an_earlier_release_is_found(
+    client: Client, finisher: Finisher, store: Store
+) -> None:
+    """Its id was made of another name."""
+    run_id = await failed(client, finisher, store)
+    former = former_retry_run_id(run_id)
+    outcome, _ = await store.fork_run(Fork(run_id=run_id, new_run_id=former, retry=True))
+    assert outcome == "forked"
+    retry = await client.retry(run_id)
+    assert (retry.run_id, retry.already_existed) == (former, True)
 
 
 async def test_a_run_that_goes_on_cannot_be_retried(client: Client) -> None:
