@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 from uuid import UUID, uuid4
 
+from holdfast.events import COMMANDS
 from holdfast.ids import uuid7
 from holdfast.store.postgres import PostgresStore
 from holdfast.types import (
     ANY_END,
     JSON,
-    ORDERS,
     ActivityEnd,
     AppInfo,
     ClaimedTask,
@@ -128,7 +128,7 @@ class Hand:
             now = await store.now()
             events = [Event(type, key, json.dumps(details), now) for type, key, details in entries]
             after = then or Suspend(awaiting=(ANY_END,))
-            orders = any(type in ORDERS for type, _, _ in entries)
+            orders = any(type in COMMANDS for type, _, _ in entries)
             turn = TurnCommit(
                 task.run_id, task.lease_no, task.log_length, events, after, orders=orders
             )

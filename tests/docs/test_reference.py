@@ -18,8 +18,8 @@ from holdfast import App, Client, Context, Retry, current_activity, errors
 from holdfast.client.filters import STATES, RunFilters
 from holdfast.client.forking import ForkOptions
 from holdfast.client.starting import StartOptions
+from holdfast.events import TYPES
 from holdfast.runtime.code.children import ChildOptions
-from holdfast.runtime.log import details
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import Environment
 from holdfast.worker import WorkerOptions
@@ -156,13 +156,8 @@ def test_each_environment_variable_has_its_row() -> None:
 
 def test_each_type_of_event_has_its_row() -> None:
     """S3. What the code and the SQL may write is documented, and the other way round."""
-    types = {value for value in vars(details).values() if isinstance(value, str)}
-    types = {
-        each
-        for each in types | details.TERMINAL | details.GUESTS
-        if re.fullmatch(r"[A-Z]\w+[a-z]", each)
-    }
-    for path in (ROOT / "src/holdfast/sql/functions").glob("*.sql"):
+    types = set(TYPES)
+    for path in (ROOT / "src/holdfast/sql/functions").rglob("*.sql"):
         types |= set(re.findall(r"'(W(?:ork\w+))'", path.read_text(encoding="utf-8")))
     page = (REFERENCE / "events.md").read_text(encoding="utf-8")
     shown = {row[0] for row in rows("events.md")}
@@ -267,7 +262,7 @@ def test_each_function_for_callers_is_there() -> None:
     page = (REFERENCE / "sql.md").read_text(encoding="utf-8")
     source = "".join(
         path.read_text(encoding="utf-8")
-        for path in sorted(Path(ROOT / "src/holdfast/sql/functions").glob("*.sql"))
+        for path in sorted(Path(ROOT / "src/holdfast/sql/functions").rglob("*.sql"))
     )
     defined = set(re.findall(r"create or replace function holdfast\.([a-z]\w*)", source))
     named = set(re.findall(r"(?:holdfast\.|`)([a-z]\w*)\(", page))

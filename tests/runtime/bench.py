@@ -12,8 +12,20 @@ import msgspec
 from holdfast.codec import describe
 from holdfast.definitions.registry import Registry
 from holdfast.definitions.workflows import Workflow
+from holdfast.events import (
+    ACTIVITY_COMPLETED,
+    ACTIVITY_FAILED,
+    APPROVAL_RESOLVED,
+    CANCEL_REQUESTED,
+    CHILD_COMPLETED,
+    CHILD_FAILED,
+    CHILD_STARTED,
+    RESUMED,
+    SIGNAL_RECEIVED,
+    WORKER_LOST,
+    WORKFLOW_STARTED,
+)
 from holdfast.runtime.code.calls import Call
-from holdfast.runtime.log import details
 from holdfast.runtime.log.delivery import can_wait
 from holdfast.runtime.turn.turn import RunInfo, Turn
 from holdfast.types import Event, Finish, Notice, Suspend, TurnCommit
@@ -43,7 +55,7 @@ class Bench:
         self.run_id, self.careful = RUN_ID, True
         self.now = START
         self.lease = 0
-        self.log = [Event(details.WORKFLOW_STARTED, None, json.dumps(given), START)]
+        self.log = [Event(WORKFLOW_STARTED, None, json.dumps(given), START)]
         self.started: list[Call] = []
         self.attempts: list[tuple[str, int]] = []
         self.cancelled: list[str] = []
@@ -80,7 +92,7 @@ class Bench:
 
     def lose_lease(self, task_key: str = "") -> None:
         text = json.dumps({"task_key": task_key, "lease_no": self.lease, "worker": "w"})
-        self.log.append(Event(details.WORKER_LOST, None, text, self.now))
+        self.log.append(Event(WORKER_LOST, None, text, self.now))
 
     def clock(self) -> int:
         return self.now
@@ -161,15 +173,15 @@ class Bench:
 
     def signal(self, name: str, payload: object = None) -> Event:
         text = json.dumps({"signal_name": name, "input": payload})
-        return Event(details.SIGNAL_RECEIVED, None, text, self.now)
+        return Event(SIGNAL_RECEIVED, None, text, self.now)
 
     def interruption(self) -> Event:
         """Return what says nothing to the code, but cannot wait: a conflict with it replays."""
-        return self.plain(details.RESUMED)
+        return self.plain(RESUMED)
 
     def activity_completed(self, key: str, result: object, name: str | None = None) -> Event:
         done = {"activity_name": name or _leaf(key), "result": result, "attempt": 1}
-        return Event(details.ACTIVITY_COMPLETED, key, json.dumps(done), self.now)
+        return Event(ACTIVITY_COMPLETED, key, json.dumps(done), self.now)
 
     def activity_failed(self, key: str, error: Exception, *, timed_out: bool = False) -> Event:
         failed = {
@@ -178,11 +190,11 @@ class Bench:
             "attempt": 1,
             "timed_out": timed_out,
         }
-        return Event(details.ACTIVITY_FAILED, key, json.dumps(failed), self.now)
+        return Event(ACTIVITY_FAILED, key, json.dumps(failed), self.now)
 
     def child_completed(self, key: str, output: object) -> Event:
         done = {"child_run_id": str(self.child_id(key)), "output": output}
-        return Event(details.CHILD_COMPLETED, key, json.dumps(done), self.now)
+        return Event(CHILD_COMPLETED, key, json.dumps(done), self.now)
 
     def child_failed(self, key: str, status: str, error: Exception | None = None) -> Event:
         failed = {
@@ -190,29 +202,29 @@ class Bench:
             "status": status,
             "error": None if error is None else msgspec.to_builtins(describe(error)),
         }
-        return Event(details.CHILD_FAILED, key, json.dumps(failed), self.now)
+        return Event(CHILD_FAILED, key, json.dumps(failed), self.now)
 
     def child_id(self, key: str) -> UUID:
         """The run that a call has started."""
-        orders = [event for event in self.of_type(details.CHILD_STARTED) if event.key == key]
+        orders = [event for event in self.of_type(CHILD_STARTED) if event.key == key]
         return UUID(json.loads(orders[0].details or "")["child_run_id"])
 
     def resolved(self, key: str, *, approved: bool = True, **given: object) -> Event:
         decision = {"approved": approved, "decision_id": "d", "by": None, **given}
-        return Event(details.APPROVAL_RESOLVED, key, json.dumps(decision), self.now)
+        return Event(APPROVAL_RESOLVED, key, json.dumps(decision), self.now)
 
     def update(
         self, name: str, payload: object, update_id: str = "u", reply_to: str | None = "client/1"
     ) -> Event:
         received = {"signal_name": name, "input": payload, "update": True, "reply_to": reply_to}
-        return Event(details.SIGNAL_RECEIVED, update_id, json.dumps(received), self.now)
+        return Event(SIGNAL_RECEIVED, update_id, json.dumps(received), self.now)
 
     def plain(self, kind: str, text: str | None = None) -> Event:
         """An event without a key that others write."""
         return Event(kind, None, text, self.now)
 
     def cancel_request(self) -> Event:
-        return Event(details.CANCEL_REQUESTED, None, '{"reason":null}', self.now)
+        return Event(CANCEL_REQUESTED, None, '{"reason":null}', self.now)
 
     # What came of it
 

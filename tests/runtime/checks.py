@@ -6,8 +6,20 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 
+from holdfast.events import (
+    CALL_COMMANDS,
+    COMMAND_ENDS,
+    SIGNAL_RECEIVED,
+    TIMER_FIRED,
+    TIMER_SCHEDULED,
+    UPDATE_ACCEPTED,
+    UPDATE_COMPLETED,
+    UPDATE_REJECTED,
+    UPDATE_REPLIES,
+    VALUE_SET,
+    read_timer,
+)
 from holdfast.runtime.code.instance import Instance
-from holdfast.runtime.log import details
 from holdfast.runtime.log.delivery import in_delivery_order
 from holdfast.types import Event
 from tests.runtime.world import World
@@ -59,7 +71,7 @@ def check(world: World) -> None:
         assert not world.outside.unfinished(), "the run ends before what it let go"
         trace = json.loads(world.output or "")
         assert json.loads(final["outcome"]) == trace
-        written = sum(event.type == details.VALUE_SET for event in log)
+        written = sum(event.type == VALUE_SET for event in log)
         assert written == sum(entry[1:] == ["set", "end"] for entry in trace)
     elif world.end == "cancelled":
         assert final["outcome"] == "cancelled"
@@ -90,13 +102,13 @@ def check_updates(log: Sequence[Event], ended: Instance) -> None:
     received = [
         event.key
         for event in log
-        if event.type == details.SIGNAL_RECEIVED and '"update": true' in (event.details or "")
+        if event.type == SIGNAL_RECEIVED and '"update": true' in (event.details or "")
     ]
-    said = {kind: {e.key for e in log if e.type == kind} for kind in details.ANSWERS}
-    assert said[details.UPDATE_ACCEPTED] == said[details.UPDATE_COMPLETED]
-    answered = said[details.UPDATE_COMPLETED] | said[details.UPDATE_REJECTED]
+    said = {kind: {e.key for e in log if e.type == kind} for kind in UPDATE_REPLIES}
+    assert said[UPDATE_ACCEPTED] == said[UPDATE_COMPLETED]
+    answered = said[UPDATE_COMPLETED] | said[UPDATE_REJECTED]
     left = {message.id for message in ended.updates.unread}
-    left |= {event.key for event in ended.held or () if event.type == details.SIGNAL_RECEIVED}
+    left |= {event.key for event in ended.held or () if event.type == SIGNAL_RECEIVED}
     assert not answered & left
     assert answered | left == {*received, *(key for key in left if key is None)}
 
@@ -109,16 +121,16 @@ def check_log(log: Sequence[Event]) -> None:
     once = Counter(
         (event.type, event.key)
         for event in log
-        if event.type in details.NOTED_ORDERS | details.ENDS | details.ANSWERS
+        if event.type in CALL_COMMANDS | COMMAND_ENDS | UPDATE_REPLIES
     )
     assert all(number == 1 for number in once.values()), once.most_common(3)
     scheduled: dict[str | None, int] = {}
     fired: set[str | None] = set()
     for event in log:
-        if event.type == details.TIMER_SCHEDULED:
+        if event.type == TIMER_SCHEDULED:
             assert event.key not in scheduled, f"two timers: {event.key}"
-            scheduled[event.key] = details.read_timer(event.details or "").fire_at
-        elif event.type == details.TIMER_FIRED:
+            scheduled[event.key] = read_timer(event.details or "").fire_at
+        elif event.type == TIMER_FIRED:
             fire_at = json.loads(event.details or "")["fire_at"]
             assert event.key not in fired
             fired.add(event.key)

@@ -8,14 +8,27 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.codec import describe
-from holdfast.runtime.log import details
-from holdfast.types import ORDERS, Event, TurnCommit
+from holdfast.events import (
+    ACTIVITY_CANCEL,
+    ACTIVITY_COMPLETED,
+    ACTIVITY_FAILED,
+    ACTIVITY_SCHEDULED,
+    APPROVAL_REQUESTED,
+    APPROVAL_RESOLVED,
+    APPROVAL_WITHDRAWN,
+    CHILD_CANCEL,
+    CHILD_COMPLETED,
+    CHILD_FAILED,
+    CHILD_STARTED,
+    COMMANDS,
+)
+from holdfast.types import Event, TurnCommit
 
 if TYPE_CHECKING:
     from tests.runtime.world import World
 
-_CALLS = (details.ACTIVITY_SCHEDULED, details.CHILD_STARTED, details.APPROVAL_REQUESTED)
-_BACK = (details.ACTIVITY_CANCEL, details.CHILD_CANCEL, details.APPROVAL_WITHDRAWN)
+_CALLS = (ACTIVITY_SCHEDULED, CHILD_STARTED, APPROVAL_REQUESTED)
+_BACK = (ACTIVITY_CANCEL, CHILD_CANCEL, APPROVAL_WITHDRAWN)
 
 
 class Outside:
@@ -39,7 +52,7 @@ class Outside:
 
     def carry_out(self, part: TurnCommit) -> None:
         """Take the orders of a commit that is durable."""
-        assert part.orders == any(event.type in ORDERS for event in part.events)
+        assert part.orders == any(event.type in COMMANDS for event in part.events)
         for event in part.events:
             key = event.key or ""
             if event.type in _CALLS:
@@ -48,16 +61,16 @@ class Outside:
                 self.open[key] = event
             elif event.type in _BACK:
                 assert key in self.ordered, f"{key} is taken back before it was ordered"
-                if event.type == details.APPROVAL_WITHDRAWN:
+                if event.type == APPROVAL_WITHDRAWN:
                     assert key in self.open, f"{key} is taken back, and was decided"
-                if event.type == details.APPROVAL_WITHDRAWN or self.world.pick(2):
+                if event.type == APPROVAL_WITHDRAWN or self.world.pick(2):
                     self.open.pop(key, None)  # else it ends all the same, too late
 
     def unfinished(self) -> set[str]:
         """Return the activities that were neither ended nor asked to stop."""
         log = self.world.log
-        stopped = {event.key for event in log if event.type == details.ACTIVITY_CANCEL}
-        activities = {k for k, e in self.open.items() if e.type == details.ACTIVITY_SCHEDULED}
+        stopped = {event.key for event in log if event.type == ACTIVITY_CANCEL}
+        activities = {k for k, e in self.open.items() if e.type == ACTIVITY_SCHEDULED}
         return activities - stopped
 
     def can_end(self) -> list[str]:
@@ -72,15 +85,15 @@ class Outside:
         asked: dict[str, Any] = json.loads(order.details or "")
         bad = world.pick(4) == 0
         error = msgspec.to_builtins(describe(OSError(world.count)))
-        if order.type == details.ACTIVITY_SCHEDULED:
-            kind = details.ACTIVITY_FAILED if bad else details.ACTIVITY_COMPLETED
+        if order.type == ACTIVITY_SCHEDULED:
+            kind = ACTIVITY_FAILED if bad else ACTIVITY_COMPLETED
             end: dict[str, Any] = {"activity_name": asked["activity_name"], "attempt": 1}
             end |= {"error": error} if bad else {"result": world.count}
-        elif order.type == details.CHILD_STARTED:
-            kind = details.CHILD_FAILED if bad else details.CHILD_COMPLETED
+        elif order.type == CHILD_STARTED:
+            kind = CHILD_FAILED if bad else CHILD_COMPLETED
             end = {"child_run_id": asked["child_run_id"]}
             end |= {"status": "failed", "error": error} if bad else {"output": world.count}
         else:
-            kind = details.APPROVAL_RESOLVED
+            kind = APPROVAL_RESOLVED
             end = {"approved": not bad, "by": str(world.count), "decision_id": "d"}
         return Event(kind, key, json.dumps(end), world.now)

@@ -13,8 +13,8 @@ from holdfast import Context
 from holdfast.definitions.activities import Activity
 from holdfast.definitions.steps import Step
 from holdfast.errors import ActivityFailed, ActivityTimedOut
+from holdfast.events import ACTIVITY_CANCEL, ACTIVITY_SCHEDULED, CANCELLED, STEP_COMPLETED
 from holdfast.retry import Retry
-from holdfast.runtime.log import details
 from holdfast.types import ANY_END, Suspend
 from tests.runtime.bench import START, Bench
 
@@ -35,7 +35,7 @@ def test_a_call_is_ordered_with_the_commit_that_suspends_the_run() -> None:
 
     bench = Bench(flow)
     part = bench.commit()
-    assert [event.type for event in part.events] == [details.ACTIVITY_SCHEDULED]
+    assert [event.type for event in part.events] == [ACTIVITY_SCHEDULED]
     assert part.orders
     assert part.then == Suspend(None, (ANY_END,))
     order = json.loads(part.events[0].details or "")
@@ -66,7 +66,7 @@ def test_what_was_ordered_is_not_ordered_again_on_replay() -> None:
     bench.resume(bench.activity_completed("render", 1))
     bench.settle()
     assert bench.output == [1, 2]
-    assert len(bench.of_type(details.ACTIVITY_SCHEDULED)) == 2
+    assert len(bench.of_type(ACTIVITY_SCHEDULED)) == 2
 
 
 def test_an_end_during_the_commit_of_its_neighbours_loses_no_order() -> None:
@@ -88,7 +88,7 @@ def test_an_end_during_the_commit_of_its_neighbours_loses_no_order() -> None:
     bench.resume(bench.activity_completed("render#2", 2))
     bench.settle()
     assert bench.output == [1, 2]
-    assert len(bench.of_type(details.ACTIVITY_SCHEDULED)) == 2
+    assert len(bench.of_type(ACTIVITY_SCHEDULED)) == 2
 
 
 Caller = Callable[[], Coroutine[object, None, object]]
@@ -204,7 +204,7 @@ def test_giving_a_call_up_asks_the_activity_to_stop(begun: bool) -> None:
     if begun:
         bench.resume(bench.signal("stop"))
         bench.settle()
-    assert len(bench.of_type(details.ACTIVITY_CANCEL)) == 1
+    assert len(bench.of_type(ACTIVITY_CANCEL)) == 1
     bench.resume(bench.activity_completed("render", 1))
     bench.settle()
     bench.crash()
@@ -213,7 +213,7 @@ def test_giving_a_call_up_asks_the_activity_to_stop(begun: bool) -> None:
     bench.resume()
     bench.settle()
     assert bench.output == "given up"
-    assert len(bench.of_type(details.ACTIVITY_CANCEL)) == 1
+    assert len(bench.of_type(ACTIVITY_CANCEL)) == 1
 
 
 def test_a_cancelled_run_asks_the_activity_that_it_awaits_to_stop() -> None:
@@ -226,7 +226,7 @@ def test_a_cancelled_run_asks_the_activity_that_it_awaits_to_stop() -> None:
     bench.settle()
     bench.resume(bench.cancel_request())
     part = bench.commit()
-    assert [event.type for event in part.events] == [details.ACTIVITY_CANCEL, details.CANCELLED]
+    assert [event.type for event in part.events] == [ACTIVITY_CANCEL, CANCELLED]
     assert part.orders
 
 
@@ -322,7 +322,7 @@ def test_a_changed_call_makes_the_run_stuck(before: Caller, after: Caller, messa
     if bench.starts:
         bench.complete("render")
     bench.settle()
-    if bench.of_type(details.ACTIVITY_SCHEDULED):
+    if bench.of_type(ACTIVITY_SCHEDULED):
         bench.log.append(bench.activity_completed("render", 1))
     bench.crash(new)
     assert message in str(bench.turn.stuck)
@@ -359,8 +359,8 @@ def test_cleanup_of_closed_code_orders_nothing(cause: str) -> None:
         bench.refuse(bench.interruption())
     bench.settle()
     bench.turn.abandon()
-    assert bench.types()[-1] == details.STEP_COMPLETED
-    assert not bench.of_type(details.ACTIVITY_SCHEDULED)
+    assert bench.types()[-1] == STEP_COMPLETED
+    assert not bench.of_type(ACTIVITY_SCHEDULED)
 
 
 def test_ten_thousand_calls_of_one_run_cost_no_more_each() -> None:
@@ -371,7 +371,7 @@ def test_ten_thousand_calls_of_one_run_cost_no_more_each() -> None:
 
     bench = Bench(flow)
     assert len(bench.commit().events) == 10_000
-    keys = [event.key or "" for event in bench.of_type(details.ACTIVITY_SCHEDULED)]
+    keys = [event.key or "" for event in bench.of_type(ACTIVITY_SCHEDULED)]
     bench.resume(*(bench.activity_completed(key, 1) for key in keys))
     bench.settle()
     assert bench.output == 10_000

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from holdfast import App, Context
-from holdfast.runtime.log import details
+from holdfast.events import ACTIVITY_SCHEDULED, CHILD_STARTED, SIGNAL_SENT
 from tests.runtime.bench import Bench, Code
 
 
@@ -77,7 +77,7 @@ def test_a_run_continues_with_types_that_got_a_field_with_a_default() -> None:
     )
     bench.settle()
     assert bench.output == [1, 2, 3, 4]
-    ordered = (details.SIGNAL_SENT, details.ACTIVITY_SCHEDULED, details.CHILD_STARTED)
+    ordered = (SIGNAL_SENT, ACTIVITY_SCHEDULED, CHILD_STARTED)
     assert [len(bench.of_type(kind)) for kind in ordered] == [1, 1, 1]
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from holdfast import Context
 from holdfast.errors import ConfigurationError, InvalidInput
+from holdfast.events import APPROVAL_REQUESTED, APPROVAL_WITHDRAWN, TIMER_FIRED, TIMER_SCHEDULED
 from holdfast.runtime.code.forms import form_fields
-from holdfast.runtime.log import details
 from holdfast.types import ANY_END, FormField, Suspend
 from tests.runtime.bench import START, Bench
 
@@ -54,12 +54,12 @@ def test_a_decision_is_asked_for_and_waited_for() -> None:
 
     bench = Bench(flow)
     part = bench.commit()
-    assert [e.type for e in part.events] == [details.APPROVAL_REQUESTED, details.TIMER_SCHEDULED]
+    assert [e.type for e in part.events] == [APPROVAL_REQUESTED, TIMER_SCHEDULED]
     assert part.orders
     due = START + 3_600_000_000
     assert bench.suspend == Suspend(due, (ANY_END,))
-    assert bench.details_of(details.APPROVAL_REQUESTED)[0] == {
-        "python": bench.details_of(details.APPROVAL_REQUESTED)[0]["python"],
+    assert bench.details_of(APPROVAL_REQUESTED)[0] == {
+        "python": bench.details_of(APPROVAL_REQUESTED)[0]["python"],
         "title": "Offer 7",
         "description": "big",
         "fields": [],
@@ -70,7 +70,7 @@ def test_a_decision_is_asked_for_and_waited_for() -> None:
     bench.resume(bench.resolved("approve", by="ann", feedback="fine"))
     bench.settle()
     assert bench.output == [True, "ann", "fine", None]
-    assert len(bench.of_type(details.APPROVAL_REQUESTED)) == 1
+    assert len(bench.of_type(APPROVAL_REQUESTED)) == 1
 
 
 def test_a_form_is_its_types_fields() -> None:
@@ -180,7 +180,7 @@ def test_an_approval_that_nobody_decides_in_time_is_withdrawn() -> None:
     bench.now += 11_000_000
     bench.resume()
     part = bench.commit()
-    assert [e.type for e in part.events] == [details.TIMER_FIRED, details.APPROVAL_WITHDRAWN]
+    assert [e.type for e in part.events] == [TIMER_FIRED, APPROVAL_WITHDRAWN]
     assert part.events[1].key == "offer"
     assert part.orders
     bench.crash()
@@ -188,7 +188,7 @@ def test_an_approval_that_nobody_decides_in_time_is_withdrawn() -> None:
     bench.resume(bench.resolved("offer"), bench.signal("go"))
     bench.settle()
     assert bench.output == "late"
-    assert len(bench.of_type(details.APPROVAL_WITHDRAWN)) == 1
+    assert len(bench.of_type(APPROVAL_WITHDRAWN)) == 1
 
 
 def test_the_log_decides_between_a_decision_and_a_timeout() -> None:
@@ -203,4 +203,4 @@ def test_the_log_decides_between_a_decision_and_a_timeout() -> None:
     bench.resume(bench.resolved("approve"))
     bench.settle()
     assert bench.output is True
-    assert not bench.of_type(details.TIMER_FIRED)
+    assert not bench.of_type(TIMER_FIRED)

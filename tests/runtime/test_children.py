@@ -14,8 +14,8 @@ from holdfast import Context
 from holdfast.definitions.registry import Registry
 from holdfast.definitions.workflows import Workflow
 from holdfast.errors import ChildFailed, ConfigurationError, RunCancelled
+from holdfast.events import CANCELLED, CHILD_CANCEL, CHILD_STARTED, FORKED, SIGNAL_SENT, TIMER_FIRED
 from holdfast.ids import child_run_id, keyed_run_id
-from holdfast.runtime.log import details
 from holdfast.types import ANY_END, Suspend
 from tests.runtime.bench import RUN_ID, Bench
 
@@ -37,7 +37,7 @@ def test_calling_a_workflow_starts_a_child_run_and_returns_its_output() -> None:
     part = bench.commit()
     assert part.orders
     assert part.then == Suspend(None, (ANY_END,))
-    [started] = bench.details_of(details.CHILD_STARTED)
+    [started] = bench.details_of(CHILD_STARTED)
     assert started["child_run_id"] == str(child_run_id(RUN_ID, "ship"))
     wanted = {
         "workflow_name": "ship/ship",
@@ -58,7 +58,7 @@ def test_calling_a_workflow_starts_a_child_run_and_returns_its_output() -> None:
     part = bench.commit()
     assert bench.output == 70
     assert part.has_children
-    assert len(bench.of_type(details.CHILD_STARTED)) == 1
+    assert len(bench.of_type(CHILD_STARTED)) == 1
 
 
 def test_ids_of_children_stand_behind_their_parents_time() -> None:
@@ -76,8 +76,8 @@ def test_options_of_a_call_come_before_those_of_the_workflow() -> None:
 
     bench = Bench(flow)
     bench.settle()
-    [started] = bench.details_of(details.CHILD_STARTED)
-    assert bench.of_type(details.CHILD_STARTED)[0].key == "first"
+    [started] = bench.details_of(CHILD_STARTED)
+    assert bench.of_type(CHILD_STARTED)[0].key == "first"
     assert started["child_run_id"] == str(keyed_run_id("ship/ship", "o-1"))
     assert (started["queue"], started["priority"], started["key"]) == ("air", 4, "o-1")
     assert (started["timeout"], started["tags"]) == (300.0, ["a"])
@@ -98,7 +98,7 @@ def test_a_workflow_of_another_program_is_started_by_its_name() -> None:
     bench.resume(bench.child_completed("ship", 5))
     bench.settle()
     assert bench.output == [True, 5]
-    pack, known = bench.details_of(details.CHILD_STARTED)
+    pack, known = bench.details_of(CHILD_STARTED)
     assert (pack["workflow_name"], known["workflow_name"]) == ("shop/pack", "shop/ship")
     assert (pack["version"], pack["queue"], known["version"], known["queue"]) == (
         2, "default", 3, "docks",
@@ -159,7 +159,7 @@ def test_cancelling_the_wait_for_a_child_cancels_the_child_too() -> None:
     bench.settle()
     bench.resume(bench.cancel_request())
     part = bench.commit()
-    assert [event.type for event in part.events] == [details.CHILD_CANCEL, details.CANCELLED]
+    assert [event.type for event in part.events] == [CHILD_CANCEL, CANCELLED]
     assert part.touches == (bench.child_id("ship"),)
     assert part.has_children
 
@@ -173,10 +173,10 @@ def test_a_child_that_was_let_go_is_heard_of_by_its_handle() -> None:
 
     bench = Bench(flow)
     part = bench.commit()
-    assert [event.type for event in part.events] == [details.CHILD_STARTED, details.SIGNAL_SENT]
+    assert [event.type for event in part.events] == [CHILD_STARTED, SIGNAL_SENT]
     assert part.touches == (bench.child_id("ship"),)
-    assert bench.details_of(details.CHILD_STARTED)[0]["parent_close"] == "abandon"
-    assert bench.details_of(details.SIGNAL_SENT) == [
+    assert bench.details_of(CHILD_STARTED)[0]["parent_close"] == "abandon"
+    assert bench.details_of(SIGNAL_SENT) == [
         {
             "run_id": str(bench.child_id("ship")),
             "signal_name": "hurry",
@@ -211,15 +211,15 @@ def test_cancelling_the_wait_for_a_handle_leaves_its_child_alone() -> None:
     bench.now += 6_000_000
     bench.resume()
     part = bench.commit()
-    assert [event.type for event in part.events] == [details.TIMER_FIRED, details.CHILD_CANCEL]
-    assert bench.details_of(details.CHILD_CANCEL)[0]["reason"] == "too slow"
+    assert [event.type for event in part.events] == [TIMER_FIRED, CHILD_CANCEL]
+    assert bench.details_of(CHILD_CANCEL)[0]["reason"] == "too slow"
     assert part.touches == (bench.child_id("ship"),)
     bench.crash()
     bench.settle()
     bench.resume(bench.child_failed("ship", "cancelled"))
     bench.settle()
     assert bench.output == "cancelled"
-    assert len(bench.of_type(details.CHILD_CANCEL)) == 1
+    assert len(bench.of_type(CHILD_CANCEL)) == 1
 
 
 def test_calls_with_one_key_share_a_child() -> None:
@@ -231,13 +231,13 @@ def test_calls_with_one_key_share_a_child() -> None:
 
     bench = Bench(flow)
     bench.settle()
-    assert [event.key for event in bench.of_type(details.CHILD_STARTED)] == ["ship"]
+    assert [event.key for event in bench.of_type(CHILD_STARTED)] == ["ship"]
     bench.crash()
     bench.settle()
     bench.resume(bench.child_completed("ship", 9))
     bench.settle()
     assert bench.output == [9, 9, 9]
-    assert len(bench.of_type(details.CHILD_STARTED)) == 1
+    assert len(bench.of_type(CHILD_STARTED)) == 1
 
 
 def test_a_shared_child_is_cancelled_when_its_last_waiter_is() -> None:
@@ -253,10 +253,10 @@ def test_a_shared_child_is_cancelled_when_its_last_waiter_is() -> None:
     bench.settle()
     bench.resume(bench.signal("next"))
     bench.settle()
-    assert not bench.of_type(details.CHILD_CANCEL)
+    assert not bench.of_type(CHILD_CANCEL)
     bench.resume(bench.signal("next"))
     bench.settle()
-    assert len(bench.of_type(details.CHILD_CANCEL)) == 1
+    assert len(bench.of_type(CHILD_CANCEL)) == 1
 
 
 def test_the_end_of_a_child_touches_its_parent() -> None:
@@ -283,7 +283,7 @@ def test_another_run_is_signalled_once() -> None:
     assert part.touches == (OTHER_ID,)
     bench.crash()
     bench.settle()
-    assert len(bench.of_type(details.SIGNAL_SENT)) == 1
+    assert len(bench.of_type(SIGNAL_SENT)) == 1
 
 
 def test_a_fork_starts_children_of_its_own_where_they_have_keys() -> None:
@@ -294,14 +294,14 @@ def test_a_fork_starts_children_of_its_own_where_they_have_keys() -> None:
 
     origin = Bench(flow)
     origin.settle()
-    kept = [*origin.of_type(details.CHILD_STARTED), origin.child_completed("ship", 1)]
+    kept = [*origin.of_type(CHILD_STARTED), origin.child_completed("ship", 1)]
     bench = Bench(flow)
     bench.turn.abandon()
     forked = json.dumps({"run_id": str(OTHER_ID), "idx": 3, "seed": str(OTHER_ID)})
-    bench.log = [bench.log[0], *kept, bench.plain(details.FORKED, forked)]
+    bench.log = [bench.log[0], *kept, bench.plain(FORKED, forked)]
     bench.claim()
     bench.settle()
-    [_, started] = bench.details_of(details.CHILD_STARTED)
+    [_, started] = bench.details_of(CHILD_STARTED)
     assert started["child_run_id"] == str(child_run_id(RUN_ID, "ship/ship\0o-1"))
     assert started["key"] is None
 
@@ -350,4 +350,4 @@ def test_a_bad_option_is_refused_at_the_call(
     bench = Bench(flow)
     bench.settle()
     assert message in bench.output
-    assert bench.of_type(details.CHILD_STARTED) == []
+    assert bench.of_type(CHILD_STARTED) == []

@@ -13,9 +13,9 @@ from holdfast import App, Context
 from holdfast.definitions.attempts import StepContext, current_activity, current_step
 from holdfast.definitions.steps import Step
 from holdfast.errors import InvalidName, PayloadError
+from holdfast.events import VALUE_SET
 from holdfast.retry import Retry
 from holdfast.runtime.code.calls import Call, RunInfo
-from holdfast.runtime.log import details
 from holdfast.runtime.turn.turn import Turn
 from holdfast.types import Event
 from tests.runtime.bench import RUN_ID, SECOND, START, Bench
@@ -156,7 +156,7 @@ def test_a_value_is_written_once_with_the_next_commit() -> None:
         bench.crash()
     bench.complete("work#3")
     bench.settle()
-    values = [(event.key, event.details) for event in bench.of_type(details.VALUE_SET)]
+    values = [(event.key, event.details) for event in bench.of_type(VALUE_SET)]
     assert values == [("progress", f'{{"value":{{"done":{done}}}}}') for done in range(3)]
 
 

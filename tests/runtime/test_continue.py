@@ -12,7 +12,15 @@ from holdfast import Context
 from holdfast.definitions.activities import Activity
 from holdfast.definitions.steps import Step
 from holdfast.errors import ConfigurationError
-from holdfast.runtime.log import details
+from holdfast.events import (
+    ACTIVITY_SCHEDULED,
+    CONTINUED,
+    FORKED,
+    PAUSED,
+    RESUMED,
+    UPDATE_ACCEPTED,
+    UPDATE_REPLIES,
+)
 from holdfast.types import Finish, Notice
 from tests.runtime.bench import RUN_ID, Bench
 
@@ -40,9 +48,9 @@ def test_a_run_goes_on_as_another_with_what_it_has_not_read() -> None:
     late = bench.update("report", {"to": "ann"}, "u1")
     bench.resume(bench.signal("tick"), bench.signal("tick", 2), late)
     part = bench.commit()
-    assert [event.type for event in part.events] == [details.CONTINUED]
+    assert [event.type for event in part.events] == [CONTINUED]
     assert part.orders
-    [new] = bench.details_of(details.CONTINUED)
+    [new] = bench.details_of(CONTINUED)
     assert part.then == Finish("continued", json.dumps({"run_id": new["run_id"]}).replace(" ", ""))
     assert (new["input"], new["version"]) == (2, 1)
     assert new["signals"] == [
@@ -66,7 +74,7 @@ def test_a_signal_that_comes_as_a_run_continues_goes_along() -> None:
     bench.resume(bench.signal("tick"))
     bench.refuse(bench.signal("tick", "late"))
     bench.settle()
-    [new] = bench.details_of(details.CONTINUED)
+    [new] = bench.details_of(CONTINUED)
     assert [signal["input"] for signal in new["signals"]] == ["late"]
 
 
@@ -89,9 +97,9 @@ def test_an_update_that_comes_as_a_run_continues_goes_along() -> None:
     bench = continuing()
     bench.refuse(bench.update("add", None, "u1"))
     bench.settle()
-    [new] = bench.details_of(details.CONTINUED)
+    [new] = bench.details_of(CONTINUED)
     assert [(each["key"], each["update"]) for each in new["signals"]] == [("u1", True)]
-    assert details.UPDATE_ACCEPTED not in bench.types()
+    assert UPDATE_ACCEPTED not in bench.types()
 
 
 def test_what_nobody_has_taken_before_the_end_goes_along() -> None:
@@ -110,9 +118,9 @@ def test_what_nobody_has_taken_before_the_end_goes_along() -> None:
     bench.settle()
     bench.resume(bench.signal("note"), bench.update("add", None, "u1"), bench.signal("tick"))
     bench.settle()
-    [new] = bench.details_of(details.CONTINUED)
+    [new] = bench.details_of(CONTINUED)
     assert [each["signal_name"] for each in new["signals"]] == ["note", "add"]
-    assert not [kind for kind in bench.types() if kind in details.ANSWERS]
+    assert not [kind for kind in bench.types() if kind in UPDATE_REPLIES]
     assert bench.notices == [Notice("client/1", f"{RUN_ID} u1")]
 
 
@@ -144,13 +152,13 @@ def test_a_cancel_that_the_code_has_heard_does_not_keep_it_from_continuing() -> 
 def test_a_run_that_is_paused_as_it_continues_does_so_when_it_is_resumed(crash: bool) -> None:
     """Trap 1. The run that follows would not be paused."""
     bench = continuing()
-    bench.refuse(bench.plain(details.PAUSED, '{"reason":null}'))
+    bench.refuse(bench.plain(PAUSED, '{"reason":null}'))
     bench.settle()
     assert bench.turn.suspended
     if crash:
         bench.crash()
         bench.settle()
-    bench.resume(bench.plain(details.RESUMED))
+    bench.resume(bench.plain(RESUMED))
     bench.settle()
     assert bench.turn.ended == "continued"
 
@@ -218,7 +226,7 @@ def test_a_fork_has_its_origins_chance(at: int) -> None:
     fork = Bench(chance)
     fork.turn.abandon()
     fork.run_id = ORIGIN
-    fork.log = [*origin.log[:at], fork.plain(details.FORKED, forked)]
+    fork.log = [*origin.log[:at], fork.plain(FORKED, forked)]
     fork.claim()
     if at == 1:
         fork.complete("work", 1)
@@ -237,10 +245,10 @@ def test_a_fork_orders_nothing_whose_end_was_copied() -> None:
     bench.turn.abandon()
     forked = json.dumps({"run_id": str(ORIGIN), "idx": 3, "seed": str(ORIGIN)})
     ends = [bench.activity_completed("render", 1), bench.activity_completed("render#2", 2)]
-    bench.log = [bench.log[0], *ends, bench.plain(details.FORKED, forked)]
+    bench.log = [bench.log[0], *ends, bench.plain(FORKED, forked)]
     bench.strict = True
     bench.claim()
     bench.complete("work", 5)
     bench.settle()
     assert bench.output == [5, 1, 2]
-    assert not bench.of_type(details.ACTIVITY_SCHEDULED)
+    assert not bench.of_type(ACTIVITY_SCHEDULED)

@@ -9,7 +9,8 @@ import pytest
 from holdfast import Context
 from holdfast.definitions.activities import Activity
 from holdfast.definitions.steps import Step
-from holdfast.runtime.log import details, virtual_log
+from holdfast.events import ACTIVITY_SCHEDULED, STEP_COMPLETED, TIMER_SCHEDULED
+from holdfast.runtime.log import virtual_log
 from holdfast.types import Event
 from tests.runtime.bench import SECOND, START, Bench, Code
 
@@ -144,10 +145,10 @@ def test_a_difference_names_the_line_that_makes_the_call(
     code: Code, key: str, kind: str, place: str
 ) -> None:
     other = {
-        "step": (details.STEP_COMPLETED, '{"name":"fetch","args":1,"result":1}'),
-        "timer": (details.TIMER_SCHEDULED, '{"timer_id":"sleep","fire_at":1,"delay":5}'),
+        "step": (STEP_COMPLETED, '{"name":"fetch","args":1,"result":1}'),
+        "timer": (TIMER_SCHEDULED, '{"timer_id":"sleep","fire_at":1,"delay":5}'),
         "activity": (
-            details.ACTIVITY_SCHEDULED,
+            ACTIVITY_SCHEDULED,
             '{"activity_name":"render","args":1,"input":["x"]}',
         ),
     }[kind]

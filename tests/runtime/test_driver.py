@@ -11,7 +11,7 @@ from holdfast import Context
 from holdfast.definitions.attempts import StepContext
 from holdfast.definitions.steps import Step
 from holdfast.definitions.workflows import Workflow
-from holdfast.runtime.log import details
+from holdfast.events import RESUMED, SIGNAL_RECEIVED, STEP_COMPLETED, WORKFLOW_STARTED
 from holdfast.runtime.turn.turn import Call, RunInfo, Turn
 from holdfast.types import Event, Finish, Notice, Refusal, TurnCommit
 from holdfast.worker.attempts import Execution
@@ -43,7 +43,7 @@ class Scene:
         self.logs_wanted = 0
         self.notices: list[Notice] = []
         self.notify = self.notices.extend
-        self.log = [Event(details.WORKFLOW_STARTED, None, "null", START)]
+        self.log = [Event(WORKFLOW_STARTED, None, "null", START)]
 
     def submit(self, part: TurnCommit, answer: Callable[[Refusal | None], None]) -> None:
         self.parts.append((part, answer))
@@ -92,7 +92,7 @@ class Scene:
 
 def signal(name: str) -> Event:
     text = json.dumps({"signal_name": name, "input": None})
-    return Event(details.SIGNAL_RECEIVED, None, text, START)
+    return Event(SIGNAL_RECEIVED, None, text, START)
 
 
 async def from_a_callback(play: Callable[[], None]) -> None:
@@ -128,7 +128,7 @@ def _results_while_the_log_is_read() -> None:
     scene.commit()
     assert turn.suspended
 
-    go, other = signal("go"), Event(details.RESUMED, None, None, START)
+    go, other = signal("go"), Event(RESUMED, None, None, START)
     scene.log.append(go)
     driver = RunDriver(scene, RUN_ID, 2, turn)
     driver.resume([go])
@@ -145,5 +145,5 @@ def _results_while_the_log_is_read() -> None:
         last = scene.commit()
     assert last.then == Finish("completed", "[1,2]")
     assert scene.started == ["work", "work#2"]
-    kept = [event.key for event in scene.log if event.type == details.STEP_COMPLETED]
+    kept = [event.key for event in scene.log if event.type == STEP_COMPLETED]
     assert sorted(kept, key=str) == ["work", "work#2"]

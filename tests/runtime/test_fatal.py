@@ -9,7 +9,7 @@ from holdfast import Context
 from holdfast.codec import describe
 from holdfast.definitions.steps import Step
 from holdfast.errors import ActivityFailed, CallFailed, StepFailed
-from holdfast.runtime.log import details
+from holdfast.events import ACTIVITY_FAILED, FAILED
 from holdfast.types import Event
 from tests.runtime.bench import Bench, Code
 
@@ -28,7 +28,7 @@ def refused(bench: Bench, key: str) -> Event:
         "error": {"kind": "builtins.LookupError", "message": "refused"},
         "attempt": 1,
     }
-    return Event(details.ACTIVITY_FAILED, key, json.dumps(fields), bench.now)
+    return Event(ACTIVITY_FAILED, key, json.dumps(fields), bench.now)
 
 
 def said(bench: Bench) -> tuple[list[str], int]:
@@ -36,7 +36,7 @@ def said(bench: Bench) -> tuple[list[str], int]:
     part = bench.settle()
     assert part is not None
     end = part.events[-1]
-    assert end.type == details.FAILED
+    assert end.type == FAILED
     found = json.loads(end.details or "null")
     return found["calls"], found["seen"]
 

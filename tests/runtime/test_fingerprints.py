@@ -14,7 +14,7 @@ import pytest
 
 from holdfast import Context
 from holdfast.definitions.steps import Step
-from holdfast.runtime.log import details
+from holdfast.events import APPROVAL_RESOLVED, SIGNAL_SENT
 from holdfast.types import Event
 from tests.runtime.bench import SECOND, START, Bench, Code
 
@@ -43,7 +43,7 @@ class LongerTerms:
 
 def decided(bench: Bench, key: str = "approve") -> Event:
     text = json.dumps({"approved": True, "by": "ann", "values": {"discount": 1}})
-    return Event(details.APPROVAL_RESOLVED, key, text, bench.now)
+    return Event(APPROVAL_RESOLVED, key, text, bench.now)
 
 
 def stuck_then_healed(bench: Bench, changed: Code, healed: Code) -> str:
@@ -136,7 +136,7 @@ def test_a_signal_that_was_sent_is_known_again() -> None:
     bench.crash()
     assert bench.turn.stuck is None
     assert bench.starts == ["work"]
-    assert len(bench.of_type(details.SIGNAL_SENT)) == 2
+    assert len(bench.of_type(SIGNAL_SENT)) == 2
 
 
 # Timers

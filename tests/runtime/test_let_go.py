@@ -9,7 +9,7 @@ import warnings
 from holdfast import Context
 from holdfast.definitions.activities import Activity
 from holdfast.definitions.steps import Step
-from holdfast.runtime.log import details
+from holdfast.events import ACTIVITY_CANCEL, ACTIVITY_SCHEDULED, COMPLETED, FAILED
 from holdfast.types import ANY_END, Suspend
 from tests.runtime.bench import Bench
 
@@ -54,7 +54,7 @@ def test_a_failed_run_does_not_wait_for_what_it_let_go() -> None:
 
     bench = Bench(flow)
     part = bench.commit()
-    assert [event.type for event in part.events] == [details.ACTIVITY_SCHEDULED, details.FAILED]
+    assert [event.type for event in part.events] == [ACTIVITY_SCHEDULED, FAILED]
 
 
 def test_a_cancel_ends_the_wait_for_what_a_run_let_go() -> None:
@@ -68,7 +68,7 @@ def test_a_cancel_ends_the_wait_for_what_a_run_let_go() -> None:
     bench.settle()
     bench.resume(bench.cancel_request())
     part = bench.commit()
-    assert [event.type for event in part.events] == [details.ACTIVITY_CANCEL, details.COMPLETED]
+    assert [event.type for event in part.events] == [ACTIVITY_CANCEL, COMPLETED]
 
 
 def test_the_end_of_the_code_stops_what_its_forgotten_tasks_do() -> None:
@@ -88,7 +88,7 @@ def test_the_end_of_the_code_stops_what_its_forgotten_tasks_do() -> None:
         bench.commit()
     bench.settle()
     assert bench.cancelled == ["work"]
-    assert [event.key for event in bench.of_type(details.ACTIVITY_CANCEL)] == ["render#2"]
+    assert [event.key for event in bench.of_type(ACTIVITY_CANCEL)] == ["render#2"]
     bench.resume(bench.activity_completed("render", 1))
     bench.settle()
     assert bench.output == "done"

@@ -14,7 +14,14 @@ from holdfast.definitions.activities import Activity
 from holdfast.definitions.registry import Registry
 from holdfast.definitions.steps import Step
 from holdfast.errors import InvalidInput
-from holdfast.runtime.log import details
+from holdfast.events import (
+    ACTIVITY_COMPLETED,
+    CHILD_COMPLETED,
+    CHILD_STARTED,
+    FAILED,
+    UPDATE_ACCEPTED,
+    VALUE_RECORDED,
+)
 from holdfast.types import Event
 from tests.runtime.bench import Bench, Code
 
@@ -91,11 +98,11 @@ def fit(bench: Bench, kind: str, value: object = None) -> None:
         bench.resume(bench.signal("look", value))
     elif kind == "activity":
         text = json.dumps({"activity_name": "look", "result": value, "attempt": 1})
-        bench.resume(Event(details.ACTIVITY_COMPLETED, "look", text, bench.now))
+        bench.resume(Event(ACTIVITY_COMPLETED, "look", text, bench.now))
     else:
-        started = json.loads(bench.of_type(details.CHILD_STARTED)[0].details or "")
+        started = json.loads(bench.of_type(CHILD_STARTED)[0].details or "")
         text = json.dumps({"child_run_id": started["child_run_id"], "output": value})
-        bench.resume(Event(details.CHILD_COMPLETED, "look", text, bench.now))
+        bench.resume(Event(CHILD_COMPLETED, "look", text, bench.now))
 
 
 KINDS: dict[str, Callable[[type], Code]] = {
@@ -137,7 +144,7 @@ def test_a_value_that_never_fitted_is_the_codes_to_handle(kind: str) -> None:
     fit(bench, kind, {"wrong": 1})
     assert bench.starts[-1] == "after" or bench.settle()
     bench.settle()
-    assert [event.key for event in bench.of_type(details.VALUE_RECORDED)] == [
+    assert [event.key for event in bench.of_type(VALUE_RECORDED)] == [
         "misfit:signal.look" if kind == "signal" else "misfit:look"
     ]
     bench.crash()
@@ -150,7 +157,7 @@ def test_a_value_that_never_fitted_fails_a_run_that_does_not_handle_it() -> None
     bench = Bench(by_signal(Old))
     fit(bench, "signal", {"wrong": 1})
     bench.settle()
-    assert bench.types()[-1] == details.FAILED
+    assert bench.types()[-1] == FAILED
 
 
 def test_each_misfit_of_one_name_is_written_down() -> None:
@@ -169,7 +176,7 @@ def test_each_misfit_of_one_name_is_written_down() -> None:
         bench.crash()
         assert bench.turn.stuck is None
         bench.settle()
-    keys = [event.key for event in bench.of_type(details.VALUE_RECORDED)]
+    keys = [event.key for event in bench.of_type(VALUE_RECORDED)]
     assert keys == ["misfit:signal.look", "misfit:signal.look#2"]
     bench.resume(bench.signal("look", {"name": "ann"}))
     bench.settle()
@@ -191,7 +198,7 @@ def test_an_update_that_was_accepted_is_stuck_under_a_type_that_does_not_take_it
     bench = Bench(code(Old))
     bench.settle()
     bench.resume(bench.update("move", {"name": "ann"}))
-    assert details.UPDATE_ACCEPTED in [event.type for event in bench.commit().events]
+    assert UPDATE_ACCEPTED in [event.type for event in bench.commit().events]
     bench.crash(code(New))
     assert "update move was accepted" in str(bench.turn.stuck)
     bench.claim(code(Old))

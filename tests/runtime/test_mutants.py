@@ -14,11 +14,27 @@ from hypothesis import strategies as st
 from hypothesis.errors import Flaky
 
 from holdfast.errors import DeterminismError
+from holdfast.events import (
+    APPROVAL_RESOLVED,
+    CALL_COMMANDS,
+    CAN_WAIT,
+    COMMAND_ENDS,
+    PAUSED,
+    RESUMED,
+    STEP_COMPLETED,
+    STEP_FAILED,
+    STEP_RETRY,
+    TIMER_FIRED,
+    TIMER_SCHEDULED,
+    UPDATE_REPLIES,
+    VALUE_RECORDED,
+    VALUE_SET,
+)
 from holdfast.runtime.code.calls import Call
 from holdfast.runtime.code.instance import Instance
 from holdfast.runtime.code.orders import Orders
 from holdfast.runtime.code.updates import Updates
-from holdfast.runtime.log import details, virtual_log
+from holdfast.runtime.log import virtual_log
 from holdfast.runtime.log.virtual_log import VirtualLog
 from holdfast.runtime.loop import asyncio_forms
 from holdfast.runtime.loop.keys import Scope
@@ -27,7 +43,7 @@ from holdfast.runtime.loop.tasks import WorkflowTask
 from holdfast.runtime.turn import feeder, turn
 from holdfast.runtime.turn.effects import Effects
 from holdfast.runtime.turn.feeder import Feeder
-from holdfast.types import CAN_WAIT, Event
+from holdfast.types import Event
 from tests.runtime.programs import Program, programs
 from tests.runtime.test_random_programs import explore
 
@@ -98,7 +114,7 @@ def facts_move_time(patch: pytest.MonkeyPatch) -> None:
 
 
 def conflicts_without_rebuild(patch: pytest.MonkeyPatch) -> None:
-    fed = {details.STEP_COMPLETED, details.STEP_FAILED, details.TIMER_FIRED}
+    fed = {STEP_COMPLETED, STEP_FAILED, TIMER_FIRED}
     patch.setattr(feeder, "_FACTS", feeder._FACTS | fed)
     patch.setattr(feeder, "_UNFED", feeder._UNFED | fed)
 
@@ -108,7 +124,7 @@ def all_due_timers_at_once(patch: pytest.MonkeyPatch) -> None:
 
     def append(self: Feeder, event: Event) -> None:
         with pytest.MonkeyPatch.context() as inner:
-            if event.type == details.TIMER_FIRED and len(self.instance.loop.timers) > 1:
+            if event.type == TIMER_FIRED and len(self.instance.loop.timers) > 1:
                 inner.setattr(WorkflowLoop, "drain", lambda self: None)
             original(self, event)
 
@@ -116,28 +132,28 @@ def all_due_timers_at_once(patch: pytest.MonkeyPatch) -> None:
 
 
 def deadlines_start_anew(patch: pytest.MonkeyPatch) -> None:
-    patch.delitem(Instance._FACTS, details.TIMER_SCHEDULED)
+    patch.delitem(Instance._FACTS, TIMER_SCHEDULED)
 
 
 def attempts_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.delitem(Instance._FACTS, details.STEP_RETRY)
+    patch.delitem(Instance._FACTS, STEP_RETRY)
 
 
 def values_are_written_again(patch: pytest.MonkeyPatch) -> None:
-    patch.delitem(Instance._FACTS, details.VALUE_SET)
+    patch.delitem(Instance._FACTS, VALUE_SET)
 
 
 def patches_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.delitem(Instance._FACTS, details.VALUE_RECORDED)
+    patch.delitem(Instance._FACTS, VALUE_RECORDED)
 
 
 def orders_are_given_again(patch: pytest.MonkeyPatch) -> None:
-    for kind in details.NOTED_ORDERS | details.ENDS:
+    for kind in CALL_COMMANDS | COMMAND_ENDS:
         patch.delitem(Instance._FACTS, kind)
 
 
 def updates_are_answered_again(patch: pytest.MonkeyPatch) -> None:
-    for kind in details.ANSWERS:
+    for kind in UPDATE_REPLIES:
         patch.delitem(Instance._FACTS, kind)
 
 
@@ -146,7 +162,7 @@ def accepted_updates_are_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def orders_are_lost_in_conflicts(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(feeder, "_FACTS", feeder._FACTS - details.NOTED_ORDERS)
+    patch.setattr(feeder, "_FACTS", feeder._FACTS - CALL_COMMANDS)
 
 
 def what_was_seen_is_not_said(patch: pytest.MonkeyPatch) -> None:
@@ -162,12 +178,12 @@ def what_is_kept_keeps_its_mark(patch: pytest.MonkeyPatch) -> None:
 
 
 def decisions_can_wait(patch: pytest.MonkeyPatch) -> None:
-    everything = CAN_WAIT | {details.APPROVAL_RESOLVED}
+    everything = CAN_WAIT | {APPROVAL_RESOLVED}
     patch.setattr(feeder, "can_wait", lambda tail: all(e.type in everything for e in tail))
 
 
 def paused_code_goes_on(patch: pytest.MonkeyPatch) -> None:
-    patch.delitem(Instance._DELIVERED, details.PAUSED)
+    patch.delitem(Instance._DELIVERED, PAUSED)
 
 
 def held_back_events_in_one_drain(patch: pytest.MonkeyPatch) -> None:
@@ -175,7 +191,7 @@ def held_back_events_in_one_drain(patch: pytest.MonkeyPatch) -> None:
 
     def feed(self: Instance, event: Event) -> None:
         with pytest.MonkeyPatch.context() as inner:
-            if event.type == details.RESUMED and self.loop.position % 2:
+            if event.type == RESUMED and self.loop.position % 2:
                 inner.setattr(WorkflowLoop, "drain", lambda self: None)
             original(self, event)
 

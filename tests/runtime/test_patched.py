@@ -9,7 +9,7 @@ import pytest
 from holdfast import Context
 from holdfast.codec import fingerprint
 from holdfast.definitions.steps import Step
-from holdfast.runtime.log import details
+from holdfast.events import FORKED, STEP_COMPLETED, VALUE_RECORDED, write_step_completed
 from holdfast.types import Event
 from tests.runtime.bench import RUN_ID, Bench
 
@@ -45,12 +45,12 @@ def test_a_new_run_takes_the_new_path_and_writes_it_down() -> None:
     bench.resume(bench.signal("go"))
     assert bench.starts[-1] == "extra"
     bench.settle()
-    [patch] = bench.of_type(details.VALUE_RECORDED)
+    [patch] = bench.of_type(VALUE_RECORDED)
     assert patch.key == "patch:extra"
     bench.crash()
     assert bench.starts == ["extra"]
     bench.settle()
-    assert len(bench.of_type(details.VALUE_RECORDED)) == 1
+    assert len(bench.of_type(VALUE_RECORDED)) == 1
 
 
 def test_a_run_that_has_passed_with_older_code_goes_on_as_it_began() -> None:
@@ -65,7 +65,7 @@ def test_a_run_that_has_passed_with_older_code_goes_on_as_it_began() -> None:
     bench.crash(new)
     bench.settle()
     assert bench.output == 5
-    assert not bench.of_type(details.VALUE_RECORDED)
+    assert not bench.of_type(VALUE_RECORDED)
 
 
 def test_a_run_that_has_not_come_there_yet_takes_the_new_path() -> None:
@@ -153,7 +153,7 @@ def test_a_fork_takes_the_new_path_where_its_copy_ends(kept: int, expected: list
     bench.complete("work#2", 2)
     bench.settle()
     forked = json.dumps({"run_id": str(RUN_ID), "idx": kept, "seed": str(RUN_ID)})
-    bench.log = [*bench.log[:kept], bench.plain(details.FORKED, forked)]
+    bench.log = [*bench.log[:kept], bench.plain(FORKED, forked)]
     bench.claim(after)
     if kept == 2:
         bench.complete("work#2", 2)
@@ -191,7 +191,7 @@ def test_a_loop_that_began_on_one_path_stays_on_it(seen: int) -> None:
     assert bench.output == [*range(seen), *[9] * (4 - seen)]
     kinds = {key.partition("#")[0] for key in made}
     assert kinds == ({"work"} if seen else {"extra"})
-    assert len(bench.of_type(details.VALUE_RECORDED)) == (not seen)
+    assert len(bench.of_type(VALUE_RECORDED)) == (not seen)
 
 
 def test_a_run_that_changed_its_path_under_an_older_release_is_replayed_as_it_was() -> None:
@@ -202,13 +202,13 @@ def test_a_run_that_changed_its_path_under_an_older_release_is_replayed_as_it_wa
 
     bench = Bench(flow)
     texts = [
-        details.step_completed(name, args, 1, "0", 0)
+        write_step_completed(name, args, 1, "0", 0)
         for name, args in (("work", fingerprint_of(0)), ("extra", fingerprint_of(1)))
     ]
     bench.log += [
-        Event(details.STEP_COMPLETED, "work", texts[0], bench.now),
-        Event(details.VALUE_RECORDED, "patch:extra#2", '{"value":true}', bench.now),
-        Event(details.STEP_COMPLETED, "extra", texts[1], bench.now),
+        Event(STEP_COMPLETED, "work", texts[0], bench.now),
+        Event(VALUE_RECORDED, "patch:extra#2", '{"value":true}', bench.now),
+        Event(STEP_COMPLETED, "extra", texts[1], bench.now),
     ]
     bench.claim(flow)
     assert bench.turn.stuck is None

@@ -7,7 +7,7 @@ import asyncio
 from holdfast import Context
 from holdfast.definitions.activities import Activity
 from holdfast.definitions.steps import Step
-from holdfast.runtime.log import details
+from holdfast.events import ACTIVITY_SCHEDULED, PAUSED, RESUMED, STEP_COMPLETED
 from holdfast.types import Event
 from tests.runtime.bench import START, Bench
 
@@ -22,11 +22,11 @@ after = Step(_elsewhere, name="after")
 
 
 def paused(bench: Bench) -> Event:
-    return bench.plain(details.PAUSED, '{"reason":null}')
+    return bench.plain(PAUSED, '{"reason":null}')
 
 
 def resumed(bench: Bench) -> Event:
-    return bench.plain(details.RESUMED)
+    return bench.plain(RESUMED)
 
 
 async def two_steps(ctx: Context) -> int:
@@ -64,10 +64,10 @@ def test_a_paused_run_is_the_same_on_replay() -> None:
     bench.settle()
     assert bench.turn.suspended
     assert bench.starts == []
-    assert not bench.of_type(details.ACTIVITY_SCHEDULED)
+    assert not bench.of_type(ACTIVITY_SCHEDULED)
     bench.resume(bench.signal("go", 1), resumed(bench))
     bench.settle()
-    assert len(bench.of_type(details.ACTIVITY_SCHEDULED)) == 1
+    assert len(bench.of_type(ACTIVITY_SCHEDULED)) == 1
     bench.resume(bench.activity_completed("render", 1))
     bench.settle()
     assert bench.output == 1
@@ -150,6 +150,6 @@ def test_a_conflict_with_a_pause_starts_nothing() -> None:
     bench.settle()
     assert bench.starts == ["work"]
     assert bench.turn.suspended
-    assert len(bench.of_type(details.STEP_COMPLETED)) == 1
+    assert len(bench.of_type(STEP_COMPLETED)) == 1
     bench.resume(resumed(bench))
     assert bench.starts == ["work", "after"]

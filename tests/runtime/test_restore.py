@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import App, Context
 from holdfast.definitions.steps import Step
-from holdfast.runtime.log import details
+from holdfast.events import STEP_COMPLETED
 from holdfast.store.memory import MemoryStore
 from holdfast.store.port import Store
 from holdfast.store.postgres import PostgresStore
@@ -113,7 +113,7 @@ async def until_waiting(store: Store, run_ids: list[UUID], steps: int) -> None:
         logs = await store.read_events([(run_id, 0) for run_id in run_ids])
         runs = await store.get_runs(run_ids)
         return all(
-            sum(event.type == details.STEP_COMPLETED for event in logs[run_id]) == steps
+            sum(event.type == STEP_COMPLETED for event in logs[run_id]) == steps
             and runs[run_id].state == "waiting"
             for run_id in run_ids
         )

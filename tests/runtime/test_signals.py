@@ -12,7 +12,7 @@ import pytest
 from holdfast import Context
 from holdfast.definitions.steps import Step
 from holdfast.errors import InvalidName, PayloadError
-from holdfast.runtime.log import details
+from holdfast.events import TIMER_FIRED
 from holdfast.types import Finish, Suspend
 from tests.runtime.bench import SECOND, START, Bench
 
@@ -172,7 +172,7 @@ def test_signal_against_timeout_against_a_turn_in_flight_has_one_outcome(seed: i
     replayed.settle()
     assert replayed.output == outcome
     assert outcome[0] in ("signal", "timeout")
-    assert len(bench.of_type(details.TIMER_FIRED)) == (outcome[0] == "timeout")
+    assert len(bench.of_type(TIMER_FIRED)) == (outcome[0] == "timeout")
     assert not bench.turn.problems
 
 

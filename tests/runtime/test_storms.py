@@ -12,19 +12,20 @@ import pytest
 
 from holdfast import App, Context
 from holdfast.definitions.steps import Step
-from holdfast.runtime.code.instance import Instance
-from holdfast.runtime.log import details
-from holdfast.runtime.log.delivery import in_delivery_order, mark_seen, without_mark
-from holdfast.store.memory import MemoryStore
-from holdfast.types import (
+from holdfast.events import (
     CAN_WAIT,
-    Committed,
-    Event,
-    NewRun,
-    NewSignal,
-    Suspend,
-    TurnCommit,
+    CANCELLED,
+    SIGNAL_RECEIVED,
+    STEP_COMPLETED,
+    TIMER_FIRED,
+    WORKER_LOST,
+    mark_seen,
+    without_mark,
 )
+from holdfast.runtime.code.instance import Instance
+from holdfast.runtime.log.delivery import in_delivery_order
+from holdfast.store.memory import MemoryStore
+from holdfast.types import Committed, Event, NewRun, NewSignal, Suspend, TurnCommit
 from tests.runtime.bench import SECOND, Bench
 from tests.runtime.desk import eventually, working
 
@@ -56,7 +57,7 @@ TAILS: dict[str, Callable[[Bench], Event]] = {
     "an activity's end": lambda bench: bench.activity_completed("gone", 1),
     "an activity's failure": lambda bench: bench.activity_failed("gone", OSError()),
     "an activity's lost worker": lambda bench: bench.plain(
-        details.WORKER_LOST, '{"task_key":"gone","lease_no":1}'
+        WORKER_LOST, '{"task_key":"gone","lease_no":1}'
     ),
 }
 
@@ -75,7 +76,7 @@ def test_what_can_wait_leads_to_no_replay(tail: str, built: list[UUID]) -> None:
         bench.refuse(TAILS[tail](bench))
         bench.commit()
     assert len(built) == 1
-    assert [done.get("seen") for done in bench.details_of(details.STEP_COMPLETED)] == [1, 3, 5]
+    assert [done.get("seen") for done in bench.details_of(STEP_COMPLETED)] == [1, 3, 5]
     bench.settle()
     bench.resume(bench.signal("go", "gone"))
     bench.settle()
@@ -89,8 +90,8 @@ def test_what_cannot_wait_is_seen_first(built: list[UUID]) -> None:
     bench.refuse(bench.signal("noise"), bench.cancel_request())
     bench.settle()
     assert len(built) == 2
-    assert not any("seen" in done for done in bench.details_of(details.STEP_COMPLETED))
-    assert bench.types()[-1] == details.CANCELLED
+    assert not any("seen" in done for done in bench.details_of(STEP_COMPLETED))
+    assert bench.types()[-1] == CANCELLED
 
 
 def test_a_step_does_not_start_on_a_result_that_is_still_behind() -> None:
@@ -160,7 +161,7 @@ def test_a_timeout_that_the_code_has_seen_stands_although_the_signal_is_ahead_of
     bench.complete("work", 1)
     bench.settle()
     assert bench.output == ["timeout", 1, "late"]
-    [fired] = bench.details_of(details.TIMER_FIRED)
+    [fired] = bench.details_of(TIMER_FIRED)
     assert fired["seen"] == 1
 
 
@@ -251,8 +252,8 @@ def _seen(bench: Bench) -> list[Any]:
 
 def test_marks_order_entries_and_leave_no_trace() -> None:
     step, noise = (
-        Event(details.STEP_COMPLETED, "work", '{"name":"work"}', 0),
-        [Event(details.SIGNAL_RECEIVED, None, str(n), 0) for n in range(4)],
+        Event(STEP_COMPLETED, "work", '{"name":"work"}', 0),
+        [Event(SIGNAL_RECEIVED, None, str(n), 0) for n in range(4)],
     )
     marked = mark_seen(step, 11)
     assert mark_seen(marked, 12) is marked
@@ -316,5 +317,5 @@ async def test_a_run_ends_that_is_signalled_before_each_of_its_commits(
     assert built.count(hit) == built.count(neighbour) == 1
     assert store.calls <= 4 * (steps + 2)
     [log] = (await store.read_events([(hit, 0)])).values()
-    recorded = [event.key for event in log if event.type == details.STEP_COMPLETED]
+    recorded = [event.key for event in log if event.type == STEP_COMPLETED]
     assert len(recorded) == len(set(recorded)) == steps

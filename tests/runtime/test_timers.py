@@ -12,7 +12,7 @@ import pytest
 from holdfast import Context
 from holdfast.definitions.steps import Step
 from holdfast.errors import ConfigurationError
-from holdfast.runtime.log import details
+from holdfast.events import TIMER_FIRED, TIMER_SCHEDULED, YIELDED
 from holdfast.types import Suspend
 from tests.runtime.bench import SECOND, START, Bench
 
@@ -23,7 +23,7 @@ def work(item: int) -> int:
 
 
 def fire_at(bench: Bench, place: int = 0) -> int:
-    text = bench.of_type(details.TIMER_SCHEDULED)[place].details or ""
+    text = bench.of_type(TIMER_SCHEDULED)[place].details or ""
     moment: int = json.loads(text)["fire_at"]
     return moment
 
@@ -62,7 +62,7 @@ def test_a_run_that_is_claimed_just_before_its_timer_fires_waits_in_memory() -> 
     bench.pass_time(0.009)
     bench.settle()
     assert bench.output == "awake"
-    assert bench.of_type(details.YIELDED) == []
+    assert bench.of_type(YIELDED) == []
 
 
 def test_a_run_that_is_woken_long_before_its_timer_fires_suspends_again() -> None:
@@ -91,7 +91,7 @@ def test_the_deadline_does_not_move_when_the_worker_dies_after_recording_it() ->
     bench.crash()
     bench.settle()
     assert bench.suspend.visible_at == START + 60 * SECOND
-    assert len(bench.of_type(details.TIMER_SCHEDULED)) == 1
+    assert len(bench.of_type(TIMER_SCHEDULED)) == 1
 
 
 def test_a_timer_that_lives_longer_than_a_second_is_recorded_before_the_suspension() -> None:
@@ -219,7 +219,7 @@ def test_a_thousand_timers_cost_no_more_than_their_own_events() -> None:
     bench.resume()
     bench.settle()
     assert bench.output == 1000
-    assert len(bench.of_type(details.TIMER_FIRED)) == 1000
+    assert len(bench.of_type(TIMER_FIRED)) == 1000
 
 
 def test_sleep_until_names_a_moment_and_not_a_length() -> None:
@@ -261,7 +261,7 @@ def test_a_sleep_has_the_name_it_is_given() -> None:
     bench.pass_time(1)
     bench.resume()
     bench.settle()
-    assert [event.key for event in bench.of_type(details.TIMER_SCHEDULED)] == ["cool-down", "sleep"]
+    assert [event.key for event in bench.of_type(TIMER_SCHEDULED)] == ["cool-down", "sleep"]
 
 
 def test_sleeping_for_ever_is_a_wait_like_another() -> None:

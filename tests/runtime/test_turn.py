@@ -13,7 +13,7 @@ from holdfast import App, Context
 from holdfast.definitions.registry import Registry
 from holdfast.definitions.steps import Step
 from holdfast.errors import ConfigurationError, StepFailed, StepTimedOut
-from holdfast.runtime.log import details
+from holdfast.events import STEP_COMPLETED
 from holdfast.types import Event, Finish, Suspend
 from tests.runtime.bench import START, Bench
 
@@ -286,7 +286,7 @@ def test_a_long_pause_suspends_and_its_attempts_survive_a_crash() -> None:
     assert bench.attempts == [("work", 2)]
     bench.complete("work", 5)
     bench.settle()
-    assert '"attempt":2' in (bench.of_type(details.STEP_COMPLETED)[0].details or "")
+    assert '"attempt":2' in (bench.of_type(STEP_COMPLETED)[0].details or "")
     assert bench.output == 5
 
 
@@ -333,7 +333,7 @@ def test_a_result_of_a_step_that_was_cancelled_changes_nothing() -> None:
     bench.complete("work", 1)
     bench.complete("after")
     bench.settle()
-    assert [event.key for event in bench.of_type(details.STEP_COMPLETED)] == ["after"]
+    assert [event.key for event in bench.of_type(STEP_COMPLETED)] == ["after"]
 
 
 def test_a_conflict_keeps_results_and_derives_the_rest_anew() -> None:

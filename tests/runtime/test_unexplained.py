@@ -12,7 +12,7 @@ from holdfast import App, Client, Context, RunHandle
 from holdfast.definitions.activities import Activity
 from holdfast.definitions.steps import Step
 from holdfast.errors import ConfigurationError
-from holdfast.runtime.log import details
+from holdfast.events import FORKED, TERMINAL
 from holdfast.store.memory import MemoryStore
 from holdfast.types import Event
 from tests.runtime.bench import RUN_ID, Bench
@@ -356,9 +356,9 @@ def test_patched_code_keeps_the_old_call_for_runs_under_way() -> None:
 def copied(bench: Bench, *without: str) -> None:
     """Make the log that of a retry or a fork, which makes some calls anew."""
     seed = f'{{"run_id":"{RUN_ID}","idx":3,"seed":"0198c0de-0000-7000-8000-00000000000a"}}'
-    left_out = {*details.TERMINAL, *without}
+    left_out = {*TERMINAL, *without}
     kept = [event for event in bench.log if left_out.isdisjoint((event.type, event.key))]
-    bench.log = [*kept, bench.plain(details.FORKED, seed)]
+    bench.log = [*kept, bench.plain(FORKED, seed)]
 
 
 @pytest.mark.parametrize(

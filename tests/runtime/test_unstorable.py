@@ -12,7 +12,7 @@ import pytest
 from holdfast import App, Context
 from holdfast.definitions.steps import Step
 from holdfast.errors import DatabaseUnavailable, StepFailed
-from holdfast.runtime.log import details
+from holdfast.events import FAILED, STEP_COMPLETED, STEP_FAILED
 from holdfast.store.memory import MemoryStore
 from holdfast.types import (
     HEAVY,
@@ -68,7 +68,7 @@ def test_a_step_fails_whose_result_the_database_refuses() -> None:
     assert (first, third) == ("a", "c")
     assert "one#2/work cannot be stored: too deep (54001)" in second
     assert sorted(bench.starts) == ["one#2/work", "one#3/work", "one/work"]
-    assert bench.types().count(details.STEP_FAILED) == 1
+    assert bench.types().count(STEP_FAILED) == 1
     bench.claim()
     assert bench.starts == []
 
@@ -86,7 +86,7 @@ def test_a_run_fails_whose_output_the_database_refuses() -> None:
         if bench.turn.outbox is not None and bench.turn.outbox.then is None:
             bench.commit()
     assert bench.commit().then is not None
-    assert bench.types()[1:] == [details.STEP_COMPLETED, details.FAILED]
+    assert bench.types()[1:] == [STEP_COMPLETED, FAILED]
     assert "the run's end cannot be stored: too deep" in bench.error["message"]
 
 
@@ -144,7 +144,7 @@ def test_a_part_that_stands_behind_a_signal_leaves_the_rest_uncertain() -> None:
         assert bench.starts == [*first, *(f"{key}#2" for key in first[: started - 2])]
         bench.commit()
     assert bench.starts == [*first, *(f"{key}#2" for key in first)]
-    seen = [done["seen"] for done in bench.details_of(details.STEP_COMPLETED)]
+    seen = [done["seen"] for done in bench.details_of(STEP_COMPLETED)]
     assert seen == [1, 1, 1, 1]
 
 
@@ -172,7 +172,7 @@ async def test_much_at_one_moment_is_sent_in_calls_that_get_through(
     """120 MB of 30 runs; each answered once."""
     store, answers = Narrow(HEAVY), list[object]()
     sending = Committer(store, "w", EngineClock(), list[Notice]().extend)
-    event = Event(details.STEP_COMPLETED, "work", "x" * 4_000_000, 0)
+    event = Event(STEP_COMPLETED, "work", "x" * 4_000_000, 0)
     for number in range(30):
         sending.submit(TurnCommit(UUID(int=number), 1, 1, [event], then), answers.append)
     await sending.settle()

@@ -11,7 +11,15 @@ from holdfast import Context
 from holdfast.definitions.activities import Activity
 from holdfast.definitions.steps import Step
 from holdfast.errors import ConfigurationError
-from holdfast.runtime.log import details
+from holdfast.events import (
+    COMPLETED,
+    PAUSED,
+    RESUMED,
+    UPDATE_ACCEPTED,
+    UPDATE_COMPLETED,
+    UPDATE_REJECTED,
+    UPDATE_REPLIES,
+)
 from holdfast.types import Notice, update_topic
 from tests.runtime.bench import RUN_ID, Bench, Code
 
@@ -53,17 +61,17 @@ def test_an_update_is_accepted_carried_out_and_answered() -> None:
     assert bench.notices == []
     part = bench.commit()
     assert [(e.type, e.key) for e in part.events] == [
-        (details.UPDATE_ACCEPTED, "u1"),
-        (details.UPDATE_COMPLETED, "u1"),
+        (UPDATE_ACCEPTED, "u1"),
+        (UPDATE_COMPLETED, "u1"),
     ]
-    assert bench.details_of(details.UPDATE_COMPLETED) == [{"update_name": "add", "result": 1}]
+    assert bench.details_of(UPDATE_COMPLETED) == [{"update_name": "add", "result": 1}]
     assert bench.notices == [Notice("client/1", f"{RUN_ID} u1")]
     bench.crash()
     bench.settle()
     bench.resume(bench.update("add", {"name": "milk"}, "u2"), bench.signal("close"))
     bench.settle()
     assert bench.output == ["tea", "milk"]
-    assert len(bench.of_type(details.UPDATE_COMPLETED)) == 2
+    assert len(bench.of_type(UPDATE_COMPLETED)) == 2
 
 
 @pytest.mark.parametrize(
@@ -75,8 +83,8 @@ def test_an_update_that_is_refused_leaves_no_other_trace(payload: object, messag
     bench.settle()
     bench.resume(bench.update("add", payload))
     part = bench.commit()
-    assert [event.type for event in part.events] == [details.UPDATE_REJECTED]
-    assert message in bench.details_of(details.UPDATE_REJECTED)[0]["error"]["message"]
+    assert [event.type for event in part.events] == [UPDATE_REJECTED]
+    assert message in bench.details_of(UPDATE_REJECTED)[0]["error"]["message"]
     assert bench.notices == [Notice("client/1", f"{RUN_ID} u")]
     bench.resume(bench.signal("close"))
     bench.settle()
@@ -97,7 +105,7 @@ def test_updates_that_came_before_their_handler_are_served_in_order() -> None:
     bench.settle()
     bench.resume(bench.update("add", 1, "a"), bench.update("add", 2, "b"), bench.signal("open"))
     bench.settle()
-    assert [event.key for event in bench.of_type(details.UPDATE_COMPLETED)] == ["a", "b"]
+    assert [event.key for event in bench.of_type(UPDATE_COMPLETED)] == ["a", "b"]
     bench.crash()
     bench.settle()
     bench.resume(bench.signal("close"))
@@ -127,7 +135,7 @@ def test_a_handler_may_do_durable_work_while_the_run_goes_on() -> None:
     assert bench.starts == keys[:1]
     bench.complete(keys[0], 30)
     bench.settle()
-    answers = [(e.key, e.details) for e in bench.of_type(details.UPDATE_COMPLETED)]
+    answers = [(e.key, e.details) for e in bench.of_type(UPDATE_COMPLETED)]
     assert answers == [
         ("b", '{"update_name":"reserve","result":40}'),
         ("a", '{"update_name":"reserve","result":30}'),
@@ -155,7 +163,7 @@ def test_a_handler_that_fails_fails_its_update_and_not_the_run() -> None:
     bench.now += 6_000_000
     bench.resume()
     bench.settle()
-    kinds = [answer["error"]["kind"] for answer in bench.details_of(details.UPDATE_COMPLETED)]
+    kinds = [answer["error"]["kind"] for answer in bench.details_of(UPDATE_COMPLETED)]
     assert kinds == ["builtins.KeyError", "builtins.TimeoutError"]
     bench.resume(bench.signal("close"))
     bench.settle()
@@ -250,7 +258,7 @@ def test_a_result_that_cannot_be_stored_fails_the_update() -> None:
     bench.settle()
     bench.resume(bench.update("bad", None))
     bench.settle()
-    [answer] = bench.details_of(details.UPDATE_COMPLETED)
+    [answer] = bench.details_of(UPDATE_COMPLETED)
     assert answer["error"]["kind"] == "holdfast.errors.PayloadError"
 
 
@@ -280,7 +288,7 @@ def test_a_run_may_live_on_updates_alone() -> None:
     bench.resume(bench.update("finish", None))
     bench.settle()
     assert bench.output == "finished"
-    assert bench.types()[-2:] == [details.UPDATE_COMPLETED, details.COMPLETED]
+    assert bench.types()[-2:] == [UPDATE_COMPLETED, COMPLETED]
     assert len(bench.notices) == 1
 
 
@@ -305,8 +313,8 @@ def limited(most: int) -> Code:
 @pytest.mark.parametrize(
     ("before", "after", "said", "taken"),
     [
-        (10, 1, [details.UPDATE_ACCEPTED, details.UPDATE_COMPLETED], [5]),
-        (1, 10, [details.UPDATE_REJECTED], []),
+        (10, 1, [UPDATE_ACCEPTED, UPDATE_COMPLETED], [5]),
+        (1, 10, [UPDATE_REJECTED], []),
     ],
 )
 def test_what_was_said_of_an_update_stands_under_changed_code(
@@ -322,7 +330,7 @@ def test_what_was_said_of_an_update_stands_under_changed_code(
     bench.resume(bench.signal("close"))
     bench.settle()
     assert bench.output == taken
-    assert [kind for kind in bench.types() if kind in details.ANSWERS] == said
+    assert [kind for kind in bench.types() if kind in UPDATE_REPLIES] == said
 
 
 async def leave(ctx: Context, how: str) -> None:
@@ -355,8 +363,8 @@ def test_an_accepted_update_is_answered_where_the_run_ends_first(how: str) -> No
     bench = leaving(how)
     bench.settle()
     assert bench.turn.ended == how
-    assert bench.types()[-2] == details.UPDATE_COMPLETED
-    [answer] = bench.details_of(details.UPDATE_COMPLETED)
+    assert bench.types()[-2] == UPDATE_COMPLETED
+    [answer] = bench.details_of(UPDATE_COMPLETED)
     assert (answer["update_name"], answer["error"]["kind"]) == (
         "reserve",
         "holdfast.errors.RunEnded",
@@ -376,21 +384,21 @@ def test_an_end_that_others_come_before_answers_once(first: str) -> None:
     bench = leaving("completed")
     if first == "result":
         bench.complete("~/update-reserve/work", 4)
-    bench.refuse(bench.plain(details.PAUSED, '{"reason":null}'))
+    bench.refuse(bench.plain(PAUSED, '{"reason":null}'))
     assert bench.notices == []
     bench.settle()
-    assert len(bench.of_type(details.UPDATE_COMPLETED)) == 1
+    assert len(bench.of_type(UPDATE_COMPLETED)) == 1
     assert len(bench.notices) == 2
 
 
 def test_a_caller_whose_update_goes_along_hears_of_an_end_that_a_pause_came_before() -> None:
     """Trap 30."""
     bench = leaving("continued")
-    bench.refuse(bench.plain(details.PAUSED, '{"reason":null}'))
+    bench.refuse(bench.plain(PAUSED, '{"reason":null}'))
     bench.settle()
     assert bench.turn.suspended
     assert [notice.payload for notice in bench.notices] == [f"{RUN_ID} a"]
-    bench.resume(bench.plain(details.RESUMED))
+    bench.resume(bench.plain(RESUMED))
     bench.settle()
     assert bench.turn.ended == "continued"
     assert [notice.payload for notice in bench.notices] == [f"{RUN_ID} a", f"{RUN_ID} b"]
@@ -416,7 +424,7 @@ def test_a_run_that_waits_for_what_it_let_go_answers_at_once() -> None:
     assert len(bench.notices) == 1
     bench.resume(bench.activity_completed("render", 1))
     bench.settle()
-    assert len(bench.of_type(details.UPDATE_COMPLETED)) == len(bench.notices) == 1
+    assert len(bench.of_type(UPDATE_COMPLETED)) == len(bench.notices) == 1
 
 
 def test_code_that_cannot_go_on_answers_nothing() -> None:
@@ -435,4 +443,4 @@ def test_code_that_cannot_go_on_answers_nothing() -> None:
     bench.resume(bench.update("hang", None), bench.signal("leave"))
     bench.settle()
     assert bench.turn.stuck
-    assert not bench.of_type(details.UPDATE_COMPLETED)
+    assert not bench.of_type(UPDATE_COMPLETED)

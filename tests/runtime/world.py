@@ -14,9 +14,17 @@ from uuid import UUID
 
 from holdfast.codec import describe
 from holdfast.definitions.workflows import Workflow
+from holdfast.events import (
+    CANCEL_REQUESTED,
+    PAUSED,
+    RESUMED,
+    SIGNAL_RECEIVED,
+    STEP_RETRY,
+    WORKER_LOST,
+    WORKFLOW_STARTED,
+)
 from holdfast.runtime.code.calls import Call
 from holdfast.runtime.code.instance import Instance
-from holdfast.runtime.log import details
 from holdfast.runtime.log.delivery import can_wait, in_delivery_order
 from holdfast.runtime.turn.turn import RunInfo, Turn
 from holdfast.types import ANY_END, Event, Finish, Suspend, TurnCommit, update_topic
@@ -41,7 +49,7 @@ class World:
     ) -> None:
         self.factory, self.pick, self.max_actions = factory, pick, max_actions
         self.now, self.count, self.lease = START, 0, 0
-        self.log = [Event(details.WORKFLOW_STARTED, None, "null", START)]
+        self.log = [Event(WORKFLOW_STARTED, None, "null", START)]
         self.running: dict[str, Call] = {}
         self.turn: Turn | None = None
         self.flight: TurnCommit | None = None
@@ -127,7 +135,7 @@ class World:
         again = self.feed(certain, certain)
         assert call.key in again.pending, f"{call.key} starts before what led to it is durable"
         assert again.pending[call.key].arguments == call.arguments
-        failed = [e for e in durable if e.type == details.STEP_RETRY and e.key == call.key]
+        failed = [e for e in durable if e.type == STEP_RETRY and e.key == call.key]
         assert call.attempt == len(failed) + 1, f"{call.key}: an attempt that is not counted"
         assert call.key not in self.running, f"{call.key} is running already"
         again.close()
@@ -169,7 +177,7 @@ class World:
         found += self.outside.options()
         if self.turn is not None and not self.active:
             found.append("handover")
-        asked = any(event.type == details.CANCEL_REQUESTED for event in self.log)
+        asked = any(event.type == CANCEL_REQUESTED for event in self.log)
         if self.count > 6 and not asked and self.pick(9) == 0:
             found.append("cancel")
         return found
@@ -187,7 +195,7 @@ class World:
         if self.storm and self.pick(8):
             self.on_end() if self.outside.can_end() and self.pick(2) else self.on_signal()
         if not self.paused and self.pick(10) == 0:
-            self.external(Event(details.RESUMED, None, None, self.now))  # it cannot wait
+            self.external(Event(RESUMED, None, None, self.now))  # it cannot wait
         tail = self.log[part.expected :]
         if tail and not (part.behind and part.lease_no == self.lease and can_wait(tail)):
             before, overtaken = turn.instance, can_wait(tail) and not turn.needs_log
@@ -270,10 +278,10 @@ class World:
 
     def signal(self, name: str, payload: object) -> None:
         text = json.dumps({"signal_name": name, "input": payload})
-        self.external(Event(details.SIGNAL_RECEIVED, None, text, self.now), wakes=name)
+        self.external(Event(SIGNAL_RECEIVED, None, text, self.now), wakes=name)
 
     def on_cancel(self) -> None:
-        self.external(Event(details.CANCEL_REQUESTED, None, '{"reason":null}', self.now))
+        self.external(Event(CANCEL_REQUESTED, None, '{"reason":null}', self.now))
 
     def on_end(self) -> None:
         self.seen["ends"] += 1
@@ -283,17 +291,17 @@ class World:
         self.seen["updates"] += 1
         name = "uv"[self.pick(2)]
         received = {"signal_name": name, "input": self.count, "update": True, "reply_to": "c"}
-        event = Event(details.SIGNAL_RECEIVED, f"id-{self.count}", json.dumps(received), self.now)
+        event = Event(SIGNAL_RECEIVED, f"id-{self.count}", json.dumps(received), self.now)
         self.external(event, wakes=update_topic(name))
 
     def on_pause(self) -> None:
         self.seen["pauses"] += 1
         self.paused = True
-        self.external(Event(details.PAUSED, None, '{"reason":null}', self.now))
+        self.external(Event(PAUSED, None, '{"reason":null}', self.now))
 
     def on_resume(self) -> None:
         self.paused = False
-        self.external(Event(details.RESUMED, None, None, self.now))
+        self.external(Event(RESUMED, None, None, self.now))
 
     def external(self, event: Event, *, wakes: str | None = None) -> None:
         """Append what others write, and wake the run where it awaits that."""
@@ -319,7 +327,7 @@ class World:
     def lose_lease(self) -> None:
         text = json.dumps({"task_key": "", "lease_no": self.lease, "worker": "w"})
         self.lease += 1
-        self.log.append(Event(details.WORKER_LOST, None, text, self.now))
+        self.log.append(Event(WORKER_LOST, None, text, self.now))
         self.claim_at = self.now
 
     def let_go(self) -> None:
@@ -383,5 +391,5 @@ class World:
 
 def is_paused(log: Sequence[Event]) -> bool:
     """Say whether a run is paused, by its log."""
-    pauses = [event.type for event in log if event.type in (details.PAUSED, details.RESUMED)]
-    return pauses[-1:] == [details.PAUSED]
+    pauses = [event.type for event in log if event.type in (PAUSED, RESUMED)]
+    return pauses[-1:] == [PAUSED]

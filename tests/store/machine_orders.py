@@ -16,9 +16,9 @@ from drawn import HANDLERS, QUEUES, payloads, pick, picks, rarely, workers
 from hypothesis.stateful import initialize, precondition, rule
 from machine_people import People
 
+from holdfast.events import COMMANDS
 from holdfast.types import (
     ANY_END,
-    ORDERS,
     ActivityEnd,
     ClaimedTask,
     Event,
@@ -203,7 +203,7 @@ class OrdersAgree(People):
                 expected=max(len(log) + off, 1),
                 events=[Event(event.type, event.key, event.details, now) for event in events],
                 then=then,
-                orders=any(event.type in ORDERS for event in events),
+                orders=any(event.type in COMMANDS for event in events),
                 touches=(*targets, *self.parents(task.run_id)),
                 has_children=bool(self.model_tables.children[task.run_id])
                 or any(event.type == "ChildStarted" for event in events),

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import asyncpg
 
-from holdfast.types import CAN_WAIT, Event
-from holdfast.types.marks import DELIVERED, read_seen
+from holdfast.events import CAN_WAIT, DELIVERED, read_seen
+from holdfast.types import Event
 
 PAGE = Path(__file__).parents[2] / "docs/reference/events.md"
 TYPES = set(re.findall(r"^\| ([A-Z]\w+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE))

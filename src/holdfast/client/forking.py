@@ -13,15 +13,12 @@ from holdfast.client.session import Session
 from holdfast.codec import encode
 from holdfast.definitions.app import App
 from holdfast.errors import ConfigurationError, ForkRefused, RunExists, RunNotFound, UnknownWorkflow
+from holdfast.events import NAMED_BY_CALLERS
 from holdfast.ids import retry_run_id, uuid7
 from holdfast.store.port import Store
 from holdfast.texts import check_text
 from holdfast.types import Fork, Forking, RunRecord, Status
 
-# Their keys are names and ids that callers chose, not those of calls.
-_NO_CALLS = frozenset(
-    {"SignalReceived", "UpdateAccepted", "UpdateCompleted", "UpdateRejected", "ValueSet"}
-)
 _MOST_KEYS = 10  # that an error names
 
 
@@ -123,7 +120,7 @@ async def _until(session: Session, run_id: UUID, step: str | None, index: int | 
         raise ConfigurationError("give a fork either a step or an index: both say where it begins")
     keys: dict[str, int] = {}
     for entry in await session.read_log(run_id, 0):
-        if entry.event.key is not None and entry.event.type not in _NO_CALLS:
+        if entry.event.key is not None and entry.event.type not in NAMED_BY_CALLERS:
             keys.setdefault(entry.event.key, entry.idx)
     if step in keys:
         return keys[step]

@@ -44,9 +44,7 @@ from holdfast.types.runs import (
 )
 from holdfast.types.work import (
     ANY_END,
-    CAN_WAIT,
     HEAVY,
-    ORDERS,
     ActivitiesEnded,
     ActivityEnd,
     ActivityOutcome,
@@ -70,12 +68,10 @@ from holdfast.types.work import (
 
 __all__ = [
     "ANY_END",
-    "CAN_WAIT",
     "DEFAULT_PRIORITY",
     "DEFAULT_QUEUE",
     "HEAVY",
     "JSON",
-    "ORDERS",
     "PRIORITIES",
     "ActivitiesEnded",
     "ActivityEnd",

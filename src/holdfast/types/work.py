@@ -14,32 +14,6 @@ ANY_END: Final = ":end"  # awaited: an activity's, a child's or an approval's en
 
 HEAVY: Final = 8 << 20  # of one call to a store: what is longer goes in parts, one after another
 
-ORDERS: Final = frozenset(
-    {
-        "ActivityScheduled",
-        "ActivityCancelRequested",
-        "ApprovalRequested",
-        "ApprovalWithdrawn",
-        "ChildStarted",
-        "ChildCancelRequested",
-        "SignalSent",
-        "WorkflowContinuedAsNew",
-    }
-)
-
-# What others append to a log that a worker's entries on their way may stand behind.
-CAN_WAIT: Final = frozenset(
-    {
-        "SignalReceived",
-        "ActivityCompleted",
-        "ActivityFailed",
-        "ActivityRetryScheduled",
-        "ChildCompleted",
-        "ChildFailed",
-        "WorkerLost",
-    }
-)
-
 
 def count_bearable(weights: Iterable[int]) -> int:
     """Return how many of the first entries one call takes: `HEAVY` in all, or one entry.
@@ -130,13 +104,13 @@ class Finish(Value, frozen=True, gc=False):
 class TurnCommit(Value, frozen=True, gc=False):
     """One run's part of a commit: at least one event at the expected index, then what follows.
 
-    `orders` says that some of the events are orders (`holdfast.types.ORDERS`), which the store
-    carries out in the same transaction. `touches` names every other run that the commit may
+    `orders` is true if some of the events are commands (`holdfast.events.COMMANDS`), which the
+    store carries out in the same transaction. `touches` names every other run that the commit may
     write to: the parent of a run that ends, runs that are signalled or asked to stop.
     `has_children` says that the run has started some, which its end may concern.
 
     `behind` says that the events may stand behind what others have appended from `expected` on,
-    where all of that can wait (`holdfast.types.CAN_WAIT`). A run does not suspend with them, nor
+    where all of that can wait (`holdfast.events.CAN_WAIT`). A run does not suspend with them, nor
     continue as new: it would sleep through those signals, or lose them.
     """
 

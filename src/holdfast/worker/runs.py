@@ -16,8 +16,8 @@ from uuid import UUID
 import msgspec
 
 from holdfast.definitions.app import App
+from holdfast.events import WORKFLOW_STARTED
 from holdfast.names import split_name
-from holdfast.runtime.log.details import WORKFLOW_STARTED
 from holdfast.runtime.turn.checking import Check
 from holdfast.runtime.turn.turn import RunInfo, Turn
 from holdfast.types import ClaimedTask, Event, Lease, Notice, Release, RunRecord

@@ -9,14 +9,19 @@ import msgspec
 
 from holdfast.codec import Decode, fingerprint
 from holdfast.definitions.activities import Activity
-from holdfast.durations import Duration
+from holdfast.durations import Duration, seconds
 from holdfast.errors import ActivityFailed, ActivityTimedOut, InvalidInput
+from holdfast.events import (
+    ACTIVITY_COMPLETED,
+    ActivityScheduled,
+    RetryPolicy,
+    read_activity_completed,
+    read_activity_failed,
+    write_details,
+)
 from holdfast.names import check_reference, full_name, split_name
 from holdfast.retry import Retry
 from holdfast.runtime.code.orders import ACTIVITY, Order
-from holdfast.runtime.log import order_details
-from holdfast.runtime.log.details import ACTIVITY_COMPLETED
-from holdfast.runtime.log.order_details import RetryPolicy
 from holdfast.runtime.loop.order_calls import OrderCall
 from holdfast.types import Event
 
@@ -57,14 +62,14 @@ def call_activity(
 
 
 def _scheduled(activity: Activity[..., object], order: Order, arguments: str, priority: int) -> str:
-    return order_details.write(
-        order_details.ActivityScheduled(
+    return write_details(
+        ActivityScheduled(
             activity_name=activity.full_name,
             args=order.args or 0,
             input=msgspec.Raw(arguments),
             queue=activity.queue,
             priority=priority,
-            retry=RetryPolicy.of(activity.retry),
+            retry=_policy(activity.retry),
             start_to_close=activity.start_to_close_seconds,
             schedule_to_close=activity.schedule_to_close_seconds,
             heartbeat_timeout=activity.heartbeat_timeout_seconds,
@@ -72,14 +77,20 @@ def _scheduled(activity: Activity[..., object], order: Order, arguments: str, pr
     )
 
 
+def _policy(retry: Retry) -> RetryPolicy:
+    """Return a policy as it is recorded; `should_retry` is asked where the attempt runs."""
+    base, longest = seconds(retry.base), seconds(retry.max)
+    return RetryPolicy(retry.attempts, retry.backoff, base, longest, retry.factor, retry.jitter)
+
+
 def _result(instance: Instance, key: str, decode: Decode, event: Event) -> object:
     text = event.details or ""
     if event.type == ACTIVITY_COMPLETED:
         try:
-            return decode(order_details.read_activity_completed(text).result)
+            return decode(read_activity_completed(text).result)
         except InvalidInput as error:
             raise instance.misfit(error, key) from None
-    failed = order_details.read_activity_failed(text)
+    failed = read_activity_failed(text)
     instance.loop.failures.tell(key, instance.loop.position)
     raise (ActivityTimedOut if failed.timed_out else ActivityFailed)(key, failed.error)
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from holdfast.codec import decoder, encode
 from holdfast.errors import InvalidInput
+from holdfast.events import ApprovalRequested, read_approval_resolved, write_details
 from holdfast.runtime.code.forms import fill_in, form_fields
 from holdfast.runtime.code.orders import APPROVAL, Order
-from holdfast.runtime.log import order_details
 from holdfast.runtime.log.unreadable import UNREADABLE, unreadable
 from holdfast.texts import check_text
 from holdfast.types import Value
@@ -47,13 +47,13 @@ async def approve(
     check_text("description", description)
     timeout_at = None if timeout is None else loop.now + round(timeout * 1e6)
     fields = () if form is None else form_fields(form)
-    asked = order_details.ApprovalRequested(title, description, fields, timeout_at)
+    asked = ApprovalRequested(title, description, fields, timeout_at)
     order = Order(APPROVAL, loop.scope().key(leaf), repr(title), asked.fingerprint)
-    instance.orders.place(order, lambda: order_details.write(asked))
+    instance.orders.place(order, lambda: write_details(asked))
     async with asyncio.timeout(timeout):
         event = await instance.orders.end_of(order, withdraw=True)
     try:
-        resolved = order_details.read_approval_resolved(event.details or "")
+        resolved = read_approval_resolved(event.details or "")
     except UNREADABLE as error:
         raise loop.stop_at(unreadable(event, error)) from None
     values = None

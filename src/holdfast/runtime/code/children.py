@@ -30,6 +30,15 @@ from holdfast.errors import (
     RunTimedOut,
     UnknownWorkflow,
 )
+from holdfast.events import (
+    CHILD_COMPLETED,
+    ChildStarted,
+    ParentClose,
+    SignalSent,
+    read_child_completed,
+    read_child_failed,
+    write_details,
+)
 from holdfast.ids import child_run_id, keyed_run_id
 from holdfast.names import (
     check_queue_name,
@@ -40,9 +49,6 @@ from holdfast.names import (
     split_name,
 )
 from holdfast.runtime.code.orders import CHILD, SIGNAL, Order
-from holdfast.runtime.log import order_details
-from holdfast.runtime.log.details import CHILD_COMPLETED
-from holdfast.runtime.log.order_details import ParentClose
 from holdfast.runtime.loop.order_calls import OrderCall
 from holdfast.texts import check_headers, check_key, check_reason, check_tags
 from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, Event
@@ -174,7 +180,7 @@ def _start(
         earlier = functools.partial(texts_before_fields, text, input)
         order = Order(CHILD, key, name, fingerprint(text), run_id, earlier)
         started = _started(instance, order, known, text, options, parent_close)
-        orders.place(order, lambda: order_details.write(started))
+        orders.place(order, lambda: write_details(started))
         if own_key is not None:
             orders.children[run_id] = order
     return order, _reader(instance, order, decode)
@@ -219,7 +225,7 @@ def _started(
     text: str,
     options: ChildOptions,
     parent_close: ParentClose,
-) -> order_details.ChildStarted:
+) -> ChildStarted:
     """Write down a child to be started, and check its options."""
     queue = options.get("queue") or (known.queue if known else DEFAULT_QUEUE)
     priority, version = options.get("priority"), options.get("version")
@@ -239,7 +245,7 @@ def _started(
     key, timeout = options.get("key"), options.get("timeout")
     timeout_seconds = known.timeout_seconds if known else None
     assert order.run_id is not None, "a child's order names its run"
-    return order_details.ChildStarted(
+    return ChildStarted(
         workflow_name=order.name,
         version=version,
         args=order.args or 0,
@@ -269,10 +275,10 @@ def _reader(instance: Instance, order: Order, decode: Decode) -> Callable[[Event
         text = event.details or ""
         if event.type == CHILD_COMPLETED:
             try:
-                return decode(order_details.read_child_completed(text).output)
+                return decode(read_child_completed(text).output)
             except InvalidInput as misfit:
                 raise instance.misfit(misfit, order.key) from None
-        failed = order_details.read_child_failed(text)
+        failed = read_child_failed(text)
         error = failed.error
         if error is None:
             how = _HOW_ENDED.get(failed.status, RunTerminated)
@@ -302,9 +308,7 @@ def send_signal(instance: Instance, run_id: UUID, name: str, payload: object) ->
     check_signal_name(name)
     text = encode(payload)
     key = loop.scope().key("signal")
-    sent = order_details.SignalSent(
-        run_id, name, msgspec.Raw(text), f"{instance.info.run_id}/{key}"
-    )
+    sent = SignalSent(run_id, name, msgspec.Raw(text), f"{instance.info.run_id}/{key}")
     order = Order(SIGNAL, key, name, sent.fingerprint)
     order.earlier = lambda: map(sent.compared, texts_before_fields(text, payload))
-    instance.orders.place(order, lambda: order_details.write(sent))
+    instance.orders.place(order, lambda: write_details(sent))

@@ -9,8 +9,8 @@ import msgspec
 
 from holdfast.codec import encode
 from holdfast.errors import ConfigurationError
+from holdfast.events import ContinuedAsNew
 from holdfast.ids import continued_run_id
-from holdfast.runtime.log import order_details
 
 if TYPE_CHECKING:
     from holdfast.runtime.code.instance import Instance
@@ -40,10 +40,10 @@ def continue_as_new(instance: Instance, input: object, version: int | None) -> C
     return ContinueAsNew(encode(input), version or workflow.version)
 
 
-def continuation(instance: Instance, asked: ContinueAsNew) -> order_details.ContinuedAsNew:
+def continuation(instance: Instance, asked: ContinueAsNew) -> ContinuedAsNew:
     """Describe the run that takes an instance's place, with the messages that it has not read."""
     unread = instance.mailbox.unread + instance.updates.unread
-    return order_details.ContinuedAsNew(
+    return ContinuedAsNew(
         run_id=continued_run_id(instance.info.run_id, instance.loop.now),
         input=msgspec.Raw(asked.input),
         version=asked.version,

@@ -16,6 +16,29 @@ import msgspec
 
 from holdfast.definitions.steps import Step
 from holdfast.errors import DeterminismError, InvalidInput
+from holdfast.events import (
+    CALL_COMMANDS,
+    CANCEL_REQUESTED,
+    COMMAND_ENDS,
+    FORKED,
+    PAUSED,
+    RESUMED,
+    SIGNAL_RECEIVED,
+    STEP_COMPLETED,
+    STEP_FAILED,
+    STEP_RETRY,
+    STEPS,
+    TIMER_FIRED,
+    TIMER_SCHEDULED,
+    UPDATE_REPLIES,
+    VALUE_RECORDED,
+    VALUE_SET,
+    WORKFLOW_STARTED,
+    StepRetryScheduled,
+    read_forked,
+    read_step_retry,
+    read_timer,
+)
 from holdfast.runtime.code.activity_calls import call_activity
 from holdfast.runtime.code.calls import Call, RunInfo
 from holdfast.runtime.code.children import call_workflow
@@ -27,8 +50,6 @@ from holdfast.runtime.code.orders import Orders, Recorded, end_family
 from holdfast.runtime.code.step_ends import check_call, settle
 from holdfast.runtime.code.updates import Updates
 from holdfast.runtime.code.values import Values
-from holdfast.runtime.log import details
-from holdfast.runtime.log.order_details import read_forked
 from holdfast.runtime.log.unreadable import UNREADABLE, unreadable
 from holdfast.runtime.log.virtual_log import count_replayed
 from holdfast.runtime.loop.asyncio_forms import install
@@ -100,7 +121,7 @@ class Instance:
         self.cancelled: dict[str, int] = {}
         self.dropped: set[str] = set()
         self.cancel_requested = self.cancel_unheard = False
-        self.retries: dict[str, details.StepRetryScheduled] = {}
+        self.retries: dict[str, StepRetryScheduled] = {}
         self.recorded_steps: set[str] = set()  # only where steps have aliases
 
     @property
@@ -150,7 +171,7 @@ class Instance:
             self.history = self.loop.position + replayed
         if Step.any_aliases:
             self.recorded_steps.update(
-                event.key for event in events if event.key and event.type in details.STEPS
+                event.key for event in events if event.key and event.type in STEPS
             )
         for event in events:
             learn = self._FACTS.get(event.type)
@@ -162,7 +183,7 @@ class Instance:
 
     def learn_retry(self, event: Event) -> None:
         """Take in that an attempt of a step has failed and another follows."""
-        key, fact = event.key or "", details.read_step_retry(event.details or "")
+        key, fact = event.key or "", read_step_retry(event.details or "")
         call = self.pending.get(key)
         if call is None:
             self.retries[key] = fact
@@ -172,7 +193,7 @@ class Instance:
     def _learn_timer(self, event: Event) -> None:
         key = event.key or ""
         if key not in self.loop.timers:
-            self.loop.recorded_timers[key] = details.read_timer(event.details or "")
+            self.loop.recorded_timers[key] = read_timer(event.details or "")
 
     def _learn_value(self, event: Event) -> None:
         self.values.learn(event)
@@ -197,7 +218,7 @@ class Instance:
         self.loop.position += 1
         if self.held is None:
             self._deliver(event)
-        elif event.type != details.RESUMED:
+        elif event.type != RESUMED:
             self.held.append(event)
         else:
             held, self.held = self.held, None
@@ -309,23 +330,23 @@ class Instance:
 
     # How each type of event is taken in: facts beforehand, the others in their turn.
     _FACTS: ClassVar[dict[str, Callable[[Instance, Event], None]]] = {
-        details.TIMER_SCHEDULED: _learn_timer,
-        details.STEP_RETRY: learn_retry,
-        details.VALUE_SET: _learn_value,
-        details.VALUE_RECORDED: _learn_value,
-        details.FORKED: _learn_fork,
-        **dict.fromkeys(details.ENDS | details.NOTED_ORDERS, _learn_order),
-        **dict.fromkeys(details.ANSWERS, _learn_answer),
+        TIMER_SCHEDULED: _learn_timer,
+        STEP_RETRY: learn_retry,
+        VALUE_SET: _learn_value,
+        VALUE_RECORDED: _learn_value,
+        FORKED: _learn_fork,
+        **dict.fromkeys(COMMAND_ENDS | CALL_COMMANDS, _learn_order),
+        **dict.fromkeys(UPDATE_REPLIES, _learn_answer),
     }
     _DELIVERED: ClassVar[dict[str, Callable[[Instance, Event], None]]] = {
-        details.WORKFLOW_STARTED: _start,
-        details.STEP_COMPLETED: _end_call,
-        details.STEP_FAILED: _end_call,
-        details.TIMER_FIRED: _fire,
-        details.SIGNAL_RECEIVED: _receive,
-        details.CANCEL_REQUESTED: _request_cancel,
-        details.PAUSED: _pause,
-        **dict.fromkeys(details.ENDS, _end_order),
+        WORKFLOW_STARTED: _start,
+        STEP_COMPLETED: _end_call,
+        STEP_FAILED: _end_call,
+        TIMER_FIRED: _fire,
+        SIGNAL_RECEIVED: _receive,
+        CANCEL_REQUESTED: _request_cancel,
+        PAUSED: _pause,
+        **dict.fromkeys(COMMAND_ENDS, _end_order),
     }
 
     # What the code does
@@ -425,7 +446,7 @@ class Instance:
             call.attempt, call.retry_at = retry.attempt + 1, retry.retry_at
         event = loop.parked.pop(key, None)
         if event is not None:
-            if event.type == details.TIMER_FIRED:
+            if event.type == TIMER_FIRED:
                 loop.check(key, "a timer", f"a call of {call.name}")
             settle(loop, call, event)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.codec import without_nul
-from holdfast.runtime.log.details import read_signal
-from holdfast.runtime.log.order_details import CarriedSignal
+from holdfast.events import CarriedSignal, read_signal
 from holdfast.types import Event, Value
 
 

@@ -13,22 +13,27 @@ from uuid import UUID
 
 from holdfast.codec import fingerprint
 from holdfast.errors import ConfigurationError
-from holdfast.names import is_same_name
-from holdfast.runtime.log import details, order_details
-from holdfast.runtime.log.details import (
-    ACTIVITY_CANCEL,
-    ACTIVITY_COMPLETED,
+from holdfast.events import (
     ACTIVITY_FAILED,
     ACTIVITY_SCHEDULED,
     APPROVAL_REQUESTED,
-    APPROVAL_RESOLVED,
-    APPROVAL_WITHDRAWN,
-    CHILD_CANCEL,
-    CHILD_COMPLETED,
+    CALL_COMMANDS,
     CHILD_FAILED,
     CHILD_STARTED,
+    COMMAND_ENDS,
+    COMMAND_OF,
     SIGNAL_SENT,
+    TIMER_FIRED,
+    ChildCancelRequested,
+    read_activity_failed,
+    read_approval_requested,
+    read_recorded_activity,
+    read_recorded_child,
+    read_signal_sent,
+    with_role,
+    write_details,
 )
+from holdfast.names import is_same_name
 from holdfast.types import Event, Value
 
 if TYPE_CHECKING:
@@ -47,22 +52,12 @@ CALLS: Final = {
     APPROVAL_REQUESTED: APPROVAL,
     SIGNAL_SENT: SIGNAL,
 }
-_ENDS: Final = {
-    ACTIVITY_COMPLETED: ACTIVITY,
-    ACTIVITY_FAILED: ACTIVITY,
-    CHILD_COMPLETED: CHILD,
-    CHILD_FAILED: CHILD,
-    APPROVAL_RESOLVED: APPROVAL,
-}
+_ENDS: Final = {kind: CALLS[COMMAND_OF[kind]] for kind in COMMAND_ENDS}
 _ORDERS: Final = {family: kind for kind, family in CALLS.items()}
-_WITHDRAWALS: Final = {
-    ACTIVITY: ACTIVITY_CANCEL,
-    CHILD: CHILD_CANCEL,
-    APPROVAL: APPROVAL_WITHDRAWN,
-}
+_WITHDRAWALS: Final = {CALLS[COMMAND_OF[kind]]: kind for kind in with_role("withdrawal")}
 _ROWS: Final = frozenset({ACTIVITY, APPROVAL})  # each is a row with its key until it ends
 _MAX_ROW_KEY: Final = 2048  # bytes
-_RECORDED: Final = frozenset({*CALLS, *_ENDS, *_WITHDRAWALS.values()})
+_RECORDED: Final = CALL_COMMANDS | COMMAND_ENDS
 
 
 class Recorded(Value, frozen=True, gc=False):
@@ -169,7 +164,7 @@ class Orders:
 
     def _settle(self, order: Order, event: Event) -> None:
         if end_family(event) != order.family:
-            timer = event.type == details.TIMER_FIRED
+            timer = event.type == TIMER_FIRED
             found = "a timer" if timer else str(Recorded(end_family(event)))
             self._loop.check(order.key, found, str(order))
         order.end = event
@@ -274,8 +269,8 @@ class Orders:
         self._withdrawn.add(key)
         text = None
         if order.family == CHILD and order.run_id is not None:
-            request = order_details.ChildCancelRequested(order.run_id, reason)
-            text = order_details.write(request)
+            request = ChildCancelRequested(order.run_id, reason)
+            text = write_details(request)
         self._note(_WITHDRAWALS[order.family], key, text)
 
     # Ending
@@ -304,7 +299,7 @@ class Orders:
         """Describe the failures of activities that nobody has asked for."""
         return [
             f"activity {key} failed, and nobody awaited it: "
-            f"{order_details.read_activity_failed(event.details or '').error}"
+            f"{read_activity_failed(event.details or '').error}"
             for key, event in self.unseen.items()
         ]
 
@@ -323,15 +318,15 @@ def read_order(event: Event) -> Recorded:
     """Return what a log has for the key of an order that it notes."""
     text = event.details or ""
     if event.type == ACTIVITY_SCHEDULED:
-        activity = order_details.read_recorded_activity(text)
+        activity = read_recorded_activity(text)
         return Recorded(ACTIVITY, activity.activity_name, activity.args)
     if event.type == CHILD_STARTED:
-        child = order_details.read_recorded_child(text)
+        child = read_recorded_child(text)
         return Recorded(CHILD, child.workflow_name, child.args, child.child_run_id)
     if event.type == SIGNAL_SENT:
-        sent = order_details.read_signal_sent(text)
+        sent = read_signal_sent(text)
         return Recorded(SIGNAL, sent.signal_name, sent.fingerprint)
-    asked = order_details.read_approval_requested(text)
+    asked = read_approval_requested(text)
     return Recorded(APPROVAL, repr(asked.title), asked.fingerprint)
 
 

@@ -7,9 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.codec import describe
 from holdfast.errors import PayloadError, StepFailed, StepTimedOut
+from holdfast.events import (
+    STEP_COMPLETED,
+    STEP_FAILED,
+    read_step_completed,
+    read_step_failed,
+    write_step_failed,
+)
 from holdfast.runtime.code.calls import Call
-from holdfast.runtime.log import details
-from holdfast.runtime.log.details import STEP_COMPLETED, STEP_FAILED
 from holdfast.types import Event
 
 if TYPE_CHECKING:
@@ -24,7 +29,7 @@ def step_unstorable(completed: Event, message: str) -> Event:
     found = _call.search((completed.details or "")[:1000])
     assert found is not None, "a step's end begins with its name and the arguments' fingerprint"
     error = describe(PayloadError(f"the result of {completed.key} cannot be stored: {message}"))
-    text = details.step_failed(found[1], int(found[2]), 1, error, completed.at, False)
+    text = write_step_failed(found[1], int(found[2]), 1, error, completed.at, False)
     return Event(STEP_FAILED, completed.key, text, completed.at)
 
 
@@ -33,11 +38,11 @@ def settle(loop: WorkflowLoop, call: Call, event: Event) -> None:
     text, future = event.details or "", call.future
     assert future is not None, "only a call that is awaited has an end"
     if event.type == STEP_COMPLETED:
-        done = details.read_step_completed(text)
+        done = read_step_completed(text)
         check_call(loop, call, done.name, done.args)
         future.set_result(done.result)
         return
-    failed = details.read_step_failed(text)
+    failed = read_step_failed(text)
     check_call(loop, call, failed.name, failed.args)
     kind = StepTimedOut if failed.timed_out else StepFailed
     loop.failures.tell(call.key, loop.position)

@@ -14,8 +14,15 @@ from holdfast.codec import describe
 from holdfast.definitions.declared import Declared
 from holdfast.definitions.signatures import read_signature
 from holdfast.errors import ConfigurationError, InvalidInput
+from holdfast.events import (
+    UPDATE_ACCEPTED,
+    UPDATE_COMPLETED,
+    UPDATE_ENDS,
+    UPDATE_REJECTED,
+    UpdateReply,
+    write_details,
+)
 from holdfast.runtime.code.messages import Message
-from holdfast.runtime.log.details import UPDATE_ACCEPTED, UPDATE_COMPLETED, UPDATE_REJECTED
 from holdfast.runtime.loop.tasks import WorkflowTask
 from holdfast.types import ErrorInfo, Event, Notice, update_topic
 
@@ -25,18 +32,10 @@ if TYPE_CHECKING:
 Note: TypeAlias = Callable[[str, str, "str | None"], None]
 HandlerFunction: TypeAlias = Callable[..., object]
 
-_encode = msgspec.json.Encoder().encode
-_FINAL: Final = (UPDATE_COMPLETED, UPDATE_REJECTED)
 _ENDED: Final = ErrorInfo(
     kind="holdfast.errors.RunEnded",
     message="the run ended before it had carried out the update",
 )
-
-
-class _Answer(msgspec.Struct, omit_defaults=True):
-    update_name: str
-    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    error: ErrorInfo | None = None
 
 
 class Handler:
@@ -135,7 +134,7 @@ class Updates:
             self._say(UPDATE_COMPLETED, update, error=_ENDED)
 
     def _was_answered(self, update: Message) -> bool:
-        return any((kind, update.id) in self._noted for kind in _FINAL)
+        return any((kind, update.id) in self._noted for kind in UPDATE_ENDS)
 
     def _keep(self, update: Message) -> None:
         self._waiting.setdefault(update.name, []).append(update)
@@ -208,8 +207,7 @@ class Updates:
     ) -> None:
         key = update.id or ""
         if (kind, key) not in self._noted:
-            answer = _Answer(update.name, result, error)
-            self._note(kind, key, _encode(answer).decode())
+            self._note(kind, key, write_details(UpdateReply(update.name, result, error)))
 
     # What others are to know
 
@@ -225,7 +223,7 @@ class Updates:
             return []
         told: dict[str, str] = {}
         for event in events:
-            if event.type in _FINAL:
+            if event.type in UPDATE_ENDS:
                 key = event.key or ""
                 topic = owed.pop(key, None) or last.get(key)
                 if topic is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from holdfast.runtime.log import details
+from holdfast.events import VALUE_RECORDED, VALUE_SET, write_value
 from holdfast.types import Event
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Values:
     def learn(self, event: Event) -> None:
         """Take in a value, a patch or a misfit that the log has."""
         key = event.key or ""
-        if event.type == details.VALUE_RECORDED:
+        if event.type == VALUE_RECORDED:
             self._recorded.add(key)
         else:
             self._known[key] = self._known.get(key, 0) + 1
@@ -44,7 +44,7 @@ class Values:
         count = self._set[name] = self._set.get(name, 0) + 1
         if count > self._known.get(name, 0):
             self._known[name] = count
-            self._note(details.VALUE_SET, name, details.value_set(value))
+            self._note(VALUE_SET, name, write_value(value))
 
     def patched(self, patch: str, history: int) -> bool:
         """Return True if code that was changed here takes its new path, and write that down.
@@ -79,4 +79,4 @@ class Values:
     def _record(self, key: str) -> None:
         self._recorded.add(key)
         if not self._loop.closing:
-            self._note(details.VALUE_RECORDED, key, details.value_set("true"))
+            self._note(VALUE_RECORDED, key, write_value("true"))

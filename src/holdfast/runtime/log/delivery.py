@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from holdfast.runtime.log.details import GUESTS
-from holdfast.types import CAN_WAIT, Event
-from holdfast.types.marks import DELIVERED, mark_seen, read_seen, without_mark
+from holdfast.events import CAN_WAIT, DELIVERED, EXTERNAL, read_seen
+from holdfast.types import Event
 
-__all__ = ["DELIVERED", "can_wait", "in_delivery_order", "mark_seen", "without_mark"]
+__all__ = ["can_wait", "in_delivery_order"]
 
 
 def can_wait(tail: Sequence[Event]) -> bool:
@@ -43,7 +42,7 @@ def in_delivery_order(events: Sequence[Event], first: int = 0) -> Sequence[Event
         while waiting and waiting[0][0] < seen:
             found.append(waiting.popleft()[1])
         for index, event in enumerate(events[begin : place + 1], first + begin):
-            if event.type in GUESTS and index >= seen:
+            if event.type in EXTERNAL and index >= seen:
                 waiting.append((index, event))
             else:
                 found.append(event)

@@ -7,12 +7,13 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from holdfast.runtime.log.delivery import DELIVERED, mark_seen
-from holdfast.runtime.log.details import (
+from holdfast.events import (
+    DELIVERED,
+    EXTERNAL,
     FORKED,
-    GUESTS,
     TERMINAL,
     WORKER_LOST,
+    mark_seen,
     read_worker_lost,
 )
 from holdfast.types import Event, count_bearable
@@ -166,7 +167,7 @@ def count_replayed(log: Sequence[Event]) -> int:
     forked = False
     for place in range(len(log), 0, -1):
         kind = log[place - 1].type
-        if kind not in GUESTS:
+        if kind not in EXTERNAL:
             return place - (forked and kind in DELIVERED)
         forked = forked or kind == FORKED
     return 0
@@ -186,7 +187,7 @@ def is_taken_away(events: Sequence[Event], lease_no: int) -> bool:
 
 def _python_of(log: Sequence[Event]) -> str | None:
     for event in log:
-        if event.type not in GUESTS:
+        if event.type not in EXTERNAL:
             found = _stamp.match(event.details or "")
             return PYTHON if found is None else found[1]
     return None

@@ -18,8 +18,8 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple, Unpack
 
 from holdfast.errors import DeterminismError
+from holdfast.events import TIMER_FIRED, Timer, read_timer
 from holdfast.moments import to_datetime
-from holdfast.runtime.log.details import TIMER_FIRED, Timer, read_timer
 from holdfast.runtime.loop.closing import close_coroutine, close_generator, unawaited_allowed
 from holdfast.runtime.loop.failures import Failures
 from holdfast.runtime.loop.guard import GuardedLoop

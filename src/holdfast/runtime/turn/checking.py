@@ -7,16 +7,16 @@ from typing import Any, Final, Literal, TypeAlias
 
 from holdfast.definitions.workflows import Workflow
 from holdfast.errors import DeterminismError
+from holdfast.events import CALL_COMMANDS, VALUE_RECORDED, VALUE_SET
 from holdfast.runtime.code.calls import RunInfo
 from holdfast.runtime.code.instance import Instance
-from holdfast.runtime.log.details import NOTED_ORDERS, VALUE_RECORDED, VALUE_SET
 from holdfast.runtime.loop.loop import WorkflowLoop
 from holdfast.runtime.loop.watch import Watch
 from holdfast.types import Event
 
 Check: TypeAlias = Literal["no", "warn", "refuse"]
 
-_WRITTEN: Final = NOTED_ORDERS | {VALUE_RECORDED, VALUE_SET}
+_WRITTEN: Final = CALL_COMMANDS | {VALUE_RECORDED, VALUE_SET}
 
 
 def watch(loop: WorkflowLoop, *, refuse: bool) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from holdfast.events import SIGNAL_RECEIVED, WORKER_LOST
 from holdfast.runtime.code.instance import Instance
 from holdfast.runtime.code.messages import Message
-from holdfast.runtime.log.details import SIGNAL_RECEIVED, WORKER_LOST
 from holdfast.runtime.log.virtual_log import PYTHON, VirtualLog
 from holdfast.types import Event
 

@@ -7,22 +7,17 @@ from typing import Any, Final
 
 from holdfast.definitions.workflows import Workflow
 from holdfast.errors import DeterminismError
+from holdfast.events import (
+    CALL_COMMANDS,
+    STEP_RETRY,
+    STEPS,
+    with_role,
+    without_mark,
+)
 from holdfast.runtime.code.calls import Call, RunInfo
 from holdfast.runtime.code.instance import Instance
 from holdfast.runtime.code.step_ends import step_unstorable
-from holdfast.runtime.log.delivery import can_wait, in_delivery_order, without_mark
-from holdfast.runtime.log.details import (
-    ANSWERS,
-    NOTED_ORDERS,
-    STEP_COMPLETED,
-    STEP_FAILED,
-    STEP_RETRY,
-    TERMINAL,
-    TIMER_SCHEDULED,
-    VALUE_RECORDED,
-    VALUE_SET,
-    YIELDED,
-)
+from holdfast.runtime.log.delivery import can_wait, in_delivery_order
 from holdfast.runtime.log.virtual_log import VirtualLog
 from holdfast.runtime.turn.checking import Check, replay_to_end, watch
 from holdfast.runtime.turn.clockwork import Clockwork
@@ -30,12 +25,10 @@ from holdfast.runtime.turn.effects import Effects
 from holdfast.runtime.turn.unexplained import Unexplained
 from holdfast.types import Event
 
-# Made by effects: kept through a conflict. All else is derived from the log, and derived anew.
-_KEPT: Final = frozenset({STEP_COMPLETED, STEP_FAILED, STEP_RETRY})
 # Facts, which the code has not been fed: they stand as well behind another event.
-_FACTS: Final = NOTED_ORDERS | ANSWERS | {TIMER_SCHEDULED, STEP_RETRY, VALUE_SET, VALUE_RECORDED}
+_FACTS: Final = with_role("command", "withdrawal", "fact")
 # The last of a commit, which ends the run or suspends it.
-_LAST: Final = TERMINAL | {YIELDED}
+_LAST: Final = with_role("suspension", "end")
 _UNFED: Final = _FACTS | _LAST
 
 
@@ -155,13 +148,13 @@ class Feeder:
     def forget_orders(self) -> None:
         """Give none of the orders that broken code made: the code that follows gives its own."""
         log = self.log
-        log.fresh = [event for event in log.fresh if event.type not in NOTED_ORDERS]
+        log.fresh = [event for event in log.fresh if event.type not in CALL_COMMANDS]
 
     def refuse(self, error: DeterminismError) -> None:
         """Feed code nothing more that may not start what it calls, and record none of its facts."""
         self.broken = error
         log = self.log
-        log.fresh = [event for event in log.fresh if event.type in _KEPT]
+        log.fresh = [event for event in log.fresh if event.type in STEPS]
 
     def refused(self, tail: Sequence[Event]) -> None:
         """Go on with `tail`, which stands in the place of what is not durable.
@@ -189,7 +182,7 @@ class Feeder:
         else:
             log.forget()
             self._known, self._deadlines = None, {}
-        self._begin_anew([without_mark(event) for event in undurable if event.type in _KEPT])
+        self._begin_anew([without_mark(event) for event in undurable if event.type in STEPS])
 
     def take_back(self) -> None:
         """Take back a commit of which nothing was written, without its end or suspension."""
@@ -199,7 +192,7 @@ class Feeder:
         """Let the step fail whose result, alone in flight, the database refuses."""
         log = self.log
         failed = step_unstorable(without_mark(completed), message)
-        kept = [without_mark(event) for event in log.refused()[1:] if event.type in _KEPT]
+        kept = [without_mark(event) for event in log.refused()[1:] if event.type in STEPS]
         self._note_known()
         self._begin_anew([failed, *kept])
 
@@ -213,7 +206,7 @@ class Feeder:
         """Return what steps have brought and the log may not have, to be appended to it."""
         log = self.log
         waiting = [*log.flight, *log.fresh, *self._undelivered, *self.effects.held.values()]
-        return log.signed([without_mark(event) for event in waiting if event.type in _KEPT])
+        return log.signed([without_mark(event) for event in waiting if event.type in STEPS])
 
     def verify(self) -> None:
         """Replay the log of code that has ended, which must end again and make the same calls.

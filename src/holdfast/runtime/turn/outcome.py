@@ -6,16 +6,16 @@ from typing import NamedTuple
 
 from holdfast.codec import describe, encode_error
 from holdfast.errors import DeterminismError, PayloadError
-from holdfast.runtime.code.continuing import ContinueAsNew, continuation
-from holdfast.runtime.code.instance import Instance
-from holdfast.runtime.log import order_details
-from holdfast.runtime.log.details import (
+from holdfast.events import (
     CANCELLED,
     COMPLETED,
     CONTINUED,
     FAILED,
-    workflow_failed,
+    WorkflowFailed,
+    write_details,
 )
+from holdfast.runtime.code.continuing import ContinueAsNew, continuation
+from holdfast.runtime.code.instance import Instance
 from holdfast.types import Finish
 
 
@@ -83,14 +83,15 @@ def outcome(instance: Instance, unstorable: PayloadError | None = None) -> Outco
             return Outcome(CANCELLED, None, Finish("cancelled"))
         new = continuation(instance, error)
         end = Finish("continued", f'{{"run_id":"{new.run_id}"}}')
-        return Outcome(CONTINUED, order_details.write(new), end)
+        return Outcome(CONTINUED, write_details(new), end)
     return _failed(instance, error)
 
 
 def _failed(instance: Instance, error: BaseException) -> Outcome:
     loop, text = instance.loop, encode_error(describe(error))
     fatal = loop.failures.fatal(error, loop.tasks, loop.called_at)
-    return Outcome(FAILED, workflow_failed(fatal.keys, fatal.seen), Finish("failed", error=text))
+    details = write_details(WorkflowFailed(fatal.keys, fatal.seen))
+    return Outcome(FAILED, details, Finish("failed", error=text))
 
 
 def leftovers(instance: Instance) -> list[str]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from uuid import UUID
 
+from holdfast.events import CHILD_CANCEL, COMMANDS, SIGNAL_SENT, read_target
 from holdfast.runtime.code.calls import RunInfo
 from holdfast.runtime.code.dealings import Dealings
-from holdfast.runtime.log.details import CHILD_CANCEL, SIGNAL_SENT
-from holdfast.runtime.log.order_details import read_target
-from holdfast.types import ORDERS, Event, Finish, Suspend, TurnCommit
+from holdfast.types import Event, Finish, Suspend, TurnCommit
 
 
 def make_part(
@@ -35,7 +34,7 @@ def make_part(
         expected,
         events,
         then,
-        orders=any(event.type in ORDERS for event in events),
+        orders=any(event.type in COMMANDS for event in events),
         touches=tuple(touches),
         has_children=status is not None and dealings is not None and dealings.orders.has_children,
         behind=behind,

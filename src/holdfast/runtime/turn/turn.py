@@ -12,17 +12,21 @@ from typing import Any
 
 from holdfast.definitions.workflows import Workflow
 from holdfast.errors import DeterminismError, PayloadError
-from holdfast.runtime.code.calls import Call, RunInfo
-from holdfast.runtime.code.instance import Instance
-from holdfast.runtime.log import details
-from holdfast.runtime.log.details import (
+from holdfast.events import (
     STEP_COMPLETED,
     STEP_FAILED,
     STEP_RETRY,
+    TERMINAL,
     TIMER_FIRED,
     TIMER_SCHEDULED,
     YIELDED,
+    write_step_completed,
+    write_step_failed,
+    write_step_retry,
+    write_timer,
 )
+from holdfast.runtime.code.calls import Call, RunInfo
+from holdfast.runtime.code.instance import Instance
 from holdfast.runtime.log.virtual_log import is_taken_away
 from holdfast.runtime.loop.tasks import WorkflowTimer
 from holdfast.runtime.turn.checking import Check
@@ -166,7 +170,7 @@ class Turn:
         call = feeder.effects.executing.pop(key, None)
         if call is None or feeder.closed:
             return
-        text = details.step_completed(call.name, call.fingerprint, call.attempt, result, started_at)
+        text = write_step_completed(call.name, call.fingerprint, call.attempt, result, started_at)
         feeder.complete(key, Event(STEP_COMPLETED, key, text, self._clock()), result)
         self._pump()
 
@@ -181,10 +185,10 @@ class Turn:
         name, args, attempt = call.name, call.fingerprint, call.attempt
         if retry_at is None:
             kind = STEP_FAILED
-            text = details.step_failed(name, args, attempt, error, started_at, timed_out)
+            text = write_step_failed(name, args, attempt, error, started_at, timed_out)
         else:
             kind = STEP_RETRY
-            text = details.step_retry(name, args, attempt, error, retry_at)
+            text = write_step_retry(name, args, attempt, error, retry_at)
         feeder.offer(Event(kind, key, text, self._clock()))
         self._pump()
 
@@ -239,7 +243,7 @@ class Turn:
             feeder.take_back()
         elif flight[0].type == STEP_COMPLETED:
             feeder.fail_step(flight[0], message)
-        elif flight[0].type in details.TERMINAL and self._unstorable is None:
+        elif flight[0].type in TERMINAL and self._unstorable is None:
             self._unstorable = PayloadError(f"the run's end cannot be stored: {message}")
             feeder.take_back()
         else:
@@ -322,7 +326,7 @@ class Turn:
         while feeder.receptive and (timer := feeder.clockwork.due(now := self._clock())):
             if feeder.instance.held is not None:  # paused
                 return
-            text = details.timer(timer.key, timer.fire_at or now, timer.delay)
+            text = write_timer(timer.key, timer.fire_at or now, timer.delay)
             feeder.append(Event(TIMER_FIRED, timer.key, text, now))
 
     def _act(self) -> None:
@@ -382,7 +386,7 @@ class Turn:
 
     def _record(self, timer: WorkflowTimer) -> None:
         timer.recorded = True
-        text = details.timer(timer.key, timer.fire_at or 0, timer.delay)
+        text = write_timer(timer.key, timer.fire_at or 0, timer.delay)
         self._feeder.log.note(TIMER_SCHEDULED, timer.key, text)
 
     def _ship_apart(self) -> None:

@@ -11,12 +11,19 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from holdfast.definitions.mentions import mentions
+from holdfast.events import (
+    CALL_COMMANDS,
+    COMMAND_ENDS,
+    FORKED,
+    STEP_COMPLETED,
+    STEP_ENDS,
+    STEP_FAILED,
+    read_step,
+)
 from holdfast.names import is_same_name, split_name
 from holdfast.runtime.code.calls import Call
 from holdfast.runtime.code.instance import Instance
 from holdfast.runtime.code.orders import ACTIVITY, CALLS, CHILD, end_family, read_order
-from holdfast.runtime.log import details
-from holdfast.runtime.log.details import FORKED, NOTED_ORDERS, STEP_COMPLETED, STEP_FAILED
 from holdfast.runtime.loop.user_code import place_of
 from holdfast.types import Event
 
@@ -25,8 +32,8 @@ CHANGED: Final = (
     "path in new runs only (ctx.patched), or roll the code back"
 )
 _STEP: Final = "step"
-_RESULTS: Final = details.ENDS | {STEP_COMPLETED, STEP_FAILED}
-_LEFT: Final = _RESULTS | NOTED_ORDERS
+_RESULTS: Final = COMMAND_ENDS | STEP_ENDS
+_LEFT: Final = _RESULTS | CALL_COMMANDS
 _NAMED: Final = frozenset({_STEP, ACTIVITY, CHILD})  # whose names stand in the code
 
 
@@ -154,7 +161,7 @@ def _left(instance: Instance, key: str) -> Work | None:
     if event is None:
         return None
     if event.type in (STEP_COMPLETED, STEP_FAILED):
-        step = details.read_step(event.details or "")
+        step = read_step(event.details or "")
         return Work(key, _STEP, step.name, step.args)
     return Work(key, end_family(event), None, None)
 

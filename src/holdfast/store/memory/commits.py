@@ -12,22 +12,13 @@ from uuid import UUID
 import msgspec
 
 from holdfast.errors import PayloadError
+from holdfast.events import CAN_WAIT, COMMANDS
 from holdfast.store.memory import details
 from holdfast.store.memory.ends import close_children, tell_parents
 from holdfast.store.memory.orders import carry_out
 from holdfast.store.memory.payloads import check_turn
 from holdfast.store.memory.tables import NEVER, TURN, Tables, distinct
-from holdfast.types import (
-    CAN_WAIT,
-    ORDERS,
-    Ahead,
-    Committed,
-    Finish,
-    Notice,
-    Refusal,
-    Suspend,
-    TurnCommit,
-)
+from holdfast.types import Ahead, Committed, Finish, Notice, Refusal, Suspend, TurnCommit
 
 
 def commit(
@@ -92,7 +83,7 @@ def _check_flags(tables: Tables, turn: TurnCommit) -> None:
     """
     touched: set[UUID | None] = set()
     for event in turn.events:
-        if event.type in ORDERS and not turn.orders:
+        if event.type in COMMANDS and not turn.orders:
             raise ValueError(f"{event.type} is an order, and the part does not say `orders`")
         if event.type == "SignalSent":
             touched.add(details.read(event.details, _Target).run_id)

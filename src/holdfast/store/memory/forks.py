@@ -7,6 +7,25 @@ from typing import Final
 
 import msgspec
 
+from holdfast.events import (
+    ACTIVITY_COMPLETED,
+    CANCEL_REQUESTED,
+    CHILD_STARTED,
+    COMMAND_ENDS,
+    COMMAND_OF,
+    FORKED,
+    PAUSED,
+    RESUMED,
+    SIGNAL_SENT,
+    STEP_COMPLETED,
+    STEP_ENDS,
+    STEP_RETRY,
+    TERMINAL,
+    WORKER_LOST,
+    YIELDED,
+    read_seen,
+    without_mark,
+)
 from holdfast.store.memory import details
 from holdfast.store.memory.children import successor
 from holdfast.store.memory.payloads import check_fork, is_unreadable
@@ -15,40 +34,13 @@ from holdfast.store.memory.starts import insert_run
 from holdfast.store.memory.tables import EventRow, Tables
 from holdfast.store.port import WORK_TOPIC
 from holdfast.types import Event, Fork, Forking, Notice
-from holdfast.types.marks import read_seen, without_mark
 
-_ORDER_OF: Final[Mapping[str, str]] = {
-    "ActivityCompleted": "ActivityScheduled",
-    "ActivityFailed": "ActivityScheduled",
-    "ActivityRetryScheduled": "ActivityScheduled",
-    "ActivityCancelRequested": "ActivityScheduled",
-    "ChildCompleted": "ChildStarted",
-    "ChildFailed": "ChildStarted",
-    "ChildCancelRequested": "ChildStarted",
-    "ApprovalResolved": "ApprovalRequested",
-    "ApprovalWithdrawn": "ApprovalRequested",
-}
 _ENDS: Final[Mapping[str, frozenset[str]]] = {
-    "ActivityScheduled": frozenset({"ActivityCompleted", "ActivityFailed"}),
-    "ChildStarted": frozenset({"ChildCompleted", "ChildFailed"}),
-    "ApprovalRequested": frozenset({"ApprovalResolved"}),
+    command: frozenset(kind for kind in COMMAND_ENDS if COMMAND_OF[kind] == command)
+    for command in map(COMMAND_OF.__getitem__, COMMAND_ENDS)
 }
-_NEVER_COPIED: Final = frozenset(
-    {
-        "WorkflowCompleted",
-        "WorkflowFailed",
-        "WorkflowCanceled",
-        "WorkflowTimedOut",
-        "WorkflowTerminated",
-        "WorkflowContinuedAsNew",
-        "WorkflowCancelRequested",
-        "WorkflowPaused",
-        "WorkflowResumed",
-        "WorkflowTaskYielded",
-        "WorkerLost",
-    }
-)
-_REPLACEABLE: Final = frozenset({"StepCompleted", "ActivityCompleted"})
+_NEVER_COPIED: Final = TERMINAL | {CANCEL_REQUESTED, PAUSED, RESUMED, YIELDED, WORKER_LOST}
+_REPLACEABLE: Final = frozenset({STEP_COMPLETED, ACTIVITY_COMPLETED})
 
 
 class _Forked(msgspec.Struct, frozen=True):
@@ -118,12 +110,8 @@ def _lasting(events: Sequence[Event]) -> list[Event]:
 def _untried(events: Sequence[Event], fatal: Fatal) -> list[Event]:
     """Leave out what is made again. A step that had not ended starts with its first attempt."""
     events = list(without_failures(events, fatal))
-    ended = {event.key for event in events if event.type in ("StepCompleted", "StepFailed")}
-    return [
-        event
-        for event in _lasting(events)
-        if event.type != "StepRetryScheduled" or event.key in ended
-    ]
+    ended = {event.key for event in events if event.type in STEP_ENDS}
+    return [event for event in _lasting(events) if event.type != STEP_RETRY or event.key in ended]
 
 
 def _answered(events: Sequence[Event]) -> list[Event]:
@@ -139,15 +127,15 @@ def _answered(events: Sequence[Event]) -> list[Event]:
     strangers = {
         details.read(event.details, _Child).child_run_id
         for event in events
-        if event.type == "ChildStarted" and (event.type, event.key) not in orders
+        if event.type == CHILD_STARTED and (event.type, event.key) not in orders
     }
     return [
         event
         for event in events
         if (event.type not in _ENDS or (event.type, event.key) in orders)
-        and (event.type not in _ORDER_OF or (_ORDER_OF[event.type], event.key) in orders)
+        and (event.type not in COMMAND_OF or (COMMAND_OF[event.type], event.key) in orders)
         and not (
-            event.type == "SignalSent" and details.read(event.details, _Sent).run_id in strangers
+            event.type == SIGNAL_SENT and details.read(event.details, _Sent).run_id in strangers
         )
     ]
 
@@ -165,7 +153,7 @@ def _forked(fork: Fork, until: int, log: Sequence[EventRow], now: int) -> Event:
     """Return the last event of the copy. Ids and chance go on from the first origin's seed."""
     seed = str(fork.run_id)
     for row in log:
-        if row.event.type == "WorkflowForked":
+        if row.event.type == FORKED:
             seed = details.read(row.event.details, _Forked).seed
     told = details.write(run_id=str(fork.run_id), idx=until, seed=seed)
-    return Event("WorkflowForked", None, told, now)
+    return Event(FORKED, None, told, now)

@@ -10,6 +10,7 @@ import msgspec
 from holdfast.codec import MAX_DEPTH, MAX_PAYLOAD, depth, has_nul
 from holdfast.durations import LONGEST_SECONDS
 from holdfast.errors import ConfigurationError, InvalidInput, PayloadError
+from holdfast.events import APPROVAL_RESOLVED, SIGNAL_RECEIVED
 from holdfast.names import check_queue_name, check_reference, check_signal_name
 from holdfast.texts import check_id, check_text
 from holdfast.types import (
@@ -129,7 +130,7 @@ def check_json(what: str, text: str) -> None:
 def is_unreadable(event: Event) -> bool:
     """Return True if no worker could read an event."""
     if event.details is None:
-        return event.type in ("SignalReceived", "ApprovalResolved")
+        return event.type in (SIGNAL_RECEIVED, APPROVAL_RESOLVED)
     try:
         _decode(event.details)
     except PayloadError:

@@ -12,6 +12,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.codec import contains
+from holdfast.events import UPDATE_ENDS
 from holdfast.ids import keyed_run_id
 from holdfast.names import split_name
 from holdfast.store.memory.children import newest
@@ -182,7 +183,7 @@ def unserved(tables: Tables) -> list[tuple[str, str, int]]:
 def find_reply(tables: Tables, run_id: UUID, update_id: str) -> Event | None:
     """Return how the run answered an update."""
     for event in tables.read(run_id):
-        if event.key == update_id and event.type in ("UpdateCompleted", "UpdateRejected"):
+        if event.key == update_id and event.type in UPDATE_ENDS:
             return event
     return None
 

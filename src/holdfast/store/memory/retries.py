@@ -9,43 +9,48 @@ from typing import Final
 import msgspec
 
 from holdfast.codec import decode_error
+from holdfast.events import (
+    ACTIVITY_CANCEL,
+    ACTIVITY_RETRY,
+    CALL_FAILURES,
+    CHILD_CANCEL,
+    FAILED,
+    PAUSED,
+    RESUMED,
+    SIGNAL_RECEIVED,
+    STEP_ENDS,
+    STEP_RETRY,
+    TIMER_FIRED,
+    TIMER_SCHEDULED,
+    TIMERS,
+    VALUE_RECORDED,
+    VALUE_SET,
+    WORKER_LOST,
+    WorkflowFailed,
+    with_role,
+)
 from holdfast.store.memory import details
 from holdfast.types import ErrorInfo, Event
 
-_FAILURES: Final = frozenset({"StepFailed", "ActivityFailed", "ChildFailed"})
-_TIMERS: Final = frozenset({"TimerScheduled", "TimerFired"})
-_WITHDRAWN: Final = frozenset({"ActivityCancelRequested", "ChildCancelRequested"})
-# What is kept of that which came behind the failure: results and failures that the run did not
-# end by, with the orders that they answer, and what was said and decided once.
-_LATER: Final = _FAILURES | {
-    "StepCompleted",
-    "ActivityScheduled",
-    "ActivityCompleted",
-    "ChildStarted",
-    "ChildCompleted",
-    "ApprovalRequested",
-    "ApprovalResolved",
-    "SignalReceived",
-    "SignalSent",
-    "ValueRecorded",
-}
+# What is kept of that which came after the failure: results and failures that the run did not
+# end by, with the commands that they end, and what was said and decided once.
+_LATER: Final = with_role("command", "command_end") | STEP_ENDS | {SIGNAL_RECEIVED, VALUE_RECORDED}
 # What may stand between a failure and the end of a run whose code did nothing in between.
 _QUIET: Final = (
-    _FAILURES
-    | _WITHDRAWN
+    CALL_FAILURES
+    | with_role("withdrawal", "suspension")
     | {
-        "WorkflowFailed",
-        "ActivityRetryScheduled",
-        "StepRetryScheduled",
-        "TimerScheduled",
-        "ApprovalWithdrawn",
-        "ValueSet",
-        "WorkerLost",
-        "WorkflowPaused",
-        "WorkflowResumed",
-        "WorkflowTaskYielded",
+        FAILED,
+        ACTIVITY_RETRY,
+        STEP_RETRY,
+        TIMER_SCHEDULED,
+        VALUE_SET,
+        WORKER_LOST,
+        PAUSED,
+        RESUMED,
     }
 )
+_WITHDRAWN: Final = frozenset({ACTIVITY_CANCEL, CHILD_CANCEL})
 _call_failed: Final = re.compile(r"(?:step|activity|child) (\S+) failed: ")
 _CALL_ERRORS: Final = re.compile(r"holdfast\.errors\.(Step|Activity|Child)(Failed|TimedOut)")
 _GROUPS: Final = ("builtins.ExceptionGroup", "builtins.BaseExceptionGroup")
@@ -58,19 +63,14 @@ class Fatal(msgspec.Struct, frozen=True):
     seen: int = 0
 
 
-class _Said(msgspec.Struct, frozen=True):
-    calls: frozenset[str] = frozenset()
-    seen: int | None = None
-
-
 def fatal_failures(events: Sequence[Event], error: str | None) -> Fatal:
     """Return the failures that ended a run, which are none where it did not end by one."""
-    if events[-1].type != "WorkflowFailed":
+    if events[-1].type != FAILED:
         return Fatal()
-    said = details.read(events[-1].details or "{}", _Said)
+    said = details.read(events[-1].details or "{}", WorkflowFailed)
     if said.seen is None:
         return _guessed(events, error)
-    return Fatal(said.calls, said.seen)
+    return Fatal(frozenset(said.calls), said.seen)
 
 
 def without_failures(events: Sequence[Event], fatal: Fatal) -> Iterator[Event]:
@@ -84,13 +84,13 @@ def without_failures(events: Sequence[Event], fatal: Fatal) -> Iterator[Event]:
         yield from events
         return
     withdrawn = {event.key for event in events[seen:] if event.type in _WITHDRAWN}
-    fired = {event.key for event in events[:seen] if event.type == "TimerFired"}
+    fired = {event.key for event in events[:seen] if event.type == TIMER_FIRED}
     scopes = [_scope(call) for call in calls]
     for idx, event in enumerate(events):
         key = event.key or ""
-        if event.type in _TIMERS:
+        if event.type in TIMERS:
             kept = key in fired or not any(_surrounds(_scope(key), scope) for scope in scopes)
-        elif event.type in _FAILURES:
+        elif event.type in CALL_FAILURES:
             kept = key not in calls and (idx < seen or key not in withdrawn)
         else:
             kept = idx < seen or event.type in _LATER
@@ -113,7 +113,7 @@ def _guessed(events: Sequence[Event], error: str | None) -> Fatal:
 
     The error names the call that it is of. Others count if the code did nothing behind them.
     """
-    failed = {event.key: idx for idx, event in enumerate(events) if event.type in _FAILURES}
+    failed = {event.key: idx for idx, event in enumerate(events) if event.type in CALL_FAILURES}
     last = max(idx for idx, event in enumerate(events) if event.type not in _QUIET)
     trailing = {key for key, idx in failed.items() if idx > last}
     chain = [] if error is None else list(_chain(decode_error(error)))
