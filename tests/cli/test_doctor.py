@@ -93,7 +93,7 @@ def test_what_is_paused_is_named_with_the_way_out(cli: CommandLine) -> None:
     assert levels(cli)["pauses"] == "ok"
     cli("queues", "pause", "mail", "--reason", "no mail today")
     shown = cli("doctor").stdout
-    assert "nothing is begun of queue 'mail' since" in shown
+    assert "workers begin nothing of queue 'mail' since" in shown
     assert "(no mail today)" in shown
     assert "holdfast queues resume mail" in shown
 

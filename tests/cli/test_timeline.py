@@ -7,10 +7,10 @@ from io import StringIO
 
 from rich.console import Console
 
-from holdfast.cli.folding import Fold, fold
 from holdfast.cli.render_timeline import timeline
-from holdfast.cli.spans import Span
-from holdfast.cli.timeline import read_spans
+from holdfast.insight.folding import Fold, fold
+from holdfast.insight.spans import Span
+from holdfast.insight.timeline import read_spans
 from holdfast.types import JSON, Event
 
 

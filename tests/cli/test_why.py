@@ -27,7 +27,7 @@ def why(cli: CommandLine, run: str) -> dict[str, Any]:
 def test_a_run_without_a_worker_names_the_one_to_start(cli: CommandLine) -> None:
     """Trap 25. What no live worker can run is said to be so, with the way out. B7."""
     answer = why(cli, cli.start("double", "1", "--queue", "gpu"))
-    assert "no worker can run this: none that lives serves sample/double@1" in answer["because"]
+    assert "no worker can run this: no live worker serves sample/double@1" in answer["because"]
     assert answer["commands"] == ["holdfast worker MODULE:APP --queue gpu"]
 
 
@@ -109,7 +109,7 @@ def test_a_fork_that_its_changed_input_makes_stuck_names_the_way_out(
     answer = why(served, fork)
     assert "what was changed in this fork leads the code off the log" in answer["because"]
     assert "the code has changed under this run" not in answer["because"]
-    assert f"a fork of run {run}: where its changed input makes" in answer["details"][1]
+    assert f"a fork of run {run}: if its changed input makes" in answer["details"][1]
     assert answer["commands"][0] == f"holdfast runs fork {run} --index 1 --input '…'"
     anew = served("runs", "fork", run, "--index", "1", "--input", f'"{tmp_path}"').stdout.strip()
     served.await_state(anew, "completed")

@@ -26,7 +26,8 @@ def test_an_activity_that_nobody_serves_names_the_worker_to_start(
     assert answer["because"] == "it waits for 1 activity"
     (detail,) = answer["details"]
     assert detail == (
-        "activity resize: due for a worker of queue 'gpu'; none that lives serves sample/resize"
+        "activity resize: due for a worker of queue 'gpu'; "
+        "no live worker of that queue has sample/resize"
     )
     assert answer["commands"] == ["holdfast worker MODULE:APP --queue gpu"]
     hand.sign_on(["resize@0"], ["gpu"])
@@ -40,10 +41,10 @@ def test_a_mistyped_activity_or_queue_names_what_is_served(cli: CommandLine, han
     hand.turn(run, activity("rezise", queue="gpu"), activity("scan", queue="gup"))
     mistyped, elsewhere = why(cli, run)["details"]
     assert mistyped.endswith(
-        "serves sample/rezise; that queue's workers have sample/resize, sample/scan"
+        "has sample/rezise; that queue's workers have sample/resize, sample/scan"
     )
     assert elsewhere.endswith(
-        "none that lives serves sample/scan; workers that have it serve 'gpu'"
+        "no live worker of that queue has sample/scan; workers that have it serve 'gpu'"
     )
 
 
@@ -56,7 +57,7 @@ def test_an_activity_under_way_names_its_worker_and_what_it_said(
     hand.fail_attempt(hand.lease_activity("resize"))
     hand.say(hand.lease_activity("resize"), '{"page":3}')
     (detail,) = why(cli, run)["details"]
-    assert detail == 'activity resize: attempt 2 runs on worker hand; it said {"page":3}'
+    assert detail == 'activity resize: attempt 2 runs on worker hand; it reported {"page":3}'
 
 
 def test_an_activity_between_attempts_shows_the_error_and_the_next_try(
@@ -90,7 +91,7 @@ def test_an_attempt_that_is_completed_from_outside_says_how_long_it_may_take(
     hand.defer(hand.lease_activity("scan"))
     (detail,) = why(cli, run)["details"]
     outside = "activity scan: waits to be completed from outside, with its token; "
-    assert detail.startswith(f"{outside}its attempt is over in ")
+    assert detail.startswith(f"{outside}its attempt ends in ")
 
 
 def test_an_approval_gives_the_command_that_decides(cli: CommandLine, hand: Hand) -> None:
@@ -184,7 +185,7 @@ def test_an_update_and_a_signal_that_nothing_asks_for_are_named(
     cli("runs", "update", run, "ad", "1", "--timeout", "0.1", code=exits.TIMED_OUT)
     signals, update = why(cli, run)["details"]
     assert signals.startswith("2 signals 'paked' came, the last ")
-    assert signals.endswith(" ago: nothing waits for this name now; what is not taken is kept")
+    assert signals.endswith(" ago: nothing waits for this name now; an unread signal is kept")
     assert update.startswith("update 'ad' came ")
     assert update.endswith(" ago: no handler serves it, so it waits until the code sets one")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.cli.wording import ago, length, several, shorten
+from holdfast.insight.wording import ago, length, several, shorten
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 import holdfast
 from holdfast import logs, testing, types
 from holdfast.client import runs
+from holdfast.insight import actions, approvals, spans, why
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "api.md"
 _WIDTH = 92
@@ -29,6 +32,15 @@ Errors have [a page of their own](errors.md), and so have [options](options.md).
 
 # What a value of `holdfast.types` is, where callers get one in hand.
 _VALUES = (types.RunRecord, types.Wait, types.LoggedEvent, types.Event, types.ErrorInfo)
+
+_FOUND = (  # what a client's `why`, `timeline` and `approvals` return
+    why.Explanation,
+    actions.Action,
+    spans.Timeline,
+    spans.Span,
+    spans.Attempt,
+    approvals.OpenApproval,
+)
 
 _CONSTRUCTED = {"App", "Client", "Environment", "Retry"}  # by callers; the rest they are given
 # What only the engine calls, and of which classes.
@@ -59,6 +71,7 @@ def _sections() -> Iterator[tuple[str, list[tuple[str, object]]]]:
     yield "`holdfast.testing`", [("Environment", testing.Environment)]
     yield "`holdfast.logs`", [(name, getattr(logs, name)) for name in logs.__all__]
     yield "`holdfast.client`", [(each.__name__, each) for each in (runs.RunPage, runs.RunWait)]
+    yield "`holdfast.insight`", [(each.__name__, each) for each in _FOUND]
     yield "`holdfast.types`", [(each.__name__, each) for each in _VALUES]
 
 
@@ -75,7 +88,7 @@ def _described(name: str, thing: Any) -> Iterator[str]:
     if name in _CONSTRUCTED:
         yield _signature(name, thing)
     yield _text(thing)
-    if issubclass(thing, types.Value):
+    if issubclass(thing, msgspec.Struct):
         fields = ", ".join(f"`{field}`" for field in thing.__struct_fields__)
         yield f"\nFields: {fields}.\n"
     elif name in _CONSTRUCTED and (said := inspect.getdoc(thing.__init__)):

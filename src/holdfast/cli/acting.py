@@ -13,8 +13,8 @@ import click
 from holdfast.cli import exits
 from holdfast.cli.filtering import filter_options, read_filters
 from holdfast.cli.settings import Settings, settings_of
-from holdfast.cli.wording import several
 from holdfast.errors import ForkRefused, RunEnded
+from holdfast.insight.wording import several
 
 if TYPE_CHECKING:
     from holdfast.cli.connecting import Link

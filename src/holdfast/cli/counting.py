@@ -7,8 +7,8 @@ import time
 
 import click
 
-from holdfast.cli.wording import several
 from holdfast.client.bulk import BulkOutcome
+from holdfast.insight.wording import several
 
 _LINE_SECONDS = 5.0  # between two lines where stderr is no terminal
 

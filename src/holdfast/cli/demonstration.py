@@ -22,13 +22,13 @@ from holdfast.cli.render_demo import proof_table
 from holdfast.cli.render_runs import summary
 from holdfast.cli.render_timeline import timeline
 from holdfast.cli.settings import Settings
-from holdfast.cli.timeline import read_spans
-from holdfast.cli.wording import several
 from holdfast.client.handle import RunHandle
 from holdfast.demo.app import LEDGER_VARIABLE, Order
 from holdfast.demo.ledger import Ledger
 from holdfast.demo.proof import prove
 from holdfast.errors import HoldfastError
+from holdfast.insight.timeline import read_spans
+from holdfast.insight.wording import several
 from holdfast.types import RunRecord
 
 _POLL_SECONDS = 0.02

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Sequence
 
 import click
 import msgspec
 
-from holdfast.client.approvals import OpenApproval
 from holdfast.errors import InvalidInput
 from holdfast.types import FormField
 
@@ -50,15 +48,6 @@ def ask_for_values(fields: Sequence[FormField], given: dict[str, object]) -> dic
         for field in fields
         if field.name not in given and (value := _ask(field)) is not None
     }
-
-
-def decide_command(approval: OpenApproval) -> str:
-    """Write the command that approves, with each field that must be given."""
-    parts = ["holdfast", "approvals", "decide", str(approval.run_id), approval.key, "--approve"]
-    for field in approval.fields:
-        if field.required and not field.has_default:
-            parts += ["--set", f"{field.name}={_example(field)}"]
-    return shlex.join(parts)
 
 
 def describe_field(field: FormField) -> str:
@@ -104,9 +93,3 @@ def _number(text: str) -> object:
 
 def _shown(value: object) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
-
-
-def _example(field: FormField) -> str:
-    if field.type == "choice" and field.choices:
-        return _shown(field.choices[0])
-    return {"number": "0", "boolean": "yes"}.get(field.type, "…")

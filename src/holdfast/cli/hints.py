@@ -1,4 +1,4 @@
-"""Commands in hints, with the options that say which database this invocation uses."""
+"""Write hints with the options of this invocation that name the database."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from holdfast.cli.settings import Settings, settings_of
 
-# Not the command's name alone, nor where options follow already.
+# Not the command's name alone, nor if options follow it already.
 _COMMAND = re.compile(
     r"\bholdfast (?=(?:activities|approvals|dev|doctor|migrate|queues|runs|start|worker|workers"
     r"|workflows)\b)"
@@ -17,7 +17,7 @@ _COMMAND = re.compile(
 
 
 def spelled(text: str) -> str:
-    """Return a text whose commands have the options of this invocation that say which database.
+    """Return a text whose commands have this invocation's options that name the database.
 
     A password is not shown.
     """
@@ -29,7 +29,7 @@ def spelled(text: str) -> str:
 
 
 def database_options(settings: Settings) -> str:
-    """Write the options that say which database is meant, without a password."""
+    """Return the options that name the database, without a password."""
     from holdfast.database.urls import redact
 
     given: list[str] = []

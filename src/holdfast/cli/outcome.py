@@ -8,8 +8,8 @@ from holdfast.cli import exits
 from holdfast.cli.console import decoded, write_json
 from holdfast.cli.render_runs import run_object
 from holdfast.cli.settings import Settings
-from holdfast.cli.spans import error_text
-from holdfast.cli.wording import length
+from holdfast.insight.spans import error_text
+from holdfast.insight.wording import length
 from holdfast.types import RunRecord
 
 

@@ -29,14 +29,14 @@ def pause(context: click.Context, scope: Scope, names: tuple[str, ...], reason: 
     """
     from holdfast.cli.connecting import with_link
     from holdfast.cli.console import write_json
-    from holdfast.cli.known_names import find_unknown
+    from holdfast.insight.serving import find_unknown
 
     async def work(link: Link) -> tuple[dict[str, bool], Mapping[str, Sequence[str]]]:
         client = link.client
         change = client.pause_queue if scope == "queue" else client.pause_workflow
         meant = await _full_names(link, scope, names)
         changes = {name: await change(name, reason) for name in meant}
-        return changes, await find_unknown(link, scope, meant)
+        return changes, await find_unknown(link.store, scope, meant)
 
     settings = settings_of(context)
     changes, unknown = with_link(settings, work)

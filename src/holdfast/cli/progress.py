@@ -15,8 +15,8 @@ from holdfast.cli.connecting import Link
 from holdfast.cli.hints import spelled
 from holdfast.cli.render_runs import event_line
 from holdfast.cli.render_timeline import timeline
-from holdfast.cli.timeline import read_spans
 from holdfast.errors import ResultTimeout
+from holdfast.insight.timeline import read_spans
 from holdfast.types import Event, LoggedEvent, RunRecord
 
 if TYPE_CHECKING:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
-from holdfast.cli.forms import decide_command, describe_field
-from holdfast.cli.wording import ago
-from holdfast.client.approvals import OpenApproval
+from holdfast.cli.forms import describe_field
+from holdfast.cli.render.actions import command_of
+from holdfast.insight.approvals import OpenApproval, decide_action
+from holdfast.insight.wording import ago
 from holdfast.moments import to_micros
 
 
@@ -23,4 +24,4 @@ def write_approval(console: Console, approval: OpenApproval, now: int) -> None:
     console.print(Text(by, "dim"), soft_wrap=True)
     for field in approval.fields:
         console.print(Text(f"  {describe_field(field)}"), soft_wrap=True)
-    console.print(Text(f"  {decide_command(approval)}", "bold"), soft_wrap=True)
+    console.print(Text(f"  {command_of(decide_action(approval))}", "bold"), soft_wrap=True)

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.cli.console import decoded, embed, plain
-from holdfast.cli.spans import error_text
-from holdfast.cli.wording import ago, length, moment, shorten
+from holdfast.insight.spans import error_text
+from holdfast.insight.wording import ago, length, moment, shorten
 from holdfast.types import JSON, LoggedEvent, RunRecord
 
 if TYPE_CHECKING:

@@ -1,16 +1,39 @@
-"""Queues and workflows as a table."""
+"""List queues and workflows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+import click
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.cli.served import Served
-from holdfast.cli.wording import ago, several
+from holdfast.cli.connecting import with_link
+from holdfast.cli.console import console, write_json
+from holdfast.cli.settings import Settings
+from holdfast.insight.serving import Served, read_served
+from holdfast.insight.wording import ago, several
 from holdfast.moments import to_micros
 from holdfast.types import Scope
+
+if TYPE_CHECKING:
+    from holdfast.cli.connecting import Link
+
+
+def show_served(settings: Settings, scope: Scope) -> None:
+    """List the queues or the workflows."""
+
+    async def work(link: Link) -> tuple[list[Served], int]:
+        return await read_served(link.store, scope), await link.store.now()
+
+    found, now = with_link(settings, work)
+    if settings.json:
+        write_json(found)
+    elif found:
+        console().print(served_table(scope, found, now))
+    else:
+        click.echo(f"no live worker serves a {scope}, and none is paused", err=True)
 
 
 def served_table(scope: Scope, found: Sequence[Served], now: int) -> Table:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.cli.folding import Fold, fold
-from holdfast.cli.spans import Span
-from holdfast.cli.wording import length, moment, several, shorten
+from holdfast.insight.folding import Fold, fold
+from holdfast.insight.spans import Span
+from holdfast.insight.wording import length, moment, several, shorten
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -150,8 +150,8 @@ def _bar(span: Span, began_at: int, until: int, style: str) -> Text:
 
 def _note(span: Span) -> str:
     parts = [] if span.attempts == 1 else [several(span.attempts, "attempt")]
-    if span.kind == "timer" and span.outcome == "open":
-        parts.append("until " + moment(int(span.note.removeprefix("until "))))
+    if span.outcome == "open" and span.due_at is not None:
+        parts.append("until " + moment(span.due_at))
     elif span.note:
         parts.append(span.note)
     return " · ".join(parts)

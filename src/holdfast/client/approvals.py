@@ -1,9 +1,8 @@
-"""Approvals as people see them: what is asked, and what fills its form in."""
+"""Decide approvals: check the values against the form, and record the decision once."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from uuid import UUID
 
 import msgspec
@@ -20,28 +19,10 @@ from holdfast.errors import (
     InvalidInput,
     RunNotFound,
 )
-from holdfast.moments import to_datetime
-from holdfast.types import Approval, Decided, Decision, FormField
+from holdfast.insight.approvals import read_approval
+from holdfast.types import Decided, Decision, FormField
 
 MAX_OPEN = 1_000  # open approvals of one run that are looked at
-
-
-class OpenApproval(msgspec.Struct, frozen=True, kw_only=True):
-    """An approval that waits for a decision; `run_id` and `key` are what `decide` takes.
-
-    `requested_at` and `timeout_at` are moments in UTC; `timeout_at` is None where it waits for
-    ever.
-    """
-
-    run_id: UUID
-    key: str
-    workflow: str
-    queue: str
-    title: str
-    description: str
-    fields: tuple[FormField, ...]
-    requested_at: datetime
-    timeout_at: datetime | None
 
 
 class _Standing(msgspec.Struct):
@@ -49,15 +30,6 @@ class _Standing(msgspec.Struct):
 
     approved: bool = False
     by: str | None = None
-
-
-class _Request(msgspec.Struct):
-    """The details of ApprovalRequested."""
-
-    title: str
-    description: str = ""
-    fields: tuple[FormField, ...] = ()
-    timeout_at: int | None = None
 
 
 async def decide(session: Session, decision: Decision, values: Mapping[str, object] | None) -> bool:
@@ -102,22 +74,6 @@ async def _judge(session: Session, decided: Decided, run_id: UUID, key: str) -> 
             details = decided.standing.details if decided.standing else None
             standing = msgspec.json.decode(details or "{}", type=_Standing)
             raise ApprovalDecided(run_id, key, standing.approved, standing.by)
-
-
-def read_approval(approval: Approval) -> OpenApproval:
-    """Read what the store gives."""
-    request = msgspec.json.decode(approval.payload, type=_Request)
-    return OpenApproval(
-        run_id=approval.run_id,
-        key=approval.key,
-        workflow=approval.workflow,
-        queue=approval.queue,
-        title=request.title,
-        description=request.description,
-        fields=request.fields,
-        requested_at=to_datetime(approval.requested_at),
-        timeout_at=None if request.timeout_at is None else to_datetime(request.timeout_at),
-    )
 
 
 def fill_form(

@@ -9,13 +9,13 @@ from uuid import UUID, uuid4
 
 import msgspec
 
-from holdfast.client.chains import find_retries
 from holdfast.client.coalescing import persist
 from holdfast.client.control import Controller
 from holdfast.client.filters import RunFilters, run_filter
 from holdfast.client.forking import fork_run, prepare_retry
 from holdfast.client.references import Signal
 from holdfast.errors import ForkRefused, RunNotFound
+from holdfast.insight.retries import find_retries
 from holdfast.texts import check_reason
 from holdfast.types import Delivered, RunRecord, State
 

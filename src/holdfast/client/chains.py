@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
 from uuid import UUID
 
 import msgspec
 
-from holdfast.ids import former_retry_run_id, retry_run_id
+from holdfast.insight.retries import find_retry
 from holdfast.store.port import Store
 from holdfast.types import End, RunRecord
 
@@ -22,25 +21,6 @@ class _Continued(msgspec.Struct):
 async def newest(store: Store, run_id: UUID) -> UUID:
     """Return the end of a run's chain: the run itself where it has not continued as new."""
     return (await store.newest_runs([run_id])).get(run_id, run_id)
-
-
-async def find_retries(store: Store, run_ids: Collection[UUID]) -> dict[UUID, RunRecord]:
-    """Return the retries of runs, by the run that each retries; runs without one are left out."""
-    asked = [make(run_id) for run_id in run_ids for make in (retry_run_id, former_retry_run_id)]
-    found = await store.get_runs(asked) if asked else {}
-    retries: dict[UUID, RunRecord] = {}
-    for run_id in run_ids:
-        former = found.get(former_retry_run_id(run_id))
-        if former is not None and former.key is None:  # else it is a run of another workflow
-            retries[run_id] = former
-        if (retry := found.get(retry_run_id(run_id))) is not None:
-            retries[run_id] = retry
-    return retries
-
-
-async def find_retry(store: Store, run_id: UUID) -> RunRecord | None:
-    """Return the retry of a run, None if it has none."""
-    return (await find_retries(store, [run_id])).get(run_id)
 
 
 async def latest(store: Store, run_id: UUID) -> UUID:

@@ -7,7 +7,6 @@ from difflib import get_close_matches
 from typing import TypedDict
 from uuid import UUID
 
-from holdfast.client.chains import find_retry
 from holdfast.client.coalescing import persist
 from holdfast.client.session import Session
 from holdfast.codec import encode
@@ -15,6 +14,7 @@ from holdfast.definitions.app import App
 from holdfast.errors import ConfigurationError, ForkRefused, RunExists, RunNotFound, UnknownWorkflow
 from holdfast.events import NAMED_BY_CALLERS
 from holdfast.ids import retry_run_id, uuid7
+from holdfast.insight.retries import find_retry
 from holdfast.store.port import Store
 from holdfast.texts import check_text
 from holdfast.types import Fork, Forking, RunRecord, Status

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Generic, TypeVar, overload
 from uuid import UUID
 
-from holdfast.client.approvals import OpenApproval
 from holdfast.client.naming import known_run_id
 from holdfast.client.runs import Run
 from holdfast.definitions.app import AnyWorkflow
 from holdfast.durations import Duration
+from holdfast.insight.approvals import OpenApproval
 from holdfast.types import JSON, LoggedEvent, Status
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from types import TracebackType
 from typing import Self, Unpack
 from uuid import UUID
 
-from holdfast.client.approvals import OpenApproval, read_approval
 from holdfast.client.filters import RunFilters, run_filter
 from holdfast.client.outcomes import decode_plain
 from holdfast.client.references import RunRef, given_workflow
@@ -20,6 +19,10 @@ from holdfast.database.resolve import Connecting
 from holdfast.definitions.app import AnyWorkflow, App
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError, RunNotFound
+from holdfast.insight.approvals import OpenApproval, read_approval
+from holdfast.insight.spans import Timeline
+from holdfast.insight.timeline import read_timeline
+from holdfast.insight.why import Explanation, explain_run
 from holdfast.store.opening import resolved_store
 from holdfast.store.port import Store
 from holdfast.types import JSON, LoggedEvent, Pause, RunRecord, WorkerInfo
@@ -157,6 +160,32 @@ class Observer:
             async for batch in batches:
                 for entry in batch:
                     yield entry
+
+    async def why(self, run: RunRef) -> Explanation:
+        """Return what a run does or waits for, and the actions that would move it.
+
+        Each activity, child and approval that it waits for is explained. Raises RunNotFound.
+
+        ```python
+        found = await client.why(run_id)
+        print(found.because, [action.do for action in found.actions])
+        ```
+        """
+        record = await self._get(await self._live.newest_of(run))
+        return await explain_run(self._live.store, record)
+
+    async def timeline(self, run: RunRef) -> Timeline:
+        """Return what happened in a run as spans: steps, calls, timers, messages.
+
+        Raises RunNotFound.
+
+        ```python
+        for span in (await client.timeline(run_id)).spans:
+            print(span.kind, span.label, span.outcome)
+        ```
+        """
+        record = await self._get(await self._live.newest_of(run))
+        return await read_timeline(self._live.store, record)
 
     async def values(self, run: RunRef) -> dict[str, JSON]:
         """Return the newest value of each name that the run has set; empty if it has set none.

@@ -9,13 +9,14 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.client.chains import find_retry, heir, latest, successor
+from holdfast.client.chains import heir, latest, successor
 from holdfast.client.coalescing import MAX_BATCH, Coalescer, persist
 from holdfast.client.naming import Names
 from holdfast.client.references import RunRef
 from holdfast.client.updates import Replies
 from holdfast.client.waiting import EndWatcher, within
 from holdfast.errors import ResultTimeout, RunNotFound
+from holdfast.insight.retries import find_retry
 from holdfast.store.notifier import Notifier
 from holdfast.store.port import Store
 from holdfast.types import (

@@ -6,9 +6,9 @@ import builtins
 from collections.abc import Iterator
 from typing import TypeVar, overload
 
-from holdfast.client.approvals import OpenApproval
 from holdfast.client.runs import Run
 from holdfast.durations import Duration
+from holdfast.insight.approvals import OpenApproval
 from holdfast.sync.base import SyncHandleBase
 from holdfast.types import JSON, LoggedEvent, Status
 

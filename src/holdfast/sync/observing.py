@@ -7,12 +7,14 @@ from collections.abc import Generator
 from typing import Unpack
 from uuid import UUID
 
-from holdfast.client.approvals import OpenApproval
 from holdfast.client.filters import RunFilters
 from holdfast.client.references import RunRef
 from holdfast.client.runs import Run, RunPage
 from holdfast.definitions.app import AnyWorkflow
 from holdfast.durations import Duration
+from holdfast.insight.approvals import OpenApproval
+from holdfast.insight.spans import Timeline
+from holdfast.insight.why import Explanation
 from holdfast.sync.base import SyncBase
 from holdfast.types import JSON, LoggedEvent, Pause, WorkerInfo
 
@@ -70,6 +72,30 @@ class SyncObserver(SyncBase):
         ```
         """
         return self._portal.iterate(self._target.follow_log(run, from_index))
+
+    def why(self, run: RunRef) -> Explanation:
+        """Return what a run does or waits for, and the actions that would move it.
+
+        Each activity, child and approval that it waits for is explained. Raises RunNotFound.
+
+        ```python
+        found = client.why(run_id)
+        print(found.because, [action.do for action in found.actions])
+        ```
+        """
+        return self._call(self._target.why, run)
+
+    def timeline(self, run: RunRef) -> Timeline:
+        """Return what happened in a run as spans: steps, calls, timers, messages.
+
+        Raises RunNotFound.
+
+        ```python
+        for span in (client.timeline(run_id)).spans:
+            print(span.kind, span.label, span.outcome)
+        ```
+        """
+        return self._call(self._target.timeline, run)
 
     def values(self, run: RunRef) -> dict[str, JSON]:
         """Return the newest value of each name that the run has set; empty if it has set none.

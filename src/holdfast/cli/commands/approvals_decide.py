@@ -17,7 +17,7 @@ from holdfast.cli.settings import settings_of
 
 if TYPE_CHECKING:
     from holdfast.cli.connecting import Link
-    from holdfast.client.approvals import OpenApproval
+    from holdfast.insight.approvals import OpenApproval
 
 _MOST = 1_000
 

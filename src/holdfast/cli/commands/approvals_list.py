@@ -11,7 +11,7 @@ from holdfast.cli.settings import settings_of
 
 if TYPE_CHECKING:
     from holdfast.cli.connecting import Link
-    from holdfast.client.approvals import OpenApproval
+    from holdfast.insight.approvals import OpenApproval
 
 
 @command(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
@@ -16,8 +15,8 @@ from holdfast.cli.hints import spelled
 from holdfast.cli.settings import Settings, settings_of
 
 if TYPE_CHECKING:
-    from holdfast.cli.checks import Finding
     from holdfast.database.resolve import Database
+    from holdfast.insight.doctor import Finding
 
 
 @command("doctor", examples=("holdfast doctor", "holdfast doctor --json | jq '.[].level'"))
@@ -38,7 +37,7 @@ def doctor(context: click.Context) -> None:
             click.echo(str(database))
         findings = asyncio.run(_examine(database, settings))
     if settings.json:
-        write_json([asdict(finding) for finding in findings])
+        write_json([_object(finding) for finding in findings])
     else:
         _write(findings)
     failed = any(finding.level == "fail" for finding in findings)
@@ -46,8 +45,8 @@ def doctor(context: click.Context) -> None:
 
 
 async def _examine(database: Database, settings: Settings) -> Sequence[Finding]:
-    from holdfast.cli.checks import examine
     from holdfast.database.connection import connect
+    from holdfast.insight.doctor import examine
     from holdfast.store.opening import opened_store
     from holdfast.store.port import Store
 
@@ -73,5 +72,22 @@ def _write(findings: Sequence[Finding]) -> None:
         line = Text(f"{finding.level:<5}", styles[finding.level])
         line.append(f"{finding.check:<13}", "dim").append(finding.message, "default")
         output.print(line, soft_wrap=True)
-        if finding.remedy:
-            output.print(Text(f"{'':<18}→ {spelled(finding.remedy)}", "bold"), soft_wrap=True)
+        if remedy := _remedy(finding):
+            output.print(Text(f"{'':<18}→ {spelled(remedy)}", "bold"), soft_wrap=True)
+
+
+def _object(finding: Finding) -> dict[str, str]:
+    return {
+        "check": finding.check,
+        "level": finding.level,
+        "message": finding.message,
+        "remedy": _remedy(finding),
+    }
+
+
+def _remedy(finding: Finding) -> str:
+    """Return what to do about a finding: a command, a sentence, or both."""
+    from holdfast.cli.render.actions import command_of
+
+    command = "" if finding.action is None else command_of(finding.action)
+    return ", ".join(part for part in (command, finding.remedy) if part)

@@ -43,7 +43,7 @@ def _list(scope: Scope, words: Words) -> Command:
     @command("list", help=words.list, examples=examples)
     @click.pass_context
     def list_served(context: click.Context) -> None:
-        from holdfast.cli.served import show_served
+        from holdfast.cli.render_served import show_served
 
         show_served(settings_of(context), scope)
 

@@ -40,7 +40,7 @@ def list_runs(
     from holdfast.cli.console import console, write_json
     from holdfast.cli.finding import find_parent
     from holdfast.cli.render_runs import run_object, runs_table
-    from holdfast.cli.wording import moment
+    from holdfast.insight.wording import moment
     from holdfast.moments import to_micros
 
     filters = read_filters(options)

@@ -14,9 +14,9 @@ from holdfast.cli.settings import Settings, settings_of
 
 if TYPE_CHECKING:
     from holdfast.cli.connecting import Link
-    from holdfast.cli.family import Kin
-    from holdfast.cli.spans import Span
-    from holdfast.cli.surroundings import Surroundings
+    from holdfast.insight.spans import Span
+    from holdfast.insight.tree import Children
+    from holdfast.insight.why import Explanation
     from holdfast.types import JSON, LoggedEvent, RunRecord
 
 
@@ -43,28 +43,27 @@ def show(context: click.Context, reference: str, whole: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Picture:
-    """What is shown of a run; `more` counts the children that are left out."""
+    """What is shown of a run."""
 
     run: RunRecord
     log: list[LoggedEvent]
     values: Mapping[str, JSON]
     spans: list[Span]
-    children: list[Kin]
-    more: int
+    children: Children
     now: int
 
 
 async def _look(link: Link, reference: str) -> _Picture:
-    from holdfast.cli.family import find_children
     from holdfast.cli.finding import find_run
-    from holdfast.cli.timeline import read_spans
+    from holdfast.insight.timeline import read_spans
+    from holdfast.insight.tree import read_children
 
     run = await find_run(link.client, reference)
     log = await link.client.log(run.run_id)
     spans = read_spans((entry.event for entry in log), run.completed_at)
-    children, more = await find_children(link.store, spans)
+    children = await read_children(link.store, spans)
     values = await link.client.values(run.run_id)
-    return _Picture(run, log, values, spans, children, more, await link.store.now())
+    return _Picture(run, log, values, spans, children, await link.store.now())
 
 
 def _write(settings: Settings, picture: _Picture, whole: bool) -> None:
@@ -73,7 +72,7 @@ def _write(settings: Settings, picture: _Picture, whole: bool) -> None:
     from holdfast.cli.render_runs import event_object, run_object, summary
     from holdfast.cli.render_timeline import timeline
     from holdfast.cli.render_traceback import write_traceback
-    from holdfast.cli.spans import traceback_text
+    from holdfast.insight.spans import traceback_text
 
     run = picture.run
     if settings.json:
@@ -93,9 +92,9 @@ def _write(settings: Settings, picture: _Picture, whole: bool) -> None:
     if found := traceback_text(decoded(run.error)):
         output.print()
         write_traceback(output, found)
-    if picture.children:
+    if picture.children.shown:
         output.print()
-        output.print(family_tree(run.run_id, picture.children, picture.more), soft_wrap=True)
+        output.print(family_tree(run.run_id, picture.children), soft_wrap=True)
 
 
 @command("why", examples=("holdfast runs why checkout/order-7",))
@@ -109,24 +108,18 @@ def why(context: click.Context, reference: str) -> None:
     from holdfast.cli.connecting import with_link
     from holdfast.cli.console import console, write_json
     from holdfast.cli.finding import find_run
+    from holdfast.cli.render.actions import command_of
     from holdfast.cli.render_why import write_explanation
-    from holdfast.cli.surroundings import look_around
-    from holdfast.cli.timeline import read_spans
-    from holdfast.cli.why import explain
 
-    async def work(link: Link) -> tuple[RunRecord, list[Span], Surroundings]:
-        run = await find_run(link.client, reference)
-        log = await link.client.log(run.run_id)
-        spans = read_spans((entry.event for entry in log), run.completed_at)
-        return run, spans, await look_around(link, run, spans)
+    async def work(link: Link) -> Explanation:
+        return await link.client.why((await find_run(link.client, reference)).run_id)
 
     settings = settings_of(context)
-    run, spans, around = with_link(settings, work)
-    explanation = explain(run, spans, around)
+    explanation = with_link(settings, work)
     if settings.json:
-        fields = ("state", "because", "details", "commands", "traceback")
+        fields = ("run_id", "state", "because", "details", "traceback")
         answer = {name: getattr(explanation, name) for name in fields}
-        commands = [spelled(each) for each in explanation.commands]
-        write_json({"run_id": run.run_id, **answer, "commands": commands})
+        commands = [spelled(command_of(each)) for each in explanation.actions]
+        write_json({**answer, "commands": commands})
     else:
         write_explanation(console(), explanation)

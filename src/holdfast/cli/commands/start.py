@@ -147,18 +147,20 @@ async def _mind(link: Link, run: RunRecord) -> None:
 
     Then its name may be mistyped, or no worker started.
     """
-    from holdfast.cli.why_remote import pause_reason
-    from holdfast.cli.workers_live import live_workers, serves
+    from holdfast.cli.render.actions import command_of
     from holdfast.client.naming import similar_names
+    from holdfast.insight.actions import resume_action
+    from holdfast.insight.serving import live_workers, serves
+    from holdfast.insight.why.explanation import pause_text
 
     if run.status != "running":
         return
     now = await link.store.now()
     for pause in await link.store.list_pauses():
         if (pause.scope, pause.name) in (("queue", run.queue), ("workflow", run.full_name)):
-            reason = pause_reason(pause.scope, pause, now)
-            text = spelled(f"{reason.text}: the run waits for `{reason.command}`")
-            click.echo(text, err=True)
+            command = command_of(resume_action(pause))
+            text = f"{pause_text(pause, now)}: the run waits for `{command}`"
+            click.echo(spelled(text), err=True)
     workers = live_workers(await link.store.list_workers(), now)
     if not any(serves(each, run) for each in workers):
         similar = [

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from holdfast.cli.connecting import Link
-    from holdfast.types import WorkerInfo
+    from holdfast.types import ThreadUse, WorkerInfo
 
 
 @command("workers", examples=("holdfast workers", "holdfast workers --json | jq '.[].queues'"))
@@ -45,8 +45,7 @@ def workers(context: click.Context) -> None:
 def _table(workers: list[WorkerInfo], now: int) -> Table:
     from rich.table import Table
 
-    from holdfast.cli.wording import ago, length
-    from holdfast.cli.workers_live import threads_in_use
+    from holdfast.insight.wording import ago, length
 
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in ("worker", "queues", "workflows and activities"):
@@ -59,8 +58,15 @@ def _table(workers: list[WorkerInfo], now: int) -> Table:
             ", ".join(each.queues),
             ", ".join(handler.removesuffix("@0") for handler in each.handlers),
             f"≤ {each.concurrency}",
-            threads_in_use(each.threads),
+            _threads(each.threads),
             length(now - each.started_at),
             ago(each.heard_at, now),
         )
     return table
+
+
+def _threads(use: ThreadUse | None) -> str:
+    """Return how a worker's threads are used: `3/32`, or `8/8, 5 wait`."""
+    if use is None:
+        return ""
+    return f"{use.taken}/{use.size}" + (f", {use.waiting} wait" if use.waiting else "")

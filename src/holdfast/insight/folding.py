@@ -1,15 +1,17 @@
-"""Folding many spans of one kind into a line, so that a long timeline can be read."""
+"""Fold many similar spans into one line, so that a long timeline stays readable."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from holdfast.cli.spans import Span
+from msgspec.structs import replace
 
-MOST_SPANS = 60  # a timeline of more is folded
-_LEAST = 4  # spans that are worth a line of their own all together
+from holdfast.insight.spans import Span
+
+MOST_SPANS = 60  # a timeline with more spans is folded
+_LEAST = 4  # fewer similar spans than this are not folded
 _FOLDED = ("step", "activity", "child", "timer", "signal", "sent", "value", "update")
 
 _number = re.compile(r"#\d+")
@@ -17,31 +19,31 @@ _number = re.compile(r"#\d+")
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """Spans that are alike but for their numbers, oldest first."""
+    """Spans whose labels differ only in their numbers, oldest first."""
 
     label: str
     spans: tuple[Span, ...]
 
     def together(self) -> Span:
-        """Return one span over all of them."""
+        """Return one span that covers all of them."""
         ends = [span.ended_at for span in self.spans if span.ended_at is not None]
         return replace(self.spans[0], ended_at=max(ends, default=None))
 
 
 def fold(spans: Sequence[Span]) -> Iterator[Span | Fold]:
-    """Give the spans in order; those that are alike become one Fold at the place of the first.
+    """Yield the spans in order; similar ones become one Fold at the position of the first.
 
-    A span that failed or is still open is always given alone.
+    A span that failed or is still open is never folded.
     """
     if len(spans) <= MOST_SPANS:
         yield from spans
         return
-    alike: dict[tuple[str, str], list[Span]] = {}
+    similar: dict[tuple[str, str], list[Span]] = {}
     for span in spans:
         if _may_be_folded(span):
-            alike.setdefault(_likeness(span), []).append(span)
+            similar.setdefault(_likeness(span), []).append(span)
     for span in spans:
-        group = alike.get(_likeness(span), []) if _may_be_folded(span) else []
+        group = similar.get(_likeness(span), []) if _may_be_folded(span) else []
         if len(group) < _LEAST:
             yield span
         elif group[0] is span:

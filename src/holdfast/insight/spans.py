@@ -1,14 +1,14 @@
-"""The spans of time that a run's log is shown as, and how their details are read."""
+"""The spans of time that a run's log is shown as, and how errors and details are written."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast
+from uuid import UUID
 
 import msgspec
 
-from holdfast.types import JSON, ErrorInfo
+from holdfast.types import JSON, ErrorInfo, Value
 
 Kind: TypeAlias = Literal[
     "step",
@@ -31,11 +31,11 @@ Outcome: TypeAlias = Literal["done", "failed", "open", "dropped", "noted"]
 Details: TypeAlias = Mapping[str, JSON]
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(Value, frozen=True):
     """A failed attempt of a step or an activity. `retry_at` is None if it was the last.
 
-    `traceback` is the recorded one, empty if there is none.
+    `traceback` is the recorded one, empty if there is none. Moments are in microseconds since
+    1970 UTC.
     """
 
     number: int
@@ -45,13 +45,13 @@ class Attempt:
     traceback: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Value, frozen=True):
     """Something that happened in a run. A moment has the same beginning and end.
 
-    `open` has no end yet; `dropped` was no longer wanted when the run went on. `key` is that of
-    the call, `child_run_id` names the run that a child is, `origin_run_id` that of which
-    a fork was made.
+    `outcome` is `open` if the span has no end yet, `dropped` if the run no longer needed it, and
+    `noted` for a moment. `note` is its result, error or reason. `key` is that of the call.
+    `due_at` is when a timer fires. `child_run_id` names the run that a child is, `origin_run_id`
+    the run that a fork was made of. Moments are in microseconds since 1970 UTC.
     """
 
     kind: Kind
@@ -63,12 +63,27 @@ class Span:
     attempts: int = 1
     failures: tuple[Attempt, ...] = ()
     key: str = ""
+    due_at: int | None = None
     child_run_id: str = ""
     origin_run_id: str = ""
 
 
+class Timeline(Value, frozen=True):
+    """What happened in a run: its spans, ordered by their beginnings.
+
+    `began_at` is when the run was created, `ended_at` when it ended (None before), and `now` the
+    database's time of the answer, all in microseconds since 1970 UTC.
+    """
+
+    run_id: UUID
+    began_at: int
+    ended_at: int | None
+    now: int
+    spans: tuple[Span, ...]
+
+
 def error_text(value: JSON) -> str:
-    """Write a recorded error as one line."""
+    """Return a recorded error as one line."""
     if not isinstance(value, dict):
         return ""
     kind = text_of(value, "kind").removeprefix("builtins.")
@@ -77,14 +92,14 @@ def error_text(value: JSON) -> str:
 
 
 def error_chain(value: JSON) -> Iterator[str]:
-    """Write a recorded error and its causes, a line each."""
+    """Yield a recorded error and its causes, a line each."""
     while isinstance(value, dict):
         yield error_text(value)
         value = value.get("cause")
 
 
 def traceback_text(value: JSON) -> str:
-    """Write the tracebacks of a recorded error; nothing where it has none."""
+    """Return the tracebacks of a recorded error, empty if it has none."""
     if not isinstance(value, dict) or not text_of(value, "traceback"):
         return ""
     try:
@@ -93,31 +108,37 @@ def traceback_text(value: JSON) -> str:
         return text_of(value, "traceback").rstrip()
 
 
+def read_json(text: str | None) -> JSON:
+    """Decode JSON text; None if there is none."""
+    value: JSON = None if text is None else msgspec.json.decode(text)
+    return value
+
+
 def read_details(details: str | None) -> Details:
-    """Decode the details of an event; what is no object has none."""
+    """Decode the details of an event; empty if they are not an object."""
     value: object = msgspec.json.decode(details) if details else None
     return cast("dict[str, JSON]", value) if isinstance(value, dict) else {}
 
 
 def json_text(value: JSON) -> str:
-    """Write a value as JSON; nothing where there is none."""
+    """Return a value as JSON text, empty for None."""
     return "" if value is None else msgspec.json.encode(value).decode()
 
 
 def text_of(details: Details, name: str) -> str:
-    """Return a text of an event's details, empty where it has none."""
+    """Return a text of an event's details, empty if there is none of that name."""
     value = details.get(name)
     return value if isinstance(value, str) else ""
 
 
 def number_of(details: Details, name: str) -> int:
-    """Return a number of an event's details, 0 where it has none."""
+    """Return a number of an event's details, 0 if there is none of that name."""
     value = details.get(name)
     return int(value) if isinstance(value, int | float) else 0
 
 
 def failed_attempt(details: Details, at: int) -> Attempt:
-    """Read a failed attempt that is followed by another."""
+    """Return the failed attempt that a retry event records."""
     return Attempt(
         number_of(details, "attempt"),
         at,

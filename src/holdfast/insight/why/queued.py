@@ -1,45 +1,44 @@
-"""Why a run that is due has not been taken by a worker."""
+"""Why no worker has taken a run that is due."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.cli.explanation import Explanation
-from holdfast.cli.surroundings import Surroundings
-from holdfast.cli.why_remote import pause_reason
-from holdfast.cli.wording import length, several
-from holdfast.cli.workers_live import live_workers, serves
+from holdfast.insight.actions import Action, resume_action
+from holdfast.insight.serving import live_workers, serves
+from holdfast.insight.why.explanation import Explanation, explanation, pause_text
+from holdfast.insight.why.surroundings import Surroundings
+from holdfast.insight.wording import length, several
 from holdfast.types import RunRecord, Wait, WorkerInfo
 
 
 def explain_queued(run: RunRecord, wait: Wait, around: Surroundings) -> Explanation:
-    """Explain it: the queue or the workflow is paused, there is no room, or nobody serves it."""
+    """Explain a due run: its queue or workflow is paused, workers are full, or none serves it."""
     since = f"for {length(around.now - (wait.visible_at or around.now))}"
     for pause in (around.pause_of("queue", run.queue), around.pause_of("workflow", run.full_name)):
         if pause is not None:
-            reason = pause_reason(pause.scope, pause, around.now)
-            because = f"its {reason.text}; it has been due {since}"
-            return Explanation(run.state, because, (), (reason.command,))
+            because = f"its {pause_text(pause, around.now)}; it has been due {since}"
+            return explanation(run, because, (), (resume_action(pause),))
     live = live_workers(around.workers, around.now)
     serving = [each for each in live if serves(each, run)]
     if not serving:
         return _unserved(run, live, since)
     count = several(len(serving), "worker")
-    return Explanation(
-        run.state,
+    return explanation(
+        run,
         f"it has been due {since}, and {count} could take it: it waits for room",
         tuple(f"{each.worker_id} takes {each.concurrency} runs at once" for each in serving),
     )
 
 
 def _unserved(run: RunRecord, live: Sequence[WorkerInfo], since: str) -> Explanation:
-    handler, like = run.handler, f"{run.full_name}@"
+    handler, prefix = run.handler, f"{run.full_name}@"
     others = sorted(
         {
             known
             for each in live
             for known in each.handlers
-            if known.startswith(like) and known not in (handler, f"{like}0")
+            if known.startswith(prefix) and known not in (handler, f"{prefix}0")
         }
     )
     details = [f"workers serve {', '.join(others)}"] if others else _offered(run.queue, live)
@@ -48,17 +47,17 @@ def _unserved(run: RunRecord, live: Sequence[WorkerInfo], since: str) -> Explana
         for each in live
         if handler in each.handlers
     ]
-    return Explanation(
-        run.state,
-        f"no worker can run this: none that lives serves {handler} on queue {run.queue!r} "
+    return explanation(
+        run,
+        f"no worker can run this: no live worker serves {handler} on queue {run.queue!r} "
         f"(it has been due {since})",
         tuple(details),
-        (f"holdfast worker MODULE:APP --queue {run.queue}",),
+        (Action("start_worker", name=run.queue),),
     )
 
 
 def _offered(queue: str, live: Sequence[WorkerInfo]) -> list[str]:
-    """Name what is served on a queue: the name that was meant may be among it."""
+    """Return what is served on a queue: the right name of a mistyped workflow may be among it."""
     known = {handler for each in live if queue in each.queues for handler in each.handlers}
     workflows = sorted(handler for handler in known if not handler.endswith("@0"))
     return [f"workers on queue {queue!r} serve {', '.join(workflows)}"] if workflows else []

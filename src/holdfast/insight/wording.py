@@ -1,4 +1,4 @@
-"""Lengths and moments as people read them."""
+"""Lengths of time, moments and counts as people read them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"))
 
 
 def length(microseconds: int) -> str:
-    """Write a length of time with two figures of interest: `3.2 ms`, `41 s`, `2 h 5 m`."""
+    """Return a length of time with its two largest units: `3.2 ms`, `41 s`, `2 h 5 m`."""
     seconds = max(0, microseconds) / _SECOND
     if seconds < 0.0995:
         return f"{seconds * 1000:.1f} ms"
@@ -18,16 +18,16 @@ def length(microseconds: int) -> str:
     if seconds < 59.95:
         return f"{seconds:.1f} s"
     whole = round(seconds)
-    for place, (unit, name) in enumerate(_UNITS):
+    for index, (unit, name) in enumerate(_UNITS):
         if whole >= unit:
-            smaller, small_name = _UNITS[place + 1] if place + 1 < len(_UNITS) else (1, "s")
+            smaller, small_name = _UNITS[index + 1] if index + 1 < len(_UNITS) else (1, "s")
             rest = whole % unit // smaller
             return f"{whole // unit} {name}" + (f" {rest} {small_name}" if rest else "")
     return f"{whole} s"
 
 
 def moment(at: int, now: int | None = None) -> str:
-    """Write a moment in local time; with `now`, without the date where it is within a day."""
+    """Return a moment in local time; with `now`, without the date if it is less than 12 h away."""
     local = datetime.fromtimestamp(at / _SECOND, UTC).astimezone()
     if now is not None and abs(at - now) < 43_200 * _SECOND:
         return local.strftime("%H:%M:%S")
@@ -35,18 +35,18 @@ def moment(at: int, now: int | None = None) -> str:
 
 
 def ago(at: int, now: int) -> str:
-    """Say how long ago or how far ahead a moment is."""
+    """Return how far a moment is from now: `3.2 s ago`, `in 5 m`."""
     if at > now:
         return f"in {length(at - now)}"
     return f"{length(now - at)} ago"
 
 
 def shorten(text: str, width: int) -> str:
-    """Cut a text to one line of a width."""
+    """Return a text as one line of at most `width` characters."""
     line = " ".join(text.split())
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
 def several(count: int, noun: str) -> str:
-    """Write a number with its noun: `1 run`, `2 runs`."""
+    """Return a number with its noun: `1 run`, `2 runs`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -1,22 +1,21 @@
-"""What `holdfast doctor` looks at: each check is a question to the database."""
+"""Check a database and what is in it: each check asks one question and returns a finding."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 from uuid import uuid4
 
-from holdfast.cli.wording import length, several
-from holdfast.cli.workers_live import live_workers
 from holdfast.database.grants import lacking
 from holdfast.database.schema import check_schema as refuse_schema
-from holdfast.database.schema import migrate_command
 from holdfast.errors import DatabaseError, SchemaMissing, SchemaOutdated
+from holdfast.insight.actions import Action, resume_action
+from holdfast.insight.serving import live_workers
+from holdfast.insight.wording import length, several
 from holdfast.store.port import Store
-from holdfast.types import Notice
+from holdfast.types import Notice, Value
 
 if TYPE_CHECKING:
     from holdfast.database.schema import Connection
@@ -40,18 +39,21 @@ select coalesce(n_dead_tup, 0) from pg_stat_user_tables where schemaname = $1 an
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What a check found. `remedy` says what to do unless all is well."""
+class Finding(Value, frozen=True):
+    """What a check found, and what to do about it: an action, a sentence, or both.
+
+    Both are empty if all is well.
+    """
 
     check: str
     level: Level
     message: str
     remedy: str = ""
+    action: Action | None = None
 
 
 async def check_server(connection: Connection) -> Finding:
-    """Say which server answers, and how fast."""
+    """Report which server answers, and how fast."""
     began = time.perf_counter()
     await connection.fetchval("select 1")
     took = (time.perf_counter() - began) * 1000
@@ -60,7 +62,7 @@ async def check_server(connection: Connection) -> Finding:
 
 
 async def check_durability(connection: Connection) -> Finding:
-    """Say whether what the server calls committed survives a crash."""
+    """Check that what the server has committed survives a crash."""
     names = ("fsync", "synchronous_commit", "full_page_writes")
     off = [name for name in names if await connection.fetchval(f"show {name}") == "off"]
     if off:
@@ -74,18 +76,18 @@ async def check_durability(connection: Connection) -> Finding:
 
 
 async def check_schema(connection: Connection, schema: str) -> Finding:
-    """Say whether the schema is this release's."""
+    """Check that the schema is the one of this release."""
     try:
         await refuse_schema(connection, schema)
     except (SchemaMissing, SchemaOutdated) as error:
-        return Finding("schema", "fail", str(error), migrate_command(schema))
-    except DatabaseError as error:  # which says the way out itself
+        return Finding("schema", "fail", str(error), action=Action("migrate", schema=schema))
+    except DatabaseError as error:  # its message says what to do
         return Finding("schema", "fail", str(error))
     return Finding("schema", "ok", f"{schema!r} is up to date")
 
 
 async def check_rights(connection: Connection, schema: str) -> Finding:
-    """Say whether the role may use all that the engine uses."""
+    """Check that the role may use everything that the engine uses."""
     without = await lacking(connection, schema)
     role = await connection.fetchval("select current_user")
     if not without:
@@ -94,12 +96,13 @@ async def check_rights(connection: Connection, schema: str) -> Finding:
         "rights",
         "fail",
         f"role {role!r} may not use all of schema {schema!r}: {', '.join(without)}",
-        f"{migrate_command(schema)} --grant {role}, as the schema's owner",
+        "as the schema's owner",
+        Action("migrate", name=str(role), schema=schema),
     )
 
 
 async def check_clock(connection: Connection) -> Finding:
-    """Compare this machine's clock with the database's, which the engine follows."""
+    """Compare this machine's clock with the clock of the database, which the engine uses."""
     sent = time.time()
     theirs = await connection.fetchval("select extract(epoch from clock_timestamp())::float8")
     answered = time.time()
@@ -116,7 +119,7 @@ async def check_clock(connection: Connection) -> Finding:
 
 
 async def check_workers(store: Store) -> Finding:
-    """Say whether anybody is there to run workflows."""
+    """Check that there is a live worker, and none that has died."""
     now, workers = await store.now(), await store.list_workers()
     live = live_workers(workers, now)
     silent = [each for each in workers if each not in live]
@@ -130,22 +133,22 @@ async def check_workers(store: Store) -> Finding:
             "any live worker takes its runs over within seconds",
         )
     if not live:
-        return Finding("workers", "warn", "none is signed on", "holdfast worker MODULE:APP")
+        return Finding("workers", "warn", "none is signed on", action=Action("start_worker"))
     return Finding("workers", "ok", several(len(live), "live worker"))
 
 
 async def check_unserved(store: Store) -> Finding:
-    """Name what is due and nobody can run."""
+    """Check that each task that is due has a live worker that serves it."""
     unserved = await store.unserved()
     if not unserved:
-        return Finding("handlers", "ok", "all that waits for a worker has one that serves it")
+        return Finding("handlers", "ok", "every task that is due has a worker that serves it")
     parts = [_unserved(queue, handler, tasks) for queue, handler, tasks in unserved]
     queue = unserved[0][0]
     return Finding(
         "handlers",
         "warn",
         f"no live worker serves {', '.join(parts)}",
-        f"holdfast worker MODULE:APP --queue {queue}",
+        action=Action("start_worker", name=queue),
     )
 
 
@@ -157,7 +160,7 @@ def _unserved(queue: str, handler: str, tasks: int) -> str:
 
 
 async def check_apps(store: Store) -> Finding:
-    """Name the apps that have had a worker here, and the workflows that several of them have."""
+    """List the apps that have had a worker here, and the workflows that several of them have."""
     apps = await store.list_apps()
     if not apps:
         return Finding("apps", "ok", "none has had a worker here yet")
@@ -179,7 +182,7 @@ async def check_apps(store: Store) -> Finding:
 
 
 async def check_pauses(store: Store) -> Finding:
-    """Name what is paused, and since when: it may have been forgotten."""
+    """List what is paused, and since when: a pause may have been forgotten."""
     pauses, now = await store.list_pauses(), await store.now()
     if not pauses:
         return Finding("pauses", "ok", "no queue and no workflow is paused")
@@ -188,17 +191,16 @@ async def check_pauses(store: Store) -> Finding:
         + (f" ({each.reason})" if each.reason else "")
         for each in pauses
     ]
-    first = pauses[0]
     return Finding(
         "pauses",
         "warn",
-        f"nothing is begun of {', '.join(parts)}",
-        f"holdfast {first.scope}s resume {first.name}",
+        f"workers begin nothing of {', '.join(parts)}",
+        action=resume_action(pauses[0]),
     )
 
 
 async def check_transactions(connection: Connection) -> Finding:
-    """Look for a transaction so old that it keeps vacuum from its work."""
+    """Look for a transaction so old that it holds back vacuum."""
     row = await connection.fetchrow(_OLDEST_TRANSACTION)
     if row is None or (row["seconds"] or 0) < _LONG_TRANSACTION_SECONDS:
         return Finding("transactions", "ok", "none holds back vacuum")
@@ -212,7 +214,7 @@ async def check_transactions(connection: Connection) -> Finding:
 
 
 async def check_dead_rows(connection: Connection, schema: str) -> Finding:
-    """Look at the rows that vacuum has yet to remove from the hot table."""
+    """Count the dead rows of the table that is claimed from, which vacuum has yet to remove."""
     dead = int(await connection.fetchval(_DEAD_TASKS, schema) or 0)
     if dead < _DEAD_ROWS:
         return Finding("vacuum", "ok", f"{several(dead, 'dead row')} in {schema}.tasks")
@@ -225,7 +227,7 @@ async def check_dead_rows(connection: Connection, schema: str) -> Finding:
 
 
 async def check_notifications(store: Store) -> Finding:
-    """Say whether a notification comes through, which a pooler may swallow."""
+    """Check that a notification arrives: a connection pooler may drop it."""
     heard = asyncio.Event()
     topic = f"doctor/{uuid4().hex}"
     stop = await store.listen(topic, lambda _: heard.set())
@@ -237,19 +239,19 @@ async def check_notifications(store: Store) -> Finding:
         return Finding(
             "notify",
             "warn",
-            "no notification comes through: work is found by looking, within seconds",
+            "no notification arrives: work is found by polling, within seconds",
             "behind a pooler in transaction mode give the server's own address with "
             "--listen-database or $HOLDFAST_LISTEN_DATABASE_URL",
         )
     finally:
         await stop()
-    return Finding("notify", "ok", "notifications come through")
+    return Finding("notify", "ok", "notifications arrive")
 
 
 async def examine(
     connection: Connection, open_store: Callable[[], Awaitable[Store]], schema: str
 ) -> Sequence[Finding]:
-    """Make every check that can be made; without the schema the engine's are left out."""
+    """Run all checks; without the schema, those that need it are left out."""
     findings = [
         await check_server(connection),
         await check_durability(connection),

@@ -1,0 +1,1 @@
+"""How several commands write the same things, for people and for scripts."""

@@ -1,0 +1,29 @@
+"""Find the runs that retry other runs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from uuid import UUID
+
+from holdfast.ids import former_retry_run_id, retry_run_id
+from holdfast.store.port import Store
+from holdfast.types import RunRecord
+
+
+async def find_retries(store: Store, run_ids: Collection[UUID]) -> dict[UUID, RunRecord]:
+    """Return the retries of runs, by the run that each retries; runs without one are left out."""
+    asked = [make(run_id) for run_id in run_ids for make in (retry_run_id, former_retry_run_id)]
+    found = await store.get_runs(asked) if asked else {}
+    retries: dict[UUID, RunRecord] = {}
+    for run_id in run_ids:
+        former = found.get(former_retry_run_id(run_id))
+        if former is not None and former.key is None:  # else it is a run of another workflow
+            retries[run_id] = former
+        if (retry := found.get(retry_run_id(run_id))) is not None:
+            retries[run_id] = retry
+    return retries
+
+
+async def find_retry(store: Store, run_id: UUID) -> RunRecord | None:
+    """Return the retry of a run, None if it has none."""
+    return (await find_retries(store, [run_id])).get(run_id)

@@ -1,0 +1,133 @@
+"""Which workers are alive, which queues and workflows they serve, and what nobody serves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from difflib import get_close_matches
+
+from holdfast.moments import to_datetime
+from holdfast.store.port import Store
+from holdfast.types import Pause, RunFilter, RunRecord, Scope, State, Value, WorkerInfo
+
+SILENT_SECONDS = 8  # a worker that was not heard of for longer counts as dead
+_NEWEST = 200  # runs whose names are suggested for a mistyped one
+_OPEN: tuple[State, ...] = ("queued", "running", "waiting", "stuck", "paused")
+
+
+class Served(Value, frozen=True):
+    """A queue or a workflow: how many live workers serve it, and whether it is paused.
+
+    `unserved` counts the tasks that are due and that no live worker serves.
+    """
+
+    name: str
+    workers: int
+    versions: tuple[int, ...]
+    paused: bool
+    reason: str | None
+    paused_at: datetime | None
+    unserved: int
+
+
+def live_workers(workers: Sequence[WorkerInfo], now: int) -> list[WorkerInfo]:
+    """Return the workers that were heard of lately."""
+    return [each for each in workers if not is_silent(each, now)]
+
+
+def is_silent(worker: WorkerInfo, now: int) -> bool:
+    """Return True if a worker has not been heard of for so long that it counts as dead."""
+    return now - worker.heard_at > SILENT_SECONDS * 1_000_000
+
+
+def serves(worker: WorkerInfo, run: RunRecord) -> bool:
+    """Return True if a worker has the code of a run and serves its queue."""
+    return run.queue in worker.queues and run.handler in worker.handlers
+
+
+def thread_shortage(worker: WorkerInfo) -> str:
+    """Return a sentence if all threads of a worker are taken, else an empty text."""
+    use = worker.threads
+    if use is None or use.taken < use.size:
+        return ""
+    given_up = (
+        f", {use.given_up} of them by attempts that have timed out or were cancelled"
+        if use.given_up
+        else ""
+    )
+    return (
+        f"all {use.size} threads of worker {worker.worker_id} for plain functions are taken"
+        f"{given_up}; {use.waiting} attempt(s) wait for one"
+    )
+
+
+async def read_served(store: Store, scope: Scope) -> list[Served]:
+    """Return every queue or workflow that a worker, a pause or a waiting task names."""
+    workers = live_workers(await store.list_workers(), await store.now())
+    pauses = {each.name: each for each in await store.list_pauses() if each.scope == scope}
+    waiting: dict[str, int] = {}
+    for queue, handler, tasks in await store.unserved():
+        name, _, version = handler.rpartition("@")
+        if scope == "queue" or version != "0":
+            key = queue if scope == "queue" else name
+            waiting[key] = waiting.get(key, 0) + tasks
+    names = {name for worker in workers for name in _names_served(scope, worker)}
+    return [
+        _served(scope, name, workers, pauses.get(name), waiting.get(name, 0))
+        for name in sorted(names | pauses.keys() | waiting.keys())
+    ]
+
+
+async def find_unknown(
+    store: Store, scope: Scope, names: Sequence[str]
+) -> Mapping[str, Sequence[str]]:
+    """Return the names that no live worker and no run has, each with similar names.
+
+    A queue whose runs have all ended may be among them: it cannot be told from a mistyped one.
+    """
+    served = await read_served(store, scope)
+    newest = (await store.list_runs(RunFilter(limit=_NEWEST))).runs
+    known = {each.name for each in served if each.workers or each.unserved}
+    known |= {run.queue if scope == "queue" else run.full_name for run in newest}
+    return {
+        name: get_close_matches(name, sorted(known))
+        for name in names
+        if name not in known and not await _has_run(store, scope, name)
+    }
+
+
+async def _has_run(store: Store, scope: Scope, name: str) -> bool:
+    if scope == "queue":
+        where = RunFilter(queues=(name,), states=_OPEN, limit=1)
+    else:
+        where = RunFilter(names=(name,), limit=1)
+    return bool((await store.list_runs(where)).runs)
+
+
+def _names_served(scope: Scope, worker: WorkerInfo) -> set[str]:
+    """Return the queues or the workflows of a worker, without its activities."""
+    if scope == "queue":
+        return set(worker.queues)
+    return {name for name, _ in _versions([worker])}
+
+
+def _served(
+    scope: Scope, name: str, workers: Sequence[WorkerInfo], pause: Pause | None, unserved: int
+) -> Served:
+    serving = [each for each in workers if name in _names_served(scope, each)]
+    versions = {version for known, version in _versions(serving) if known == name}
+    return Served(
+        name=name,
+        workers=len(serving),
+        versions=tuple(sorted(versions)) if scope == "workflow" else (),
+        paused=pause is not None,
+        reason=pause.reason if pause else None,
+        paused_at=to_datetime(pause.paused_at) if pause else None,
+        unserved=unserved,
+    )
+
+
+def _versions(workers: Iterable[WorkerInfo]) -> set[tuple[str, int]]:
+    """Return the workflows that workers have, with their versions; an activity's version is 0."""
+    handlers = {handler.rpartition("@") for worker in workers for handler in worker.handlers}
+    return {(name, int(version)) for name, _, version in handlers if version != "0"}

@@ -1,0 +1,264 @@
+"""Read a run's log as spans of time: steps, calls, timers, messages, losses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from holdfast.insight.spans import (
+    Attempt,
+    Details,
+    Kind,
+    Outcome,
+    Span,
+    Timeline,
+    error_text,
+    failed_attempt,
+    json_text,
+    number_of,
+    read_details,
+    text_of,
+    traceback_text,
+)
+from holdfast.insight.wording import length
+from holdfast.store.port import Store
+from holdfast.types import Event, RunRecord
+
+
+async def read_timeline(store: Store, run: RunRecord) -> Timeline:
+    """Return what happened in a run until now."""
+    log = (await store.read_events([(run.run_id, 0)])).get(run.run_id, [])
+    spans = read_spans(log, run.completed_at)
+    return Timeline(run.run_id, run.created_at, run.completed_at, await store.now(), tuple(spans))
+
+
+def read_spans(events: Iterable[Event], ended_at: int | None) -> list[Span]:
+    """Return a log as spans, ordered by beginning. `ended_at` is the run's end, None before it."""
+    reader = _Reader()
+    for event in events:
+        reader.read(event)
+    spans = [_closed(span, ended_at) for span in reader.spans]
+    for key, failures in reader.failures.items():
+        spans.append(_between_attempts(key, failures, ended_at))
+    return sorted(spans, key=lambda span: span.began_at)
+
+
+def _closed(span: Span, ended_at: int | None) -> Span:
+    if span.outcome != "open" or ended_at is None:
+        return span
+    note = span.note if span.kind == "child" else "no longer wanted"
+    return replace(span, ended_at=ended_at, outcome="dropped", note=note)
+
+
+def _between_attempts(key: str, failures: list[Attempt], ended_at: int | None) -> Span:
+    """Return the span of a step that has failed and has another attempt before it."""
+    last = failures[-1]
+    outcome: Outcome = "open" if ended_at is None else "dropped"
+    return Span(
+        "step",
+        key,
+        failures[0].at,
+        ended_at,
+        outcome,
+        last.error,
+        attempts=last.number,
+        failures=tuple(failures),
+    )
+
+
+class _Reader:
+    """Folds events into spans, in the order in which they began."""
+
+    def __init__(self) -> None:
+        self.spans: list[Span] = []
+        self.failures: dict[str, list[Attempt]] = {}  # of steps, by key
+        self._timers: dict[str, int] = {}  # key -> index in spans
+        self._calls = _Calls(self.spans)
+        self._pause: int | None = None  # the index in spans of a pause that has not ended
+
+    def read(self, event: Event) -> None:
+        details = read_details(event.details)
+        match event.type:
+            case "StepCompleted" | "StepFailed":
+                self._step(event, details)
+            case "StepRetryScheduled":
+                attempt = failed_attempt(details, event.at)
+                self.failures.setdefault(event.key or "", []).append(attempt)
+            case "TimerScheduled":
+                self._timers[event.key or ""] = len(self.spans)
+                self._add("timer", event.key or "", event.at, None, "open")
+                due_at = number_of(details, "fire_at")
+                self.spans[-1] = replace(self.spans[-1], due_at=due_at)
+            case "TimerFired":
+                self._timer_fired(event, details)
+            case "SignalReceived" if details.get("update") is True:
+                self._calls.begin_update(event, details)
+            case "WorkflowPaused":
+                self._pause = len(self.spans)
+                self._add("pause", "paused", event.at, None, "open", text_of(details, "reason"))
+            case "WorkflowResumed" if self._pause is not None:
+                span = self.spans[self._pause]
+                self.spans[self._pause] = replace(span, ended_at=event.at, outcome="done")
+                self._pause = None
+            case "WorkflowForked":
+                origin = text_of(details, "run_id")
+                self._add("fork", "forked", event.at, event.at, "noted", f"from run {origin}")
+                self.spans[-1] = replace(self.spans[-1], origin_run_id=origin)
+            case _:
+                self._calls.read(event, details)
+                self._note(event, details)
+
+    def _note(self, event: Event, details: Details) -> None:
+        """Read an event that is a moment."""
+        found: tuple[Kind, str, str] | None = None
+        match event.type:
+            case "SignalReceived":
+                found = "signal", text_of(details, "signal_name"), json_text(details.get("input"))
+            case "SignalSent":
+                name, to = text_of(details, "signal_name"), text_of(details, "run_id")
+                found = "sent", f"{name} sent", f"to run {to}"
+            case "ValueSet":
+                found = "value", event.key or "", json_text(details.get("value"))
+            case "ValueRecorded":
+                found = "patch", event.key or "", "changed code takes its new path"
+            case "WorkflowCancelRequested":
+                found = "cancel", "cancel requested", text_of(details, "reason")
+            case "WorkflowTerminated":
+                found = "end", "terminated", text_of(details, "reason")
+            case "WorkflowContinuedAsNew":
+                found = "end", "continued as new", f"run {text_of(details, 'run_id')}"
+            case "WorkerLost":
+                key = text_of(details, "task_key")
+                label = f"worker of {key} lost" if key else "worker lost"
+                found = "lost", label, text_of(details, "worker")
+            case _:
+                pass
+        if found is not None:
+            kind, label, note = found
+            outcome: Outcome = "failed" if kind == "lost" else "noted"
+            self._add(kind, label, event.at, event.at, outcome, note)
+
+    def _step(self, event: Event, details: Details) -> None:
+        key = event.key or ""
+        failures = self.failures.pop(key, [])
+        attempts = number_of(details, "attempt") or 1
+        began = failures[0].at if failures else number_of(details, "started_at") or event.at
+        began = min(began, number_of(details, "started_at") or event.at)
+        failed = event.type == "StepFailed"
+        if failed:
+            error = details.get("error")
+            failures.append(
+                Attempt(attempts, event.at, error_text(error), None, traceback_text(error))
+            )
+        note = error_text(details.get("error")) if failed else json_text(details.get("result"))
+        span = Span("step", key, began, event.at, "failed" if failed else "done", note)
+        self.spans.append(replace(span, attempts=attempts, failures=tuple(failures)))
+
+    def _timer_fired(self, event: Event, details: Details) -> None:
+        index = self._timers.pop(event.key or "", None)
+        if index is None:  # a timer so short that its beginning is not recorded
+            self._add("timer", event.key or "", event.at, event.at, "done")
+            return
+        fire_at = number_of(details, "fire_at")
+        late = max(0, event.at - fire_at) if fire_at else 0
+        note = f"fired {length(late)} late" if late else "fired"
+        self.spans[index] = replace(self.spans[index], ended_at=event.at, outcome="done", note=note)
+
+    def _add(
+        self,
+        kind: Kind,
+        label: str,
+        began_at: int,
+        ended_at: int | None,
+        outcome: Outcome,
+        note: str = "",
+    ) -> None:
+        self.spans.append(Span(kind, label, began_at, ended_at, outcome, note))
+
+
+class _Calls:
+    """Adds a span for each activity, child, approval and update, and closes it at its end."""
+
+    def __init__(self, spans: list[Span]) -> None:
+        self._spans = spans
+        self._open: dict[str, int] = {}  # key -> index in spans
+
+    def read(self, event: Event, details: Details) -> None:
+        """Read an event; those of other kinds change nothing."""
+        key = event.key or ""
+        match event.type:
+            case "ActivityScheduled":
+                self._begin(event, "activity", key, f"queue {text_of(details, 'queue')}")
+            case "ChildStarted":
+                run_id = text_of(details, "child_run_id")
+                self._begin(event, "child", key, f"run {run_id}", run_id)
+            case "ApprovalRequested":
+                self._begin(event, "approval", text_of(details, "title"), "asks for a decision")
+            case "ActivityRetryScheduled":
+                self._retry(key, failed_attempt(details, event.at))
+            case "ActivityCompleted" | "ChildCompleted" | "UpdateCompleted":
+                self._complete(event, details)
+            case "ActivityFailed" | "ChildFailed" | "UpdateRejected":
+                self._fail(event, details)
+            case "ActivityCancelRequested" | "ApprovalWithdrawn":
+                self._end(event, "dropped", "no longer wanted")
+            case "ApprovalResolved":
+                self._decide(event, details)
+            case _:
+                pass
+
+    def begin_update(self, event: Event, details: Details) -> None:
+        """Read the signal that carries an update."""
+        note = json_text(details.get("input"))
+        self._begin(event, "update", text_of(details, "signal_name"), note)
+
+    def _begin(
+        self, event: Event, kind: Kind, label: str, note: str, child_run_id: str = ""
+    ) -> None:
+        key = event.key or ""
+        self._open[key] = len(self._spans)
+        self._spans.append(
+            Span(kind, label, event.at, None, "open", note, key=key, child_run_id=child_run_id)
+        )
+
+    def _retry(self, key: str, attempt: Attempt) -> None:
+        index = self._open.get(key)
+        if index is not None:
+            span = self._spans[index]
+            failures = (*span.failures, attempt)
+            self._spans[index] = replace(span, failures=failures, attempts=attempt.number)
+
+    def _complete(self, event: Event, details: Details) -> None:
+        if details.get("error") is not None:  # an update that was accepted, and failed
+            self._fail(event, details)
+            return
+        result = details.get("output" if event.type == "ChildCompleted" else "result")
+        self._end(event, "done", json_text(result), details)
+
+    def _fail(self, event: Event, details: Details) -> None:
+        status = text_of(details, "status").replace("_", " ")
+        error = error_text(details.get("error"))
+        note = error if status in ("", "failed") else f"{status}: {error}" if error else status
+        self._end(event, "failed", note, details)
+
+    def _decide(self, event: Event, details: Details) -> None:
+        approved = details.get("approved") is True
+        by, feedback = text_of(details, "by"), text_of(details, "feedback")
+        note = "approved" if approved else "rejected"
+        note += f" by {by}" if by else ""
+        self._end(
+            event, "done" if approved else "failed", f"{note}: {feedback}" if feedback else note
+        )
+
+    def _end(
+        self, event: Event, outcome: Outcome, note: str, details: Details | None = None
+    ) -> None:
+        """Close a span; an end that comes after the run gave the call up is not shown."""
+        index = self._open.pop(event.key or "", None)
+        if index is not None:
+            span = self._spans[index]
+            attempts = number_of(details or {}, "attempt") or span.attempts
+            self._spans[index] = replace(
+                span, ended_at=event.at, outcome=outcome, note=note, attempts=attempts
+            )

@@ -1,0 +1,172 @@
+"""Explain a run by its state: ended, stuck, paused, on a worker, due, or waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from holdfast.insight.actions import Action
+from holdfast.insight.serving import is_silent, thread_shortage
+from holdfast.insight.spans import Span, error_chain, error_text, read_json, traceback_text
+from holdfast.insight.timeline import read_spans
+from holdfast.insight.why.calls import call_reasons
+from holdfast.insight.why.explanation import Explanation, explanation
+from holdfast.insight.why.queued import explain_queued
+from holdfast.insight.why.surroundings import Surroundings, look_around
+from holdfast.insight.why.waiting import (
+    cancel_notes,
+    describe_backoff,
+    explain_waiting,
+    last_traceback,
+)
+from holdfast.insight.wording import ago, length, moment, several
+from holdfast.store.port import Store
+from holdfast.types import RunRecord, Wait
+
+_INVALID_INPUT = "holdfast.errors.InvalidInput: "
+
+
+async def explain_run(store: Store, run: RunRecord) -> Explanation:
+    """Return what a run does or waits for, and what would move it."""
+    log = (await store.read_events([(run.run_id, 0)])).get(run.run_id, [])
+    spans = read_spans(log, run.completed_at)
+    return explain(run, spans, await look_around(store, run, spans))
+
+
+def explain(run: RunRecord, spans: Sequence[Span], around: Surroundings) -> Explanation:
+    """Return the explanation of a run from its row, its spans, and what it depends on."""
+    wait = run.wait
+    if run.status != "running" or wait is None:
+        return _ended(run, spans, around)
+    found = _open(run, wait, spans, around)
+    actions, details = list(found.actions), list(found.details)
+    for reason in call_reasons(run, spans, around):
+        details.append(reason.text)
+        if reason.action is not None and reason.action not in actions:
+            actions.append(reason.action)
+    return replace(found, details=tuple(details), actions=tuple(actions))
+
+
+def _open(run: RunRecord, wait: Wait, spans: Sequence[Span], around: Surroundings) -> Explanation:
+    if wait.stuck is not None:
+        return _stuck(run, wait, wait.stuck, around)
+    if wait.paused:
+        return _paused(run, wait, spans, around.now)
+    if wait.worker is not None:
+        return _leased(run, wait, wait.worker, spans, around)
+    if wait.visible_at is not None and wait.visible_at <= around.now:
+        return explain_queued(run, wait, around)
+    return explain_waiting(run, wait, spans, around.now)
+
+
+def _ended(run: RunRecord, spans: Sequence[Span], around: Surroundings) -> Explanation:
+    at = run.completed_at or run.created_at
+    when = f"at {moment(at)}, {length(at - run.created_at)} after its start"
+    match run.status:
+        case "completed":
+            return explanation(run, f"it completed {when}", (f"output: {run.output}",))
+        case "failed":
+            return _failed(run, spans, around.retried_as, when)
+        case "timed_out":
+            return explanation(run, f"it was ended at its deadline, {when}")
+        case "continued":
+            return _continued(run, when)
+        case _:
+            asked = [span for span in spans if span.kind in ("cancel", "end")]
+            reasons = tuple(f"reason: {span.note}" for span in asked if span.note)
+            return explanation(run, f"it was {run.status} {when}", reasons)
+
+
+def _failed(
+    run: RunRecord, spans: Sequence[Span], retried_as: RunRecord | None, when: str
+) -> Explanation:
+    recorded = read_json(run.error)
+    error = error_text(recorded)
+    details = _failed_calls(spans, set(error_chain(recorded)))
+    action = Action("retry", run.run_id)
+    if retried_as is not None:
+        details += (f"it was retried as run {retried_as.run_id}, which is {retried_as.state}",)
+        action = Action("why", retried_as.run_id)
+    elif not spans and error.startswith(_INVALID_INPUT):  # the same input would fail again
+        action = Action("fork", run.run_id, index=1, new_input=True)
+    because = f"it failed {when}: {error}"
+    return explanation(run, because, details, (action,), traceback_text(recorded))
+
+
+def _failed_calls(spans: Sequence[Span], causes: set[str]) -> tuple[str, ...]:
+    """Name the calls whose failures ended the run, not those that its code has handled."""
+    return tuple(
+        f"{span.kind} {span.label} failed"
+        + ("" if span.kind == "child" else f" after {several(span.attempts, 'attempt')}")
+        + f": {span.note}"
+        for span in spans
+        if span.kind in ("step", "activity", "child")
+        and span.outcome == "failed"
+        and span.note in causes
+    )
+
+
+def _continued(run: RunRecord, when: str) -> Explanation:
+    output = read_json(run.output)
+    successor = output.get("run_id") if isinstance(output, dict) else None
+    because = f"it continued as run {successor} {when}"
+    action = Action("why", UUID(successor)) if isinstance(successor, str) else None
+    return explanation(run, because, (), (action,) if action else ())
+
+
+def _stuck(run: RunRecord, wait: Wait, reason: str, around: Surroundings) -> Explanation:
+    again = "soon" if wait.visible_at is None else ago(wait.visible_at, around.now)
+    details = [f"it is tried again {again}; a worker with corrected code continues it"]
+    actions = [Action("terminate", run.run_id)]
+    origin = around.origin
+    if origin is not None:
+        other = origin.input != run.input
+        details.append(
+            f"it is a fork of run {origin.run_id}: if "
+            f"{'its changed input' if other else 'what was changed in it'} makes the code take "
+            "another path than the log that it copied, fork from an earlier index"
+        )
+        actions.insert(0, Action("fork", origin.run_id, index=1, new_input=other))
+    because = f"it cannot continue with the code that the workers have: {reason}"
+    return explanation(run, because, tuple(details), tuple(actions))
+
+
+def _paused(run: RunRecord, wait: Wait, spans: Sequence[Span], now: int) -> Explanation:
+    pause = next((span for span in reversed(spans) if span.kind == "pause"), None)
+    because = "it is paused"
+    if pause is not None:
+        reason = f" ({pause.note})" if pause.note else ""
+        because = f"it was paused {ago(pause.began_at, now)}{reason}"
+    draining = (f"worker {wait.worker} lets its running steps end",) if wait.worker else ()
+    action = Action("resume", run.run_id)
+    return explanation(run, because, (*draining, *cancel_notes(spans)), (action,))
+
+
+def _leased(
+    run: RunRecord, wait: Wait, worker_id: str, spans: Sequence[Span], around: Surroundings
+) -> Explanation:
+    now, details = around.now, cancel_notes(spans)
+    backoff = describe_backoff(spans, now)
+    if backoff is not None:
+        details = (backoff, *details)
+    if wait.attempts > 1:
+        details += (f"it was claimed {wait.attempts} times since it last made progress",)
+    worker = next((each for each in around.workers if each.worker_id == worker_id), None)
+    if worker is None or is_silent(worker, now):
+        heard = "is not signed on" if worker is None else f"was heard {ago(worker.heard_at, now)}"
+        return explanation(
+            run,
+            f"worker {worker_id} holds it and {heard}",
+            ("another worker takes it over once that one counts as dead", *details),
+        )
+    if shortage := thread_shortage(worker):
+        details = (shortage, *details)
+    last = max((span.ended_at or span.began_at for span in spans), default=run.created_at)
+    return explanation(
+        run,
+        f"it runs on worker {worker_id}; the last entry in its log was made {ago(last, now)}",
+        details,
+        traceback=last_traceback(spans),
+    )

@@ -1,0 +1,82 @@
+"""What a run depends on besides its own log: workers, calls, pauses, its retry or its origin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from holdfast.ids import former_retry_run_id, retry_run_id
+from holdfast.insight.approvals import OpenApproval, read_approval
+from holdfast.insight.retries import find_retry
+from holdfast.insight.spans import Span
+from holdfast.store.port import Store
+from holdfast.types import OpenActivity, Pause, RunRecord, Scope, WorkerInfo
+
+MOST_CALLS = 1_000  # activities, children and approvals that are read, of each
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What `explain` knows besides the run, at one moment; `now` is the database's time.
+
+    `children` are the newest runs of the open children, by the id with which each was started.
+    `retried_as` is the run that retries this one after it failed. `origin` is the run of which
+    this one, if it is stuck, is a fork.
+    """
+
+    now: int
+    workers: Sequence[WorkerInfo] = ()
+    activities: Sequence[OpenActivity] = ()
+    children: Mapping[UUID, RunRecord] = field(default_factory=dict[UUID, RunRecord])
+    approvals: Sequence[OpenApproval] = ()
+    pauses: Sequence[Pause] = ()
+    retried_as: RunRecord | None = None
+    origin: RunRecord | None = None
+
+    def pause_of(self, scope: Scope, name: str) -> Pause | None:
+        """Return the pause of a queue or a workflow."""
+        return next(
+            (each for each in self.pauses if (each.scope, each.name) == (scope, name)), None
+        )
+
+
+async def look_around(store: Store, run: RunRecord, spans: Sequence[Span]) -> Surroundings:
+    """Read what may keep a run from continuing; for a run that has ended, its retry."""
+    now = await store.now()
+    if run.status != "running":
+        return Surroundings(now, retried_as=await find_retry(store, run.run_id))
+    waited_for = {span.kind for span in spans if span.outcome == "open"}
+    return Surroundings(
+        now=now,
+        workers=await store.list_workers(),
+        activities=await store.list_activities(run.run_id, limit=MOST_CALLS)
+        if "activity" in waited_for
+        else (),
+        children=await _open_children(store, spans) if "child" in waited_for else {},
+        approvals=await _approvals(store, run) if "approval" in waited_for else (),
+        pauses=await store.list_pauses(),
+        origin=await _origin(store, run, spans) if run.state == "stuck" else None,
+    )
+
+
+async def _approvals(store: Store, run: RunRecord) -> list[OpenApproval]:
+    found = await store.list_approvals(run_id=run.run_id, limit=MOST_CALLS)
+    return [read_approval(each) for each in found]
+
+
+async def _origin(store: Store, run: RunRecord, spans: Sequence[Span]) -> RunRecord | None:
+    """Return the run that this one is a fork of; None if it is a retry, which changes nothing."""
+    origins = [UUID(span.origin_run_id) for span in spans if span.kind == "fork"]
+    if not origins or run.run_id in (retry_run_id(origins[-1]), former_retry_run_id(origins[-1])):
+        return None
+    return (await store.get_runs([origins[-1]])).get(origins[-1])
+
+
+async def _open_children(store: Store, spans: Sequence[Span]) -> Mapping[UUID, RunRecord]:
+    started = [
+        UUID(span.child_run_id) for span in spans if span.kind == "child" and span.outcome == "open"
+    ]
+    newest = await store.newest_runs(started[:MOST_CALLS])
+    runs = await store.get_runs(list(set(newest.values())))
+    return {first: runs[last] for first, last in newest.items() if last in runs}

@@ -1,0 +1,111 @@
+"""What a run waits for: messages, calls, a timer, the next attempt of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from holdfast.insight.actions import Action
+from holdfast.insight.spans import Span
+from holdfast.insight.why.calls import count_open
+from holdfast.insight.why.explanation import Explanation, explanation
+from holdfast.insight.wording import ago, moment
+from holdfast.types import ANY_END, RunRecord, Wait, update_topic
+
+_MESSAGES = ("signal", "update", "pause")
+_UPDATE = "update:"  # the beginning of the name of an awaited update
+
+
+def explain_waiting(run: RunRecord, wait: Wait, spans: Sequence[Span], now: int) -> Explanation:
+    """Explain a run that no worker needs to take now."""
+    at = wait.visible_at
+    details = (*cancel_notes(spans), *_unread_messages(wait, spans, now))
+    until = "" if at is None else f"{moment(at, now)} ({ago(at, now)})"
+    backoff = describe_backoff(spans, now)
+    if backoff is not None:
+        return explanation(run, backoff, details, traceback=last_traceback(spans))
+    if wait.awaiting:
+        if at is not None:
+            details = (f"without it, a timer fires {until}", *details)
+        actions = tuple(_send(run, name) for name in wait.awaiting if name != ANY_END)
+        return explanation(run, f"it waits for {_awaited(wait, spans)}", details, actions)
+    if at is None:
+        because = "it waits for nothing that would come by itself"
+        return explanation(run, because, details, (Action("cancel", run.run_id),))
+    if run.started_at is None and not spans:
+        return explanation(run, f"its start is delayed until {until}", details)
+    timers = [span.label for span in spans if span.kind == "timer" and span.outcome == "open"]
+    by = f" ({timers[0]})" if len(timers) == 1 else ""
+    return explanation(run, f"it sleeps until {until}{by}", details)
+
+
+def describe_backoff(spans: Sequence[Span], now: int) -> str | None:
+    """Return a sentence about the first step that has failed and is tried again, else None."""
+    for span in spans:
+        if span.kind == "step" and span.outcome == "open" and span.failures:
+            last = span.failures[-1]
+            at = last.retry_at or now
+            when = "is being tried again" if at <= now else f"is tried again {ago(at, now)}"
+            return f"step {span.label} {when}; attempt {last.number} failed: {last.error}"
+    return None
+
+
+def last_traceback(spans: Sequence[Span]) -> str:
+    """Return the traceback of the newest failed attempt of the calls that are tried again."""
+    failures = [span.failures[-1] for span in spans if span.outcome == "open" and span.failures]
+    return max(failures, key=lambda failure: failure.at).traceback if failures else ""
+
+
+def cancel_notes(spans: Sequence[Span]) -> tuple[str, ...]:
+    """Return a sentence about the cancel that was requested, if one was."""
+    for span in spans:
+        if span.kind == "cancel":
+            note = f" ({span.note})" if span.note else ""
+            return (f"a cancel was requested at {moment(span.began_at)}{note}: it may clean up",)
+    return ()
+
+
+def _awaited(wait: Wait, spans: Sequence[Span]) -> str:
+    """Return what would wake a run: `2 activities, or signal 'packed', or update 'add'`."""
+    updates = [name.removeprefix(_UPDATE) for name in wait.awaiting if name.startswith(_UPDATE)]
+    signals = [name for name in wait.awaiting if name != ANY_END and not name.startswith(_UPDATE)]
+    parts = [count_open(spans) or "the end of a call"] if ANY_END in wait.awaiting else []
+    for noun, names in (("signal", signals), ("update", updates)):
+        if names:
+            listed = " or ".join(map(repr, names))
+            parts.append(f"{noun if len(names) == 1 else noun + 's'} {listed}")
+    return ", or ".join(parts)
+
+
+def _send(run: RunRecord, name: str) -> Action:
+    if name.startswith(_UPDATE):
+        return Action("update", run.run_id, name.removeprefix(_UPDATE))
+    return Action("signal", run.run_id, name)
+
+
+def _unread_messages(wait: Wait, spans: Sequence[Span], now: int) -> Iterator[str]:
+    """Name each update without a handler, and each signal of a name that is not waited for.
+
+    A log does not say whether a signal was taken. A signal that is followed by anything but
+    messages may have been, and is left out.
+    """
+    done_at = max((_last(span) for span in spans if span.kind not in _MESSAGES), default=0)
+    came: dict[tuple[str, str], list[int]] = {}
+    for span in spans:
+        if span.kind == "update" and span.outcome == "open":
+            if update_topic(span.label) not in wait.awaiting:
+                came.setdefault((span.kind, span.label), []).append(span.began_at)
+        elif span.kind == "signal" and span.began_at >= done_at and span.label not in wait.awaiting:
+            came.setdefault((span.kind, span.label), []).append(span.began_at)
+    for (kind, name), moments in came.items():
+        when = ago(moments[-1], now)
+        what = f"{kind} {name!r} came {when}"
+        if len(moments) > 1:
+            what = f"{len(moments):,} {kind}s {name!r} came, the last {when}"
+        if kind == "update":
+            yield f"{what}: no handler serves it, so it waits until the code sets one"
+        else:
+            yield f"{what}: nothing waits for this name now; an unread signal is kept"
+
+
+def _last(span: Span) -> int:
+    return span.began_at if span.ended_at is None else span.ended_at

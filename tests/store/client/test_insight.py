@@ -1,0 +1,92 @@
+"""Why a run does not continue, and its timeline, from a client."""
+
+from __future__ import annotations
+
+import json
+from uuid import uuid4
+
+import pytest
+
+from holdfast.client import Client
+from holdfast.errors import RunNotFound
+from holdfast.insight.actions import Action
+from holdfast.store.port import Store
+from holdfast.sync import SyncClient
+from holdfast.types import Event, Suspend
+
+from .workflows import Finisher, tick
+
+
+async def waiting(client: Client, finisher: Finisher, name: str, at: int) -> Event:
+    """Let the due run complete a step and then wait for a signal; return the step's event."""
+    [task] = await finisher.claim()
+    details = json.dumps({"result": {"boxes": 2}, "started_at": at})
+    step = Event("StepCompleted", "pack", details, at + 5)
+    await finisher.write(task, step, then=Suspend(None, (name,)))
+    return step
+
+
+async def test_a_run_that_waits_for_a_signal_has_the_action_that_sends_it(
+    client: Client, finisher: Finisher, store: Store
+) -> None:
+    handle = await client.start(tick)
+    await waiting(client, finisher, "packed", await store.now())
+    found = await client.why(handle.run_id)
+    assert (found.run_id, found.state) == (handle.run_id, "waiting")
+    assert found.because == "it waits for signal 'packed'"
+    assert found.actions == (Action("signal", handle.run_id, "packed"),)
+
+
+async def test_a_failed_run_can_be_retried_and_then_leads_to_its_retry(
+    client: Client, finisher: Finisher
+) -> None:
+    handle = await client.start(tick, key="k")
+    await finisher.fail(ValueError("broken"))
+    found = await client.why(handle.run_id)
+    assert found.because.endswith("ValueError: broken")
+    assert found.actions == (Action("retry", handle.run_id),)
+    retried = await client.retry(handle.run_id)
+    assert (await client.why(handle.run_id)).actions == (Action("why", retried.run_id),)
+    assert (await client.why((tick, "k"))).run_id == retried.run_id
+
+
+async def test_what_nobody_serves_has_the_action_that_starts_a_worker(client: Client) -> None:
+    handle = await client.start(tick, queue="gpu")
+    found = await client.why(handle.run_id)
+    assert found.because.startswith("no worker can run this: no live worker serves shop/tick@1")
+    assert found.actions == (Action("start_worker", name="gpu"),)
+
+
+async def test_a_paused_queue_has_the_action_that_resumes_it(client: Client) -> None:
+    handle = await client.start(tick, queue="gpu")
+    await client.pause_queue("gpu", "no power")
+    found = await client.why(handle.run_id)
+    assert "queue 'gpu' was paused" in found.because
+    assert found.actions == (Action("resume_queue", name="gpu"),)
+
+
+async def test_a_timeline_has_a_span_for_each_step(
+    client: Client, finisher: Finisher, store: Store
+) -> None:
+    """T13."""
+    handle = await client.start(tick)
+    step = await waiting(client, finisher, "packed", await store.now())
+    found = await client.timeline(handle.run_id)
+    assert (found.run_id, found.ended_at) == (handle.run_id, None)
+    assert found.began_at <= found.now
+    (span,) = found.spans
+    assert (span.kind, span.label, span.note) == ("step", "pack", '{"boxes":2}')
+    assert (span.began_at, span.ended_at) == (step.at - 5, step.at)
+
+
+async def test_a_run_that_does_not_exist_has_neither(client: Client) -> None:
+    for ask in (client.why, client.timeline):
+        with pytest.raises(RunNotFound):
+            await ask(uuid4())
+
+
+def test_the_synchronous_client_asks_the_same(database_url: str) -> None:
+    with SyncClient(database_url) as client:
+        handle = client.start("shop/tick")
+        assert client.why(handle.run_id).actions == (Action("start_worker", name="default"),)
+        assert client.timeline(handle.run_id).spans == ()
