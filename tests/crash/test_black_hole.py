@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from holdfast.errors import DatabaseUnavailable
-from holdfast.store.postgres import PostgresStore, connections
+from holdfast.store.postgres import PostgresStore, database
 from tests.proxy import Proxy
 
 
@@ -15,7 +15,7 @@ async def test_a_call_over_a_mute_connection_fails_and_the_next_one_takes_anothe
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S12. A caller that waited for an answer for ever would never claim again."""
-    monkeypatch.setattr(connections, "_CALL_SECONDS", 0.3)
+    monkeypatch.setattr(database, "_CALL_SECONDS", 0.3)
     with Proxy(database_url) as proxy:
         store = PostgresStore(proxy.url, connections=1)
         await store.open()

@@ -13,8 +13,8 @@ import asyncpg
 from contract.actors import step
 
 from holdfast.store.postgres import PostgresStore
-from holdfast.store.postgres.arrays import commit_arguments
-from holdfast.store.postgres.connections import call_text
+from holdfast.store.postgres.commits import commit_arguments
+from holdfast.store.postgres.database import call_text
 from holdfast.types import ClaimedTask, Event, Finish, Suspend, TurnCommit
 
 T = TypeVar("T")

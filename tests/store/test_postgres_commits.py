@@ -17,8 +17,8 @@ from scene import Scene, finished, turn, yielded
 
 from holdfast.errors import DatabaseError, DatabaseUnavailable, PayloadError
 from holdfast.store.postgres import PostgresStore
-from holdfast.store.postgres.arrays import commit_arguments
-from holdfast.store.postgres.connections import Database, call_seconds
+from holdfast.store.postgres.commits import commit_arguments
+from holdfast.store.postgres.database import Database, call_seconds
 from holdfast.types import Event, Finish, NewSignal
 
 

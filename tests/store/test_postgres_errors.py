@@ -23,7 +23,7 @@ from holdfast.errors import (
     TransientDatabaseError,
 )
 from holdfast.store.postgres import PostgresStore
-from holdfast.store.postgres.errors import translated
+from holdfast.store.postgres.database import translated
 
 
 @pytest.fixture

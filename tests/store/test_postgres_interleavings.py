@@ -14,7 +14,7 @@ from scene import DEADLINE_SECONDS, Scene, finished, turn, yielded
 from holdfast.errors import TransientDatabaseError
 from holdfast.ids import keyed_run_id
 from holdfast.store.postgres import start_statement
-from holdfast.store.postgres.errors import translated
+from holdfast.store.postgres.database import translated
 from holdfast.types import Claims, Delivered, NewSignal, Refusal
 
 

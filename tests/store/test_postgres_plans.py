@@ -14,7 +14,7 @@ from contract.ordering import RESIZE, activity
 from scene import Scene, Session, finished, turn, yielded
 
 from holdfast.ids import uuid7
-from holdfast.store.postgres.rows import claimed_task
+from holdfast.store.postgres.claims import claimed_task
 from holdfast.types import ClaimedTask, TurnCommit
 
 SEED = """

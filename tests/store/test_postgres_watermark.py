@@ -12,9 +12,8 @@ import pytest
 from contract.actors import ManualWorker, start
 from scene import Scene, Session
 
-from holdfast.store.postgres.connections import Database
-from holdfast.store.postgres.leasing import Claim, claim_tasks
-from holdfast.store.postgres.watermark import Look, Watermark
+from holdfast.store.postgres.claims import Claim, Look, Watermark, claim
+from holdfast.store.postgres.database import Database
 
 SECOND = 1_000_000
 PASSED = """
@@ -72,10 +71,10 @@ class QuietWorker:
     async def claim(self) -> tuple[list[UUID], int]:
         """Claim once; return the runs, and the pages."""
         self.now += 2
-        claim = Claim("ann", ["default"], ["order@1"], 10, 30.0, 0.0, 0.25, 5)
+        wanted = Claim("ann", ["default"], ["order@1"], 10, 30.0, 0.0, 0.25, 5)
         async with self.database.session.transaction():
             before = await self._pages()
-            claims = await claim_tasks(self.database, claim, self.watermark)
+            claims = await claim(self.database, wanted, self.watermark)
             return [task.run_id for task in claims.tasks], await self._pages() - before
 
     async def _pages(self) -> int:

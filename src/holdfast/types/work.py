@@ -238,8 +238,8 @@ class ActivityEnd(Value, frozen=True, kw_only=True):
 
     `result` is JSON text, `error` an encoded ErrorInfo. Without either, the activity is to be
     completed from outside with its token, and the lease is given back. `retryable` False makes
-    an error final whatever the policy says; `delay` is the pause in seconds that the error asks
-    for, None for the policy's. `details` is what the attempt said last.
+    an error final whatever the policy says; `delay_seconds` is the pause that the error
+    asks for, None for the policy's. `details` is what the attempt said last.
     """
 
     run_id: UUID
@@ -251,7 +251,7 @@ class ActivityEnd(Value, frozen=True, kw_only=True):
     timed_out: bool = False
     started_at: int | None = None
     details: str | None = None
-    delay: float | None = None
+    delay_seconds: float | None = None
 
 
 class OpenActivity(Value, frozen=True, kw_only=True):

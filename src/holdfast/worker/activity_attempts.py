@@ -154,7 +154,7 @@ class ActivityExecution(Execution[ActivityContext]):
             timed_out=self.timed_out,
             started_at=self.started_at,
             details=self.context.details,
-            delay=self.delay,
+            delay_seconds=self.delay,
         )
 
     def lease(self) -> Lease:

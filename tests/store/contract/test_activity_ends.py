@@ -152,11 +152,11 @@ async def test_the_pause_that_an_error_asks_for_is_kept(
     """Longer or shorter than the policy's; attempts count all the same."""
     run_id = await ordered(store, ann, activity())
     for pause in (90.0, 0.0):
-        ended = await ann.end(await ann.take(handlers=RESIZE), error=FAILURE, delay=pause)
+        ended = await ann.end(await ann.take(handlers=RESIZE), error=FAILURE, delay_seconds=pause)
         assert ended.outcomes == ["retried"]
         assert details((await log(store, run_id))[-1])["retry_at"] == ended.now + pause * SECOND
         await clock.advance(pause)
-    last = await ann.end(await ann.take(handlers=RESIZE), error=FAILURE, delay=1.0)
+    last = await ann.end(await ann.take(handlers=RESIZE), error=FAILURE, delay_seconds=1.0)
     assert last.outcomes == ["recorded"]
 
 

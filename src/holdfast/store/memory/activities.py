@@ -146,7 +146,7 @@ def _end(
         if task.cancelled:
             del tables.tasks[task.run_id, task.key]
         return "deferred", []
-    retry_at = _retry_at(now, task, order.retry, end.delay) if end.retryable else None
+    retry_at = _retry_at(now, task, order.retry, end.delay_seconds) if end.retryable else None
     if retry_at is None:
         return "recorded", _fail(tables, now, task, end.error, end)
     failed = details.write(

@@ -9,7 +9,7 @@ from holdfast.types import Claims, Notice, Release
 
 
 class ClaimStore(Protocol):
-    """Leases due tasks to workers, and takes unfinished ones back."""
+    """Leases due tasks to workers, takes unfinished ones back, and signs workers off."""
 
     async def claim_tasks(
         self,
@@ -39,4 +39,8 @@ class ClaimStore(Protocol):
 
         The lease's number fences each release.
         """
+        ...
+
+    async def remove_worker(self, worker_id: str) -> None:
+        """Sign off a worker that has released its tasks."""
         ...

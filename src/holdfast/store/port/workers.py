@@ -42,10 +42,6 @@ class WorkerStore(Protocol):
         """
         ...
 
-    async def remove_worker(self, worker_id: str) -> None:
-        """Sign off a worker that has released its tasks."""
-        ...
-
     async def list_workers(self) -> list[WorkerInfo]:
         """Return the workers that are signed on."""
         ...

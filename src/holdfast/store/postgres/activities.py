@@ -1,60 +1,60 @@
-"""Activities: how their attempts end, and which have not."""
+"""Activities: how their attempts end, and which have not ended."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from uuid import UUID
 
-from holdfast.store.postgres import rows
-from holdfast.store.postgres.connections import Database
+from holdfast.store.postgres.database import Part, read_notices
 from holdfast.types import ActivitiesEnded, ActivityEnd, Notice, OpenActivity
 
 
-async def end_activities(
-    database: Database, worker_id: str | None, ends: Sequence[ActivityEnd]
-) -> ActivitiesEnded:
-    """Record how attempts of activities ended."""
-    row = await database.row(
-        "end_activities",
-        worker_id,
-        [end.run_id for end in ends],
-        [end.key for end in ends],
-        [end.lease_no for end in ends],
-        [end.result for end in ends],
-        [end.error for end in ends],
-        [end.retryable for end in ends],
-        [end.timed_out for end in ends],
-        [end.started_at for end in ends],
-        [end.details for end in ends],
-        [end.delay for end in ends],
-    )
-    return ActivitiesEnded(row["now"], row["outcomes"] or [], rows.notices(row["notices"]))
+class PostgresActivities(Part):
+    """Ends activities, and lists the open ones."""
 
-
-async def time_out_activities(
-    database: Database, limit: int
-) -> tuple[int, int | None, list[Notice]]:
-    """Fail activities that are past their time."""
-    row = await database.row("time_out_activities", limit)
-    return row["ended"], row["next_due_at"], rows.notices(row["notices"])
-
-
-async def list_activities(database: Database, run_id: UUID, limit: int) -> list[OpenActivity]:
-    """Return a run's activities that have not ended, by key."""
-    found = await database.rows("list_activities", run_id, limit)
-    return [
-        OpenActivity(
-            run_id=run_id,
-            key=row["key"],
-            name=row["name"],
-            queue=row["queue"],
-            attempts=row["attempts"],
-            worker=row["worker"],
-            visible_at=row["visible_at"],
-            started_at=row["started_at"],
-            deadline_at=row["deadline_at"],
-            heartbeat=row["heartbeat"],
-            cancelled=row["cancelled"],
+    async def end_activities(
+        self, worker_id: str | None, ends: Sequence[ActivityEnd]
+    ) -> ActivitiesEnded:
+        """Record how attempts of activities ended; see `ActivityStore.end_activities`."""
+        row = await self._database.row(
+            "end_activities",
+            worker_id,
+            [end.run_id for end in ends],
+            [end.key for end in ends],
+            [end.lease_no for end in ends],
+            [end.result for end in ends],
+            [end.error for end in ends],
+            [end.retryable for end in ends],
+            [end.timed_out for end in ends],
+            [end.started_at for end in ends],
+            [end.details for end in ends],
+            [end.delay_seconds for end in ends],
         )
-        for row in found
-    ]
+        return ActivitiesEnded(row["now"], row["outcomes"] or [], read_notices(row["notices"]))
+
+    async def time_out_activities(
+        self, *, limit: int = 100
+    ) -> tuple[int, int | None, list[Notice]]:
+        """Fail activities past their time; see `ActivityStore.time_out_activities`."""
+        row = await self._database.row("time_out_activities", limit)
+        return row["ended"], row["next_due_at"], read_notices(row["notices"])
+
+    async def list_activities(self, run_id: UUID, *, limit: int = 100) -> list[OpenActivity]:
+        """Return a run's activities that have not ended, by key."""
+        found = await self._database.rows("list_activities", run_id, limit)
+        return [
+            OpenActivity(
+                run_id=run_id,
+                key=row["key"],
+                name=row["name"],
+                queue=row["queue"],
+                attempts=row["attempts"],
+                worker=row["worker"],
+                visible_at=row["visible_at"],
+                started_at=row["started_at"],
+                deadline_at=row["deadline_at"],
+                heartbeat=row["heartbeat"],
+                cancelled=row["cancelled"],
+            )
+            for row in found
+        ]

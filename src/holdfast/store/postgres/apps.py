@@ -1,31 +1,55 @@
-"""Apps: signing on, taking over what is from before names had apps, and looking names up."""
+"""Apps: record them, rename what is older than they are, and look names up."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.store.postgres.connections import Database
+from holdfast.store.postgres.database import Part
 from holdfast.types import AppInfo, SignedOn
 
 
-async def sign_on_app(
-    database: Database, app: AppInfo, activities: Sequence[str], replaces: str | None
-) -> SignedOn:
-    """Note that an app has a worker here."""
-    row = await database.row(
-        "sign_on_app", app.app, app.workflows, activities, app.origin, replaces
-    )
-    return SignedOn(row["other"], tuple(row["former"] or ()))
+class PostgresApps(Part):
+    """Records apps, and looks names up."""
 
-
-async def list_apps(database: Database) -> list[AppInfo]:
-    """Return the apps that have ever signed on."""
-    return [
-        AppInfo(
-            app=row["app"],
-            workflows=tuple(row["workflows"]),
-            origin=row["origin"],
-            signed_on_at=row["signed_on_at"],
+    async def sign_on_app(
+        self, app: AppInfo, activities: Sequence[str], *, replaces: str | None = None
+    ) -> SignedOn:
+        """Record that an app has a worker here; see `AppStore.sign_on_app`."""
+        row = await self._database.row(
+            "sign_on_app", app.app, app.workflows, activities, app.origin, replaces
         )
-        for row in await database.rows("list_apps")
-    ]
+        return SignedOn(row["other"], tuple(row["former"] or ()))
+
+    async def list_apps(self) -> list[AppInfo]:
+        """Return the apps that have ever signed on."""
+        return [
+            AppInfo(
+                app=row["app"],
+                workflows=tuple(row["workflows"]),
+                origin=row["origin"],
+                signed_on_at=row["signed_on_at"],
+            )
+            for row in await self._database.rows("list_apps")
+        ]
+
+    async def adopt_tasks(
+        self, app: str, handlers: Sequence[str], queues: Sequence[str], *, limit: int = 1000
+    ) -> int:
+        """Rename waiting tasks without an app; see `AppStore.adopt_tasks`."""
+        row = await self._database.row("adopt_tasks", app, handlers, queues, limit)
+        return int(row[0])
+
+    async def adopt_ended(self, app: str, workflows: Sequence[str], *, limit: int = 1000) -> int:
+        """Rename ended runs without an app; see `AppStore.adopt_ended`."""
+        row = await self._database.row("adopt_ended", app, workflows, limit)
+        return int(row[0])
+
+    async def apps_with(self, workflow: str) -> list[str]:
+        """Return the apps that have ever signed on with a workflow of this name."""
+        row = await self._database.row("apps_with", workflow)
+        return list(row[0])
+
+    async def former_names(self) -> frozenset[str]:
+        """Return the names that runs had before names had apps."""
+        row = await self._database.row("former_names")
+        return frozenset(row[0])

@@ -1,9 +1,9 @@
-"""Wake-ups: one connection listens for every topic of a store, and comes back by itself.
+"""Wake-ups: one connection listens for every topic of a store, and is restored when it is lost.
 
-A connection can fall silent without an error: a firewall forgets it, a pooler takes the
-LISTEN and keeps the notifications. So it is asked at intervals whether it still answers, and,
-where a pooler may be in between, first tried with a notification of its own. Where listening is
-not possible, those who listen find out by looking, as they do for wake-ups that were lost.
+A connection can fall silent without an error: a firewall forgets it, or a pooler accepts the
+LISTEN and keeps the notifications. Therefore it is asked at intervals whether it still answers.
+If a pooler may be in between, the connection is first tried with a notification of its own. If
+listening is not possible, listeners find work by polling, as they do for lost wake-ups.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeAlias
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from holdfast.database.connection import LOST, close_connection, is_direct, open_connection
 from holdfast.database.urls import read_url, redact
 from holdfast.errors import DatabaseError, DatabaseUnavailable, HoldfastError
-from holdfast.store.postgres.connections import Database
-from holdfast.store.postgres.errors import translated
-from holdfast.types import Notice
+from holdfast.store.postgres.database import Database, Part, translated
+from holdfast.store.postgres.queries import read_runs
+from holdfast.types import Notice, RunRecord
 
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
@@ -43,11 +43,11 @@ _IMPOSSIBLE_WAIT_SECONDS: Final = 60.0  # before listening is tried again where 
 
 
 class NothingHeard(DatabaseError):
-    """The connection takes LISTEN, and notifications do not come through."""
+    """The connection accepts LISTEN, but notifications do not arrive."""
 
 
 def channel(schema: str, topic: str) -> str:
-    """Name the PostgreSQL channel of a topic; a long one by its digest.
+    """Return the PostgreSQL channel of a topic; for a long topic, its digest.
 
     >>> channel("holdfast", "work")
     'holdfast:work'
@@ -58,17 +58,53 @@ def channel(schema: str, topic: str) -> str:
     return hashlib.sha256(name.encode()).hexdigest()[:_LONGEST_CHANNEL]
 
 
-class Listening:
+class PostgresListening(Part):
+    """Registers waiters, sends wake-ups, and delivers them to listeners."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self._listeners = Listeners(database)
+
+    async def wait_for_end(self, topic: str, run_ids: Sequence[UUID]) -> dict[UUID, RunRecord]:
+        """Register a topic with runs; see `ListenStore.wait_for_end`."""
+        return read_runs(await self._database.rows("wait_for_end", topic, run_ids))
+
+    async def forget_waits(self, topic: str) -> None:
+        """Drop every registration of a topic."""
+        await self._database.row("forget_waits", topic)
+
+    async def notify(self, notices: Sequence[Notice]) -> None:
+        """Send wake-ups; see `ListenStore.notify`."""
+        if notices:
+            channels = [channel(self._database.schema, notice.topic) for notice in notices]
+            payloads = [notice.payload for notice in notices]
+            await self._database.rows("notify", channels, payloads)
+
+    async def listen(
+        self, topic: str, callback: Callable[[str], None]
+    ) -> Callable[[], Awaitable[None]]:
+        """Call back with each payload sent to a topic; see `ListenStore.listen`."""
+        name = channel(self._database.schema, topic)
+        await self._listeners.add(name, callback)
+
+        async def stop() -> None:
+            self._listeners.remove(name, callback)
+
+        return stop
+
+
+class Listeners:
     """The listeners of a store, and the connection that serves them all.
 
     The connection opens with the first listener. When it is lost it is opened again, with a
-    growing pause between the tries; then every listener is called with "", because wake-ups may
-    have been missed.
+    growing pause between the attempts. Then every listener is called with "", because wake-ups
+    may have been missed.
     """
 
-    def __init__(self, database: Database, url: str, listen_url: str | None = None) -> None:
-        self._database, self._url = database, listen_url or url
-        self._is_apart = listen_url is not None
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._url = database.listen_url or database.url
+        self._is_apart = database.listen_url is not None
         self._callbacks: defaultdict[str, list[Callback]] = defaultdict(list)
         self._connection: Connection | None = None
         self._using = asyncio.Lock()  # the connection does one thing at a time
@@ -77,19 +113,11 @@ class Listening:
         self._lost = asyncio.Event()
         self._stops: set[asyncio.Task[None]] = set()
 
-    async def notify(self, notices: Sequence[Notice]) -> None:
-        """Send wake-ups."""
-        if notices:
-            channels = [channel(self._database.schema, notice.topic) for notice in notices]
-            payloads = [notice.payload for notice in notices]
-            await self._database.rows("notify", channels, payloads)
+    async def add(self, name: str, callback: Callback) -> None:
+        """Call back with each payload of a channel.
 
-    async def listen(self, topic: str, callback: Callback) -> Callable[[], Awaitable[None]]:
-        """Call back with each payload of a topic; returns how to stop.
-
-        Returns also where listening is not possible now: the callback hears "" once it is.
+        Returns also if listening is not possible now: the callback hears "" once it is.
         """
-        name = channel(self._database.schema, topic)
         self._callbacks[name].append(callback)
         if self._keeper is None:
             self._tried.clear()
@@ -97,11 +125,6 @@ class Listening:
         await self._tried.wait()
         if self._connection is not None:
             await self._change(self._connection, name)
-
-        async def stop() -> None:
-            self._stop(name, callback)
-
-        return stop
 
     async def close(self) -> None:
         """Forget all listeners, and close the connection."""
@@ -112,10 +135,8 @@ class Listening:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    # The listeners
-
-    def _stop(self, name: str, callback: Callback) -> None:
-        """Call back no more; the server hears of it in the background."""
+    def remove(self, name: str, callback: Callback) -> None:
+        """Call back no more; the server is told in the background."""
         callbacks = self._callbacks.get(name, [])
         if callback not in callbacks:
             return
@@ -129,9 +150,9 @@ class Listening:
             task.add_done_callback(self._stops.discard)
 
     async def _change(self, connection: Connection, name: str) -> None:
-        """Listen for a channel, or no more, as there are listeners for it or not.
+        """Listen on a channel if it has listeners, and stop if it has none.
 
-        A connection that is lost meanwhile comes back with the channels that there are then.
+        If the connection is lost meanwhile, the next one listens on the channels of that moment.
         """
         async with self._using:
             try:
@@ -151,10 +172,8 @@ class Listening:
             for callback in tuple(callbacks):
                 callback("")
 
-    # The connection
-
     async def _keep(self) -> None:
-        """Have a connection as long as there is a store, and see that it answers."""
+        """Keep a connection while the store is open, and check that it answers."""
         while True:
             connection = await self._established()
             try:
@@ -168,7 +187,7 @@ class Listening:
                 await close_connection(connection)
 
     async def _established(self) -> Connection:
-        """Connect and listen for every channel, however often that has to be tried."""
+        """Connect and listen on every channel; repeat this until it succeeds."""
         wait, said = _FIRST_WAIT_SECONDS, False
         while True:
             try:
@@ -200,12 +219,12 @@ class Listening:
         self._lost.clear()
         connection.add_termination_listener(self._lose)
         self._connection = connection
-        if connection.is_closed():  # before it had been said whom to tell
+        if connection.is_closed():  # before the termination listener was added
             self._lost.set()
         return connection
 
     async def _try(self, connection: Connection) -> None:
-        """Send a notification through the pool, and see that it comes.
+        """Send a notification over the pool, and wait until it arrives.
 
         Raises NothingHeard.
         """

@@ -1,0 +1,288 @@
+"""Claims: lease due tasks, and give them back.
+
+Until vacuum has come by, an index keeps an entry for each task that ever was due, and a
+transaction that stays open for long anywhere keeps vacuum away. Therefore a claim looks only
+after the worker's watermark: at what came due since its last claims. From time to time it looks
+for tasks that they left: tasks that were committed late, whose rows were locked, or whose leases
+ran out. It looks at all of the past at once while that is cheap. Otherwise the past is cut into
+parts that are cheap, and the claim takes one part.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from holdfast.store.port import WORK_TOPIC
+from holdfast.store.postgres.database import Database, Part, read_headers, read_notices
+from holdfast.types import ClaimedTask, Claims, Event, Notice, Release
+
+if TYPE_CHECKING:
+    import asyncpg
+
+_EMPTY_PAGES: Final = 80  # what a look costs for one handler in one queue if nothing is due
+_HORIZON_SECONDS: Final = 10.0  # how far a claim looks ahead while there are many dead entries
+
+_SECOND: Final = 1_000_000
+_OVERLAP: Final = _SECOND  # longer than a task's row takes from its clock to its commit
+_LAG: Final = 10 * _SECOND  # tasks of this time that a claim left are looked for by the next
+_SWEEP_EVERY: Final = 50  # claims
+_SWEEP_SECONDS: Final = 0.05
+_EXPENSIVE: Final = 200  # pages; a part that costs more is cut
+_PARTS: Final = 16  # at most so many are made of one
+_AGES: Final = [round(60 * _SECOND * 4**n) for n in range(10)]  # from a minute to half a year
+_WHOLE_AGAIN: Final = 100_000  # µs
+_PARTS_AGAIN: Final = 400_000
+
+
+_decode_tail = msgspec.json.Decoder(list[tuple[str, str | None, str | None, int]]).decode
+
+
+class PostgresClaims(Part):
+    """Leases tasks, and takes them back."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self._watermarks: dict[str, dict[tuple[str, ...], Watermark]] = {}  # by worker, handlers
+
+    async def claim_tasks(
+        self,
+        worker_id: str,
+        queues: Sequence[str],
+        handlers: Sequence[str],
+        limit: int,
+        *,
+        lease_seconds: float,
+        ahead_seconds: float = 0.0,
+        sticky_seconds: float = 0.25,
+        max_attempts: int = 5,
+    ) -> Claims:
+        """Lease due tasks; see `ClaimStore.claim_tasks`."""
+        wanted = Claim(
+            worker_id=worker_id,
+            queues=queues,
+            handlers=handlers,
+            limit=limit,
+            lease_seconds=lease_seconds,
+            ahead_seconds=ahead_seconds,
+            sticky_seconds=sticky_seconds,
+            max_attempts=max_attempts,
+        )
+        of_worker = self._watermarks.setdefault(worker_id, {})
+        watermark = of_worker.setdefault(tuple(handlers), Watermark())
+        return await claim(self._database, wanted, watermark)
+
+    async def release_tasks(self, worker_id: str, releases: Sequence[Release]) -> list[Notice]:
+        """Give tasks back; see `ClaimStore.release_tasks`."""
+        queues = await self._database.rows(
+            "release_tasks",
+            worker_id,
+            [release.run_id for release in releases],
+            [release.key for release in releases],
+            [release.lease_no for release in releases],
+            [release.visible_at for release in releases],
+            [release.stuck for release in releases],
+        )
+        return [Notice(WORK_TOPIC, row[0]) for row in queues]
+
+    async def remove_worker(self, worker_id: str) -> None:
+        """Sign a worker off."""
+        self._watermarks.pop(worker_id, None)
+        await self._database.row("remove_worker", worker_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a worker asks for."""
+
+    worker_id: str
+    queues: Sequence[str]
+    handlers: Sequence[str]
+    limit: int
+    lease_seconds: float
+    ahead_seconds: float
+    sticky_seconds: float
+    max_attempts: int
+
+
+async def claim(database: Database, wanted: Claim, watermark: Watermark) -> Claims:
+    """Lease due tasks: those after the watermark, then, if there is room, those left before it."""
+    first, *others = watermark.looks()
+    found, whole = await _look(database, wanted, watermark, first, wanted.limit)
+    notices = await _fail_poisoned(database, wanted, whole)
+    now, next_due_at, wanting = whole["now"], whole["next_due_at"], len(found) < wanted.limit
+    watermark.advance(now, whole["watermark"], wanting=wanting)
+    for look in others if wanting else ():
+        left, part = await _look(database, wanted, watermark, look, wanted.limit - len(found))
+        found += left
+        notices += await _fail_poisoned(database, wanted, part)
+    again = watermark.again_after(first)
+    if wanting and again is not None:  # for the tasks that it passed over
+        next_due_at = now + again if next_due_at is None else min(next_due_at, now + again)
+    return Claims(now, [claimed_task(row) for row in found], next_due_at, notices)
+
+
+async def _look(
+    database: Database, wanted: Claim, watermark: Watermark, look: Look, limit: int
+) -> tuple[list[asyncpg.Record], asyncpg.Record]:
+    """Claim what is due in a range; return the tasks, and the row about the whole claim."""
+    *found, whole = await database.rows(
+        "claim_tasks",
+        wanted.worker_id,
+        wanted.queues,
+        wanted.handlers,
+        limit,
+        wanted.lease_seconds,
+        wanted.ahead_seconds,
+        wanted.sticky_seconds,
+        wanted.max_attempts,
+        look.since,
+        look.until,
+        look.leased_since,
+        _HORIZON_SECONDS if watermark.is_cut else None,
+        True,  # details come back as text
+        True,  # with the properties of runs
+    )
+    if whole["pages"] is not None:
+        usual = _EMPTY_PAGES * len(wanted.queues) * len(wanted.handlers)
+        watermark.paid(look, whole["now"], max(0, whole["pages"] - usual))
+    return found, whole
+
+
+async def _fail_poisoned(database: Database, wanted: Claim, whole: asyncpg.Record) -> list[Notice]:
+    """Fail the runs that a claim did not lease because they have lost too many workers."""
+    if whole["poisoned"] is None:
+        return []
+    row = await database.row("fail_poisoned", whole["poisoned"], wanted.max_attempts)
+    return read_notices(row[0])
+
+
+def claimed_task(row: asyncpg.Record) -> ClaimedTask:
+    """Return the task of a row."""
+    name, _, version = row["handler"].rpartition("@")
+    return ClaimedTask(
+        run_id=row["run_id"],
+        key=row["key"],
+        kind=row["kind"],
+        queue=row["queue"],
+        name=name,
+        version=int(version),
+        attempts=row["attempts"],
+        lease_no=row["lease_no"],
+        log_length=row["log_length"],
+        started_at=row["started_at"],
+        input=row["input"],
+        payload=row["payload"],
+        deadline_at=row["deadline_at"],
+        heartbeat=row["heartbeat"],
+        parent_run_id=row["parent_run_id"],
+        tail_from=row["tail_from"],
+        tail=() if row["tail"] is None else _tail(row["tail"]),
+        run_key=row["run_key"],
+        headers=read_headers(row["headers"]),
+    )
+
+
+def _tail(text: str) -> list[Event]:
+    return [Event(*event) for event in _decode_tail(text)]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A range of due times: `since` None is the beginning, `until` None is now."""
+
+    since: int | None = None
+    until: int | None = None
+    leased_since: int | None = None  # leases that ran out; None: as `since`, if that is None
+    is_part: bool = False
+
+
+@dataclass(slots=True)
+class Watermark:
+    """How far a worker's claims have come, and which part of the past is next."""
+
+    reached: int | None = None
+    wanting: bool = False
+    clock: Callable[[], float] = time.monotonic
+    _claims: int = 0
+    _rests_until: float = 0.0
+    _swept_at: int = 0  # engine time: leases were looked for
+    _edges: list[int] = field(default_factory=list[int])  # between the parts, the newest first
+    _part: int = 0
+    _last_pages: int = 0
+
+    @property
+    def is_cut(self) -> bool:
+        """Return True while a look at everything costs too much."""
+        return bool(self._edges)
+
+    def looks(self) -> list[Look]:
+        """Return the ranges in which the next claim looks, one after another while it has room."""
+        self._claims += 1
+        if self.reached is None:
+            return [self._sweep(Look())]
+        since = self.reached - _OVERLAP
+        rested = self.clock() >= self._rests_until
+        if not (rested and (self.wanting or self._claims >= _SWEEP_EVERY)):
+            return [Look(since)]
+        if not self._edges:
+            return [self._sweep(Look())]
+        part = self._next_part(self.reached)
+        return [self._sweep(Look(since, leased_since=self._swept_at - _OVERLAP)), part]
+
+    def advance(self, now: int, reached: int | None, *, wanting: bool) -> None:
+        """Record how far a claim came, and whether it found less than it asked for."""
+        self.wanting = wanting
+        self.reached = max(self.reached or 0, reached or 0, now - _LAG if wanting else 0) or None
+        if self.reached is not None and self.reached > now + _LAG:
+            self.reached = None  # the clock was set back
+
+    def paid(self, look: Look, now: int, pages: int) -> None:
+        """Record what a look for left tasks cost: expensive parts are cut, cheap ones joined."""
+        self._swept_at = now
+        self._rests_until = self.clock() + _SWEEP_SECONDS * max(1.0, pages / _EXPENSIVE)
+        if look.is_part or look == Look():
+            self._record_part(look, now, pages)
+
+    def again_after(self, first: Look) -> int | None:
+        """Return in how many µs to look for what a claim passed over; None if it saw everything."""
+        if self._edges:
+            return _PARTS_AGAIN if self._part else None
+        return None if first.since is None else _WHOLE_AGAIN
+
+    def _sweep(self, look: Look) -> Look:
+        self._claims = 0
+        return look
+
+    def _next_part(self, reached: int) -> Look:
+        since = self._edges[self._part] if self._part < len(self._edges) else None
+        until = self._edges[self._part - 1] if self._part else reached
+        return Look(since, until, since, is_part=True)
+
+    def _record_part(self, look: Look, now: int, pages: int) -> None:
+        if pages > _EXPENSIVE:
+            cuts = _cuts(look, self.reached or now, pages)
+            self._edges[self._part : self._part] = cuts
+            self._part += len(cuts) + 1
+        elif self._part and pages + self._last_pages < _EXPENSIVE // 4:
+            del self._edges[self._part - 1]
+            pages += self._last_pages
+        else:
+            self._part += 1
+        self._last_pages = pages
+        if self._part > len(self._edges):
+            self._part = 0
+
+
+def _cuts(look: Look, now: int, pages: int) -> list[int]:
+    """Return where to cut a part, the newest edge first."""
+    until = now if look.until is None else look.until
+    if look.since is None:
+        return [now - age for age in _AGES if now - age < until]
+    count = min(_PARTS, 1 + pages // _EXPENSIVE, max(1, (until - look.since) // 1000))
+    width = (until - look.since) / count
+    return [round(until - width * place) for place in range(1, count)]

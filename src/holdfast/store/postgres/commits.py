@@ -1,0 +1,212 @@
+"""Commit the turns of many runs, so that one bad or busy run does not hold up the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Literal, TypeAlias
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+from holdfast.errors import DatabaseError
+from holdfast.store.postgres.database import Database, Part, error_class, read_notices, translated
+from holdfast.types import Ahead, Committed, Event, Finish, Refusal, Suspend, TurnCommit
+
+_LIGHT: Final = 1 << 20  # bytes; a call of less is slow for another reason
+_LOCK_TIMEOUT: Final = "55P03"
+
+_Tail: TypeAlias = list[tuple[str, str | None, str | None, int]]
+
+
+class _Refused(msgspec.Struct, array_like=True, gc=False):
+    run_id: UUID
+    reason: str
+    tail: _Tail
+
+
+class _Ahead(msgspec.Struct, array_like=True, gc=False):
+    run_id: UUID
+    tail: _Tail
+
+
+_decode_ahead = msgspec.json.Decoder(list[_Ahead]).decode
+_decode_refused = msgspec.json.Decoder(list[_Refused]).decode
+
+
+class PostgresCommits(Part):
+    """Commits the turns of many runs."""
+
+    async def commit(self, worker_id: str, token: UUID, turns: Sequence[TurnCommit]) -> Committed:
+        """Append, then suspend or finish; see `CommitStore.commit`.
+
+        A part that the server refuses is found by halving the batch. An error that every part
+        meets is raised: then the server fails, and not one value.
+        """
+        if len({turn.run_id for turn in turns}) != len(turns):
+            raise ValueError("a run stands twice in one commit")
+        if not all(turn.events for turn in turns):
+            raise ValueError("a turn commits at least one event")
+        with translated():
+            committed, error = await _commit(self._database, worker_id, token, turns)
+            failed = [each for each in committed.refused.values() if each.reason == "failed"]
+            if error is not None and len(failed) == len(turns) > 1:
+                raise error
+            return committed
+
+
+def commit_arguments(
+    worker_id: str, token: UUID, turns: Sequence[TurnCommit], tell: str | None = None
+) -> tuple[object, ...]:
+    """Return the arguments of `commit`: first events, further ones, suspends, ends, flags."""
+    firsts = [turn.events[0] for turn in turns]
+    rest = [
+        (turn.run_id, idx, event)
+        for turn in turns
+        if len(turn.events) > 1
+        for idx, event in enumerate(turn.events[1:], turn.expected + 1)
+    ]
+    suspended: list[tuple[UUID, Suspend]] = []
+    ended: list[tuple[UUID, Finish]] = []
+    for turn in turns:
+        match turn.then:
+            case Finish() as finish:
+                ended.append((turn.run_id, finish))
+            case Suspend() as suspend:
+                suspended.append((turn.run_id, suspend))
+            case None:
+                pass
+    return (
+        worker_id,
+        token,
+        [turn.run_id for turn in turns],
+        [turn.lease_no for turn in turns],
+        [turn.expected for turn in turns],
+        [event.type for event in firsts],
+        [event.key for event in firsts],
+        [event.details for event in firsts],
+        [event.at for event in firsts],
+        [run_id for run_id, _, _ in rest],
+        [idx for _, idx, _ in rest],
+        [event.type for _, _, event in rest],
+        [event.key for _, _, event in rest],
+        [event.details for _, _, event in rest],
+        [event.at for _, _, event in rest],
+        [run_id for run_id, _ in suspended],
+        [suspend.visible_at for _, suspend in suspended],
+        [
+            msgspec.json.encode(suspend.awaiting).decode() if suspend.awaiting else None
+            for _, suspend in suspended
+        ],
+        [run_id for run_id, _ in ended],
+        [finish.status for _, finish in ended],
+        [finish.output for _, finish in ended],
+        [finish.error for _, finish in ended],
+        [turn.run_id for turn in turns if turn.orders],
+        list({run_id for turn in turns for run_id in turn.touches}),
+        [turn.run_id for turn in turns if turn.has_children and isinstance(turn.then, Finish)],
+        [turn.run_id for turn in turns if turn.behind],
+        tell,
+        True,  # details come back as text
+    )
+
+
+async def _commit(
+    database: Database, worker_id: str, token: UUID, turns: Sequence[TurnCommit]
+) -> tuple[Committed, Exception | None]:
+    """Commit turns; also return the last error whose reason is unknown."""
+    arguments = commit_arguments(worker_id, token, turns, database.tell)
+    weight = sum(turn.weight for turn in turns)
+    try:
+        row = await database.row_untranslated("commit", arguments, weight=weight)
+    except (asyncpg.PostgresError, TimeoutError) as error:
+        alone = len(turns) == 1
+        if alone and isinstance(error, TimeoutError):  # the time that it was given is plenty
+            raise
+        if not _may_succeed_in_parts(error, weight):
+            raise
+        if alone:
+            return await _refused(database, turns[0], error), error
+        middle = len(turns) // 2
+        first, one = await _commit(database, worker_id, token, turns[:middle])
+        second, other = await _commit(database, worker_id, token, turns[middle:])
+        return _together(first, second), one or other
+    refused, notices = _refusals(row["refused"]), read_notices(row["notices"])
+    ahead = _ahead(row["ahead"])
+    written = {run_id: found for run_id, found in ahead.items() if run_id not in refused}
+    return Committed(row["now"], refused, notices, written), None
+
+
+def _may_succeed_in_parts(error: Exception, weight: int) -> bool:
+    """Return True if the call might go through without one of its parts, or in two calls."""
+    if _is_too_slow(error):
+        return weight > _LIGHT
+    return _is_refused_value(error) or _is_lock_timeout(error) or _is_unexplained(error)
+
+
+def _together(first: Committed, second: Committed) -> Committed:
+    return Committed(
+        second.now,
+        first.refused | second.refused,
+        [*first.notices, *second.notices],
+        {**first.ahead, **second.ahead},
+    )
+
+
+async def _refused(database: Database, turn: TurnCommit, error: Exception) -> Committed:
+    now = await database.row_untranslated("now_micros", ())
+    code = getattr(error, "sqlstate", None)
+    refusal = Refusal(_reason(error), [], f"{error} ({code})" if code else str(error))
+    return Committed(now[0], {turn.run_id: refusal}, [])
+
+
+def _reason(error: Exception) -> Literal["busy", "invalid", "failed"]:
+    if _is_lock_timeout(error):
+        return "busy"
+    return "invalid" if _is_refused_value(error) else "failed"
+
+
+def _is_refused_value(error: BaseException) -> bool:
+    """Return True if the server would accept the call without some value in it."""
+    code = error.sqlstate or "" if isinstance(error, asyncpg.PostgresError) else ""
+    return code[:2] in {"22", "23", "54"}
+
+
+def _is_unexplained(error: BaseException) -> bool:
+    """Return True if the server failed for a reason that may lie in one value of the call."""
+    return isinstance(error, asyncpg.PostgresError) and error_class(error) is DatabaseError
+
+
+def _is_too_slow(error: BaseException) -> bool:
+    """Return True if the call was cut off because it took too long."""
+    return isinstance(error, TimeoutError | asyncpg.QueryCanceledError)
+
+
+def _is_lock_timeout(error: BaseException) -> bool:
+    """Return True if the call gave up waiting for another transaction's lock."""
+    return isinstance(error, asyncpg.PostgresError) and error.sqlstate == _LOCK_TIMEOUT
+
+
+def _refusals(text: str | None) -> dict[UUID, Refusal]:
+    """Return what a commit refused. Details stay the text that was recorded."""
+    if text is None:
+        return {}
+    return {
+        refused.run_id: Refusal(
+            "lost" if refused.reason == "lost" else "conflict",
+            _events(refused.tail),
+        )
+        for refused in _decode_refused(text)
+    }
+
+
+def _ahead(text: str | None) -> dict[UUID, Ahead]:
+    """Return what others wrote ahead of parts that were committed after it."""
+    if text is None:
+        return {}
+    return {found.run_id: Ahead(_events(found.tail)) for found in _decode_ahead(text)}
+
+
+def _events(tail: _Tail) -> list[Event]:
+    """Return events; their details are text that is not decoded yet."""
+    return [Event(*event) for event in tail]

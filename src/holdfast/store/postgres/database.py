@@ -1,0 +1,279 @@
+"""Call the functions of a schema over a pool of connections, and translate the errors."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Final, TypeVar
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+from holdfast.database.connection import close_connection, is_direct, open_connection
+from holdfast.database.schema import check_schema
+from holdfast.database.scripts import check_schema_name
+from holdfast.database.urls import read_url, redact
+from holdfast.errors import (
+    DatabaseError,
+    DatabaseUnavailable,
+    HoldfastError,
+    InsufficientRights,
+    InvalidDatabaseURL,
+    InvalidInput,
+    PayloadError,
+    RunExists,
+    SchemaMissing,
+    TransientDatabaseError,
+)
+from holdfast.store.postgres.pool import NOT_SENT, Pool, was_not_sent
+from holdfast.types import Event, Notice
+
+if TYPE_CHECKING:
+    from holdfast.database.connection import Connection
+
+T = TypeVar("T")
+
+logger = logging.getLogger("holdfast.database")
+
+# No call of ours takes so long: one without an answer by then was cut off, or hangs.
+_CALL_SECONDS: Final = 20.0
+_SLOWEST: Final = 256 * 1024  # bytes a second, of a connection that is worth waiting for
+
+# By SQLSTATE, or by its class: the first two characters.
+_ERRORS: Final[dict[str, type[HoldfastError]]] = {
+    "40001": TransientDatabaseError,  # serialization failure
+    "40P01": TransientDatabaseError,  # deadlock
+    "55P03": TransientDatabaseError,  # lock timeout
+    "57014": TransientDatabaseError,  # statement timeout
+    "08": DatabaseUnavailable,  # connection lost
+    "53": DatabaseUnavailable,  # out of connections, memory, disk
+    "57": DatabaseUnavailable,  # shutting down, starting up
+    "58": DatabaseUnavailable,  # trouble below the server
+    "28": DatabaseUnavailable,  # login refused
+    "25006": DatabaseUnavailable,  # read-only: a standby, until it is promoted
+    "3D000": DatabaseUnavailable,  # no such database
+    "42501": InsufficientRights,
+    "3F000": SchemaMissing,
+    "42P01": SchemaMissing,
+    "42883": SchemaMissing,
+    "22004": InvalidInput,  # our functions refuse a null
+    "22023": InvalidInput,  # and a value that is not allowed
+    "22": PayloadError,
+    "23": PayloadError,
+    "54": PayloadError,  # beyond a limit of the server: too long, too deeply nested
+}
+
+# What happened to the call, in front of the server's own words.
+_MEANINGS: Final[dict[type[HoldfastError], str]] = {
+    TransientDatabaseError: "the database gave up on the call, which may be made again: ",
+    InsufficientRights: "the role lacks a right that the call needs: ",
+    SchemaMissing: "the schema lacks what the call needs (run `holdfast migrate`): ",
+    PayloadError: "the database cannot store a value of the call: ",
+    DatabaseError: "the database refuses the call: ",
+}
+
+_decode_headers = msgspec.json.Decoder(dict[str, str]).decode
+_OTHER_WORKFLOW: Final = "HF001"  # raised by start_runs, with the run's id as its detail
+
+
+class Database:
+    """Calls the functions of a schema over a pool of connections.
+
+    With `prepare` None, statements are prepared by name unless a pooler is in between: a pooler
+    may give the name to another session. With `tells`, transactions may send the notices of their
+    changes.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        schema: str,
+        connections: int,
+        prepare: bool | None,
+        check: bool,
+        listen_url: str | None = None,
+        tells: bool = False,
+    ) -> None:
+        self.url, self.listen_url = url, listen_url
+        self.schema = check_schema_name(schema)
+        self.tell = self.schema if tells else None
+        self._size, self._check = connections, check
+        self._prepare = prepare
+        self._pool: Pool | None = None
+
+    async def open(self) -> None:
+        """Connect, and refuse a schema that this release cannot work with."""
+        if self._pool is not None:
+            return
+        self._target = read_url(self.url)
+        if self._prepare is None:
+            self._prepare = self._target.parameters.prepare
+        pool = Pool(self._connect, self._size)
+        if self._check:
+            try:
+                with translated():
+                    async with pool.connection() as connection:
+                        await check_schema(connection, self.schema)
+            except BaseException:
+                await pool.close()
+                raise
+        self._pool = pool
+
+    async def close(self) -> None:
+        """Close every connection of the pool."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.close()
+
+    async def rows(
+        self, function: str, *arguments: object, patience: int = 1
+    ) -> list[asyncpg.Record]:
+        """Call a function and return its rows; `patience` multiplies the time that it may take."""
+        text = call_text(self.schema, function, len(arguments))
+        seconds = patience * _CALL_SECONDS
+        with translated():
+            return await self._call(
+                lambda connection: connection.fetch(text, *arguments, timeout=seconds)
+            )
+
+    async def row(self, function: str, *arguments: object) -> asyncpg.Record:
+        """Call a function and return its only row."""
+        with translated():
+            return await self.row_untranslated(function, arguments)
+
+    async def row_untranslated(
+        self, function: str, arguments: Sequence[object], *, weight: int = 0
+    ) -> asyncpg.Record:
+        """Call a function and return its only row; errors are the driver's own.
+
+        `weight` is the size of the arguments: a large call gets the time of a slow connection.
+        """
+        text = call_text(self.schema, function, len(arguments))
+        seconds = call_seconds(weight)
+        row = await self._call(
+            lambda connection: connection.fetchrow(text, *arguments, timeout=seconds)
+        )
+        assert row is not None, "the function returns exactly one row"
+        return row
+
+    async def _call(self, call: Callable[[Connection], Awaitable[T]]) -> T:
+        """Make a call; repeat it over another connection if it was not sent over the first."""
+        try:
+            async with self._connection() as connection:
+                return await call(connection)
+        except NOT_SENT as error:
+            if not was_not_sent(error):
+                raise
+        async with self._connection() as connection:
+            return await call(connection)
+
+    def _connection(self) -> AbstractAsyncContextManager[Connection]:
+        if self._pool is None:
+            raise RuntimeError("the store is not open: `await store.open()` first")
+        return self._pool.connection()
+
+    async def _connect(self) -> Connection:
+        """Open a connection for the pool; the first one shows whether a pooler is in between."""
+        prepare = self._prepare is not False
+        connection = await open_connection(
+            self._target, call_seconds=_CALL_SECONDS, prepare=prepare
+        )
+        try:
+            if await is_direct(connection) or self._prepare is not None:
+                return connection
+        except BaseException:
+            connection.terminate()
+            raise
+        await close_connection(connection)
+        logger.info(
+            "%s is a connection pooler: no statements are prepared", redact(self._target.url)
+        )
+        self._prepare = False
+        return await self._connect()
+
+
+class Part:
+    """The base of the store's parts: the database that each of them calls."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+
+def call_seconds(weight: int) -> float:
+    """Return after how many seconds a call with so many bytes of arguments is cut off.
+
+    >>> call_seconds(0), call_seconds(16 * 1024 * 1024)
+    (20.0, 84.0)
+    """
+    return _CALL_SECONDS + weight / _SLOWEST
+
+
+@cache
+def call_text(schema: str, function: str, count: int) -> str:
+    """Return the text of a call with numbered parameters.
+
+    >>> call_text("holdfast", "waits", 2)
+    'select * from "holdfast".waits($1, $2)'
+    """
+    parameters = ", ".join(f"${number}" for number in range(1, count + 1))
+    return f'select * from "{schema}".{function}({parameters})'
+
+
+def read_notices(pairs: Iterable[Sequence[str]] | None) -> list[Notice]:
+    """Return the wake-ups of an answer, each once: a listener that looks once sees everything."""
+    return [Notice(topic, payload) for topic, payload in dict.fromkeys(map(tuple, pairs or ()))]
+
+
+def read_event(row: asyncpg.Record) -> Event:
+    """Return the event of a row."""
+    return Event(row["event_type"], row["key"], row["details"], row["at"])
+
+
+def read_headers(text: str | None) -> dict[str, str] | None:
+    """Return a run's headers; {} for what an early release stored unchecked and cannot be read."""
+    if text is None:
+        return None
+    try:
+        return _decode_headers(text)
+    except (msgspec.MsgspecError, RecursionError):
+        return {}
+
+
+@contextmanager
+def translated() -> Generator[None]:
+    """Raise errors of the driver and of the server as errors of holdfast."""
+    try:
+        yield
+    except asyncpg.PostgresError as error:
+        raise _from_server(error) from error
+    except (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
+        raise _from_driver(error) from error
+
+
+def error_class(error: asyncpg.PostgresError) -> type[HoldfastError]:
+    """Return the class of ours for an error of the server."""
+    code = error.sqlstate or ""
+    return _ERRORS.get(code) or _ERRORS.get(code[:2]) or DatabaseError
+
+
+def _from_server(error: asyncpg.PostgresError) -> HoldfastError:
+    code = error.sqlstate or ""
+    if code == _OTHER_WORKFLOW:
+        return RunExists(UUID(error.detail), str(error))
+    kind = error_class(error)
+    if kind is InvalidInput:
+        return kind(str(error))  # our own words
+    return kind(f"{_MEANINGS.get(kind, '')}{error} ({code})" if code else str(error))
+
+
+def _from_driver(error: Exception) -> HoldfastError:
+    if isinstance(error, asyncpg.ClientConfigurationError):
+        return InvalidDatabaseURL(str(error))
+    if isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError):
+        return PayloadError(str(error))  # the driver could not encode a parameter
+    reason = str(error) or type(error).__name__
+    return DatabaseUnavailable(f"the database cannot be reached: {reason}")

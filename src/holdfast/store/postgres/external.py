@@ -1,0 +1,53 @@
+"""External events: signals, cancel requests and ends that come from outside a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from holdfast.store.postgres.database import Part, read_notices
+from holdfast.types import Delivered, NewSignal, Notice
+
+if TYPE_CHECKING:
+    import asyncpg
+
+
+class PostgresExternal(Part):
+    """Appends to logs without holding the runs' leases."""
+
+    async def signal_runs(self, signals: Sequence[NewSignal]) -> Delivered:
+        """Send signals; see `ExternalStore.signal_runs`. A refused value refuses the whole call."""
+        row = await self._database.row(
+            "signal_runs",
+            [signal.run_id for signal in signals],
+            [signal.name for signal in signals],
+            [signal.payload for signal in signals],
+            [signal.signal_id for signal in signals],
+            [signal.update for signal in signals],
+            [signal.reply_to for signal in signals],
+            self._database.tell,
+        )
+        return read_delivered(row)
+
+    async def cancel_runs(self, run_ids: Sequence[UUID], *, reason: str | None = None) -> Delivered:
+        """Ask runs to stop; see `ExternalStore.cancel_runs`."""
+        row = await self._database.row("cancel_runs", run_ids, reason)
+        return read_delivered(row)
+
+    async def terminate_runs(
+        self, run_ids: Sequence[UUID], *, reason: str | None = None
+    ) -> Delivered:
+        """End runs at once; see `ExternalStore.terminate_runs`."""
+        row = await self._database.row("terminate_runs", run_ids, reason)
+        return read_delivered(row)
+
+    async def time_out_runs(self, *, limit: int = 100) -> tuple[int, int | None, list[Notice]]:
+        """End runs past their deadline; see `ExternalStore.time_out_runs`."""
+        row = await self._database.row("time_out_runs", limit)
+        return row["ended"], row["next_due_at"], read_notices(row["notices"])
+
+
+def read_delivered(row: asyncpg.Record) -> Delivered:
+    """Return what became of the runs of a call."""
+    return Delivered(row["outcomes"] or [], read_notices(row["notices"]))

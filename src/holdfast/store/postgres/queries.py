@@ -1,0 +1,180 @@
+"""Queries: runs, logs, and the values that runs have set."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from holdfast.errors import DatabaseUnavailable, QueryTooSlow
+from holdfast.names import split_name
+from holdfast.store.postgres.database import Database, Part, read_event, read_headers
+from holdfast.types import Event, LoggedEvent, RecordPage, RunFilter, RunRecord, Wait
+
+if TYPE_CHECKING:
+    import asyncpg
+
+
+class PostgresQueries(Part):
+    """Reads runs and logs."""
+
+    async def get_runs(self, run_ids: Sequence[UUID]) -> dict[UUID, RunRecord]:
+        """Return the runs that exist."""
+        return read_runs(await self._database.rows("get_runs", run_ids))
+
+    async def list_runs(self, where: RunFilter) -> RecordPage:
+        """Return a page of runs; see `QueryStore.list_runs`.
+
+        It asks for one run more than the page holds, to know whether there is a next page. If
+        the search stopped before the page was full, the cursor is where it stopped.
+        """
+        created_at, run_id = None, None
+        if where.cursor is not None:
+            moment, _, last = where.cursor.partition("/")
+            created_at, run_id = int(moment), UUID(last)
+        with _in_time():
+            found = await _list_runs(self._database, where, created_at, run_id)
+        runs = [_run(row) for row in found if row["run_id"] is not None]
+        page = runs[: where.limit]
+        if len(runs) > len(page):
+            return RecordPage(page, _cursor(page[-1].created_at, page[-1].run_id))
+        stopped_at = found[0]["stopped_at"] if found else None
+        if stopped_at is None:
+            return RecordPage(page, None)
+        return RecordPage(page, _cursor(stopped_at, found[0]["stopped_id"]), stopped_at)
+
+    async def runs_between(self, first: UUID, last: UUID, limit: int) -> list[UUID]:
+        """Return the ids of runs from `first` to `last`, in order."""
+        found = await self._database.rows("runs_between", first, last, limit)
+        return [row[0] for row in found]
+
+    async def find_run(self, name: str, key: str) -> UUID | None:
+        """Return the id of the run that was started with this key."""
+        found = await self._database.row("find_run", name, key)
+        run_id: UUID | None = found[0]
+        return run_id
+
+    async def read_events(
+        self, ranges: Sequence[tuple[UUID, int]], *, patience: int = 1
+    ) -> dict[UUID, list[Event]]:
+        """Return logs, each from an index on; see `QueryStore.read_events`."""
+        logs: dict[UUID, list[Event]] = {run_id: [] for run_id, _ in ranges}
+        found = await self._database.rows(
+            "read_events",
+            [run_id for run_id, _ in ranges],
+            [since for _, since in ranges],
+            patience=patience,
+        )
+        for row in found:
+            logs[row["run_id"]].append(read_event(row))
+        return logs
+
+    async def recent_events(self, *, since: int, limit: int = 1000) -> list[LoggedEvent]:
+        """Return what happened in all runs since a moment, oldest first."""
+        with _in_time():
+            found = await self._database.rows("recent_events", since, limit)
+        return [LoggedEvent(row["run_id"], row["idx"], read_event(row)) for row in found]
+
+    async def get_values(self, run_ids: Sequence[UUID]) -> dict[UUID, Mapping[str, str]]:
+        """Return the newest value of each name that the runs have set."""
+        values: dict[UUID, dict[str, str]] = {}
+        for row in await self._database.rows("get_values", run_ids):
+            of_run = values.setdefault(row["run_id"], {})
+            if row["name"] is not None:
+                of_run[row["name"]] = row["value"]
+        return dict(values)
+
+    async def find_reply(self, run_id: UUID, update_id: str) -> Event | None:
+        """Return how a run answered an update, None until then."""
+        found = await self._database.rows("find_reply", run_id, update_id)
+        return read_event(found[0]) if found else None
+
+    async def newest_runs(self, run_ids: Sequence[UUID]) -> dict[UUID, UUID]:
+        """Return the last run of each chain; see `QueryStore.newest_runs`."""
+        found = await self._database.rows("newest_runs", run_ids)
+        return {row["run_id"]: row["newest"] for row in found}
+
+
+def read_runs(found: Sequence[asyncpg.Record]) -> dict[UUID, RunRecord]:
+    """Return the runs of an answer, by id."""
+    return {row["run_id"]: _run(row) for row in found}
+
+
+async def _list_runs(
+    database: Database, where: RunFilter, before_at: int | None, before_id: UUID | None
+) -> list[asyncpg.Record]:
+    return await database.rows(
+        "list_runs",
+        where.states or None,
+        where.names or None,
+        where.queues or None,
+        where.tags or None,
+        where.key,
+        where.since,
+        where.until,
+        where.parent_run_id,
+        where.input_contains,
+        before_at,
+        before_id,
+        where.limit + 1,
+        where.payloads,
+    )
+
+
+@contextmanager
+def _in_time() -> Generator[None]:
+    """Raise QueryTooSlow for a query that takes too long: the database can be reached."""
+    try:
+        yield
+    except DatabaseUnavailable as error:
+        if isinstance(error.__cause__, TimeoutError):
+            raise QueryTooSlow(
+                "the database took too long to answer this list: narrow it with names, since or "
+                "until"
+            ) from error
+        raise
+
+
+def _cursor(created_at: int, run_id: UUID) -> str:
+    return f"{created_at}/{run_id}"
+
+
+def _run(row: asyncpg.Record) -> RunRecord:
+    app, name = split_name(row["name"])
+    return RunRecord(
+        run_id=row["run_id"],
+        app=app,
+        name=name,
+        version=row["version"],
+        key=row["key"],
+        queue=row["queue"],
+        priority=row["priority"],
+        status=row["status"],
+        state=row["state"],
+        input=row["input"],
+        output=row["output"],
+        error=row["error"],
+        tags=tuple(row["tags"]),
+        headers=read_headers(row["headers"]),
+        retention_seconds=row["retention_seconds"],
+        created_at=row["created_at"],
+        started_at=row["started_at"],
+        completed_at=row["completed_at"],
+        deadline_at=row["deadline_at"],
+        wait=_wait(row) if row["status"] == "running" else None,
+        parent_run_id=row["parent_run_id"],
+        parent_key=row["parent_key"],
+    )
+
+
+def _wait(row: asyncpg.Record) -> Wait:
+    return Wait(
+        visible_at=row["visible_at"],
+        awaiting=tuple(row["awaiting"] or ()),
+        worker=row["worker"],
+        attempts=row["attempts"],
+        lease_no=row["lease_no"],
+        stuck=row["stuck"],
+        paused=row["paused"],
+    )

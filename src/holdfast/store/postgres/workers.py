@@ -1,0 +1,97 @@
+"""Workers: sign on, renew leases, forget the silent, count what nobody serves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.store.port import WORK_TOPIC
+from holdfast.store.postgres.database import Part
+from holdfast.types import Heartbeat, Lease, Notice, ThreadUse, WorkerInfo
+
+
+class PostgresWorkers(Part):
+    """Knows which workers live."""
+
+    async def heartbeat(
+        self,
+        info: WorkerInfo,
+        leases: Sequence[Lease],
+        *,
+        lease_seconds: float,
+        interval_seconds: float = 2.0,
+    ) -> Heartbeat:
+        """Sign a worker on, or renew its leases; see `WorkerStore.heartbeat`."""
+        row = await self._database.row(
+            "heartbeat",
+            info.worker_id,
+            info.hostname,
+            info.pid,
+            info.queues,
+            info.handlers,
+            info.concurrency,
+            info.holdfast_version,
+            info.started_at or None,
+            lease_seconds,
+            [lease.run_id for lease in leases],
+            [lease.key for lease in leases],
+            [lease.lease_no for lease in leases],
+            [lease.known for lease in leases],
+            _details(leases),
+            interval_seconds,
+            None if info.threads is None else list(msgspec.structs.astuple(info.threads)),
+        )
+        lost = _at(leases, row["lost"])
+        news = _at(leases, row["news"])
+        return Heartbeat(
+            row["now"],
+            [(lease.run_id, lease.key) for lease in lost],
+            [lease.run_id for lease in news],
+            [(lease.run_id, lease.key) for lease in _at(leases, row["cancelled"])],
+        )
+
+    async def reap_workers(
+        self,
+        *,
+        observer: str | None = None,
+        silent_seconds: float = 8.0,
+        worker_ids: Sequence[str] = (),
+    ) -> tuple[list[str], list[Notice]]:
+        """Remove workers that are gone; see `WorkerStore.reap_workers`."""
+        row = await self._database.row("reap_workers", silent_seconds, worker_ids, observer)
+        return row["gone"] or [], [Notice(WORK_TOPIC, queue) for queue in row["queues"] or ()]
+
+    async def list_workers(self) -> list[WorkerInfo]:
+        """Return the workers that are signed on, by id."""
+        return [
+            WorkerInfo(
+                worker_id=row["worker_id"],
+                hostname=row["hostname"],
+                pid=row["pid"],
+                queues=tuple(row["queues"]),
+                handlers=tuple(row["handlers"]),
+                concurrency=row["concurrency"],
+                holdfast_version=row["holdfast_version"],
+                started_at=row["started_at"],
+                heard_at=row["heard_at"],
+                threads=None if row["threads"] is None else ThreadUse(*row["threads"]),
+            )
+            for row in await self._database.rows("list_workers")
+        ]
+
+    async def unserved(self) -> list[tuple[str, str, int]]:
+        """Count the tasks that no worker claims; see `WorkerStore.unserved`."""
+        found = await self._database.rows("unserved")
+        return [(row["queue"], row["handler"], row["tasks"]) for row in found]
+
+
+def _details(leases: Sequence[Lease]) -> list[str | None] | None:
+    """Return what activities said last; None where none has anything new to say."""
+    details = [lease.details for lease in leases]
+    return None if all(each is None for each in details) else details
+
+
+def _at(leases: Sequence[Lease], places: list[int] | None) -> list[Lease]:
+    """Return the leases at places, which count from 1."""
+    return [leases[place - 1] for place in places or ()]
