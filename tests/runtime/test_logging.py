@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import traceback
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -52,6 +53,11 @@ async def ship(ctx: Context, article: str) -> str:
 @app.workflow
 async def show(ctx: Context) -> None:
     await render(7)
+
+
+@app.workflow
+async def signal_to(ctx: Context, run_id: UUID) -> None:
+    ctx.signal_run(run_id, "packed")
 
 
 @pytest.fixture(autouse=True)
@@ -183,3 +189,22 @@ async def test_the_error_of_a_step_carries_the_recorded_traceback_once() -> None
     assert 'raise ValueError("down the stairs")' in seen[0]
     recorded = failed.value.error.format()
     assert recorded.count('raise ValueError("down the stairs")') == 1
+
+
+async def test_a_signal_to_a_run_that_cannot_receive_it_is_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The code of the sender gets no answer, so that its replay needs none."""
+    missing = uuid4()
+    async with Environment(app) as env:
+        ended = await env.client.start(show)
+        with pytest.raises(RunFailed):
+            await env.result(ended)
+        caplog.clear()
+        for target in (ended.run_id, missing):
+            await env.run(signal_to, target)
+    warnings = [each.getMessage() for each in of_level(caplog, logging.WARNING)]
+    assert [text.partition(": ")[2] for text in warnings] == [
+        f"signal 'packed' was not delivered: run {ended.run_id} has ended",
+        f"signal 'packed' was not delivered: run {missing} does not exist",
+    ]

@@ -19,7 +19,7 @@ from holdfast.errors import DatabaseError, DatabaseUnavailable, PayloadError
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres.commits import commit_arguments
 from holdfast.store.postgres.database import Database, call_seconds
-from holdfast.types import Event, Finish, NewSignal
+from holdfast.types import Event, Finish, NewSignal, TurnCommit
 
 
 @pytest.fixture
@@ -318,7 +318,7 @@ async def test_workers_of_a_former_release_are_given_details_as_json(
     run_id = await start(scene.store)
     task = await ann.take()
     await signal(scene.store, run_id)
-    former = commit_arguments("ann", uuid4(), [turn(task, step("charge"))])[:-1]
+    former = commit_arguments("ann", uuid4(), [turn(task, step("charge"))])[:-2]
     [row] = await scene.watcher.call("commit", *former)
     [[_, reason, [[_, _, told, _]]]] = json.loads(row["refused"])
     assert (reason, told["signal_name"]) == ("conflict", "packed")
@@ -351,3 +351,23 @@ async def test_workers_of_a_former_release_are_not_given_the_properties_of_runs(
         True,
     )
     assert (claimed["input"], claimed["run_key"], claimed["headers"]) == ("null", None, None)
+
+
+async def test_workers_of_a_former_release_are_not_told_of_undelivered_signals(
+    scene: Scene, ann: ManualWorker
+) -> None:
+    await start(scene.store)
+    task, target = await ann.take(), uuid4()
+    told = f'{{"run_id":"{target}","signal_name":"go","input":1,"signal_id":"s"}}'
+    part = TurnCommit(
+        task.run_id,
+        task.lease_no,
+        1,
+        [Event("SignalSent", "signal", told, 0)],
+        None,
+        True,
+        (target,),
+    )
+    arguments = commit_arguments("ann", uuid4(), [part])
+    [row] = await scene.watcher.call("commit", *arguments[:-1])
+    assert (row["refused"], row["undelivered"]) == (None, None)

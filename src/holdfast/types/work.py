@@ -157,16 +157,27 @@ class Ahead(Value, frozen=True):
     tail: list[Event]
 
 
+class Undelivered(Value, frozen=True):
+    """A signal that a run sent to `target`, which does not exist (`missing`) or has ended."""
+
+    run_id: UUID
+    target: UUID
+    name: str
+    outcome: Literal["ended", "missing"]
+
+
 class Committed(Value, frozen=True):
     """The answer to a commit: every run that `refused` does not name is durable.
 
-    `ahead` tells what stands ahead of the parts that were written behind it.
+    `ahead` tells what stands ahead of the parts that were written behind it. `undelivered` are
+    the signals that the runs sent to runs which cannot receive them.
     """
 
     now: int
     refused: dict[UUID, Refusal]
     notices: list[Notice]
     ahead: Mapping[UUID, Ahead] = msgspec.field(default_factory=dict[UUID, Ahead])
+    undelivered: Sequence[Undelivered] = ()
 
 
 class Release(Value, frozen=True):

@@ -16,6 +16,7 @@ from holdfast.types import Ahead, Committed, Notice, Refusal, TurnCommit
 from holdfast.worker.backoff import Backoff
 from holdfast.worker.batcher import Lanes
 from holdfast.worker.clock import Clock
+from holdfast.worker.failure_log import log_undelivered_signal
 
 logger = logging.getLogger("holdfast.committer")
 
@@ -82,6 +83,8 @@ class Committer:
             logger.exception("a commit of %d run(s) failed; letting go of them", len(entries))
             lost = {part.run_id: Refusal("lost", []) for part in parts}
             committed = Committed(self._clock.now(), lost, [])
+        for signal in committed.undelivered:
+            log_undelivered_signal(signal)
         if committed.notices:
             self._notify(committed.notices)
         asyncio.get_running_loop().call_soon(self._answer, entries, token, committed)

@@ -1,4 +1,4 @@
-"""The worker's log of what failed: attempts, and runs.
+"""The worker's log of what failed: attempts, runs, and signals to other runs.
 
 Records carry `run_id`, `workflow`, `key`, `attempt` and `error` as attributes. The traceback is
 that of the user's code, as it was recorded.
@@ -10,7 +10,7 @@ import logging
 from uuid import UUID
 
 from holdfast.codec import decode_error
-from holdfast.types import ErrorInfo
+from holdfast.types import ErrorInfo, Undelivered
 
 logger = logging.getLogger("holdfast.run")
 
@@ -83,3 +83,19 @@ def log_failed_run(run_id: UUID, workflow: str, error_text: str) -> None:
     )
     record.exc_text = error.format().rstrip()  # what formatters print where there is no exception
     logger.handle(record)
+
+
+def log_undelivered_signal(signal: Undelivered) -> None:
+    """Warn that a run sent a signal to a run that cannot receive it."""
+    logger.warning(
+        "run %s: signal %r was not delivered: run %s %s",
+        signal.run_id,
+        signal.name,
+        signal.target,
+        "has ended" if signal.outcome == "ended" else "does not exist",
+        extra={
+            "run_id": str(signal.run_id),
+            "signal": signal.name,
+            "target_run_id": str(signal.target),
+        },
+    )

@@ -11,7 +11,7 @@ from clocks import Clock
 
 from holdfast.ids import keyed_run_id
 from holdfast.store.port import Store
-from holdfast.types import ANY_END, Finish, Notice, RunFilter, Suspend
+from holdfast.types import ANY_END, Finish, Notice, RunFilter, Suspend, Undelivered
 
 from .actors import (
     SECOND,
@@ -254,6 +254,28 @@ async def test_a_run_signals_another(store: Store, ann: ManualWorker, bob: Manua
     )
     await ann.order(turn, gone, touches=(target,), expected=3)
     assert (await log_types(store, target))[-1] == "WorkflowCompleted"
+
+
+async def test_a_commit_tells_which_signals_could_not_be_delivered(
+    store: Store, ann: ManualWorker
+) -> None:
+    """To a run that has ended, and to one that does not exist. A repeated call delivers nothing."""
+    ended, missing, alive = await start(store), uuid4(), uuid4()
+    await ann.finish(await ann.take())
+    await start(store, run_id=alive, queue="slow")
+    sender = await start(store)
+    signals = [
+        order("SignalSent", key, run_id=str(to), signal_name=key, input=1, signal_id=key)
+        for key, to in (("a", ended), ("b", alive), ("c", missing))
+    ]
+    task, touches, token = await ann.take(), (ended, alive, missing), uuid4()
+    answer = await ann.order(task, *signals, touches=touches, token=token)
+    assert list(answer.undelivered) == [
+        Undelivered(sender, ended, "a", "ended"),
+        Undelivered(sender, missing, "c", "missing"),
+    ]
+    again = await ann.order(task, *signals, touches=touches, token=token, expected=1)
+    assert not again.undelivered
 
 
 async def test_a_run_that_ends_leaves_the_child_that_it_starts_last(

@@ -203,9 +203,9 @@ class RemoteContext:
     def signal_run(self, run_id: UUID, name: str, payload: object = None) -> None:
         """Send a message to another run, once, with this run's next commit.
 
-        Nothing comes of it where that run has ended or never was, and this run is not told: where
-        it must know, the other run answers with a signal. Raises InvalidName for a name outside
-        `[a-zA-Z0-9._-]{1,128}`, PayloadError for a payload that cannot be stored.
+        If that run does not exist or has ended, the worker's log says so, and this run gets no
+        answer. If it must know, let the other run answer with a signal. Raises InvalidName for a
+        name outside `[a-zA-Z0-9._-]{1,128}`, PayloadError for a payload that cannot be stored.
         """
         send_signal(self._instance, run_id, name, payload)
 

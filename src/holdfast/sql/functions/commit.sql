@@ -12,7 +12,9 @@
 -- with the events from the expected index on: reason 'lost' where the lease is another's or the
 -- run has ended, 'conflict' where only the index is taken. `notices` are (topic, payload). `ahead`
 -- is null, or a JSON array of [run_id, […]] with the events that stand ahead of a part of p_behind.
--- Details are text in both; workers of releases before p_texts take them as JSON.
+-- Details are text in both; workers of releases before p_texts take them as JSON. `undelivered` is
+-- null, or, with p_undelivered, a JSON array of [run_id, target, name, outcome]: the signals that runs
+-- sent to a run that does not exist ('missing') or has ended ('ended').
 -- With p_tell, the schema's name, the call sends its notices itself where it can.
 --
 -- Refuses a run twice in one call (22023). Gives up on a lock after 50 ms (55P03), so that one
@@ -31,7 +33,8 @@ create or replace function holdfast.commit(
     p_ended uuid[], p_statuses text[], p_outputs json[], p_errors json[],
     p_ordering uuid[], p_touched uuid[], p_parents uuid[], p_behind uuid[] default '{}',
     p_tell text default null, p_texts boolean default false,
-    out now bigint, out refused json, out notices text[], out ahead json
+    p_undelivered boolean default false,
+    out now bigint, out refused json, out notices text[], out ahead json, out undelivered json
 )
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -44,6 +47,7 @@ declare
     v_skipped uuid[] := '{}';
     v_won uuid[];
     v_children uuid[];
+    v_told text[];
 begin
     now := holdfast._micros(v_now);
     if cardinality(p_touched) + cardinality(p_parents) > 0 then
@@ -103,10 +107,13 @@ begin
             v_now, p_ended, p_statuses, p_outputs, p_errors, v_skipped) as e;
     end if;
     if cardinality(p_ordering) > 0 then
-        notices := notices || holdfast._carry_out(v_now,
+        select c.notices, case when p_undelivered then c.undelivered end
+        into v_told, undelivered
+        from holdfast._carry_out(v_now,
             array(select unnest(p_ordering) except select unnest(v_skipped)), p_ended,
             p_runs || p_rest_runs, p_types || p_rest_types, p_keys || p_rest_keys,
-            p_details || p_rest_details);
+            p_details || p_rest_details) as c;
+        notices := notices || v_told;
     end if;
     if v_children is not null then  -- behind what they have said last
         notices := notices || holdfast._tell_parents(v_now, v_children);

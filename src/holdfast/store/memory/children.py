@@ -14,7 +14,7 @@ from holdfast.store.memory.guests import signal_runs
 from holdfast.store.memory.starts import insert_run
 from holdfast.store.memory.tables import Parent, ParentClose, RunRow, Tables
 from holdfast.store.port import WORK_TOPIC
-from holdfast.types import ErrorInfo, Event, NewRun, NewSignal, Notice
+from holdfast.types import ErrorInfo, Event, NewRun, NewSignal, Notice, Undelivered
 
 _NULL: Final = msgspec.Raw(b"null")
 
@@ -112,12 +112,18 @@ def cancel(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notice]
     return request_cancels(tables, now, {child_id: details.write(reason=order.reason)})[1]
 
 
-def signal(tables: Tables, now: int, event: Event) -> list[Notice]:
-    """Carry out SignalSent; a run that has ended or never was hears nothing."""
+def signal(
+    tables: Tables, now: int, sender: UUID, event: Event, undelivered: list[Undelivered]
+) -> list[Notice]:
+    """Carry out SignalSent; note it as undelivered if there is no such run, or it has ended."""
     order = details.read(event.details, _SignalSent)
     run_id, payload = newest(tables, order.run_id), bytes(order.input).decode()
     sent = NewSignal(run_id, order.signal_name, payload, order.signal_id)
-    return signal_runs(tables, now, [sent]).notices
+    delivered = signal_runs(tables, now, [sent])
+    [outcome] = delivered.outcomes
+    if outcome in ("ended", "missing"):
+        undelivered.append(Undelivered(sender, run_id, order.signal_name, outcome))
+    return delivered.notices
 
 
 def continue_as_new(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notice]:

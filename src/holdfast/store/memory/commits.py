@@ -18,7 +18,16 @@ from holdfast.store.memory.ends import close_children, tell_parents
 from holdfast.store.memory.orders import carry_out
 from holdfast.store.memory.payloads import check_turn
 from holdfast.store.memory.tables import NEVER, TURN, Tables, distinct
-from holdfast.types import Ahead, Committed, Finish, Notice, Refusal, Suspend, TurnCommit
+from holdfast.types import (
+    Ahead,
+    Committed,
+    Finish,
+    Notice,
+    Refusal,
+    Suspend,
+    TurnCommit,
+    Undelivered,
+)
 
 
 def commit(
@@ -48,15 +57,16 @@ def commit(
         written.append(turn)
     written.sort(key=lambda turn: turn.run_id)
     notices: list[Notice] = []
+    undelivered: list[Undelivered] = []
     for turn in written:
         notices += _apply(tables, now, worker_id, token, turn)
     for turn in written:
         for event in turn.events:
-            notices += carry_out(tables, now, turn.run_id, event)
+            notices += carry_out(tables, now, turn.run_id, event, undelivered)
     ended = [turn.run_id for turn in written if isinstance(turn.then, Finish)]
     notices += tell_parents(tables, now, ended)
     notices += close_children(tables, now, ended)
-    return Committed(now, refused, distinct(notices), ahead)
+    return Committed(now, refused, distinct(notices), ahead, undelivered)
 
 
 def _place_behind(tables: Tables, turn: TurnCommit, token: UUID) -> int:

@@ -6,11 +6,16 @@ from uuid import UUID
 
 from holdfast.store.memory import activities, approvals, children
 from holdfast.store.memory.tables import Tables
-from holdfast.types import Event, Notice
+from holdfast.types import Event, Notice, Undelivered
 
 
-def carry_out(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notice]:
-    """Do what an event of a run's commit orders; most events order nothing."""
+def carry_out(
+    tables: Tables, now: int, run_id: UUID, event: Event, undelivered: list[Undelivered]
+) -> list[Notice]:
+    """Do what an event of a run's commit orders; most events order nothing.
+
+    Signals that cannot be delivered are added to `undelivered`.
+    """
     match event.type:
         case "ActivityScheduled":
             return activities.schedule(tables, now, run_id, event)
@@ -25,7 +30,7 @@ def carry_out(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Noti
         case "ChildCancelRequested":
             return children.cancel(tables, now, run_id, event)
         case "SignalSent":
-            return children.signal(tables, now, event)
+            return children.signal(tables, now, run_id, event, undelivered)
         case "WorkflowContinuedAsNew":
             return children.continue_as_new(tables, now, run_id, event)
         case _:

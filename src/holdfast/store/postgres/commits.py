@@ -11,11 +11,21 @@ import msgspec
 
 from holdfast.errors import DatabaseError
 from holdfast.store.postgres.database import Database, Part, error_class, read_notices, translated
-from holdfast.types import Ahead, Committed, Event, Finish, Refusal, Suspend, TurnCommit
+from holdfast.types import (
+    Ahead,
+    Committed,
+    Event,
+    Finish,
+    Refusal,
+    Suspend,
+    TurnCommit,
+    Undelivered,
+)
 
 _LIGHT: Final = 1 << 20  # bytes; a call of less is slow for another reason
 _LOCK_TIMEOUT: Final = "55P03"
 
+_Undelivered: TypeAlias = tuple[UUID, UUID, str, Literal["ended", "missing"]]
 _Tail: TypeAlias = list[tuple[str, str | None, str | None, int]]
 
 
@@ -31,6 +41,7 @@ class _Ahead(msgspec.Struct, array_like=True, gc=False):
 
 
 _decode_ahead = msgspec.json.Decoder(list[_Ahead]).decode
+_decode_undelivered = msgspec.json.Decoder(list[_Undelivered]).decode
 _decode_refused = msgspec.json.Decoder(list[_Refused]).decode
 
 
@@ -108,6 +119,7 @@ def commit_arguments(
         [turn.run_id for turn in turns if turn.behind],
         tell,
         True,  # details come back as text
+        True,  # undelivered signals are told
     )
 
 
@@ -134,7 +146,8 @@ async def _commit(
     refused, notices = _refusals(row["refused"]), read_notices(row["notices"])
     ahead = _ahead(row["ahead"])
     written = {run_id: found for run_id, found in ahead.items() if run_id not in refused}
-    return Committed(row["now"], refused, notices, written), None
+    undelivered = _undelivered(row["undelivered"])
+    return Committed(row["now"], refused, notices, written, undelivered), None
 
 
 def _may_succeed_in_parts(error: Exception, weight: int) -> bool:
@@ -150,6 +163,7 @@ def _together(first: Committed, second: Committed) -> Committed:
         first.refused | second.refused,
         [*first.notices, *second.notices],
         {**first.ahead, **second.ahead},
+        [*first.undelivered, *second.undelivered],
     )
 
 
@@ -205,6 +219,13 @@ def _ahead(text: str | None) -> dict[UUID, Ahead]:
     if text is None:
         return {}
     return {found.run_id: Ahead(_events(found.tail)) for found in _decode_ahead(text)}
+
+
+def _undelivered(text: str | None) -> Sequence[Undelivered]:
+    """Return the signals that could not be delivered."""
+    if text is None:
+        return ()
+    return [Undelivered(*each) for each in _decode_undelivered(text)]
 
 
 def _events(tail: _Tail) -> list[Event]:
