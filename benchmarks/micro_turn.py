@@ -18,7 +18,7 @@ from uuid import UUID
 from holdfast import Context
 from holdfast.definitions.steps import Step
 from holdfast.definitions.workflows import Workflow
-from holdfast.runtime.turn.turn import RunInfo, Turn
+from holdfast.runtime.turn.turn import RunInfo, State, Turn
 from holdfast.types import Event
 
 STEPS, RUNS = 3000, 1000
@@ -49,25 +49,24 @@ def clock() -> int:
     return time.time_ns() // 1000
 
 
-def begin(workflow: Workflow[int, None] | Workflow[str, None], number: int, text: str) -> Turn:
+def make(workflow: Workflow[int, None] | Workflow[str, None], number: int, text: str) -> Turn:
     info = RunInfo(UUID(int=number << 40 | number), workflow.name, 1, 1, START)
-    turn = Turn(workflow, info, 1, [Event("WorkflowStarted", None, text, START)], clock)
-    turn.begin()
-    return turn
+    return Turn(workflow, info, 1, [Event("WorkflowStarted", None, text, START)], clock)
 
 
 def drive(turn: Turn) -> list[Event]:
     """Do what the turn asks for, at once, until it ends or suspends; return what it wrote."""
     log: list[Event] = []
-    while turn.ended is None and not (turn.suspended and turn.outbox is None):
-        calls, turn.to_start = turn.to_start, []
-        for call in calls:
-            turn.step_completed(call.key, RESULT, START)
-        part = turn.outbox
-        if part is not None:
-            turn.outbox = None
-            log += part.events
-            turn.committed()
+    effects = turn.begin()
+    while effects.state not in (State.ENDED, State.SUSPENDED):
+        commit = effects.commit
+        if effects.start:
+            [call] = effects.start
+            effects = turn.step_completed(call.key, RESULT, START)
+            commit = commit or effects.commit
+        if commit is not None:
+            log += commit.events
+            effects = turn.committed()
     return log
 
 
@@ -83,24 +82,26 @@ def timed(action: Callable[[], object]) -> float:
 
 
 def live() -> float:
-    return timed(lambda: drive(begin(LONG, 1, str(STEPS)))) / STEPS
+    return timed(lambda: drive(make(LONG, 1, str(STEPS)))) / STEPS
 
 
 def replay() -> float:
-    turn = begin(LONG, 1, str(STEPS))
+    turn = make(LONG, 1, str(STEPS))
     log = [Event("WorkflowStarted", None, str(STEPS), START), *drive(turn)[:-1]]
     return timed(lambda: Turn(LONG, turn.info, 1, log, clock).abandon()) / STEPS
 
 
 def one_step_runs() -> float:
-    return timed(lambda: [drive(begin(LONG, n, "1")) for n in range(RUNS)]) / RUNS
+    return timed(lambda: [drive(make(LONG, n, "1")) for n in range(RUNS)]) / RUNS
 
 
 def new_instances() -> float:
     kept: list[Turn] = []
 
     def create() -> None:
-        kept.extend(begin(LONG, n, "1") for n in range(RUNS))
+        for n in range(RUNS):
+            kept.append(make(LONG, n, "1"))
+            kept[-1].begin()
 
     found = timed(create) / RUNS
     for turn in kept:
@@ -112,7 +113,7 @@ def suspended() -> tuple[float, float]:
     """Return the KiB of a suspended turn, and the µs to close one."""
     gc.collect()
     tracemalloc.start()
-    turns = [begin(WAITING, n, '"x"') for n in range(RUNS)]
+    turns = [make(WAITING, n, '"x"') for n in range(RUNS)]
     for turn in turns:
         drive(turn)
     gc.collect()

@@ -27,7 +27,7 @@ from holdfast.events import (
 )
 from holdfast.runtime.code.calls import Call
 from holdfast.runtime.log.delivery import can_wait
-from holdfast.runtime.turn.turn import RunInfo, Turn
+from holdfast.runtime.turn.turn import Effects, RunInfo, State, Turn
 from holdfast.types import Event, Finish, Notice, Suspend, TurnCommit
 
 SECOND = 1_000_000
@@ -60,6 +60,8 @@ class Bench:
         self.attempts: list[tuple[str, int]] = []
         self.cancelled: list[str] = []
         self.last: TurnCommit | None = None
+        self.commit_due: TurnCommit | None = None
+        self.problems: list[str] = []
         self.notices: list[Notice] = []
         self.claim()
 
@@ -80,8 +82,8 @@ class Bench:
             careful=self.careful,
         )
         self.made.append(self.turn)
-        self.turn.begin()
-        self.take()
+        self.commit_due, self.problems = None, []
+        self.take(self.turn.begin())
         return self.turn
 
     def crash(self, code: Code | None = None) -> Turn:
@@ -97,14 +99,42 @@ class Bench:
     def clock(self) -> int:
         return self.now
 
-    def take(self) -> None:
+    def take(self, effects: Effects) -> None:
         """Take the turn's effects, as the driver does after every input."""
-        self.notices += self.turn.notices
-        self.turn.notices = []
-        self.started += self.turn.to_start
-        self.attempts += [(call.key, call.attempt) for call in self.turn.to_start]
-        self.cancelled += self.turn.to_cancel
-        self.turn.to_start, self.turn.to_cancel = [], []
+        self.effects = effects
+        self.notices += effects.notices
+        self.problems += effects.problems
+        self.started += effects.start
+        self.attempts += [(call.key, call.attempt) for call in effects.start]
+        self.cancelled += effects.cancel
+        if effects.commit is not None:
+            assert self.commit_due is None, "one commit at a time"
+            self.commit_due = effects.commit
+
+    # What the turn has said last
+
+    @property
+    def suspended(self) -> bool:
+        """Whether the run is suspended, or is once the commit is durable."""
+        return self.effects.state in (State.SUSPENDING, State.SUSPENDED)
+
+    @property
+    def ended(self) -> str | None:
+        """How the run has ended."""
+        return self.effects.end.status if self.effects.state is State.ENDED else None
+
+    @property
+    def stuck(self) -> Exception | None:
+        """Why the run is stuck."""
+        return self.effects.error if self.effects.state is State.STUCK else None
+
+    @property
+    def lost(self) -> bool:
+        return self.effects.state is State.LOST
+
+    @property
+    def needs_log(self) -> bool:
+        return self.effects.state is State.NEEDS_LOG
 
     @property
     def starts(self) -> list[str]:
@@ -115,27 +145,25 @@ class Bench:
 
     def commit(self) -> TurnCommit:
         """Write the commit that the turn wants, and answer it."""
-        part = self.turn.outbox
+        part = self.commit_due
         assert part is not None, "there is nothing to commit"
         ahead = self.log[part.expected :]
         assert not ahead or (part.behind and can_wait(ahead))
-        self.last, self.turn.outbox = part, None
+        self.last, self.commit_due = part, None
         self.log += part.events
-        self.turn.committed(ahead)
-        self.take()
+        self.take(self.turn.committed(ahead))
         return part
 
     def refuse(self, *tail: Event) -> None:
         """Let others be first, and answer the commit with what they wrote."""
-        assert self.turn.outbox is not None
-        self.turn.outbox = None
+        assert self.commit_due is not None
+        self.commit_due = None
         self.log += tail
-        self.turn.conflict(tail)
-        self.take()
+        self.take(self.turn.conflict(tail))
 
     def settle(self) -> TurnCommit | None:
         """Commit until there is nothing more to commit; return the last part."""
-        while self.turn.outbox is not None:
+        while self.commit_due is not None:
             self.commit()
         return self.last
 
@@ -143,33 +171,28 @@ class Bench:
         """Wake the suspended turn, with what others have written."""
         self.log += tail
         self.lease += 1
-        self.turn.resume(self.lease, self.log[self.turn.durable_length :])
-        self.take()
+        self.take(self.turn.resume(self.lease, self.log[self.turn.durable_length :]))
 
     def news(self, *tail: Event) -> None:
         """Others write while the run is leased, and the worker is told."""
         first = len(self.log)
         self.log += tail
-        self.turn.news(tail, first)
-        self.take()
+        self.take(self.turn.news(tail, first))
 
     # What happens
 
     def complete(self, key: str, result: object = 0) -> None:
-        self.turn.step_completed(key, json.dumps(result), self.now)
-        self.take()
+        self.take(self.turn.step_completed(key, json.dumps(result), self.now))
 
     def fail(
         self, key: str, error: Exception, *, retry_in: float | None = None, late: bool = False
     ) -> None:
         retry_at = None if retry_in is None else self.now + int(retry_in * SECOND)
-        self.turn.step_failed(key, describe(error), self.now, retry_at, late)
-        self.take()
+        self.take(self.turn.step_failed(key, describe(error), self.now, retry_at, late))
 
     def pass_time(self, seconds: float) -> None:
         self.now += int(seconds * SECOND)
-        self.turn.wake()
-        self.take()
+        self.take(self.turn.wake())
 
     def signal(self, name: str, payload: object = None) -> Event:
         text = json.dumps({"signal_name": name, "input": payload})

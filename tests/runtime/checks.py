@@ -21,6 +21,7 @@ from holdfast.events import (
 )
 from holdfast.runtime.code.instance import Instance
 from holdfast.runtime.log.delivery import in_delivery_order
+from holdfast.runtime.turn.turn import State
 from holdfast.types import Event
 from tests.runtime.world import World
 
@@ -61,7 +62,7 @@ def check(world: World) -> None:
     if world.end is not None:
         assert not world.noted[id(full)], "a replay of the whole log writes what it does not have"
     live = world.turn
-    if live is not None and live.ended:
+    if live is not None and live.state is State.ENDED:
         # What was pending is closed with the run's end, and cleanup writes to the trace.
         found = state(live.instance)
         assert [found[key] for key in ("signals", "now")] == [final["signals"], final["now"]]

@@ -325,7 +325,7 @@ def test_a_changed_call_makes_the_run_stuck(before: Caller, after: Caller, messa
     if bench.of_type(ACTIVITY_SCHEDULED):
         bench.log.append(bench.activity_completed("render", 1))
     bench.crash(new)
-    assert message in str(bench.turn.stuck)
+    assert message in str(bench.stuck)
 
 
 def test_broken_code_orders_nothing() -> None:
@@ -336,8 +336,8 @@ def test_broken_code_orders_nothing() -> None:
         asyncio.get_running_loop().run_in_executor(None, print)
 
     bench = Bench(flow)
-    assert bench.turn.outbox is None
-    assert bench.turn.stuck is not None
+    assert bench.commit_due is None
+    assert bench.stuck is not None
 
 
 @pytest.mark.parametrize("cause", ["eviction", "conflict"])

@@ -89,5 +89,5 @@ def test_other_values_are_other_arguments(article: str, more: dict[str, Any]) ->
     app, code = shop(NewParcel, article, **more)
     bench.registry = app.registry
     bench.crash(code)
-    assert "with other arguments in the log" in str(bench.turn.stuck)
+    assert "with other arguments in the log" in str(bench.stuck)
     assert bench.starts == []

@@ -164,4 +164,4 @@ def test_a_call_of_closed_code_ends_it(
     bench.turn.abandon()
     gc.collect()
     assert [type(end) for end in ends] == [GeneratorExit]
-    assert (bench.turn.outbox, len(bench.log), ran) == (None, length, [])
+    assert (bench.commit_due, len(bench.log), ran) == (None, length, [])

@@ -31,7 +31,7 @@ def test_a_run_asleep_is_cancelled() -> None:
     bench.log.append(bench.cancel_request())
     bench.claim()
     bench.settle()
-    assert bench.turn.ended == "cancelled"
+    assert bench.ended == "cancelled"
     assert bench.types()[-2:] == ["WorkflowCancelRequested", "WorkflowCanceled"]
 
 
@@ -45,7 +45,7 @@ def test_a_long_step_is_cancelled_and_its_late_result_changes_nothing() -> None:
     bench.news(bench.cancel_request())
     bench.complete("work", 5)
     bench.settle()
-    assert bench.turn.ended == "cancelled"
+    assert bench.ended == "cancelled"
     assert bench.types() == ["WorkflowStarted", "WorkflowCancelRequested", "WorkflowCanceled"]
 
 
@@ -69,14 +69,14 @@ def test_cleanup_awaits_its_steps_and_a_second_cancel_changes_nothing() -> None:
     bench.settle()
     bench.crash()
     bench.now += 5 * SECOND
-    bench.turn.wake()
+    bench.take(bench.turn.wake())
     bench.settle()
     bench.resume()
     bench.settle()
     assert bench.starts == ["undo#2"]
     bench.complete("undo#2")
     bench.settle()
-    assert bench.turn.ended == "cancelled"
+    assert bench.ended == "cancelled"
 
 
 def test_code_that_ignores_a_cancel_completes() -> None:
@@ -94,7 +94,7 @@ def test_code_that_ignores_a_cancel_completes() -> None:
     bench.resume(bench.cancel_request())
     bench.complete("work")
     bench.settle()
-    assert bench.turn.ended == "completed"
+    assert bench.ended == "completed"
     assert bench.output is True
 
 
@@ -104,7 +104,7 @@ def test_a_cancellation_that_nobody_asked_for_is_a_failure() -> None:
 
     bench = Bench(flow)
     bench.settle()
-    assert bench.turn.ended == "failed"
+    assert bench.ended == "failed"
     assert "not from outside" in bench.error["message"]
 
 
@@ -119,7 +119,7 @@ def test_an_error_in_the_cleanup_fails_the_run() -> None:
     bench.commit()
     bench.resume(bench.cancel_request())
     bench.settle()
-    assert bench.turn.ended == "failed"
+    assert bench.ended == "failed"
     assert bench.error["kind"] == "builtins.ValueError"
 
 
@@ -132,7 +132,7 @@ def test_a_cancel_behind_the_end_of_the_code_changes_nothing() -> None:
     bench = Bench(flow)
     bench.complete("work", 3)
     bench.commit()
-    assert bench.turn.ended == "completed"
+    assert bench.ended == "completed"
 
     behind = Bench(flow)
     behind.fail("work", OSError("busy"), retry_in=0)
@@ -140,7 +140,7 @@ def test_a_cancel_behind_the_end_of_the_code_changes_nothing() -> None:
     behind.complete("work", 3)
     behind.refuse(behind.cancel_request())
     behind.settle()
-    assert behind.turn.ended == "cancelled", "the request came before the result"
+    assert behind.ended == "cancelled", "the request came before the result"
 
 
 def test_a_group_is_cancelled_as_a_whole() -> None:
@@ -152,5 +152,5 @@ def test_a_group_is_cancelled_as_a_whole() -> None:
     bench = Bench(flow)
     bench.news(bench.cancel_request())
     bench.settle()
-    assert bench.turn.ended == "cancelled"
+    assert bench.ended == "cancelled"
     assert sorted(bench.cancelled) == ["work", "work#2"]

@@ -319,7 +319,7 @@ def test_another_workflow_under_a_key_makes_the_run_stuck() -> None:
     bench.settle()
     bench.crash(new)
     assert "a call of child flow/pack now, and a call of child ship/ship in the log" in str(
-        bench.turn.stuck
+        bench.stuck
     )
 
 

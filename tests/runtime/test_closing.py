@@ -180,18 +180,18 @@ def test_the_clean_up_of_a_run_that_is_let_go_has_no_effect(shape: str, tasks: b
         bench = Bench(flow)
         assert bench.starts
         bench.turn.abandon()
-        assert bench.turn.outbox is None
+        assert bench.commit_due is None
         bench.made.remove(bench.turn)
         del bench.turn, bench.started[:]
         other = Bench(collects)
     finally:
         gc.enable()
     assert other.starts == ["work"]
-    assert other.turn.stuck is None
+    assert other.stuck is None
     other.complete("work")
     other.settle()
-    assert other.turn.ended == "completed"
-    assert other.turn.problems == []
+    assert other.ended == "completed"
+    assert other.problems == []
     gc.collect()
     assert refunds == []
 
@@ -212,7 +212,7 @@ def test_the_clean_up_of_a_run_that_goes_on_is_durable(shape: str) -> None:
     bench.resume(bench.cancel_request())
     assert any("refund" in key for key in bench.starts) or shape == "left"
     bench.turn.abandon()
-    assert bench.turn.stuck is None
+    assert bench.stuck is None
 
 
 def test_generators_of_the_main_program_keep_their_clean_up() -> None:

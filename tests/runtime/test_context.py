@@ -41,10 +41,10 @@ def test_time_is_that_of_the_newest_event_live_and_on_replay() -> None:
     bench = Bench(flow)
     bench.now += 90 * SECOND
     bench.complete("work")
-    assert bench.turn.outbox is not None
-    live = bench.turn.outbox.then
+    assert bench.commit_due is not None
+    live = bench.commit_due.then
     bench.turn.abandon()
-    bench.log += bench.turn.outbox.events[:1]
+    bench.log += bench.commit_due.events[:1]
     bench.now += 3600 * SECOND
     bench.claim()
     bench.settle()
@@ -93,7 +93,7 @@ def test_an_input_that_does_not_fit_fails_the_run() -> None:
 
     bench = Bench(flow, given="text")
     bench.settle()
-    assert bench.turn.ended == "failed"
+    assert bench.ended == "failed"
     assert bench.error["kind"] == "holdfast.errors.InvalidInput"
 
 
@@ -282,8 +282,8 @@ def test_a_plain_function_called_as_a_step_has_the_apps_retry() -> None:
 
     info = RunInfo(RUN_ID, "order", 1, 1, START)
     turn = Turn(order, info, 1, [Event("WorkflowStarted", None, "null", START)], lambda: START)
-    turn.begin()
-    assert turn.to_start[0].step.retry.attempts == 9
+    [call] = turn.begin().start
+    assert call.step.retry.attempts == 9
     turn.abandon()
 
 

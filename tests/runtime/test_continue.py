@@ -64,7 +64,7 @@ def test_a_run_goes_on_as_another_with_what_it_has_not_read() -> None:
         },
     ]
     assert UUID(new["run_id"]) != RUN_ID
-    assert bench.turn.ended == "continued"
+    assert bench.ended == "continued"
 
 
 def test_a_signal_that_comes_as_a_run_continues_goes_along() -> None:
@@ -129,7 +129,7 @@ def test_a_cancel_that_comes_as_a_run_continues_ends_it() -> None:
     bench = continuing()
     bench.refuse(bench.cancel_request())
     bench.settle()
-    assert bench.turn.ended == "cancelled"
+    assert bench.ended == "cancelled"
 
 
 def test_a_cancel_that_the_code_has_heard_does_not_keep_it_from_continuing() -> None:
@@ -145,7 +145,7 @@ def test_a_cancel_that_the_code_has_heard_does_not_keep_it_from_continuing() -> 
     bench.settle()
     bench.resume(bench.cancel_request())
     bench.settle()
-    assert bench.turn.ended == "continued"
+    assert bench.ended == "continued"
 
 
 @pytest.mark.parametrize("crash", [False, True])
@@ -154,13 +154,13 @@ def test_a_run_that_is_paused_as_it_continues_does_so_when_it_is_resumed(crash: 
     bench = continuing()
     bench.refuse(bench.plain(PAUSED, '{"reason":null}'))
     bench.settle()
-    assert bench.turn.suspended
+    assert bench.suspended
     if crash:
         bench.crash()
         bench.settle()
     bench.resume(bench.plain(RESUMED))
     bench.settle()
-    assert bench.turn.ended == "continued"
+    assert bench.ended == "continued"
 
 
 def test_a_child_that_continues_tells_its_parent_nothing() -> None:
@@ -179,7 +179,7 @@ def test_activities_that_were_let_go_are_waited_for_before() -> None:
     bench.settle()
     bench.resume(bench.activity_completed("render", 1))
     bench.settle()
-    assert bench.turn.ended == "continued"
+    assert bench.ended == "continued"
 
 
 def test_an_input_that_a_start_would_refuse_is_refused() -> None:

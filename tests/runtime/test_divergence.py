@@ -68,7 +68,7 @@ def test_a_recorded_step_that_is_no_longer_called_is_reported() -> None:
     bench.complete("ship#2", 3)
     bench.settle()
     assert bench.output == [2, 3]
-    assert any("fetch" in problem for problem in bench.turn.problems)
+    assert any("fetch" in problem for problem in bench.problems)
 
 
 def test_an_input_that_fits_no_longer_is_stuck_and_a_roll_back_heals() -> None:
@@ -88,8 +88,8 @@ def test_an_input_that_fits_no_longer_is_stuck_and_a_roll_back_heals() -> None:
     bench.commit()
     for changed in (of_another_type, without_one):
         bench.crash(changed)
-        assert "input" in str(bench.turn.stuck)
-        assert bench.turn.outbox is None
+        assert "input" in str(bench.stuck)
+        assert bench.commit_due is None
     bench.claim(taking_one)
     bench.complete("ship", 2)
     bench.settle()
@@ -102,11 +102,11 @@ def test_other_arguments_under_a_key_are_stuck_and_a_roll_back_heals() -> None:
 
     bench = half_way()
     bench.crash(second)
-    assert "'fetch'" in str(bench.turn.stuck)
-    assert "other arguments" in str(bench.turn.stuck)
-    assert "test_divergence.py:" in str(bench.turn.stuck)
-    assert "in second)" in str(bench.turn.stuck)
-    assert bench.turn.outbox is None
+    assert "'fetch'" in str(bench.stuck)
+    assert "other arguments" in str(bench.stuck)
+    assert "test_divergence.py:" in str(bench.stuck)
+    assert "in second)" in str(bench.stuck)
+    assert bench.commit_due is None
     bench.claim(first_version)
     bench.complete("ship#2", 3)
     bench.settle()
@@ -155,8 +155,8 @@ def test_a_difference_names_the_line_that_makes_the_call(
     bench = Bench(code)
     bench.log = [bench.log[0], Event(other[0], key, other[1], START)]
     bench.claim()
-    assert "test_divergence.py:" in str(bench.turn.stuck)
-    assert place in str(bench.turn.stuck)
+    assert "test_divergence.py:" in str(bench.stuck)
+    assert place in str(bench.stuck)
 
 
 def test_a_second_call_before_a_recorded_one_of_the_same_name_is_stuck() -> None:
@@ -165,7 +165,7 @@ def test_a_second_call_before_a_recorded_one_of_the_same_name_is_stuck() -> None
 
     bench = half_way()
     bench.crash(second)
-    assert "other arguments" in str(bench.turn.stuck)
+    assert "other arguments" in str(bench.stuck)
 
 
 def test_another_step_under_an_explicit_id_is_stuck() -> None:
@@ -181,7 +181,7 @@ def test_another_step_under_an_explicit_id_is_stuck() -> None:
     bench.complete("one")
     bench.commit()
     bench.crash(second)
-    assert "a call of audit" in str(bench.turn.stuck)
+    assert "a call of audit" in str(bench.stuck)
 
 
 def test_a_timer_in_place_of_a_step_is_stuck() -> None:
@@ -197,7 +197,7 @@ def test_a_timer_in_place_of_a_step_is_stuck() -> None:
     bench.complete("one")
     bench.commit()
     bench.crash(second)
-    assert "a timer" in str(bench.turn.stuck)
+    assert "a timer" in str(bench.stuck)
 
 
 @pytest.mark.parametrize("fired", [True, False])
@@ -217,7 +217,7 @@ def test_a_step_in_place_of_a_timer_is_stuck(fired: bool) -> None:
         bench.resume()
         bench.commit()
     bench.crash(second)
-    assert "a timer" in str(bench.turn.stuck)
+    assert "a timer" in str(bench.stuck)
 
 
 def test_another_delay_of_a_recorded_timer_is_stuck() -> None:
@@ -230,8 +230,8 @@ def test_another_delay_of_a_recorded_timer_is_stuck() -> None:
     bench = Bench(first)
     bench.commit()
     bench.crash(second)
-    assert "a timer of 90 s" in str(bench.turn.stuck)
-    assert "a timer of 60 s" in str(bench.turn.stuck)
+    assert "a timer of 90 s" in str(bench.stuck)
+    assert "a timer of 60 s" in str(bench.stuck)
 
 
 def test_a_failed_attempt_under_other_arguments_is_stuck() -> None:
@@ -242,7 +242,7 @@ def test_a_failed_attempt_under_other_arguments_is_stuck() -> None:
     bench.fail("fetch", OSError("busy"), retry_in=30)
     bench.commit()
     bench.crash(second)
-    assert "other arguments" in str(bench.turn.stuck)
+    assert "other arguments" in str(bench.stuck)
 
 
 @pytest.mark.parametrize("what", ["more", "fewer", "no sleep"])
@@ -271,10 +271,10 @@ def test_strictness_refuses_any_difference(what: str) -> None:
     bench.complete("ship")
     bench.settle()
     bench.crash(first)
-    assert bench.turn.stuck is None
+    assert bench.stuck is None
     bench.settle()
     bench.crash({"more": more, "fewer": fewer, "no sleep": no_sleep}[what])
-    assert "does not make" in str(bench.turn.stuck)
+    assert "does not make" in str(bench.stuck)
 
 
 def test_the_first_commit_says_which_python_made_it() -> None:
@@ -292,9 +292,9 @@ def test_another_python_is_reported_and_refused_where_strict(
     other = (first.details or "").replace(virtual_log.PYTHON, "3.99")
     bench.log[1] = type(first)(first.type, first.key, other, first.at)
     bench.crash()
-    found = str(bench.turn.stuck) if strict else bench.turn.problems[0]
+    found = str(bench.stuck) if strict else bench.problems[0]
     assert "begun on Python 3.99" in found
-    assert (bench.turn.stuck is None) is not strict
+    assert (bench.stuck is None) is not strict
 
 
 def test_what_steps_have_brought_is_recorded_before_the_run_is_stuck() -> None:
@@ -312,9 +312,9 @@ def test_what_steps_have_brought_is_recorded_before_the_run_is_stuck() -> None:
 
     bench = Bench(broken)
     bench.complete("then/fetch", 5)
-    assert bench.turn.stuck is None
+    assert bench.stuck is None
     bench.complete("ship", 6)
     bench.settle()
-    assert bench.turn.stuck is not None
+    assert bench.stuck is not None
     assert bench.types() == ["WorkflowStarted", "StepCompleted", "StepCompleted"]
     assert bench.now == START

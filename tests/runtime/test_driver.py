@@ -12,7 +12,7 @@ from holdfast.definitions.attempts import StepContext
 from holdfast.definitions.steps import Step
 from holdfast.definitions.workflows import Workflow
 from holdfast.events import RESUMED, SIGNAL_RECEIVED, STEP_COMPLETED, WORKFLOW_STARTED
-from holdfast.runtime.turn.turn import Call, RunInfo, Turn
+from holdfast.runtime.turn.turn import Call, RunInfo, State, Turn
 from holdfast.types import Event, Finish, Notice, Refusal, TurnCommit
 from holdfast.worker.attempts import Execution
 from holdfast.worker.clock import Clock, EngineClock
@@ -59,7 +59,7 @@ class Scene:
     def rested(self, driver: RunDriver) -> None:
         raise AssertionError("nothing drains here")
 
-    def suspended(self, driver: RunDriver) -> None:
+    def suspended(self, driver: RunDriver, visible_at: int | None) -> None:
         driver.close(keep_turn=True)
 
     def ended(self, driver: RunDriver) -> None:
@@ -126,7 +126,7 @@ def _results_while_the_log_is_read() -> None:
     turn = Turn(workflow, info, 1, scene.log, scene.clock.now)
     RunDriver(scene, RUN_ID, 1, turn).begin()
     scene.commit()
-    assert turn.suspended
+    assert turn.state is State.SUSPENDED
 
     go, other = signal("go"), Event(RESUMED, None, None, START)
     scene.log.append(go)
@@ -141,7 +141,7 @@ def _results_while_the_log_is_read() -> None:
 
     driver.rebuild(log)
     last = scene.commit()
-    while turn.ended is None:
+    while turn.state is not State.ENDED:
         last = scene.commit()
     assert last.then == Finish("completed", "[1,2]")
     assert scene.started == ["work", "work#2"]

@@ -49,10 +49,10 @@ def decided(bench: Bench, key: str = "approve") -> Event:
 def stuck_then_healed(bench: Bench, changed: Code, healed: Code) -> str:
     """Replay with changed code, which is stuck and writes nothing, then with other code."""
     bench.crash(changed)
-    found = str(bench.turn.stuck)
-    assert bench.turn.outbox is None
+    found = str(bench.stuck)
+    assert bench.commit_due is None
     bench.claim(healed)
-    assert bench.turn.stuck is None
+    assert bench.stuck is None
     return found
 
 
@@ -134,7 +134,7 @@ def test_a_signal_that_was_sent_is_known_again() -> None:
     bench = Bench(code)
     bench.settle()
     bench.crash()
-    assert bench.turn.stuck is None
+    assert bench.stuck is None
     assert bench.starts == ["work"]
     assert len(bench.of_type(SIGNAL_SENT)) == 2
 
@@ -190,7 +190,7 @@ def test_a_timer_that_fired_is_compared_also_where_it_is_created_later() -> None
     bench.complete("work", "done")
     bench.settle()
     bench.crash(later)
-    assert "a timer of 60 s now, and a timer of 0.5 s in the log" in str(bench.turn.stuck)
+    assert "a timer of 60 s now, and a timer of 0.5 s in the log" in str(bench.stuck)
 
 
 def test_a_timer_that_fired_under_an_older_release_has_no_length() -> None:
@@ -200,7 +200,7 @@ def test_a_timer_that_fired_under_an_older_release_has_no_length() -> None:
     del fields["delay"]
     bench.log[1] = Event(fired.type, fired.key, json.dumps(fields), fired.at)
     bench.crash()
-    assert bench.turn.stuck is None
+    assert bench.stuck is None
     assert bench.starts == ["work"]
 
 
@@ -214,7 +214,7 @@ def test_timers_are_compared_to_the_microsecond() -> None:
     bench = Bench(sleeper(1_000_000))
     bench.settle()
     bench.crash(sleeper(1_000_000.000001))
-    assert "a timer of 1000000.000001 s now" in str(bench.turn.stuck)
+    assert "a timer of 1000000.000001 s now" in str(bench.stuck)
 
 
 def test_a_sleep_until_a_moment_is_compared_by_its_moment() -> None:
@@ -229,8 +229,8 @@ def test_a_sleep_until_a_moment_is_compared_by_its_moment() -> None:
     bench.complete("work", "x")
     bench.settle()
     bench.crash()
-    assert bench.turn.stuck is None
+    assert bench.stuck is None
     bench.crash(sleeper(3))
-    found = str(bench.turn.stuck)
+    found = str(bench.stuck)
     assert "a timer until 2023-11-17" in found
     assert "a timer until 2023-11-16" in found

@@ -78,7 +78,7 @@ def test_what_a_replay_could_not_repeat_is_refused(what: str, swallowed: bool) -
         return "done"
 
     bench = Bench(flow)
-    assert "do it in a step" in str(bench.turn.stuck)
+    assert "do it in a step" in str(bench.stuck)
     assert bench.types() == ["WorkflowStarted"]
 
 
@@ -87,7 +87,7 @@ def test_a_socket_on_the_loop_is_refused() -> None:
         with socket.socket() as connection:
             await running().sock_connect(connection, ("localhost", 1))
 
-    assert "sock_connect" in str(Bench(flow).turn.stuck)
+    assert "sock_connect" in str(Bench(flow).stuck)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -98,7 +98,7 @@ def test_a_thread_of_anyio_leaves_the_run_stuck() -> None:
         await anyio.to_thread.run_sync(done.set)
 
     bench = Bench(flow)
-    assert bench.turn.stuck is not None
+    assert bench.stuck is not None
     for thread in threading.enumerate():
         if isinstance(thread, WorkerThread):  # it ends with the run's task, which never ends
             thread.stop()
@@ -111,7 +111,7 @@ def test_a_future_of_a_thread_leaves_the_run_stuck() -> None:
         return await asyncio.wrap_future(result)
 
     bench = Bench(flow)
-    assert bench.turn.stuck is not None
+    assert bench.stuck is not None
     result.set_result(1)
 
 
@@ -125,7 +125,7 @@ def test_calls_from_other_threads_are_refused_and_remembered() -> None:
         assert isinstance(call.exception(), RuntimeError)
     bench.complete("work", 1)
     bench.settle()
-    assert "thread" in str(bench.turn.stuck)
+    assert "thread" in str(bench.stuck)
 
 
 def test_anyio_works_on_the_loop() -> None:
@@ -173,7 +173,7 @@ def test_an_abandoned_async_generator_is_dropped_and_reported() -> None:
     gc.collect()
     bench.complete("work")
     bench.settle()
-    assert any("aclosing" in problem for problem in bench.turn.problems)
+    assert any("aclosing" in problem for problem in bench.problems)
     assert cleaned == []
 
 
@@ -191,7 +191,7 @@ def test_a_task_that_the_loop_did_not_make_takes_no_durable_call() -> None:
 
     bench = Bench(flow)
     assert bench.starts == []
-    assert "create_task" in str(bench.turn.stuck)
+    assert "create_task" in str(bench.stuck)
 
 
 def test_an_ended_run_is_freed_without_the_collector() -> None:
@@ -208,7 +208,7 @@ def test_an_ended_run_is_freed_without_the_collector() -> None:
         code = weakref.ref(bench.turn.instance.loop)
         bench.complete("work", 1)
         bench.settle()
-        assert bench.turn.ended == "completed"
+        assert bench.ended == "completed"
         bench.made.remove(bench.turn)
         bench.started.clear()
         del bench.turn
@@ -260,8 +260,9 @@ def test_a_closed_run_takes_no_durable_call_and_leaks_no_task() -> None:
     bench.turn.abandon()
     bench.turn.abandon()
     assert cleanup == ["a", "b"]
-    assert bench.turn.outbox is None
-    assert bench.turn.to_start == []
+    bench.take(bench.turn.wake())
+    assert bench.commit_due is None
+    assert bench.effects.start == ()
     loop = bench.turn.instance.loop
     assert loop.is_closed()
     gc.collect()
@@ -302,8 +303,8 @@ def test_a_closed_run_carries_out_no_call(call: Callable[[Context], object]) -> 
     bench.turn.abandon()
     assert went_on == ["once"]
     assert tasks == 1
-    assert bench.turn.stuck is None
-    assert bench.turn.outbox is None
+    assert bench.stuck is None
+    assert bench.commit_due is None
     loop = bench.turn.instance.loop
     assert (loop.tasks, loop.timers, loop.problems) == ([], {}, [])
     gc.collect()

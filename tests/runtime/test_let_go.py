@@ -44,7 +44,7 @@ def test_a_call_that_nobody_awaits_is_recorded_before_the_run_ends() -> None:
     bench.resume(bench.activity_failed("render", OSError("lost")))
     bench.settle()
     assert bench.output == "done"
-    assert "activity render failed, and nobody awaited it: OSError: lost" in bench.turn.problems
+    assert "activity render failed, and nobody awaited it: OSError: lost" in bench.problems
 
 
 def test_a_failed_run_does_not_wait_for_what_it_let_go() -> None:
@@ -84,7 +84,7 @@ def test_the_end_of_the_code_stops_what_its_forgotten_tasks_do() -> None:
 
     bench = Bench(flow)
     bench.complete("work#2")
-    while bench.turn.outbox is not None and not bench.turn.suspended:
+    while bench.commit_due is not None and not bench.suspended:
         bench.commit()
     bench.settle()
     assert bench.cancelled == ["work"]
@@ -101,4 +101,4 @@ def test_a_run_that_only_let_activities_go_waits_for_nothing_durable() -> None:
 
     bench = Bench(flow)
     bench.commit()
-    assert "nothing durable" in str(bench.turn.stuck)
+    assert "nothing durable" in str(bench.stuck)

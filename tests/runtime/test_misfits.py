@@ -118,13 +118,13 @@ def test_a_value_that_fitted_before_is_stuck_and_a_roll_back_heals(kind: str) ->
     bench = Bench(KINDS[kind](Old))
     fit(bench, kind)
     bench.complete("after", "done")
-    part = bench.turn.outbox
+    part = bench.commit_due
     assert part is not None
     bench.log.append(part.events[0])  # the run goes on for long
     bench.crash(KINDS[kind](New))
-    assert "does not fit" in str(bench.turn.stuck)
-    assert "street" in str(bench.turn.stuck)
-    assert bench.turn.outbox is None
+    assert "does not fit" in str(bench.stuck)
+    assert "street" in str(bench.stuck)
+    assert bench.commit_due is None
     bench.claim(KINDS[kind](Old))
     bench.settle()
     assert bench.output == "done"
@@ -148,9 +148,9 @@ def test_a_value_that_never_fitted_is_the_codes_to_handle(kind: str) -> None:
         "misfit:signal.look" if kind == "signal" else "misfit:look"
     ]
     bench.crash()
-    assert bench.turn.stuck is None
+    assert bench.stuck is None
     assert bench.starts == ["after"]
-    assert bench.turn.outbox is None
+    assert bench.commit_due is None
 
 
 def test_a_value_that_never_fitted_fails_a_run_that_does_not_handle_it() -> None:
@@ -174,7 +174,7 @@ def test_each_misfit_of_one_name_is_written_down() -> None:
         bench.resume(bench.signal("look", value))
         bench.settle()
         bench.crash()
-        assert bench.turn.stuck is None
+        assert bench.stuck is None
         bench.settle()
     keys = [event.key for event in bench.of_type(VALUE_RECORDED)]
     assert keys == ["misfit:signal.look", "misfit:signal.look#2"]
@@ -200,9 +200,9 @@ def test_an_update_that_was_accepted_is_stuck_under_a_type_that_does_not_take_it
     bench.resume(bench.update("move", {"name": "ann"}))
     assert UPDATE_ACCEPTED in [event.type for event in bench.commit().events]
     bench.crash(code(New))
-    assert "update move was accepted" in str(bench.turn.stuck)
+    assert "update move was accepted" in str(bench.stuck)
     bench.claim(code(Old))
-    assert bench.turn.stuck is None
+    assert bench.stuck is None
 
 
 def test_an_activity_of_this_program_too() -> None:
@@ -221,9 +221,9 @@ def test_an_activity_of_this_program_too() -> None:
     bench = Bench(code, registry=registry(Old))
     fit(bench, "activity")
     bench.complete("after", "done")
-    part = bench.turn.outbox
+    part = bench.commit_due
     assert part is not None
     bench.log.append(part.events[0])
     bench.registry = registry(New)
     bench.crash()
-    assert "street" in str(bench.turn.stuck)
+    assert "street" in str(bench.stuck)

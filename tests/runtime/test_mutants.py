@@ -41,8 +41,8 @@ from holdfast.runtime.loop.keys import Scope
 from holdfast.runtime.loop.loop import WorkflowLoop
 from holdfast.runtime.loop.tasks import WorkflowTask
 from holdfast.runtime.turn import feeder, turn
-from holdfast.runtime.turn.effects import Effects
 from holdfast.runtime.turn.feeder import Feeder
+from holdfast.runtime.turn.steps import Steps
 from holdfast.types import Event
 from tests.runtime.programs import Program, programs
 from tests.runtime.test_random_programs import explore
@@ -70,21 +70,19 @@ def two_events_in_one_drain(patch: pytest.MonkeyPatch) -> None:
 
 
 def starts_before_durable(patch: pytest.MonkeyPatch) -> None:
-    original = Effects.start
-    patch.setattr(Effects, "start", lambda self, instance, _: original(self, instance, ALL_DURABLE))
+    original = Steps.start
+    patch.setattr(Steps, "start", lambda self, instance, _: original(self, instance, ALL_DURABLE))
 
 
 def cancels_before_durable(patch: pytest.MonkeyPatch) -> None:
-    original = Effects.cancel
-    patch.setattr(
-        Effects, "cancel", lambda self, instance, _: original(self, instance, ALL_DURABLE)
-    )
+    original = Steps.cancel
+    patch.setattr(Steps, "cancel", lambda self, instance, _: original(self, instance, ALL_DURABLE))
 
 
 def retries_before_durable(patch: pytest.MonkeyPatch) -> None:
-    original = Effects.start_again
+    original = Steps.start_again
     patch.setattr(
-        Effects,
+        Steps,
         "start_again",
         lambda self, instance, _, now: original(self, instance, ALL_DURABLE, now),
     )

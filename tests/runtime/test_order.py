@@ -66,7 +66,7 @@ def test_wait_gives_its_futures_in_the_same_order_on_each_replay(
             bench.commit()
             kept.append([bytearray(64 + number) for _ in range(number)])
             bench.crash()
-            assert bench.turn.stuck is None
+            assert bench.stuck is None
 
 
 def test_wait_keeps_the_order_of_plain_futures() -> None:

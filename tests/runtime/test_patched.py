@@ -59,7 +59,7 @@ def test_a_run_that_has_passed_with_older_code_goes_on_as_it_began() -> None:
     bench.settle()
     bench.resume(bench.signal("go"))
     bench.complete("work", 5)
-    part = bench.turn.outbox
+    part = bench.commit_due
     assert part is not None
     bench.log.append(part.events[0])
     bench.crash(new)
@@ -101,7 +101,7 @@ def test_a_suspended_turn_learns_that_older_code_went_on_elsewhere() -> None:
     other.settle()
     other.resume(other.signal("go"))
     other.complete("work", 5)
-    part = other.turn.outbox
+    part = other.commit_due
     assert part is not None
     cached.resume(other.log[-1], part.events[0])
     cached.settle()
@@ -185,9 +185,9 @@ def test_a_loop_that_began_on_one_path_stays_on_it(seen: int) -> None:
         made.append(bench.starts[-1])
         bench.complete(made[-1], 9)
         bench.settle()
-        if bench.turn.ended is None:
+        if bench.ended is None:
             bench.crash()
-            assert bench.turn.stuck is None
+            assert bench.stuck is None
     assert bench.output == [*range(seen), *[9] * (4 - seen)]
     kinds = {key.partition("#")[0] for key in made}
     assert kinds == ({"work"} if seen else {"extra"})
@@ -211,5 +211,5 @@ def test_a_run_that_changed_its_path_under_an_older_release_is_replayed_as_it_wa
         Event(STEP_COMPLETED, "extra", texts[1], bench.now),
     ]
     bench.claim(flow)
-    assert bench.turn.stuck is None
+    assert bench.stuck is None
     assert bench.starts == ["extra#2"]

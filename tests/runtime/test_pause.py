@@ -36,11 +36,11 @@ async def two_steps(ctx: Context) -> int:
 def test_running_steps_are_recorded_and_no_new_one_starts() -> None:
     bench = Bench(two_steps)
     bench.news(paused(bench))
-    assert bench.turn.outbox is None
+    assert bench.commit_due is None
     bench.complete("work", 5)
     bench.commit()
     assert bench.starts == ["work"]
-    assert bench.turn.suspended
+    assert bench.suspended
     bench.resume(resumed(bench))
     assert bench.starts == ["work", "after"]
     bench.complete("after", 6)
@@ -62,7 +62,7 @@ def test_a_paused_run_is_the_same_on_replay() -> None:
     bench.settle()
     bench.crash()
     bench.settle()
-    assert bench.turn.suspended
+    assert bench.suspended
     assert bench.starts == []
     assert not bench.of_type(ACTIVITY_SCHEDULED)
     bench.resume(bench.signal("go", 1), resumed(bench))
@@ -88,9 +88,9 @@ def test_timers_do_not_fire_while_a_run_is_paused_and_keep_their_moments() -> No
     assert bench.suspend.visible_at == START + 10_000_000
     bench.now += 3_600_000_000
     bench.resume()
-    assert bench.turn.next_due is None
+    assert bench.effects.next_due is None
     bench.settle()
-    assert bench.turn.suspended
+    assert bench.suspended
     bench.resume(resumed(bench))
     bench.settle()
     assert bench.output == "awake"
@@ -101,7 +101,7 @@ def test_a_failed_attempt_is_tried_again_after_the_pause() -> None:
     bench.news(paused(bench))
     bench.fail("work", OSError("gone"), retry_in=0)
     bench.settle()
-    assert bench.turn.suspended
+    assert bench.suspended
     bench.resume(resumed(bench))
     assert bench.attempts == [("work", 1), ("work", 2)]
 
@@ -118,10 +118,10 @@ def test_a_cancel_of_a_paused_run_waits_until_it_is_resumed() -> None:
     bench.settle()
     bench.resume(bench.cancel_request())
     bench.settle()
-    assert bench.turn.suspended
+    assert bench.suspended
     bench.resume(resumed(bench))
     bench.settle()
-    assert bench.turn.ended == "cancelled"
+    assert bench.ended == "cancelled"
 
 
 def test_what_was_held_back_is_delivered_one_by_one() -> None:
@@ -149,7 +149,7 @@ def test_a_conflict_with_a_pause_starts_nothing() -> None:
     bench.refuse(paused(bench))
     bench.settle()
     assert bench.starts == ["work"]
-    assert bench.turn.suspended
+    assert bench.suspended
     assert len(bench.of_type(STEP_COMPLETED)) == 1
     bench.resume(resumed(bench))
     assert bench.starts == ["work", "after"]

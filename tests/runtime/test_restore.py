@@ -169,11 +169,10 @@ def test_a_commit_beyond_the_end_of_the_log_leads_to_a_replay_of_what_is_there()
     bench.complete("work#2", 20)
     del bench.log[1:]  # put back
     bench.refuse()
-    assert bench.turn.needs_log
-    bench.turn.rebuild(bench.log)
-    bench.take()
+    assert bench.needs_log
+    bench.take(bench.turn.rebuild(bench.log))
     assert bench.starts == ["work", "work#2", "work"]
-    assert any("restore" in problem for problem in bench.turn.problems)
+    assert any("restore" in problem for problem in bench.problems)
     for key, result in (("work", 11), ("work#2", 21), ("work#3", 31)):
         bench.complete(key, result)
         bench.settle()
@@ -185,8 +184,8 @@ def test_a_run_that_is_gone_is_let_go() -> None:
     bench.complete("work", 10)
     bench.log.clear()
     bench.refuse()
-    bench.turn.rebuild([])
-    assert bench.turn.lost
+    bench.take(bench.turn.rebuild([]))
+    assert bench.lost
 
 
 async def test_a_cached_turn_is_read_for_its_last_entry_where_another_worker_had_the_run(

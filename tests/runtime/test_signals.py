@@ -35,10 +35,10 @@ def test_a_signal_between_replay_and_suspension_goes_on_at_once() -> None:
         return await ctx.wait_for_signal("go")
 
     bench = Bench(flow)
-    assert bench.turn.suspended
-    assert bench.turn.outbox is not None
+    assert bench.suspended
+    assert bench.commit_due is not None
     bench.refuse(bench.signal("go", 5))
-    assert not bench.turn.suspended
+    assert not bench.suspended
     bench.settle()
     assert bench.output == 5
 
@@ -154,9 +154,9 @@ def test_signal_against_timeout_against_a_turn_in_flight_has_one_outcome(seed: i
     while not isinstance(bench.last and bench.last.then, Finish):
         if todo and chance.random() < 0.5:
             act(bench, todo.pop())
-        elif bench.turn.outbox is not None:
+        elif bench.commit_due is not None:
             answer(bench)
-        elif bench.turn.suspended:
+        elif bench.suspended:
             if "time" in todo:
                 todo.remove("time")
                 bench.now += 10 * SECOND
@@ -173,7 +173,7 @@ def test_signal_against_timeout_against_a_turn_in_flight_has_one_outcome(seed: i
     assert replayed.output == outcome
     assert outcome[0] in ("signal", "timeout")
     assert len(bench.of_type(TIMER_FIRED)) == (outcome[0] == "timeout")
-    assert not bench.turn.problems
+    assert not bench.problems
 
 
 def act(bench: Bench, what: str) -> None:
@@ -190,12 +190,10 @@ def answer(bench: Bench) -> None:
     if len(bench.log) == known:
         bench.commit()
     else:
-        bench.turn.outbox = None
-        bench.turn.conflict(bench.log[known:])
-        bench.take()
-        if bench.turn.needs_log:
-            bench.turn.rebuild(bench.log)
-            bench.take()
+        bench.commit_due = None
+        bench.take(bench.turn.conflict(bench.log[known:]))
+        if bench.needs_log:
+            bench.take(bench.turn.rebuild(bench.log))
 
 
 def test_only_a_payload_that_contains_the_pattern_is_taken() -> None:

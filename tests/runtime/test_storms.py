@@ -130,9 +130,9 @@ def test_a_signal_that_comes_as_the_run_suspends_is_not_slept_through() -> None:
 
     bench = Bench(flow)
     bench.complete("work")
-    assert isinstance(bench.turn.outbox and bench.turn.outbox.then, Suspend)
+    assert isinstance(bench.commit_due and bench.commit_due.then, Suspend)
     bench.refuse(bench.signal("go", "now"))
-    assert not bench.turn.suspended
+    assert not bench.suspended
     bench.settle()
     assert bench.output == "now"
 
@@ -170,16 +170,16 @@ def test_only_a_commit_that_was_refused_thrice_may_stand_behind_others() -> None
     bench.complete("work")
     offered = []
     for _ in range(4):
-        assert bench.turn.outbox is not None
-        offered.append(bench.turn.outbox.behind)
+        assert bench.commit_due is not None
+        offered.append(bench.commit_due.behind)
         bench.refuse(bench.signal("noise"))
     assert offered == [False, False, False, True]
-    assert bench.turn.outbox is not None
+    assert bench.commit_due is not None
     bench.log.append(bench.signal("go", "ahead"))
     bench.commit()
     bench.complete("work#2")
-    assert bench.turn.outbox is not None
-    assert not bench.turn.outbox.behind
+    assert bench.commit_due is not None
+    assert not bench.commit_due.behind
     bench.commit()
     bench.complete("work#3")
     bench.settle()
@@ -195,13 +195,13 @@ def test_a_suspension_never_stands_behind_others() -> None:
     bench.complete("work#3")
     for _ in range(3):
         bench.refuse(bench.signal("noise"))
-    assert bench.turn.outbox is not None
-    assert (bench.turn.outbox.then, bench.turn.outbox.behind) == (None, True)
+    assert bench.commit_due is not None
+    assert (bench.commit_due.then, bench.commit_due.behind) == (None, True)
     bench.commit()
     for _ in range(9):
-        assert bench.turn.outbox is not None
-        assert isinstance(bench.turn.outbox.then, Suspend)
-        assert not bench.turn.outbox.behind
+        assert bench.commit_due is not None
+        assert isinstance(bench.commit_due.then, Suspend)
+        assert not bench.commit_due.behind
         bench.refuse(bench.signal("noise"))
 
 

@@ -46,4 +46,4 @@ def test_what_cannot_be_stored_is_refused_at_the_call(name: str) -> None:
     assert any(
         word in bench.output for word in ("NUL", "surrogate", "empty", "several", "1 or more")
     )
-    assert bench.turn.ended == "completed"
+    assert bench.ended == "completed"

@@ -57,8 +57,8 @@ def test_a_run_that_is_claimed_just_before_its_timer_fires_waits_in_memory() -> 
     bench.commit()
     bench.now += 60 * SECOND - 9_000
     bench.resume()
-    assert not bench.turn.suspended
-    assert bench.turn.next_due == START + 60 * SECOND
+    assert not bench.suspended
+    assert bench.effects.next_due == START + 60 * SECOND
     bench.pass_time(0.009)
     bench.settle()
     assert bench.output == "awake"
@@ -102,15 +102,15 @@ def test_a_timer_that_lives_longer_than_a_second_is_recorded_before_the_suspensi
             await work(1)
 
     bench = Bench(flow)
-    assert bench.turn.next_due == START + SECOND
+    assert bench.effects.next_due == START + SECOND
     bench.pass_time(1)
     bench.settle()
     assert fire_at(bench) == START + 60 * SECOND
-    assert bench.turn.next_due == START + 60 * SECOND
+    assert bench.effects.next_due == START + 60 * SECOND
     bench.now += 9 * SECOND
     bench.crash()
     assert bench.starts == ["work"]
-    assert bench.turn.next_due == START + 60 * SECOND
+    assert bench.effects.next_due == START + 60 * SECOND
 
 
 def test_recording_a_timer_never_holds_a_step_back() -> None:
@@ -121,7 +121,7 @@ def test_recording_a_timer_never_holds_a_step_back() -> None:
 
     bench = Bench(flow)
     bench.pass_time(1)
-    assert [event.type for event in bench.turn.outbox.events] == ["TimerScheduled"]  # type: ignore[union-attr]
+    assert [event.type for event in bench.commit_due.events] == ["TimerScheduled"]  # type: ignore[union-attr]
     bench.complete("work")
     bench.commit()
     bench.commit()
@@ -139,7 +139,7 @@ def test_a_rebuild_keeps_the_deadlines_of_timers_that_were_not_recorded() -> Non
     bench.now += SECOND // 2
     bench.complete("work")
     bench.refuse(bench.interruption())
-    assert bench.turn.next_due == START + SECOND
+    assert bench.effects.next_due == START + SECOND
 
 
 def test_a_cancelled_timer_leaves_no_event() -> None:
@@ -176,7 +176,7 @@ def test_each_timer_ends_at_its_own_moment() -> None:
     bench.fail("work", OSError("busy"), retry_in=900)
     bench.settle()
     moments = []
-    while bench.turn.suspended:
+    while bench.suspended:
         visible_at = bench.suspend.visible_at
         assert visible_at is not None
         moments.append((visible_at - START) // SECOND)
@@ -270,10 +270,10 @@ def test_sleeping_for_ever_is_a_wait_like_another() -> None:
 
     bench = Bench(flow)
     bench.commit()
-    assert bench.turn.suspended
+    assert bench.suspended
     bench.resume(bench.cancel_request())
     bench.settle()
-    assert bench.turn.ended == "cancelled"
+    assert bench.ended == "cancelled"
 
 
 def test_wait_for_takes_no_task_of_its_own() -> None:

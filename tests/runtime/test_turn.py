@@ -37,7 +37,7 @@ def test_a_last_step_and_the_end_are_one_commit() -> None:
     part = bench.commit()
     assert [event.type for event in part.events] == ["StepCompleted", "WorkflowCompleted"]
     assert bench.output == 42
-    assert bench.turn.ended == "completed"
+    assert bench.ended == "completed"
 
 
 def test_a_step_and_the_sleep_after_it_are_one_commit() -> None:
@@ -52,7 +52,7 @@ def test_a_step_and_the_sleep_after_it_are_one_commit() -> None:
     part = bench.commit()
     assert [event.type for event in part.events] == ["StepCompleted", "TimerScheduled"]
     assert part.then == Suspend(START + 86_400_000_000, ())
-    assert bench.turn.suspended
+    assert bench.suspended
 
 
 def test_recorded_results_return_without_running_again() -> None:
@@ -230,7 +230,7 @@ def test_an_exhausted_step_that_is_not_caught_fails_the_run() -> None:
     bench = Bench(flow)
     bench.fail("work", ValueError("bad"))
     bench.settle()
-    assert bench.turn.ended == "failed"
+    assert bench.ended == "failed"
     assert bench.error["kind"] == "holdfast.errors.StepFailed"
     assert bench.error["cause"]["kind"] == "builtins.ValueError"
 
@@ -263,7 +263,7 @@ def test_a_short_pause_is_waited_for_in_place() -> None:
     bench = Bench(flow)
     bench.fail("work", OSError("busy"), retry_in=0.5)
     assert bench.commit().then is None
-    assert bench.turn.next_due == START + 500_000
+    assert bench.effects.next_due == START + 500_000
     bench.pass_time(0.5)
     assert bench.attempts == [("work", 1), ("work", 2)]
 
@@ -382,10 +382,10 @@ def test_a_resumed_turn_asks_for_the_log_that_it_no_longer_has() -> None:
     bench.resume(bench.signal("go", 1))
     bench.complete("work", 1)
     bench.refuse(bench.interruption())
-    assert bench.turn.needs_log
+    assert bench.needs_log
     bench.complete("after", 2)
-    assert bench.turn.outbox is None
-    bench.turn.rebuild(bench.log)
+    assert bench.commit_due is None
+    bench.take(bench.turn.rebuild(bench.log))
     bench.settle()
     assert bench.output == [1, [1, 2], False]
     assert sorted(bench.starts) == ["after", "work"]
@@ -410,7 +410,7 @@ def test_news_during_a_commit_is_left_to_the_conflict() -> None:
     bench = Bench(flow)
     bench.complete("work")
     signal = bench.signal("go", 1)
-    bench.turn.news([signal], bench.turn.durable_length)
+    bench.take(bench.turn.news([signal], bench.turn.durable_length))
     bench.refuse(signal)
     bench.settle()
     assert bench.output == 1
@@ -421,10 +421,11 @@ def test_news_that_does_not_join_on_is_ignored() -> None:
         return (await asyncio.gather(work(1), ctx.wait_for_signal("go")))[1]
 
     bench = Bench(flow)
-    bench.turn.news([bench.signal("go", "from the future")], bench.turn.durable_length + 1)
+    future = bench.signal("go", "from the future")
+    bench.take(bench.turn.news([future], bench.turn.durable_length + 1))
     assert bench.turn.durable_length == 1
     bench.news(bench.signal("other"))
-    bench.turn.news(bench.log, 0)
+    bench.take(bench.turn.news(bench.log, 0))
     assert bench.turn.durable_length == 2
 
 
@@ -439,17 +440,17 @@ def test_a_worker_that_lost_its_lease_lets_go(how: str) -> None:
     bench.lose_lease()
     if how == "conflict":
         bench.complete("work")
-        bench.turn.conflict(bench.log[1:])
+        bench.take(bench.turn.conflict(bench.log[1:]))
     elif how == "news":
-        bench.turn.news(bench.log[1:], 1)
+        bench.take(bench.turn.news(bench.log[1:], 1))
     else:
         bench.turn.abandon()
         bench.lease -= 1
         bench.claim()
-    assert bench.turn.lost
-    bench.turn.outbox = None
+    assert bench.lost
+    bench.commit_due = None
     bench.complete("after")
-    assert bench.turn.outbox is None
+    assert bench.commit_due is None
 
 
 def test_the_loss_of_another_task_does_not_disturb_the_holder() -> None:
@@ -460,8 +461,8 @@ def test_the_loss_of_another_task_does_not_disturb_the_holder() -> None:
 
     bench = Bench(flow)
     bench.lose_lease(task_key="render")
-    bench.turn.news(bench.log[1:], 1)
-    assert not bench.turn.lost
+    bench.take(bench.turn.news(bench.log[1:], 1))
+    assert not bench.lost
 
 
 def test_a_run_that_others_have_ended_is_let_go() -> None:
@@ -472,7 +473,7 @@ def test_a_run_that_others_have_ended_is_let_go() -> None:
 
     bench = Bench(flow)
     bench.news(Event("WorkflowTerminated", None, "{}", bench.now))
-    assert bench.turn.lost
+    assert bench.lost
     assert bench.cancelled == ["work"]
 
 
@@ -491,7 +492,7 @@ def test_the_end_waits_for_the_flight_and_cancels_what_runs() -> None:
     bench.settle()
     assert bench.output == "done"
     assert bench.cancelled == ["after"]
-    assert any("stray" in problem for problem in bench.turn.problems)
+    assert any("stray" in problem for problem in bench.problems)
 
 
 def test_a_task_that_failed_unseen_is_reported() -> None:
@@ -505,7 +506,7 @@ def test_a_task_that_failed_unseen_is_reported() -> None:
     bench = Bench(flow)
     bench.complete("work")
     bench.settle()
-    assert any("nobody looks" in problem for problem in bench.turn.problems)
+    assert any("nobody looks" in problem for problem in bench.problems)
 
 
 def test_an_output_that_cannot_be_stored_fails_the_run() -> None:
@@ -516,7 +517,7 @@ def test_an_output_that_cannot_be_stored_fails_the_run() -> None:
 
     bench = Bench(flow)
     bench.settle()
-    assert bench.turn.ended == "failed"
+    assert bench.ended == "failed"
     assert "NaN" in bench.error["message"]
 
 
@@ -547,7 +548,7 @@ def test_an_exit_fails_the_run_and_not_the_worker(kind: type[BaseException], awa
 
     bench = Bench(flow)
     bench.settle()
-    assert bench.turn.ended == "failed"
+    assert bench.ended == "failed"
     assert bench.error["kind"] == f"builtins.{kind.__name__}"
 
 
@@ -559,7 +560,7 @@ def test_a_run_that_waits_for_nothing_durable_is_stuck() -> None:
     bench = Bench(flow)
     bench.complete("work")
     bench.commit()
-    assert "nothing durable" in str(bench.turn.stuck)
+    assert "nothing durable" in str(bench.stuck)
     assert bench.types() == ["WorkflowStarted", "StepCompleted"]
 
 
@@ -571,7 +572,7 @@ def test_a_busy_wait_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
             await asyncio.sleep(0)
 
     bench = Bench(flow)
-    assert "never blocks" in str(bench.turn.stuck)
+    assert "never blocks" in str(bench.stuck)
 
 
 def test_a_finite_gather_of_very_many_calls_is_no_busy_wait() -> None:
@@ -581,7 +582,7 @@ def test_a_finite_gather_of_very_many_calls_is_no_busy_wait() -> None:
         await asyncio.gather(*(work(item) for item in range(60_000)))
 
     bench = Bench(flow)
-    assert bench.turn.stuck is None
+    assert bench.stuck is None
     assert len(bench.starts) == 60_000
 
 
@@ -609,7 +610,7 @@ def test_the_limit_of_a_drain_is_the_apps(monkeypatch: pytest.MonkeyPatch, secon
             await asyncio.sleep(0)
 
     bench = Bench(flow, registry=Registry("app", blocking_limit=seconds))
-    assert "never blocks" in str(bench.turn.stuck)
+    assert "never blocks" in str(bench.stuck)
     assert seconds < next(clock) < seconds + 5
 
 
@@ -624,7 +625,7 @@ def test_a_thousand_steps_in_order_have_keys_of_their_own() -> None:
 
     bench = Bench(flow)
     for place in itertools.count():
-        if bench.turn.ended:
+        if bench.ended:
             break
         bench.complete(bench.starts[place], 1)
         bench.settle()

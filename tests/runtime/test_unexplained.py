@@ -130,8 +130,8 @@ def test_recorded_work_is_not_done_again_and_a_roll_back_heals(before: Code, aft
     bench = paid(before)
     length = len(bench.log)
     bench.crash(after)
-    assert (bench.starts, bench.turn.outbox) == ([], None)
-    assert "which this code has not called" in str(bench.turn.stuck)
+    assert (bench.starts, bench.commit_due) == ([], None)
+    assert "which this code has not called" in str(bench.stuck)
     assert len(bench.log) == length + 1  # the lost lease
     bench.claim(before)
     bench.complete("ship", 3)
@@ -148,7 +148,7 @@ def test_what_new_code_waited_for_is_no_proof_that_it_has_passed_an_old_result()
     bench.settle()
     for _ in range(3):
         assert bench.starts == []
-        assert bench.turn.stuck is not None
+        assert bench.stuck is not None
         bench.crash(renamed_helper_that_sleeps)
         bench.settle()
 
@@ -171,11 +171,11 @@ def test_an_activity_is_not_scheduled_again_under_another_name(ended: bool) -> N
         bench.log.append(bench.activity_completed("render", 1))
     length = len(bench.log)
     bench.crash(drawn)
-    assert "activity render" in str(bench.turn.stuck)
+    assert "activity render" in str(bench.stuck)
     bench.settle()
     assert len(bench.log) == length + 1
     bench.crash(ordered)
-    assert bench.turn.stuck is None
+    assert bench.stuck is None
 
 
 def test_results_of_running_steps_are_recorded_before_the_run_is_stuck() -> None:
@@ -193,7 +193,7 @@ def test_results_of_running_steps_are_recorded_before_the_run_is_stuck() -> None
     bench.complete("pay", 1)
     bench.commit()
     bench.crash(second)
-    assert "pay" in str(bench.turn.stuck)
+    assert "pay" in str(bench.stuck)
     assert bench.starts == []
 
 
@@ -234,7 +234,7 @@ def test_a_new_branch_between_recorded_steps_runs() -> None:
     bench.crash(with_a_new_branch)
     bench.settle()
     assert bench.starts == ["watch/audit"]
-    assert bench.turn.stuck is None
+    assert bench.stuck is None
     bench.complete("watch/audit", 7)
     bench.settle()
     bench.log.append(bench.activity_completed("draw", 1))
@@ -277,7 +277,7 @@ def test_a_new_step_before_an_activity_or_a_child_of_an_app_runs(
         bench.log.append(bench.activity_completed("wrap", 1, "shop/wrap"))
         bench.log.append(bench.child_completed("delivery", 2))
     bench.crash(called_by_name if by_name else called)
-    assert (bench.starts, bench.turn.stuck) == (["audit"], None)
+    assert (bench.starts, bench.stuck) == (["audit"], None)
 
 
 def test_an_activity_of_a_log_from_before_names_had_apps_is_not_scheduled_elsewhere() -> None:
@@ -303,9 +303,9 @@ def test_an_activity_of_a_log_from_before_names_had_apps_is_not_scheduled_elsewh
         for each in bench.log
     ]
     bench.crash(second)
-    assert "activity wrap" in str(bench.turn.stuck)
+    assert "activity wrap" in str(bench.stuck)
     bench.crash(first)
-    assert bench.turn.stuck is None
+    assert bench.stuck is None
 
 
 def test_a_step_that_was_taken_out_has_done_what_it_did() -> None:
@@ -316,7 +316,7 @@ def test_a_step_that_was_taken_out_has_done_what_it_did() -> None:
     bench = paid(old)
     bench.crash(second)
     assert bench.starts == ["ship"]
-    assert any("reserve" in problem for problem in bench.turn.problems)
+    assert any("reserve" in problem for problem in bench.problems)
     bench.complete("ship", 3)
     bench.settle()
     assert bench.output == 3
@@ -339,7 +339,7 @@ def test_an_app_may_opt_out() -> None:
     bench.careful = False
     bench.crash(renamed_step)
     assert bench.starts == ["charge"]
-    assert any("pay" in problem for problem in bench.turn.problems)
+    assert any("pay" in problem for problem in bench.problems)
 
 
 def test_patched_code_keeps_the_old_call_for_runs_under_way() -> None:
@@ -372,7 +372,7 @@ def test_a_retry_with_mended_code_does_not_repeat_what_it_copied(before: Code, a
     copied(bench, "ship")
     bench.crash(after)
     assert bench.starts == []
-    assert "which this code has not called" in str(bench.turn.stuck)
+    assert "which this code has not called" in str(bench.stuck)
     bench.crash(before)
     assert bench.starts == ["ship"]
 
@@ -391,7 +391,7 @@ def test_a_call_of_a_retry_is_not_taken_for_a_copied_one_that_comes_after_it() -
         bench.settle()
     copied(bench, "pay")
     bench.claim(flow)
-    assert (bench.starts, bench.turn.stuck) == (["pay"], None)
+    assert (bench.starts, bench.stuck) == (["pay"], None)
 
 
 def test_a_fork_has_results_of_calls_still_to_come() -> None:
@@ -502,12 +502,11 @@ def test_an_alias_counts_the_attempts_under_the_old_name_and_a_roll_back_heals()
     bench.commit()
     bench.crash(second)
     bench.now += 30_000_000
-    bench.turn.wake()
-    bench.take()
+    bench.take(bench.turn.wake())
     bench.crash(second)
     assert bench.attempts == [("pay", 2)]
     bench.complete("pay", 5)
-    part = bench.turn.outbox
+    part = bench.commit_due
     assert part is not None
     bench.log.append(part.events[0])
     bench.crash(first)
@@ -526,7 +525,7 @@ def test_a_new_run_uses_the_new_name() -> None:
         assert bench.starts[-1] == key
         bench.complete(key, 1)
         bench.settle()
-        if bench.turn.ended is None:
+        if bench.ended is None:
             bench.crash()
     assert bench.output == [1, 1, 1]
 
@@ -553,11 +552,11 @@ def test_a_renamed_signal_is_told_where_its_message_was_taken_before() -> None:
     bench.complete("ship")
     bench.settle()
     bench.crash(second)
-    stuck = str(bench.turn.stuck)
+    stuck = str(bench.stuck)
     assert "'payment'" in stuck
     assert "'paid'" in stuck
     bench.claim(first)
-    assert bench.turn.stuck is None
+    assert bench.stuck is None
 
 
 def test_a_renamed_signal_is_warned_of_where_its_message_woke_the_run() -> None:
@@ -571,6 +570,6 @@ def test_a_renamed_signal_is_warned_of_where_its_message_woke_the_run() -> None:
     bench.settle()
     bench.log.append(bench.signal("paid"))
     bench.crash(second)
-    [problem] = bench.turn.problems
+    [problem] = bench.problems
     assert "'paid'" in problem
     assert "'payment'" in problem

@@ -38,10 +38,9 @@ def work(item: int) -> str:
 
 def refuse_value(bench: Bench, message: str = "too deep (54001)") -> None:
     """Let the database refuse a value of the commit in flight."""
-    assert bench.turn.outbox is not None
-    bench.turn.outbox = None
-    bench.turn.invalid(message)
-    bench.take()
+    assert bench.commit_due is not None
+    bench.commit_due = None
+    bench.take(bench.turn.invalid(message))
 
 
 async def trying(ctx: Context) -> list[str]:
@@ -83,7 +82,7 @@ def test_a_run_fails_whose_output_the_database_refuses() -> None:
     bench.complete("work", "a")
     for _ in range(2):  # with the step's result, which then is durable; and alone
         refuse_value(bench)
-        if bench.turn.outbox is not None and bench.turn.outbox.then is None:
+        if bench.commit_due is not None and bench.commit_due.then is None:
             bench.commit()
     assert bench.commit().then is not None
     assert bench.types()[1:] == [STEP_COMPLETED, FAILED]
@@ -97,9 +96,9 @@ def test_a_run_is_stuck_with_any_other_value_that_the_database_refuses() -> None
 
     bench = Bench(flow)
     refuse_value(bench)
-    if bench.turn.outbox is not None:
+    if bench.commit_due is not None:
         refuse_value(bench)
-    assert "ValueSet cannot be stored: too deep" in str(bench.turn.stuck)
+    assert "ValueSet cannot be stored: too deep" in str(bench.stuck)
 
 
 def test_what_is_long_for_one_commit_is_committed_in_parts() -> None:
@@ -114,7 +113,7 @@ def test_what_is_long_for_one_commit_is_committed_in_parts() -> None:
     for place in range(7):
         bench.complete("work" if place == 0 else f"work#{place + 1}", long)
     parts: list[TurnCommit] = []
-    while bench.turn.outbox is not None:
+    while bench.commit_due is not None:
         assert "work#8" not in bench.starts
         parts.append(bench.commit())
     assert [len(part.events) for part in parts] == [1, 2, 2, 2]
@@ -139,8 +138,8 @@ def test_a_part_that_stands_behind_a_signal_leaves_the_rest_uncertain() -> None:
         bench.complete(key, long)
     bench.refuse(bench.signal("noise"))
     for started in (2, 4):
-        assert bench.turn.outbox is not None
-        assert len(bench.turn.outbox.events) == 2
+        assert bench.commit_due is not None
+        assert len(bench.commit_due.events) == 2
         assert bench.starts == [*first, *(f"{key}#2" for key in first[: started - 2])]
         bench.commit()
     assert bench.starts == [*first, *(f"{key}#2" for key in first)]

@@ -237,9 +237,8 @@ def test_code_that_is_built_anew_tells_of_the_answers_that_were_refused() -> Non
     bench.complete("~/update-reserve#2/work", 1)
     bench.commit()  # that it was accepted
     bench.refuse(bench.interruption())
-    assert bench.turn.needs_log
-    bench.turn.rebuild(bench.log)
-    bench.take()
+    assert bench.needs_log
+    bench.take(bench.turn.rebuild(bench.log))
     bench.settle()
     assert [notice.payload for notice in bench.notices] == [f"{RUN_ID} a", f"{RUN_ID} b"]
 
@@ -362,7 +361,7 @@ def test_an_accepted_update_is_answered_where_the_run_ends_first(how: str) -> No
     """Trap 1. Who waits for any answer hears at once."""
     bench = leaving(how)
     bench.settle()
-    assert bench.turn.ended == how
+    assert bench.ended == how
     assert bench.types()[-2] == UPDATE_COMPLETED
     [answer] = bench.details_of(UPDATE_COMPLETED)
     assert (answer["update_name"], answer["error"]["kind"]) == (
@@ -396,11 +395,11 @@ def test_a_caller_whose_update_goes_along_hears_of_an_end_that_a_pause_came_befo
     bench = leaving("continued")
     bench.refuse(bench.plain(PAUSED, '{"reason":null}'))
     bench.settle()
-    assert bench.turn.suspended
+    assert bench.suspended
     assert [notice.payload for notice in bench.notices] == [f"{RUN_ID} a"]
     bench.resume(bench.plain(RESUMED))
     bench.settle()
-    assert bench.turn.ended == "continued"
+    assert bench.ended == "continued"
     assert [notice.payload for notice in bench.notices] == [f"{RUN_ID} a", f"{RUN_ID} b"]
 
 
@@ -420,7 +419,7 @@ def test_a_run_that_waits_for_what_it_let_go_answers_at_once() -> None:
     bench.settle()
     bench.resume(bench.update("hang", None), bench.signal("leave"))
     bench.settle()
-    assert bench.turn.suspended
+    assert bench.suspended
     assert len(bench.notices) == 1
     bench.resume(bench.activity_completed("render", 1))
     bench.settle()
@@ -442,5 +441,5 @@ def test_code_that_cannot_go_on_answers_nothing() -> None:
     bench.settle()
     bench.resume(bench.update("hang", None), bench.signal("leave"))
     bench.settle()
-    assert bench.turn.stuck
+    assert bench.stuck
     assert not bench.of_type(UPDATE_COMPLETED)

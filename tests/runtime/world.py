@@ -26,7 +26,7 @@ from holdfast.events import (
 from holdfast.runtime.code.calls import Call
 from holdfast.runtime.code.instance import Instance
 from holdfast.runtime.log.delivery import can_wait, in_delivery_order
-from holdfast.runtime.turn.turn import RunInfo, Turn
+from holdfast.runtime.turn.turn import Effects, RunInfo, State, Turn
 from holdfast.types import ANY_END, Event, Finish, Suspend, TurnCommit, update_topic
 from tests.runtime.outside import Outside
 
@@ -99,33 +99,32 @@ class World:
         self.lease += 1
         if self.turn is not None:
             self.seen["resumes"] += 1
-            self.turn.resume(self.lease, self.log[self.turn.durable_length :])
+            effects = self.turn.resume(self.lease, self.log[self.turn.durable_length :])
         else:
             self.turn = Turn(self.factory(), INFO, self.lease, self.log, self.clock)
-            self.turn.begin()
-        self.follow()
+            effects = self.turn.begin()
+        self.follow(effects)
 
-    def follow(self) -> None:
+    def follow(self, effects: Effects) -> None:
         """Do what the turn asks for, and check that it may."""
         turn = self.turn
         assert turn is not None
-        assert turn.stuck is None, turn.stuck
-        if turn.lost:
+        self.effects = effects
+        assert effects.state is not State.STUCK, effects.error
+        if effects.state is State.LOST:
             self.let_go()
             return
-        for key in turn.to_cancel:
+        for key in effects.cancel:
             self.check_cancel(turn, key)
             self.running.pop(key, None)
-        turn.to_cancel.clear()
-        for call in turn.to_start:
+        for call in effects.start:
             self.check_start(turn, call)
             self.running[call.key] = call
-        turn.to_start.clear()
-        if turn.outbox is not None:
+        if effects.commit is not None:
             assert self.flight is None, "one commit at a time"
-            assert turn.outbox.events, "a commit carries at least one event"
-            assert turn.outbox.expected == turn.durable_length
-            self.flight, turn.outbox = turn.outbox, None
+            assert effects.commit.events, "a commit carries at least one event"
+            assert effects.commit.expected == turn.durable_length
+            self.flight = effects.commit
 
     def check_start(self, turn: Turn, call: Call) -> None:
         """Trap 30. A crash right now must come to the same call again."""
@@ -147,7 +146,7 @@ class World:
 
     def check_cancel(self, turn: Turn, key: str) -> None:
         """Trap 30. By the durable log, nobody awaits the step any more, or the code has ended."""
-        if turn.ended:
+        if turn.state is State.ENDED:
             return
         certain = self.certain(turn)
         again = self.feed(certain, certain)
@@ -160,7 +159,7 @@ class World:
     @property
     def active(self) -> bool:
         turn = self.turn
-        return turn is not None and not (turn.suspended and self.flight is None)
+        return turn is not None and turn.state is not State.SUSPENDED
 
     def options(self) -> list[str]:
         found = ["time", "signal"]
@@ -171,7 +170,9 @@ class World:
             found += ["news", "steal"] if self.pick(5) == 0 else []
             found += ["crash"] if self.pick(5) == 0 else []
             found += ["fail", "retry"] if self.running else []
-            found += ["log"] * 3 if self.turn is not None and self.turn.needs_log else []
+            found += (
+                ["log"] * 3 if self.turn is not None and self.turn.state is State.NEEDS_LOG else []
+            )
         elif self.claim_at <= self.now and not self.paused:
             found.append("claim")
         found += self.outside.options()
@@ -198,18 +199,18 @@ class World:
             self.external(Event(RESUMED, None, None, self.now))  # it cannot wait
         tail = self.log[part.expected :]
         if tail and not (part.behind and part.lease_no == self.lease and can_wait(tail)):
-            before, overtaken = turn.instance, can_wait(tail) and not turn.needs_log
-            turn.conflict(tail)
+            before, overtaken = turn.instance, can_wait(tail) and turn.state is not State.NEEDS_LOG
+            effects = turn.conflict(tail)
             assert not overtaken or turn.instance is before, "a signal leads to a replay"
             self.seen["rebuilds" if turn.instance is not before else "tails"] += 1
             log = turn._feeder.log
             self.seen["overtaken"] += log.certain < log.durable_length
-            self.follow()
+            self.follow(effects)
             return
         self.seen["behind"] += bool(tail)
         self.write(part)
-        turn.committed(tail)
-        self.follow()
+        effects = turn.committed(tail)
+        self.follow(effects)
 
     def write(self, part: TurnCommit) -> None:
         """Trap 32. What holds a lost lease never writes."""
@@ -232,45 +233,45 @@ class World:
 
     def on_result(self) -> None:
         turn, call = self.pop_running()
-        turn.step_completed(call.key, str(self.count), self.now)
-        self.follow()
+        effects = turn.step_completed(call.key, str(self.count), self.now)
+        self.follow(effects)
 
     def on_fail(self) -> None:
         turn, call = self.pop_running()
         late = self.pick(3) == 0
-        turn.step_failed(call.key, describe(OSError(self.count)), self.now, None, late)
-        self.follow()
+        effects = turn.step_failed(call.key, describe(OSError(self.count)), self.now, None, late)
+        self.follow(effects)
 
     def on_retry(self) -> None:
         turn, call = self.pop_running()
         pause = (0, SECOND // 2, 3 * SECOND)[self.pick(3)]
         error = describe(OSError(self.count))
-        turn.step_failed(call.key, error, self.now, self.now + pause, False)
+        effects = turn.step_failed(call.key, error, self.now, self.now + pause, False)
         self.seen["retries"] += 1
-        self.follow()
+        self.follow(effects)
 
     def on_claim(self) -> None:
         self.claim()
 
     def on_time(self) -> None:
         self.now += (1, 2, 5)[self.pick(3)] * SECOND
-        if self.turn is not None and not self.turn.suspended:
-            self.turn.wake()
-            self.follow()
+        if self.turn is not None and self.turn.state not in (State.SUSPENDING, State.SUSPENDED):
+            effects = self.turn.wake()
+            self.follow(effects)
 
     def on_news(self) -> None:
         """The worker reads its run's log: from where it knows it, or from before."""
         turn = self.turn
         if turn is not None and self.flight is None:
             first = max(0, turn.durable_length - self.pick(3))
-            turn.news(self.log[first:], first)
-            self.follow()
+            effects = turn.news(self.log[first:], first)
+            self.follow(effects)
 
     def on_log(self) -> None:
         assert self.turn is not None
-        self.turn.rebuild(self.log)
+        effects = self.turn.rebuild(self.log)
         self.seen["logs"] += 1
-        self.follow()
+        self.follow(effects)
 
     def on_signal(self) -> None:
         payload = {"n": self.count, "kind": self.count % 3}
@@ -362,7 +363,7 @@ class World:
         turn = self.turn
         if self.flight is not None:
             self.act("answer")
-        elif turn is not None and turn.needs_log:
+        elif turn is not None and turn.state is State.NEEDS_LOG:
             self.act("log")
         elif not self.active:
             self.push_waiting()
@@ -370,10 +371,11 @@ class World:
             self.act("result")
         else:
             assert turn is not None
-            assert turn.next_due is not None, f"nothing moves: {list(turn.instance.pending)}"
-            self.now = max(self.now, turn.next_due)
-            turn.wake()
-            self.follow()
+            due = self.effects.next_due
+            assert due is not None, f"nothing moves: {list(turn.instance.pending)}"
+            self.now = max(self.now, due)
+            effects = turn.wake()
+            self.follow(effects)
 
     def push_waiting(self) -> None:
         if self.paused:

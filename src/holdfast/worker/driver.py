@@ -1,7 +1,7 @@
 """Driving one leased run: what happens goes into its turn, what the turn wants is done.
 
 The turn decides and touches nothing; the driver touches the world and decides nothing. Every
-input ends in `_follow`, which drains the turn's outputs.
+input ends in `_follow`, which does what the turn has returned.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Protocol
 from uuid import UUID
 
 from holdfast.runtime.turn.parts import make_part
-from holdfast.runtime.turn.turn import Call, Turn
+from holdfast.runtime.turn.turn import Call, Effects, State, Turn
 from holdfast.types import Ahead, ErrorInfo, Event, Notice, Refusal, TurnCommit
 from holdfast.worker.clock import Cancellable, Clock
 from holdfast.worker.committer import Committer
@@ -32,10 +32,10 @@ class Host(Protocol):
     committer: Committer
     runner: StepRunner
     draining: bool
-    notify: Callable[[list[Notice]], None]
+    notify: Callable[[Sequence[Notice]], None]
 
-    def suspended(self, driver: RunDriver) -> None:
-        """Take back a driver whose run waits without a lease."""
+    def suspended(self, driver: RunDriver, visible_at: int | None) -> None:
+        """Take back a driver whose run waits without a lease, until then or for an event."""
 
     def ended(self, driver: RunDriver) -> None:
         """Take back a driver whose run has ended or is another's."""
@@ -116,15 +116,16 @@ class RunDriver:
         result, error, started_at = execution.result, execution.error, execution.started_at
         try:
             if result is not None:
-                turn.step_completed(key, result, started_at)
-            elif error is not None:
+                effects = turn.step_completed(key, result, started_at)
+            else:
+                assert error is not None, "an attempt has a result or an error"
                 retry_at = self._host.runner.retry_at(execution)
                 self._log_failed(execution, error, retry_at)
-                turn.step_failed(key, error, started_at, retry_at, execution.timed_out)
+                effects = turn.step_failed(key, error, started_at, retry_at, execution.timed_out)
         except Exception as fault:
             self._fault(fault)
             return
-        self._follow()
+        self._follow(effects)
 
     def _answered(self, refusal: Refusal | Ahead | None) -> None:
         self.in_flight = False
@@ -143,16 +144,16 @@ class RunDriver:
         else:
             self._host.stuck(self, refusal.message)
 
-    def _enter(self, feed: Callable[..., None], *values: object) -> None:
+    def _enter(self, feed: Callable[..., Effects], *values: object) -> None:
         """Give the turn an input, and do what it wants then."""
         if self.closed or self.given_up:
             return
         try:
-            feed(*values)
+            effects = feed(*values)
         except Exception as fault:
             self._fault(fault)
             return
-        self._follow()
+        self._follow(effects)
 
     def _fault(self, fault: Exception) -> None:
         """Let go of a run that we cannot drive: a fault of ours must not take the worker along."""
@@ -161,26 +162,36 @@ class RunDriver:
 
     # Outputs
 
-    def _follow(self) -> None:
-        turn = self.turn
+    def _follow(self, effects: Effects) -> None:
         if self.given_up:  # while its code held the loop
             self._host.given_up(self)
             return
-        if turn.problems:
-            self._report_problems()
-        if turn.notices:
-            notices, turn.notices = turn.notices, []
-            self._host.notify(notices)
-        if turn.stuck is not None:
-            self._host.stuck(self, str(turn.stuck))
-        elif turn.lost:
-            self._host.ended(self)
-        elif turn.needs_log:
-            self._need_log()
-        else:
-            self._act()
+        if effects.problems:
+            self._report_problems(effects.problems)
+        if effects.notices:
+            self._host.notify(effects.notices)
+        self._act(effects)
         if self._host.draining and self.quiet and not self.closed:
             self._host.rested(self)
+
+    def _act(self, effects: Effects) -> None:
+        """Do what the turn wants, by where it stands."""
+        match effects.state:
+            case State.RUNNING | State.SUSPENDING | State.ENDING:
+                self._move(effects)
+            case State.SUSPENDED:
+                self._host.suspended(self, effects.visible_at)
+            case State.ENDED:
+                end = effects.end
+                if end is not None and end.status == "failed" and end.error is not None:
+                    log_failed_run(self.run_id, self.turn.info.name, end.error)
+                self._host.ended(self)
+            case State.LOST:
+                self._host.ended(self)
+            case State.STUCK:
+                self._host.stuck(self, str(effects.error))
+            case State.NEEDS_LOG:
+                self._need_log()
 
     def _need_log(self) -> None:
         """Ask once, whatever comes meanwhile: a second log would undo what followed the first."""
@@ -188,41 +199,28 @@ class RunDriver:
             self._reads_log = True
             self._host.need_log(self)
 
-    def _act(self) -> None:
-        turn = self.turn
-        if turn.to_cancel:
-            self._cancel_steps()
-        part = turn.outbox
-        if part is not None:
-            turn.outbox = None
+    def _move(self, effects: Effects) -> None:
+        """Cancel, commit and start, in this order."""
+        if effects.cancel:
+            self._cancel_steps(effects.cancel)
+        if effects.commit is not None:
             self.in_flight = True
-            self._host.committer.submit(part, self._answered)
-        if turn.to_start:
-            calls, turn.to_start = turn.to_start, []
+            self._host.committer.submit(effects.commit, self._answered)
+        if effects.start:
             if self._dying:
-                self._held += calls
+                self._held += effects.start
             elif not self._host.draining:
-                self._start_steps(calls)
-        if not self.in_flight:
-            if turn.ended is not None:
-                if turn.ended == "failed" and turn.failure is not None:
-                    log_failed_run(self.run_id, turn.info.name, turn.failure)
-                self._host.ended(self)
-                return
-            if turn.suspended:
-                self._host.suspended(self)
-                return
-        if turn.next_due != self._due:
-            self._arm(turn.next_due)
+                self._start_steps(effects.start)
+        if effects.next_due != self._due:
+            self._arm(effects.next_due)
 
-    def _start_steps(self, calls: list[Call]) -> None:
+    def _start_steps(self, calls: Sequence[Call]) -> None:
         start, info = self._host.runner.start, self.turn.info
         for call in calls:
             self.running[call.key] = start(call, info, self._reported)
 
-    def _cancel_steps(self) -> None:
+    def _cancel_steps(self, keys: Sequence[str]) -> None:
         """Cancel, and let the next effects wait a while for async steps to clean up."""
-        keys, self.turn.to_cancel = self.turn.to_cancel, []
         self._held = [call for call in self._held if call.key not in keys]
         dying: list[asyncio.Future[object]] = []
         for key in keys:
@@ -254,8 +252,7 @@ class RunDriver:
         seconds = None if retry_at is None else (retry_at - self._host.clock.now()) / 1e6
         log_failed_step(self.run_id, context.workflow, context.key, context.attempt, error, seconds)
 
-    def _report_problems(self) -> None:
-        problems, self.turn.problems = self.turn.problems, []
+    def _report_problems(self, problems: Sequence[str]) -> None:
         for problem in problems:
             logger.warning("run %s (%s): %s", self.run_id, self.turn.info.name, problem)
 

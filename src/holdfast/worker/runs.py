@@ -47,7 +47,7 @@ class Dispatcher:
         runner: StepRunner,
         reader: LogReader,
         cache: TurnCache,
-        notify: Callable[[list[Notice]], None],
+        notify: Callable[[Sequence[Notice]], None],
         *,
         release: Callable[[Release], None],
         capacity_changed: Callable[[], None],
@@ -208,10 +208,10 @@ class Dispatcher:
 
     # What drivers tell (Host)
 
-    def suspended(self, driver: RunDriver) -> None:
+    def suspended(self, driver: RunDriver, visible_at: int | None) -> None:
         """Keep a suspended run's turn for its next wake-up."""
-        if (due := driver.turn.visible_at) is not None:
-            self._due(due)
+        if visible_at is not None:
+            self._due(visible_at)
         driver.close(keep_turn=True)
         self._stuck.pop(driver.run_id, None)
         self._cache.put(driver.run_id, driver.turn)

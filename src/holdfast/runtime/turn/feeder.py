@@ -21,7 +21,7 @@ from holdfast.runtime.log.delivery import can_wait, in_delivery_order
 from holdfast.runtime.log.virtual_log import VirtualLog
 from holdfast.runtime.turn.checking import Check, replay_to_end, watch
 from holdfast.runtime.turn.clockwork import Clockwork
-from holdfast.runtime.turn.effects import Effects
+from holdfast.runtime.turn.steps import Steps
 from holdfast.runtime.turn.unexplained import Unexplained
 from holdfast.types import Event
 
@@ -50,10 +50,10 @@ class Feeder:
         "broken",
         "clockwork",
         "closed",
-        "effects",
         "instance",
         "log",
         "needs_log",
+        "steps",
         "unexplained",
     )
 
@@ -67,7 +67,7 @@ class Feeder:
     ) -> None:
         self._workflow, self._info, self._check = workflow, info, check
         self.log = VirtualLog(log, clock)
-        self.effects = Effects()
+        self.steps = Steps()
         self.broken: DeterminismError | None = None
         self.needs_log = self.closed = False
         self._undelivered: list[Event] = []  # what is to be fed behind the log it waits for
@@ -205,7 +205,7 @@ class Feeder:
     def unrecorded(self) -> list[Event]:
         """Return what steps have brought and the log may not have, to be appended to it."""
         log = self.log
-        waiting = [*log.flight, *log.fresh, *self._undelivered, *self.effects.held.values()]
+        waiting = [*log.flight, *log.fresh, *self._undelivered, *self.steps.held.values()]
         return log.signed([without_mark(event) for event in waiting if event.type in STEPS])
 
     def verify(self) -> None:
@@ -231,8 +231,8 @@ class Feeder:
 
     def _begin_anew(self, undelivered: list[Event]) -> None:
         """Replay the log; after it comes what its steps have brought and is not durable."""
-        self._undelivered = [*undelivered, *self.effects.held.values()]
-        self.effects.held.clear()
+        self._undelivered = [*undelivered, *self.steps.held.values()]
+        self.steps.held.clear()
         self.log.rely()
         self._rebuild()
 
@@ -244,7 +244,7 @@ class Feeder:
             self.needs_log = True
             return
         self.broken = None
-        self.effects.forget_pauses()
+        self.steps.forget_pauses()
         undelivered, self._undelivered = self._undelivered, []
         self._replay(durable, self._deadlines, self._known)
         for event in undelivered:
@@ -278,16 +278,16 @@ class Feeder:
         elif self.broken is not None:
             self.log.fresh.append(event)  # the work was done: the next try must not repeat it
         else:
-            self.effects.held[event.key or ""] = event
+            self.steps.held[event.key or ""] = event
 
     def _note_retry(self, event: Event, call: Call) -> None:
         """Add the fact that an attempt failed; the next one waits until it is durable."""
         self.log.fresh.append(event)
         self.instance.learn_retry(event)
-        self.effects.pause(call, self.log.length)
+        self.steps.pause(call, self.log.length)
 
     def _mark_retries(self, events: Sequence[Event]) -> None:
         for event in events:
             call = self.instance.pending.get(event.key or "")
             if event.type == STEP_RETRY and call is not None:
-                self.effects.pause(call, self.log.length)
+                self.steps.pause(call, self.log.length)

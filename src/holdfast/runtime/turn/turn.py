@@ -7,7 +7,7 @@ to it is durable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from holdfast.definitions.workflows import Workflow
@@ -31,13 +31,13 @@ from holdfast.runtime.log.virtual_log import is_taken_away
 from holdfast.runtime.loop.tasks import WorkflowTimer
 from holdfast.runtime.turn.checking import Check
 from holdfast.runtime.turn.divergence import differences, renamed_signal
+from holdfast.runtime.turn.effects import Effects, State
 from holdfast.runtime.turn.feeder import Feeder
 from holdfast.runtime.turn.outcome import leftovers, lingers, outcome
 from holdfast.runtime.turn.parts import make_part
 from holdfast.runtime.turn.unexplained import CHANGED
 from holdfast.types import (
     ANY_END,
-    EndStatus,
     ErrorInfo,
     Event,
     Finish,
@@ -46,45 +46,38 @@ from holdfast.types import (
     TurnCommit,
 )
 
-__all__ = ["Call", "RunInfo", "Turn"]
+__all__ = ["Call", "Effects", "RunInfo", "State", "Turn"]
 
 _CONFLICTS = 3  # in a row; then a commit may stand behind what others write
 
 
 class Turn:
-    """A run's turn: after every input the driver takes the outputs.
+    """A run's turn: every input returns the effects that it has.
 
-    Outputs: `to_start` and `to_cancel` are steps, `outbox` is at most one commit, to be answered
-    with `committed` or `conflict`; `next_due` is when to call `wake`; `problems` are warnings;
-    `notices` are to be sent, because what they tell of is durable.
-    State: `suspended` until `visible_at` (None: by an event only), `ended`, `lost` to another
-    worker, `stuck` with code that cannot go on, or in need of the whole log (`needs_log`).
+    At most one commit is on its way: it is answered with `committed`, `conflict` or `invalid`.
     """
 
     __slots__ = (
+        "_cancel",
         "_careful",
         "_clock",
+        "_commit",
         "_conflicts",
-        "_ending",
+        "_end",
+        "_error",
         "_feeder",
+        "_next_due",
+        "_notices",
+        "_problems",
         "_replies",
         "_singly",
+        "_start",
         "_strict",
         "_unstorable",
-        "ended",
-        "failure",
+        "_visible_at",
         "info",
         "lease_no",
-        "lost",
-        "next_due",
-        "notices",
-        "outbox",
-        "problems",
-        "stuck",
-        "suspended",
-        "to_cancel",
-        "to_start",
-        "visible_at",
+        "state",
     )
 
     def __init__(
@@ -105,25 +98,25 @@ class Turn:
         """
         self.info, self.lease_no = info, lease_no
         self._clock, self._strict, self._careful = clock, strict, careful
-        self.to_start: list[Call] = []
-        self.to_cancel: list[str] = []
-        self.outbox: TurnCommit | None = None
-        self.next_due: int | None = None
-        self.visible_at: int | None = None
-        self.problems: list[str] = []
-        self.notices: list[Notice] = []
-        self._replies: list[Notice] = []  # to what is in flight
-        self.suspended = False
-        self.ended: EndStatus | None = None
-        self.failure: str | None = None  # JSON text of the error that the run ends with
-        self.stuck: DeterminismError | PayloadError | None = None
-        self._ending: EndStatus | None = None
+        # Effects of the current input
+        self._start: tuple[Call, ...] = ()
+        self._cancel: tuple[str, ...] = ()
+        self._commit: TurnCommit | None = None
+        self._problems: tuple[str, ...] = ()
+        self._notices: tuple[Notice, ...] = ()
+        # What holds until it changes
+        self.state = State.LOST if is_taken_away(log, lease_no) else State.RUNNING
+        self._next_due: int | None = None
+        self._visible_at: int | None = None
+        self._end: Finish | None = None
+        self._error: DeterminismError | PayloadError | None = None
+        self._replies: tuple[Notice, ...] = ()  # to be sent once the commit is durable
         self._conflicts = 0
         self._singly = False  # which event has a value that the database refuses?
         self._unstorable: PayloadError | None = None  # the run's end
-        self.lost = is_taken_away(log, lease_no)
-        self._feeder = Feeder(workflow, info, () if self.lost else log, clock, check)
-        if self.lost:
+        lost = self.state is State.LOST
+        self._feeder = Feeder(workflow, info, () if lost else log, clock, check)
+        if lost:
             self.abandon()
 
     @property
@@ -138,50 +131,45 @@ class Turn:
     @property
     def executing(self) -> dict[str, Call]:
         """The steps that the driver has been told to start, by key."""
-        return self._feeder.effects.executing
+        return self._feeder.steps.executing
 
     @property
     def instance(self) -> Instance:
         """The run's code in execution."""
         return self._feeder.instance
 
-    @property
-    def needs_log(self) -> bool:
-        """Whether the turn can go on only with the whole log, to be given to `rebuild`."""
-        return self._feeder.needs_log
-
     # Inputs
 
-    def begin(self) -> None:
-        """Go on from where the log leaves off."""
+    def begin(self) -> Effects:
+        """Start from where the log ends."""
         feeder = self._feeder
         begun = feeder.log.python is not None
         if begun and not feeder.closed and feeder.broken is None:
             python, unused = differences(feeder.log, feeder.instance)
-            self.problems += python + unused
-            self.problems += renamed_signal(feeder.log.durable or (), feeder.instance)
+            self._warn(python + unused)
+            self._warn(renamed_signal(feeder.log.durable or (), feeder.instance))
             if self._strict and (python or unused):
                 feeder.broken = DeterminismError("; ".join(python + unused))
-        self._pump()
+        return self._pump()
 
-    def step_completed(self, key: str, result: str, started_at: int) -> None:
+    def step_completed(self, key: str, result: str, started_at: int) -> Effects:
         """Take a step's result, as JSON text."""
         feeder = self._feeder
-        call = feeder.effects.executing.pop(key, None)
+        call = feeder.steps.executing.pop(key, None)
         if call is None or feeder.closed:
-            return
+            return self._effects()
         text = write_step_completed(call.name, call.fingerprint, call.attempt, result, started_at)
         feeder.complete(key, Event(STEP_COMPLETED, key, text, self._clock()), result)
-        self._pump()
+        return self._pump()
 
     def step_failed(
         self, key: str, error: ErrorInfo, started_at: int, retry_at: int | None, timed_out: bool
-    ) -> None:
+    ) -> Effects:
         """Take a failed attempt. With `retry_at` the step is tried again then."""
         feeder = self._feeder
-        call = feeder.effects.executing.pop(key, None)
+        call = feeder.steps.executing.pop(key, None)
         if call is None or feeder.closed:
-            return
+            return self._effects()
         name, args, attempt = call.name, call.fingerprint, call.attempt
         if retry_at is None:
             kind = STEP_FAILED
@@ -190,54 +178,57 @@ class Turn:
             kind = STEP_RETRY
             text = write_step_retry(name, args, attempt, error, retry_at)
         feeder.offer(Event(kind, key, text, self._clock()))
-        self._pump()
+        return self._pump()
 
-    def committed(self, ahead: Sequence[Event] = ()) -> None:
-        """The commit is durable, behind what others wrote `ahead` of it."""
+    def committed(self, ahead: Sequence[Event] = ()) -> Effects:
+        """Take the commit for durable, after what others wrote `ahead` of it."""
         feeder = self._feeder
         self._conflicts = 0
         feeder.land(ahead)
         self._singly = self._singly and bool(feeder.log.fresh)
         if self._replies:
-            self.notices += self._replies
-            self._replies = []
+            self._notices, self._replies = self._replies, ()
         if feeder.closed:
-            return
-        if self._ending is not None:
+            return self._effects()
+        if self.state is State.ENDING:
             if ahead:
-                self.notices += feeder.instance.updates.replies(feeder.instance.run, (), ends=True)
-            self.ended = self._ending
-            self.problems += leftovers(feeder.instance)
-            self.to_cancel += feeder.effects.stop()
-            self.abandon()
-        elif self.suspended:
+                updates = feeder.instance.updates
+                self._notices += tuple(updates.replies(feeder.instance.run, (), ends=True))
+            self._warn(leftovers(feeder.instance))
+            self._stop(State.ENDED)
+        elif self.state is State.SUSPENDING:
+            self.state = State.SUSPENDED
             feeder.log.forget()
         else:
-            self._pump()
+            return self._pump()
+        return self._effects()
 
-    def conflict(self, tail: Sequence[Event]) -> None:
-        """Nothing of the commit was written: `tail` stands in its place."""
-        self.suspended, self.visible_at, self._ending, self._replies = False, None, None, []
+    def conflict(self, tail: Sequence[Event]) -> Effects:
+        """Take note that nothing of the commit was written: `tail` stands in its place."""
+        self._continue()
         self._conflicts += 1
         if not tail:
-            self.problems.append(
-                "the log is shorter than this worker knew it, as after a restore or a failover to "
-                "a replica that lags: it is replayed, and steps that it lacks run again"
+            self._warn(
+                [
+                    "the log is shorter than this worker knew it, as after a restore or a failover "
+                    "to a replica that lags: it is replayed, and steps that it lacks run again"
+                ]
             )
-        if not self._let_go(tail):
-            self._feeder.refused(tail)
-            self._pump()
+        if self._has_lost(tail):
+            return self._effects()
+        self._feeder.refused(tail)
+        return self._pump()
 
-    def invalid(self, message: str) -> None:
-        """Nothing of the commit was written: the database refuses a value in it.
+    def invalid(self, message: str) -> Effects:
+        """Take note that nothing of the commit was written: the database refuses a value in it.
 
         The events are committed one by one. The step fails whose result it is, or the run whose
         end it is; with any other value the run is stuck.
         """
-        self.suspended, self.visible_at, self._ending, self._replies = False, None, None, []
+        self._continue()
         feeder, flight = self._feeder, self._feeder.log.flight
         if feeder.closed:
-            return
+            return self._effects()
         if len(flight) > 1:
             self._singly = True
             feeder.take_back()
@@ -247,46 +238,49 @@ class Turn:
             self._unstorable = PayloadError(f"the run's end cannot be stored: {message}")
             feeder.take_back()
         else:
-            self.stuck = PayloadError(f"{flight[0].type} cannot be stored: {message}")
-            self.to_cancel += feeder.effects.stop()
-            self.abandon()
-        self._pump()
+            self._error = PayloadError(f"{flight[0].type} cannot be stored: {message}")
+            self._stop(State.STUCK)
+        return self._pump()
 
-    def resume(self, lease_no: int, tail: Sequence[Event]) -> None:
-        """Go on after a suspension: the run was claimed again, with what others wrote."""
-        self.lease_no, self.suspended, self.visible_at = lease_no, False, None
-        if not self._let_go(tail):
-            self._feeder.deliver(tail)
-            self._pump()
+    def resume(self, lease_no: int, tail: Sequence[Event]) -> Effects:
+        """Continue after a suspension: the run was claimed again, with what others wrote."""
+        self.lease_no = lease_no
+        self._continue()
+        if self._has_lost(tail):
+            return self._effects()
+        self._feeder.deliver(tail)
+        return self._pump()
 
-    def news(self, tail: Sequence[Event], first: int) -> None:
+    def news(self, tail: Sequence[Event], first: int) -> Effects:
         """Take what others wrote, read from index `first` on.
 
-        Where it does not join on to what is known, or a commit is in flight, it is left to the
+        If it does not join on to what is known, or a commit is in flight, it is left to the
         next conflict, which brings it again.
         """
         feeder = self._feeder
         log, skip = feeder.log, feeder.log.durable_length - first
-        unready = log.committing or log.fresh or self.suspended or not feeder.receptive
-        if unready or not 0 <= skip < len(tail):
-            return
+        ready = self.state is State.RUNNING and feeder.receptive
+        if log.committing or log.fresh or not ready or not 0 <= skip < len(tail):
+            return self._effects()
         unseen = tail[skip:]
-        if not self._let_go(unseen):
-            feeder.deliver(unseen)
-            self._pump()
+        if self._has_lost(unseen):
+            return self._effects()
+        feeder.deliver(unseen)
+        return self._pump()
 
-    def rebuild(self, log: Sequence[Event]) -> None:
-        """Take the whole log, from index 0, that `needs_log` asked for."""
+    def rebuild(self, log: Sequence[Event]) -> Effects:
+        """Take the whole log, from index 0, that a turn in NEEDS_LOG waits for."""
         if not log:  # the run is gone
-            self.lost = True
-            self.abandon()
-        elif not self._let_go(log):
+            self._stop(State.LOST)
+        elif not self._has_lost(log):
+            self._continue()
             self._feeder.replace(log)
-            self._pump()
+            return self._pump()
+        return self._effects()
 
-    def wake(self) -> None:
+    def wake(self) -> Effects:
         """Look what has become due."""
-        self._pump()
+        return self._pump()
 
     def unrecorded(self) -> list[Event]:
         """Return what steps have brought and the log may not have. For another thread."""
@@ -294,21 +288,62 @@ class Turn:
 
     def abandon(self) -> None:
         """Close the run's code, and do nothing any more. Idempotent."""
-        self.next_due = None
+        self._next_due = None
         self._feeder.close()
         self._gather_problems()
 
+    # Effects
+
+    def _effects(self) -> Effects:
+        """Return what is to be done now; the next input begins with none of it."""
+        effects = Effects(
+            self.state,
+            self._next_due,
+            self._commit,
+            self._start,
+            self._cancel,
+            self._notices,
+            self._problems,
+            self._visible_at,
+            self._end,
+            self._error,
+        )
+        self._commit = None
+        self._start = self._cancel = self._notices = self._problems = ()
+        return effects
+
+    def _warn(self, problems: Iterable[str]) -> None:
+        self._problems += tuple(problems)
+
+    def _gather_problems(self) -> None:
+        found = self._feeder.instance.loop.problems
+        self._warn(found)
+        found.clear()
+
+    def _continue(self) -> None:
+        """Run again after a commit that was refused, a suspension, or a log that was read."""
+        if not self._feeder.closed:
+            self.state, self._visible_at, self._end, self._replies = State.RUNNING, None, None, ()
+
+    def _stop(self, state: State) -> None:
+        """Do nothing more of this run here: its steps are cancelled and its code is closed."""
+        self.state = state
+        self._cancel += tuple(self._feeder.steps.stop())
+        self.abandon()
+
     # Pumping
 
-    def _pump(self) -> None:
+    def _pump(self) -> Effects:
         """Fire what is due, then act: in this order log order alone decides every race."""
         feeder = self._feeder
-        self.next_due = None
+        self._next_due = None
         if feeder.closed:
-            return
-        if not self.suspended and self._ending is None:
+            return self._effects()
+        if feeder.needs_log:
+            self.state = State.NEEDS_LOG
+        if self.state is State.RUNNING:
             self._fire_timers()
-            if feeder.broken is None and not feeder.needs_log:
+            if feeder.broken is None:
                 try:
                     self._act()
                 except DeterminismError as error:
@@ -317,6 +352,7 @@ class Turn:
             self._give_up(feeder.broken)
         if feeder.instance.loop.problems:
             self._gather_problems()
+        return self._effects()
 
     def _fire_timers(self) -> None:
         feeder = self._feeder
@@ -331,7 +367,7 @@ class Turn:
 
     def _act(self) -> None:
         feeder = self._feeder
-        instance, log, effects = feeder.instance, feeder.log, feeder.effects
+        instance, log, steps = feeder.instance, feeder.log, feeder.steps
         if feeder.unexplained.places and not log.committing:
             self._refuse(feeder.unexplained.repeated_by_orders(instance, log.fresh))
         alone = len(log.fresh) < 2 and not self._singly and not self._conflicts
@@ -342,32 +378,32 @@ class Turn:
             return
         certain = log.certain
         if instance.cancelled:
-            self.to_cancel += effects.cancel(instance, certain)
+            self._cancel += tuple(steps.cancel(instance, certain))
         if instance.held is not None:
             self._stand_still()
             return
         if instance.issued:
-            self._start(effects.start(instance, certain))
-        waiting = effects.pausing or instance.loop.timers
+            self._launch(steps.start(instance, certain))
+        waiting = steps.pausing or instance.loop.timers
         now = self._clock() if waiting else 0
         if waiting:
-            self.to_start += effects.start_again(instance, certain, now)
+            self._start += tuple(steps.start_again(instance, certain, now))
             for timer in feeder.clockwork.grown(now):
                 self._record(timer)
         if not log.committing:
-            if effects.idle(instance, now) and not feeder.clockwork.fires_soon(now):
+            if steps.idle(instance, now) and not feeder.clockwork.fires_soon(now):
                 self._suspend()
             elif log.fresh:
                 self._ship(None)
-        if waiting and not self.suspended:
-            self.next_due = self._next_due(now)
+        if waiting and self.state is State.RUNNING:
+            self._next_due = self._due_at(now)
 
-    def _start(self, calls: list[Call]) -> None:
+    def _launch(self, calls: list[Call]) -> None:
         feeder = self._feeder
         if feeder.unexplained.places:
             for call in calls:
                 self._refuse(feeder.unexplained.repeated_by_call(feeder.instance, call))
-        self.to_start += calls
+        self._start += tuple(calls)
 
     def _refuse(self, reason: str | None) -> None:
         """Be stuck where changed code would do again what the log may have."""
@@ -376,9 +412,9 @@ class Turn:
             self._feeder.refuse(error)
             raise error
 
-    def _next_due(self, now: int) -> int | None:
+    def _due_at(self, now: int) -> int | None:
         feeder = self._feeder
-        retry = feeder.effects.next_retry(feeder.log.certain)
+        retry = feeder.steps.next_retry(feeder.log.certain)
         moments = [at for at in (feeder.clockwork.next_at(), retry) if at is not None]
         return max(now, min(moments)) if moments else None
 
@@ -403,8 +439,8 @@ class Turn:
         dealings = instance.dealings
         if dealings is not None:
             ends = isinstance(then, Finish)
-            self._replies = dealings.updates.replies(instance.run, events, ends=ends)
-        self.outbox = make_part(self.info, self.lease_no, place, events, then, dealings, behind)
+            self._replies = tuple(dealings.updates.replies(instance.run, events, ends=ends))
+        self._commit = make_part(self.info, self.lease_no, place, events, then, dealings, behind)
 
     def _suspend(self) -> None:
         """Give the lease back with this commit: nothing moves until it is answered."""
@@ -412,7 +448,7 @@ class Turn:
         if feeder.unexplained.places:
             self._refuse(feeder.unexplained.missed_signal(feeder.instance))
         awaiting = feeder.instance.awaiting
-        wakings = (feeder.clockwork.first_deadline(), feeder.effects.next_retry())
+        wakings = (feeder.clockwork.first_deadline(), feeder.steps.next_retry())
         moments = [at for at in wakings if at is not None]
         if not moments and not awaiting and feeder.instance.held is None:
             if not feeder.log.fresh:
@@ -429,7 +465,7 @@ class Turn:
     def _yield(self, visible_at: int | None, awaiting: tuple[str, ...]) -> None:
         if not self._feeder.log.fresh:
             self._feeder.log.note(YIELDED, None, None)
-        self.suspended, self.visible_at = True, visible_at
+        self.state, self._visible_at = State.SUSPENDING, visible_at
         self._ship(Suspend(visible_at, awaiting))
 
     def _stand_still(self) -> None:
@@ -437,7 +473,7 @@ class Turn:
         feeder = self._feeder
         if feeder.log.committing:
             return
-        if not feeder.effects.executing:
+        if not feeder.steps.executing:
             self._suspend()
         elif feeder.log.fresh:
             self._ship(None)
@@ -456,26 +492,24 @@ class Turn:
             self._linger()
             return
         feeder.log.note(found.kind, None, found.text)
-        self._ending, self.failure = found.end.status, found.end.error
+        self.state, self._end = State.ENDING, found.end
         self._ship(found.end)
 
     def _linger(self) -> None:
         """Suspend completed code whose run is not over yet."""
-        log, effects = self._feeder.log, self._feeder.effects
-        if effects.executing and log.fresh:
+        log, steps = self._feeder.log, self._feeder.steps
+        if steps.executing and log.fresh:
             self._ship(None)  # so that the end of the code is certain, and nobody awaits them
             return
-        self.to_cancel += effects.stop()
+        self._cancel += tuple(steps.stop())
         self._yield(None, (ANY_END,))
 
     # Letting go
 
-    def _let_go(self, events: Sequence[Event]) -> bool:
-        """Let the run go where it has ended or this lease was lost. Says whether it is gone."""
+    def _has_lost(self, events: Sequence[Event]) -> bool:
+        """Return True if nothing is to be done any more, also because these events say so."""
         if not self._feeder.closed and is_taken_away(events, self.lease_no):
-            self.lost = True
-            self.to_cancel += self._feeder.effects.stop()
-            self.abandon()
+            self._stop(State.LOST)
         return self._feeder.closed
 
     def _give_up(self, error: DeterminismError) -> None:
@@ -487,14 +521,8 @@ class Turn:
         if feeder.log.fresh:
             self._ship(None)
             return
-        self.stuck = error
-        self.to_cancel += feeder.effects.stop()
-        self.abandon()
-
-    def _gather_problems(self) -> None:
-        found = self._feeder.instance.loop.problems
-        self.problems += found
-        found.clear()
+        self._error = error
+        self._stop(State.STUCK)
 
 
 def _may_stand_behind(then: Suspend | Finish | None) -> bool:
