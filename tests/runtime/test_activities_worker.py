@@ -12,8 +12,7 @@ import pytest
 
 from holdfast import App, Retry, current_activity
 from holdfast.errors import WorkerLost
-from holdfast.store.memory import MemoryStore
-from holdfast.store.memory.clock import wall_clock
+from holdfast.store.memory import MemoryStore, wall_clock
 from holdfast.store.port import Store
 from holdfast.store.postgres import PostgresStore
 from holdfast.types import ClaimedTask, Notice

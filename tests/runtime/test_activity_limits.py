@@ -11,8 +11,7 @@ import pytest
 
 from holdfast import App, current_activity
 from holdfast.errors import DatabaseUnavailable, PayloadError
-from holdfast.store.memory import MemoryStore
-from holdfast.store.memory.clock import wall_clock
+from holdfast.store.memory import MemoryStore, wall_clock
 from holdfast.types import ActivitiesEnded, ActivityEnd
 from tests.runtime.desk import Desk, eventually, working
 

@@ -11,8 +11,7 @@ import pytest
 
 from holdfast import App, Context, Retry, RunFailed
 from holdfast.errors import ConfigurationError, DatabaseUnavailable
-from holdfast.store.memory import MemoryStore
-from holdfast.store.memory.clock import wall_clock
+from holdfast.store.memory import MemoryStore, wall_clock
 from holdfast.testing import Environment
 from holdfast.types import Heartbeat
 from holdfast.worker import Worker

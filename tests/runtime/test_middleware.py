@@ -23,8 +23,7 @@ from holdfast import (
 )
 from holdfast.client import Client
 from holdfast.errors import ConfigurationError
-from holdfast.store.memory import MemoryStore
-from holdfast.store.memory.clock import wall_clock
+from holdfast.store.memory import MemoryStore, wall_clock
 from holdfast.testing import Environment
 from tests.runtime.desk import Desk, working
 

@@ -13,8 +13,7 @@ import pytest
 
 from holdfast import App, Client, Context, Retry
 from holdfast.errors import CallFailed, RunFailed
-from holdfast.store.memory import MemoryStore
-from holdfast.store.memory.clock import wall_clock
+from holdfast.store.memory import MemoryStore, wall_clock
 from holdfast.store.memory.tables import EventRow
 from holdfast.store.port import Store
 from holdfast.store.postgres import PostgresStore

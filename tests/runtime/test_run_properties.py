@@ -8,8 +8,7 @@ from typing import TypeAlias
 import pytest
 
 from holdfast import App, Client, Context, current_activity, current_step
-from holdfast.store.memory import MemoryStore
-from holdfast.store.memory.clock import wall_clock
+from holdfast.store.memory import MemoryStore, wall_clock
 from holdfast.store.port import Store
 from holdfast.store.postgres import PostgresStore
 from tests.runtime.desk import eventually, working

@@ -10,8 +10,7 @@ import pytest
 
 from holdfast import App, Context, Retry
 from holdfast.client import Client
-from holdfast.store.memory import MemoryStore
-from holdfast.store.memory.clock import wall_clock
+from holdfast.store.memory import MemoryStore, wall_clock
 from holdfast.store.port import Store
 from holdfast.store.postgres import PostgresStore
 from holdfast.types import ThreadUse

@@ -13,8 +13,7 @@ from typing import Protocol, Self, cast
 
 import asyncpg
 
-from holdfast.store.memory import MemoryStore
-from holdfast.store.memory.clock import VirtualClock
+from holdfast.store.memory import MemoryStore, VirtualClock
 from holdfast.store.postgres import PostgresStore
 from holdfast.types import Claims
 

@@ -1,13 +1,14 @@
-"""The in-memory store: the executable model of the store contract.
+"""The in-memory store: the executable model of the store port.
 
 It does no I/O, keeps its tables in dicts and runs on a clock that tests move. `PostgresStore`
-must answer as this one does; where the two differ, one of them is wrong. It serves tests and
+must answer as this one does; if the two differ, one of them is wrong. It serves tests and
 experiments: its runs end with the process.
 
-`tables` holds the rows and the few changes that several transitions share. `starts`, `claims`,
-`commits`, `guests`, `activities`, `approvals`, `control` and `forks` are the transitions (one
-function a method). `orders` says what carries out an order of a run, `children` carries out those
-to other runs, `ends` does what follows from the end of a run. `questions` only reads.
+Each capability is a part, one file; `store` composes the parts. `database` holds what they share:
+`tables` are the rows and the changes that several parts make. `commands` finds what carries out a
+command of a run, `children` carries out those to other runs, `ends` does what follows from the
+end of a run, `retries` finds what a retry makes again, and `payloads` refuses what a database
+refuses.
 """
 
 from holdfast.store.memory.clock import VirtualClock, wall_clock

@@ -1,4 +1,4 @@
-"""Activities: scheduled and cancelled by their runs, ended by whoever ran them."""
+"""Activities: scheduled and cancelled by their runs, ended by those who execute them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import msgspec
 from holdfast.retry import Growth, Retry
 from holdfast.store.memory import details
 from holdfast.store.memory.clock import to_micros
+from holdfast.store.memory.database import Part
 from holdfast.store.memory.payloads import check_end
 from holdfast.store.memory.tables import NEVER, TURN, Tables, TaskRow, distinct
 from holdfast.store.port import WORK_TOPIC, worker_topic
@@ -62,6 +63,77 @@ class _Scheduled(msgspec.Struct, frozen=True):
     schedule_to_close: float | None
 
 
+class MemoryActivities(Part):
+    """Ends activities, and lists the open ones."""
+
+    async def end_activities(
+        self, worker_id: str | None, ends: Sequence[ActivityEnd]
+    ) -> ActivitiesEnded:
+        """Record how attempts of activities ended; see `ActivityStore.end_activities`."""
+        async with self._transaction() as (tables, now):
+            for end in ends:
+                check_end(end)
+            outcomes: list[ActivityOutcome] = []
+            notices: list[Notice] = []
+            ended: set[tuple[UUID, str]] = set()
+            for end in ends:
+                place = end.run_id, end.key
+                task = tables.tasks.get(place)
+                if task is None or place in ended or not _holds(task, worker_id, end):
+                    outcomes.append("lost")
+                    continue
+                ended.add(place)
+                outcome, told = _end(tables, now, task, end)
+                outcomes.append(outcome)
+                notices += told
+            return ActivitiesEnded(now, outcomes, distinct(notices))
+
+    async def time_out_activities(
+        self, *, limit: int = 100
+    ) -> tuple[int, int | None, list[Notice]]:
+        """Fail activities past their time; see `ActivityStore.time_out_activities`."""
+        async with self._transaction() as (tables, now):
+            due = [place for place in tables.activity_deadlines() if place[0] <= now][:limit]
+            notices: list[Notice] = []
+            for _, run_id, key in due:
+                task = tables.tasks[run_id, key]
+                if task.worker is not None:
+                    notices.append(stop_notice(task.worker, task))
+                told = details.write(
+                    activity_name=task.name,
+                    error=_OVERDUE,
+                    attempt=task.attempts,
+                    timed_out=True,
+                    started_at=None,
+                    worker=task.worker,
+                )
+                notices += _write_end(tables, task, Event("ActivityFailed", key, told, now))
+            later = tables.activity_deadlines()
+            return len(due), later[0][0] if later else None, distinct(notices)
+
+    async def list_activities(self, run_id: UUID, *, limit: int = 100) -> list[OpenActivity]:
+        """Return a run's activities that have not ended, by key."""
+        async with self._transaction() as (tables, _):
+            found = [
+                OpenActivity(
+                    run_id=run_id,
+                    key=task.key,
+                    name=task.name,
+                    queue=task.queue,
+                    attempts=task.attempts,
+                    worker=task.worker,
+                    visible_at=None if task.visible_at >= NEVER else task.visible_at,
+                    started_at=task.started_at,
+                    deadline_at=task.deadline_at,
+                    heartbeat=task.heartbeat,
+                    cancelled=task.cancelled,
+                )
+                for task in tables.tasks.values()
+                if task.kind == "activity" and task.run_id == run_id
+            ]
+            return sorted(found, key=lambda activity: activity.key)[:limit]
+
+
 def schedule(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notice]:
     """Carry out ActivityScheduled: a task for whoever serves the queue."""
     if not tables.is_running(run_id) or event.key is None:
@@ -101,28 +173,6 @@ def cancel(tables: Tables, run_id: UUID, event: Event) -> list[Notice]:
 def stop_notice(worker_id: str, task: TaskRow) -> Notice:
     """Return what tells a worker that an activity which it executes is to stop."""
     return Notice(worker_topic(worker_id), f"{task.run_id} {task.key}")
-
-
-def end_activities(
-    tables: Tables, now: int, worker_id: str | None, ends: Sequence[ActivityEnd]
-) -> ActivitiesEnded:
-    """Record how attempts ended; what another lease has taken over is left alone."""
-    for end in ends:
-        check_end(end)
-    outcomes: list[ActivityOutcome] = []
-    notices: list[Notice] = []
-    ended: set[tuple[UUID, str]] = set()
-    for end in ends:
-        place = end.run_id, end.key
-        task = tables.tasks.get(place)
-        if task is None or place in ended or not _holds(task, worker_id, end):
-            outcomes.append("lost")
-            continue
-        ended.add(place)
-        outcome, told = _end(tables, now, task, end)
-        outcomes.append(outcome)
-        notices += told
-    return ActivitiesEnded(now, outcomes, distinct(notices))
 
 
 def _holds(task: TaskRow, worker_id: str | None, end: ActivityEnd) -> bool:
@@ -199,7 +249,7 @@ def _complete(tables: Tables, now: int, task: TaskRow, end: ActivityEnd) -> list
         started_at=end.started_at,
         worker=task.worker,
     )
-    return _settle(tables, task, Event("ActivityCompleted", task.key, told, now))
+    return _write_end(tables, task, Event("ActivityCompleted", task.key, told, now))
 
 
 def _fail(tables: Tables, now: int, task: TaskRow, error: str, end: ActivityEnd) -> list[Notice]:
@@ -211,58 +261,13 @@ def _fail(tables: Tables, now: int, task: TaskRow, error: str, end: ActivityEnd)
         started_at=end.started_at,
         worker=task.worker,
     )
-    return _settle(tables, task, Event("ActivityFailed", task.key, told, now))
+    return _write_end(tables, task, Event("ActivityFailed", task.key, told, now))
 
 
-def _settle(tables: Tables, task: TaskRow, event: Event) -> list[Notice]:
+def _write_end(tables: Tables, task: TaskRow, event: Event) -> list[Notice]:
     """Write an activity's end. Where nobody waits for it any more, nobody is woken."""
     del tables.tasks[task.run_id, task.key]
     if task.cancelled:
         tables.append(task.run_id, event)
         return []
     return tables.tell(task.run_id, event)
-
-
-def time_out_activities(
-    tables: Tables, now: int, limit: int
-) -> tuple[int, int | None, list[Notice]]:
-    """Fail what is past its schedule-to-close time, the longest overdue first."""
-    due = [place for place in tables.activity_deadlines() if place[0] <= now][:limit]
-    notices: list[Notice] = []
-    for _, run_id, key in due:
-        task = tables.tasks[run_id, key]
-        if task.worker is not None:
-            notices.append(stop_notice(task.worker, task))
-        told = details.write(
-            activity_name=task.name,
-            error=_OVERDUE,
-            attempt=task.attempts,
-            timed_out=True,
-            started_at=None,
-            worker=task.worker,
-        )
-        notices += _settle(tables, task, Event("ActivityFailed", key, told, now))
-    later = tables.activity_deadlines()
-    return len(due), later[0][0] if later else None, distinct(notices)
-
-
-def list_activities(tables: Tables, run_id: UUID, limit: int) -> list[OpenActivity]:
-    """Return a run's activities that have not ended, by key."""
-    found = [
-        OpenActivity(
-            run_id=run_id,
-            key=task.key,
-            name=task.name,
-            queue=task.queue,
-            attempts=task.attempts,
-            worker=task.worker,
-            visible_at=None if task.visible_at >= NEVER else task.visible_at,
-            started_at=task.started_at,
-            deadline_at=task.deadline_at,
-            heartbeat=task.heartbeat,
-            cancelled=task.cancelled,
-        )
-        for task in tables.tasks.values()
-        if task.kind == "activity" and task.run_id == run_id
-    ]
-    return sorted(found, key=lambda activity: activity.key)[:limit]

@@ -1,4 +1,4 @@
-"""Approvals: asked for by a run, decided by a person, the first decision once and for all."""
+"""Approvals: requested by a run, decided by a person; the first decision is final."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.store.memory import details
+from holdfast.store.memory.database import Part
 from holdfast.store.memory.payloads import check_decision
 from holdfast.store.memory.tables import NEVER, TURN, Tables, TaskRow, distinct
 from holdfast.types import Approval, Decided, Decision, Event, Notice
@@ -14,6 +15,48 @@ from holdfast.types import Approval, Decided, Decision, Event, Notice
 
 class _Resolved(msgspec.Struct, frozen=True):
     decision_id: str
+
+
+class MemoryApprovals(Part):
+    """Decides and lists approvals."""
+
+    async def decide_approval(self, decision: Decision) -> Decided:
+        """Decide an approval; see `ApprovalStore.decide_approval`."""
+        async with self._transaction() as (tables, now):
+            check_decision(decision)
+            task = _open(tables, decision.run_id, decision.key)
+            if task is None:
+                return _standing(tables, decision)
+            told = details.write(
+                approved=decision.approved,
+                by=decision.by,
+                feedback=decision.feedback,
+                decision_id=decision.decision_id,
+                values=details.raw(decision.values),
+            )
+            event = Event("ApprovalResolved", decision.key, told, now)
+            del tables.tasks[decision.run_id, decision.key]
+            return Decided("decided", event, distinct(tables.tell(decision.run_id, event)))
+
+    async def list_approvals(
+        self, *, run_id: UUID | None = None, limit: int = 100
+    ) -> list[Approval]:
+        """Return open approvals, the oldest first."""
+        async with self._transaction() as (tables, _):
+            found = [
+                Approval(
+                    run_id=task.run_id,
+                    key=task.key,
+                    workflow=tables.runs[task.run_id].new.name,
+                    queue=task.queue,
+                    requested_at=task.started_at or 0,
+                    payload=task.payload or "null",
+                )
+                for task in tables.tasks.values()
+                if task.kind == "approval" and run_id in (None, task.run_id)
+            ]
+            found.sort(key=lambda approval: (approval.requested_at, approval.run_id, approval.key))
+            return found[:limit]
 
 
 def request(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notice]:
@@ -48,24 +91,6 @@ def _open(tables: Tables, run_id: UUID, key: str) -> TaskRow | None:
     return task if task is not None and task.kind == "approval" else None
 
 
-def decide_approval(tables: Tables, now: int, decision: Decision) -> Decided:
-    """Write the decision where none stands."""
-    check_decision(decision)
-    task = _open(tables, decision.run_id, decision.key)
-    if task is None:
-        return _standing(tables, decision)
-    told = details.write(
-        approved=decision.approved,
-        by=decision.by,
-        feedback=decision.feedback,
-        decision_id=decision.decision_id,
-        values=details.raw(decision.values),
-    )
-    event = Event("ApprovalResolved", decision.key, told, now)
-    del tables.tasks[decision.run_id, decision.key]
-    return Decided("decided", event, distinct(tables.tell(decision.run_id, event)))
-
-
 def _standing(tables: Tables, decision: Decision) -> Decided:
     """Say why there is nothing to decide: also after the run's end its log knows."""
     events = [e for e in tables.read(decision.run_id) if e.key == decision.key]
@@ -75,21 +100,3 @@ def _standing(tables: Tables, decision: Decision) -> Decided:
         return Decided("duplicate" if same else "conflict", resolved, [])
     asked = any(event.type == "ApprovalRequested" for event in events)
     return Decided("closed" if asked else "missing", None, [])
-
-
-def list_approvals(tables: Tables, run_id: UUID | None, limit: int) -> list[Approval]:
-    """Return what waits for a decision, the oldest first."""
-    found = [
-        Approval(
-            run_id=task.run_id,
-            key=task.key,
-            workflow=tables.runs[task.run_id].new.name,
-            queue=task.queue,
-            requested_at=task.started_at or 0,
-            payload=task.payload or "null",
-        )
-        for task in tables.tasks.values()
-        if task.kind == "approval" and run_id in (None, task.run_id)
-    ]
-    found.sort(key=lambda approval: (approval.requested_at, approval.run_id, approval.key))
-    return found[:limit]

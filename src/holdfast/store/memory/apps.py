@@ -1,31 +1,55 @@
-"""Apps: signing on, and looking names up. Nothing here is from before names had apps."""
+"""Apps: record them, and look names up. Nothing here is older than apps."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
-from holdfast.store.memory.tables import Tables
+from holdfast.store.memory.database import Part
 from holdfast.types import AppInfo, SignedOn
 
 
-def sign_on_app(tables: Tables, now: int, app: AppInfo, replaces: str | None) -> SignedOn:
-    """Note that an app has a worker here, with all names that it ever had."""
-    known = tables.apps.get(app.app)
-    if known is not None:
-        origins = (None, app.origin, replaces)
-        if app.origin is not None and known.origin not in origins:
-            return SignedOn(known.origin)
-        workflows = tuple(sorted({*known.workflows, *app.workflows}))
-        app = msgspec.structs.replace(app, workflows=workflows, origin=app.origin or known.origin)
-    tables.apps[app.app] = msgspec.structs.replace(app, signed_on_at=now)
-    return SignedOn(None)
+class MemoryApps(Part):
+    """Records apps, and looks names up."""
 
+    async def sign_on_app(
+        self, app: AppInfo, activities: Sequence[str], *, replaces: str | None = None
+    ) -> SignedOn:
+        """Record that an app has a worker here, with all names that it ever had."""
+        async with self._transaction() as (tables, now):
+            known = tables.apps.get(app.app)
+            if known is not None:
+                origins = (None, app.origin, replaces)
+                if app.origin is not None and known.origin not in origins:
+                    return SignedOn(known.origin)
+                workflows = tuple(sorted({*known.workflows, *app.workflows}))
+                app = msgspec.structs.replace(
+                    app, workflows=workflows, origin=app.origin or known.origin
+                )
+            tables.apps[app.app] = msgspec.structs.replace(app, signed_on_at=now)
+            return SignedOn(None)
 
-def apps_with(tables: Tables, workflow: str) -> list[str]:
-    """Return the apps that have ever signed on with a workflow of this name."""
-    return sorted(name for name, app in tables.apps.items() if workflow in app.workflows)
+    async def adopt_tasks(
+        self, app: str, handlers: Sequence[str], queues: Sequence[str], *, limit: int = 1000
+    ) -> int:
+        """Rename nothing: no task here is older than apps."""
+        return 0
 
+    async def adopt_ended(self, app: str, workflows: Sequence[str], *, limit: int = 1000) -> int:
+        """Rename nothing: no run here is older than apps."""
+        return 0
 
-def list_apps(tables: Tables) -> list[AppInfo]:
-    """Return the apps that have ever signed on, by name."""
-    return [app for _, app in sorted(tables.apps.items())]
+    async def apps_with(self, workflow: str) -> list[str]:
+        """Return the apps that have ever signed on with a workflow of this name."""
+        async with self._transaction() as (tables, _):
+            return sorted(name for name, app in tables.apps.items() if workflow in app.workflows)
+
+    async def list_apps(self) -> list[AppInfo]:
+        """Return the apps that have ever signed on, by name."""
+        async with self._transaction() as (tables, _):
+            return [app for _, app in sorted(tables.apps.items())]
+
+    async def former_names(self) -> frozenset[str]:
+        """Return nothing: no run here is older than apps."""
+        return frozenset()

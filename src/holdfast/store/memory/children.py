@@ -10,7 +10,7 @@ import msgspec
 from holdfast.errors import RunExists
 from holdfast.store.memory import details
 from holdfast.store.memory.ends import request_cancels
-from holdfast.store.memory.guests import signal_runs
+from holdfast.store.memory.external import send_signals
 from holdfast.store.memory.starts import insert_run
 from holdfast.store.memory.tables import Parent, ParentClose, RunRow, Tables
 from holdfast.store.port import WORK_TOPIC
@@ -119,7 +119,7 @@ def signal(
     order = details.read(event.details, _SignalSent)
     run_id, payload = newest(tables, order.run_id), bytes(order.input).decode()
     sent = NewSignal(run_id, order.signal_name, payload, order.signal_id)
-    delivered = signal_runs(tables, now, [sent])
+    delivered = send_signals(tables, now, [sent])
     [outcome] = delivered.outcomes
     if outcome in ("ended", "missing"):
         undelivered.append(Undelivered(sender, run_id, order.signal_name, outcome))
@@ -145,7 +145,7 @@ def continue_as_new(tables: Tables, now: int, run_id: UUID, event: Event) -> lis
             carried.update,
             carried.reply_to,
         )
-        signal_runs(tables, now, [sent])
+        send_signals(tables, now, [sent])
     return [Notice(WORK_TOPIC, new.queue)]
 
 

@@ -1,28 +1,26 @@
-"""Leases: claim, renew, release."""
+"""Claims: lease due tasks, and give them back."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from uuid import UUID
 
 import msgspec
 
 from holdfast.store.memory import details
+from holdfast.store.memory.clock import to_micros
+from holdfast.store.memory.database import Part
 from holdfast.store.memory.ends import end_from_outside
-from holdfast.store.memory.presence import hear
 from holdfast.store.memory.tables import NEVER, TURN, Tables, TaskRow, distinct
+from holdfast.store.memory.workers import rivals_of, spared_by
 from holdfast.store.port import WORK_TOPIC
 from holdfast.types import (
     ClaimedTask,
     Claims,
     ErrorInfo,
     Event,
-    Heartbeat,
-    Lease,
     Notice,
     Release,
-    WorkerInfo,
 )
 
 _NEAR = 8  # events that a claim brings along for a worker that has the run in its cache
@@ -32,17 +30,84 @@ class _Fence(msgspec.Struct, frozen=True):
     task_key: str
 
 
+class MemoryClaims(Part):
+    """Leases tasks, and takes them back."""
+
+    async def claim_tasks(
+        self,
+        worker_id: str,
+        queues: Sequence[str],
+        handlers: Sequence[str],
+        limit: int,
+        *,
+        lease_seconds: float,
+        ahead_seconds: float = 0.0,
+        sticky_seconds: float = 0.25,
+        max_attempts: int = 5,
+    ) -> Claims:
+        """Lease due tasks; see `ClaimStore.claim_tasks`."""
+        async with self._transaction() as (tables, now):
+            claim = Claim(
+                worker_id=worker_id,
+                queues=frozenset(queues),
+                handlers=frozenset(handlers),
+                limit=limit,
+                lease_micros=to_micros(lease_seconds),
+                ahead_micros=to_micros(ahead_seconds),
+                sticky_micros=to_micros(sticky_seconds),
+                rivals=rivals_of(tables, now, worker_id),
+                spared=spared_by(tables, now, worker_id, to_micros(lease_seconds)),
+                max_attempts=max_attempts,
+            )
+            due = [task for task in _served(tables, claim) if claim.takes(task, now)]
+            due.sort(key=lambda task: (task.priority, task.visible_at, task.run_id, task.key))
+            suspects = [task for task in due if _is_suspect(tables, task)]
+            if suspects:
+                tried = [] if _holds_suspect(tables, now, claim) else suspects[:1]
+                due = [task for task in due if task in tried or not _is_suspect(tables, task)]
+            taken = due[: claim.limit]
+            poisoned = [task for task in taken if _is_poisoned(tables, task, claim.max_attempts)]
+            healthy = [task for task in taken if task not in poisoned]
+            _lose_workers(tables, now, healthy)
+            claimed = [_lease(tables, now, task, claim) for task in healthy]
+            next_due_at = now if len(taken) == claim.limit else _next_due_at(tables, claim)
+            return Claims(now, claimed, next_due_at, _fail(tables, now, poisoned))
+
+    async def release_tasks(self, worker_id: str, releases: Sequence[Release]) -> list[Notice]:
+        """Give tasks back; see `ClaimStore.release_tasks`."""
+        async with self._transaction() as (tables, now):
+            notices: list[Notice] = []
+            for release in releases:
+                task = tables.tasks.get((release.run_id, release.key))
+                if task is None or task.worker != worker_id or task.lease_no != release.lease_no:
+                    continue
+                if task.cancelled:
+                    del tables.tasks[task.run_id, task.key]
+                    continue
+                task.worker = task.sticky_worker = None
+                task.attempts = max(task.attempts - 1, 0)
+                task.visible_at = now if release.visible_at is None else release.visible_at
+                task.stuck = release.stuck
+                notices.append(Notice(WORK_TOPIC, task.queue))
+            return distinct(notices)
+
+    async def remove_worker(self, worker_id: str) -> None:
+        """Sign a worker off."""
+        async with self._transaction() as (tables, _):
+            tables.workers.pop(worker_id, None)
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a worker asks for; durations are microseconds."""
+    """What a worker asks for; `rivals` are heard workers; leases of `spared` are left."""
 
     worker_id: str
     queues: Collection[str]
     handlers: Collection[str]
     limit: int
-    lease: int
-    ahead: int
-    sticky: int
+    lease_micros: int
+    ahead_micros: int
+    sticky_micros: int
     rivals: Collection[str]
     spared: Collection[str]
     max_attempts: int
@@ -54,32 +119,15 @@ class Claim:
     def due_at(self, task: TaskRow) -> int:
         """Return when this worker may have the task: another's suspended run a little later."""
         if task.worker is None and task.sticky_worker in self.rivals:
-            return task.visible_at + self.sticky
+            return task.visible_at + self.sticky_micros
         return task.visible_at
 
     def takes(self, task: TaskRow, now: int) -> bool:
         """Say whether the task is due. A lease is never taken before it has run out."""
         if task.worker in self.spared:
             return False
-        ahead = self.ahead if task.worker is None else 0
+        ahead = self.ahead_micros if task.worker is None else 0
         return self.serves(task) and self.due_at(task) <= now + ahead
-
-
-def claim_tasks(tables: Tables, now: int, claim: Claim) -> Claims:
-    """Lease what is due, the most urgent first; a run that eats workers fails instead."""
-    due = [task for task in _served(tables, claim) if claim.takes(task, now)]
-    due.sort(key=lambda task: (task.priority, task.visible_at, task.run_id, task.key))
-    suspects = [task for task in due if _is_suspect(tables, task)]
-    if suspects:
-        tried = [] if _holds_suspect(tables, now, claim) else suspects[:1]
-        due = [task for task in due if task in tried or not _is_suspect(tables, task)]
-    taken = due[: claim.limit]
-    poisoned = [task for task in taken if _is_poisoned(tables, task, claim.max_attempts)]
-    healthy = [task for task in taken if task not in poisoned]
-    _lose_workers(tables, now, healthy)
-    claimed = [_lease(tables, now, task, claim) for task in healthy]
-    next_due_at = now if len(taken) == claim.limit else _next_due_at(tables, claim)
-    return Claims(now, claimed, next_due_at, _fail(tables, now, poisoned))
 
 
 def _served(tables: Tables, claim: Claim) -> list[TaskRow]:
@@ -171,7 +219,7 @@ def _lease(tables: Tables, now: int, task: TaskRow, claim: Claim) -> ClaimedTask
     since = None
     if task.worker is None and task.sticky_worker == claim.worker_id:
         since = task.claimed_idx if log_length - task.claimed_idx <= _NEAR else log_length
-    task.worker, task.visible_at = claim.worker_id, now + claim.lease
+    task.worker, task.visible_at = claim.worker_id, now + claim.lease_micros
     task.attempts += 1
     task.lease_no += 1
     task.claimed_idx = log_length
@@ -209,48 +257,3 @@ def _next_due_at(tables: Tables, claim: Claim) -> int | None:
     waiting = (task for task in _served(tables, claim) if task.worker is None)
     next_at = min((claim.due_at(task) for task in waiting), default=NEVER)
     return None if next_at >= NEVER else next_at
-
-
-def release_tasks(
-    tables: Tables, now: int, worker_id: str, releases: Sequence[Release]
-) -> list[Notice]:
-    """Give tasks back as if they had not been claimed; somebody else's are left alone.
-
-    An activity that nobody waits for any more is forgotten.
-    """
-    notices: list[Notice] = []
-    for release in releases:
-        task = tables.tasks.get((release.run_id, release.key))
-        if task is None or task.worker != worker_id or task.lease_no != release.lease_no:
-            continue
-        if task.cancelled:
-            del tables.tasks[task.run_id, task.key]
-            continue
-        task.worker = task.sticky_worker = None
-        task.attempts = max(task.attempts - 1, 0)
-        task.visible_at = now if release.visible_at is None else release.visible_at
-        task.stuck = release.stuck
-        notices.append(Notice(WORK_TOPIC, task.queue))
-    return distinct(notices)
-
-
-def heartbeat(
-    tables: Tables, now: int, info: WorkerInfo, leases: Sequence[Lease], lease: int, interval: int
-) -> Heartbeat:
-    """Sign the worker on or say that it lives; renew those of its leases that still stand."""
-    hear(tables, now, info, interval)
-    lost: list[tuple[UUID, str]] = []
-    news: list[UUID] = []
-    cancelled: list[tuple[UUID, str]] = []
-    for held in leases:
-        task = tables.tasks.get((held.run_id, held.key))
-        if task is None or task.worker != info.worker_id or task.lease_no != held.lease_no:
-            lost.append((held.run_id, held.key))
-            continue
-        task.visible_at = now + lease
-        task.heartbeat = task.heartbeat if held.details is None else held.details
-        if task.cancelled:
-            cancelled.append((held.run_id, held.key))
-        if held.key == TURN and len(tables.logs[held.run_id]) > held.known:
-            news.append(held.run_id)
-    return Heartbeat(now, lost, news, cancelled)

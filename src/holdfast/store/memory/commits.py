@@ -1,4 +1,4 @@
-"""Commit turns: append at the expected index, suspend or finish, then carry out the orders.
+"""Commit turns: append at the expected index, suspend or finish, then carry out the commands.
 
 What a run's part does to other runs comes after all parts are written: a child that ends in
 the commit in which its parent suspends finds the parent suspended, and wakes it.
@@ -14,8 +14,9 @@ import msgspec
 from holdfast.errors import PayloadError
 from holdfast.events import CAN_WAIT, COMMANDS
 from holdfast.store.memory import details
+from holdfast.store.memory.commands import carry_out
+from holdfast.store.memory.database import Part
 from holdfast.store.memory.ends import close_children, tell_parents
-from holdfast.store.memory.orders import carry_out
 from holdfast.store.memory.payloads import check_turn
 from holdfast.store.memory.tables import NEVER, TURN, Tables, distinct
 from holdfast.types import (
@@ -30,43 +31,45 @@ from holdfast.types import (
 )
 
 
-def commit(
-    tables: Tables, now: int, worker_id: str, token: UUID, turns: Sequence[TurnCommit]
-) -> Committed:
-    """Apply each turn's part, or refuse it whole; one run's refusal is nothing to the others."""
-    if len({turn.run_id for turn in turns}) != len(turns):
-        raise ValueError("a run stands twice in one commit")
-    if not all(turn.events for turn in turns):
-        raise ValueError("a turn commits at least one event")
-    refused: dict[UUID, Refusal] = {}
-    written: list[TurnCommit] = []
-    ahead: dict[UUID, Ahead] = {}
-    for turn in turns:
-        if turn.behind and (place := _place_behind(tables, turn, token)) > turn.expected:
-            tail = tables.read(turn.run_id, turn.expected)[: place - turn.expected]
-            ahead[turn.run_id] = Ahead(tail)
-            turn = msgspec.structs.replace(turn, expected=place)
-        if _is_written(tables, turn, token):
-            continue
-        refusal = _refusal(tables, worker_id, turn)
-        if refusal is not None:
-            refused[turn.run_id] = refusal
-            ahead.pop(turn.run_id, None)
-            continue
-        _check_flags(tables, turn)
-        written.append(turn)
-    written.sort(key=lambda turn: turn.run_id)
-    notices: list[Notice] = []
-    undelivered: list[Undelivered] = []
-    for turn in written:
-        notices += _apply(tables, now, worker_id, token, turn)
-    for turn in written:
-        for event in turn.events:
-            notices += carry_out(tables, now, turn.run_id, event, undelivered)
-    ended = [turn.run_id for turn in written if isinstance(turn.then, Finish)]
-    notices += tell_parents(tables, now, ended)
-    notices += close_children(tables, now, ended)
-    return Committed(now, refused, distinct(notices), ahead, undelivered)
+class MemoryCommits(Part):
+    """Commits the turns of many runs."""
+
+    async def commit(self, worker_id: str, token: UUID, turns: Sequence[TurnCommit]) -> Committed:
+        """Append, then suspend or finish; see `CommitStore.commit`."""
+        async with self._transaction() as (tables, now):
+            if len({turn.run_id for turn in turns}) != len(turns):
+                raise ValueError("a run stands twice in one commit")
+            if not all(turn.events for turn in turns):
+                raise ValueError("a turn commits at least one event")
+            refused: dict[UUID, Refusal] = {}
+            written: list[TurnCommit] = []
+            ahead: dict[UUID, Ahead] = {}
+            for turn in turns:
+                if turn.behind and (place := _place_behind(tables, turn, token)) > turn.expected:
+                    tail = tables.read(turn.run_id, turn.expected)[: place - turn.expected]
+                    ahead[turn.run_id] = Ahead(tail)
+                    turn = msgspec.structs.replace(turn, expected=place)
+                if _is_written(tables, turn, token):
+                    continue
+                refusal = _refusal(tables, worker_id, turn)
+                if refusal is not None:
+                    refused[turn.run_id] = refusal
+                    ahead.pop(turn.run_id, None)
+                    continue
+                _check_flags(tables, turn)
+                written.append(turn)
+            written.sort(key=lambda turn: turn.run_id)
+            notices: list[Notice] = []
+            undelivered: list[Undelivered] = []
+            for turn in written:
+                notices += _apply(tables, now, worker_id, token, turn)
+            for turn in written:
+                for event in turn.events:
+                    notices += carry_out(tables, now, turn.run_id, event, undelivered)
+            ended = [turn.run_id for turn in written if isinstance(turn.then, Finish)]
+            notices += tell_parents(tables, now, ended)
+            notices += close_children(tables, now, ended)
+            return Committed(now, refused, distinct(notices), ahead, undelivered)
 
 
 def _place_behind(tables: Tables, turn: TurnCommit, token: UUID) -> int:

@@ -1,4 +1,4 @@
-"""Forks: a new run with a copy of another's log."""
+"""Forks and retries: new runs with copies of other runs' logs."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ from holdfast.events import (
 )
 from holdfast.store.memory import details
 from holdfast.store.memory.children import successor
+from holdfast.store.memory.database import Part
 from holdfast.store.memory.payloads import check_fork, is_unreadable
 from holdfast.store.memory.retries import Fatal, fatal_failures, without_failures
 from holdfast.store.memory.starts import insert_run
-from holdfast.store.memory.tables import EventRow, Tables
+from holdfast.store.memory.tables import EventRow
 from holdfast.store.port import WORK_TOPIC
 from holdfast.types import Event, Fork, Forking, Notice
 
@@ -55,40 +56,46 @@ class _Sent(msgspec.Struct, frozen=True):
     run_id: str
 
 
-def fork_run(tables: Tables, now: int, fork: Fork) -> tuple[Forking, list[Notice]]:
-    """Copy what holds of a log, and start a run from there."""
-    check_fork(fork)
-    if fork.new_run_id in tables.runs:
-        return "exists", []
-    if fork.run_id not in tables.runs:
-        return "missing", []
-    origin, log = tables.runs[fork.run_id], tables.logs[fork.run_id]
-    if fork.retry and origin.status in ("running", "completed", "continued"):
-        return "running", []
-    if fork.until is not None and not 1 <= fork.until <= len(log):
-        return "bad_index", []
-    until = len(log) if fork.until is None else fork.until
-    events = [row.event for row in log[:until]]
-    fatal = fatal_failures(events, origin.error) if fork.retry else None
-    events = _in_order_of_delivery(events)
-    events = _answered(_lasting(events) if fatal is None else _untried(events, fatal))
-    keys = {event.key for event in events if event.type in _REPLACEABLE}
-    if not fork.results.keys() <= keys:
-        return "unknown_key", []
-    if any(is_unreadable(event) for event in events):
-        return "unreadable", []
-    new = msgspec.structs.replace(
-        successor(origin),
-        run_id=fork.new_run_id,
-        version=origin.new.version if fork.version is None else fork.version,
-        input=origin.new.input if fork.input is None else fork.input,
-    )
-    turn = insert_run(tables, now, new)
-    running = origin.status == "running"
-    turn.started_at = tables.turn(fork.run_id).started_at if running else origin.started_at
-    tables.logs[fork.new_run_id] = [EventRow(_replaced(event, fork.results)) for event in events]
-    tables.append(fork.new_run_id, _forked(fork, until, log, now))
-    return "forked", [Notice(WORK_TOPIC, new.queue)]
+class MemoryForks(Part):
+    """Forks and retries runs."""
+
+    async def fork_run(self, fork: Fork) -> tuple[Forking, list[Notice]]:
+        """Start a run with a copy of another's log; see `ForkStore.fork_run`."""
+        async with self._transaction() as (tables, now):
+            check_fork(fork)
+            if fork.new_run_id in tables.runs:
+                return "exists", []
+            if fork.run_id not in tables.runs:
+                return "missing", []
+            origin, log = tables.runs[fork.run_id], tables.logs[fork.run_id]
+            if fork.retry and origin.status in ("running", "completed", "continued"):
+                return "running", []
+            if fork.until is not None and not 1 <= fork.until <= len(log):
+                return "bad_index", []
+            until = len(log) if fork.until is None else fork.until
+            events = [row.event for row in log[:until]]
+            fatal = fatal_failures(events, origin.error) if fork.retry else None
+            events = _in_order_of_delivery(events)
+            events = _answered(_lasting(events) if fatal is None else _untried(events, fatal))
+            keys = {event.key for event in events if event.type in _REPLACEABLE}
+            if not fork.results.keys() <= keys:
+                return "unknown_key", []
+            if any(is_unreadable(event) for event in events):
+                return "unreadable", []
+            new = msgspec.structs.replace(
+                successor(origin),
+                run_id=fork.new_run_id,
+                version=origin.new.version if fork.version is None else fork.version,
+                input=origin.new.input if fork.input is None else fork.input,
+            )
+            turn = insert_run(tables, now, new)
+            running = origin.status == "running"
+            turn.started_at = tables.turn(fork.run_id).started_at if running else origin.started_at
+            tables.logs[fork.new_run_id] = [
+                EventRow(_replaced(event, fork.results)) for event in events
+            ]
+            tables.append(fork.new_run_id, _forked(fork, until, log, now))
+            return "forked", [Notice(WORK_TOPIC, new.queue)]
 
 
 def _in_order_of_delivery(events: Sequence[Event]) -> list[Event]:

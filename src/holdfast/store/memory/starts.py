@@ -6,34 +6,37 @@ from collections.abc import Sequence
 
 from holdfast.errors import RunExists
 from holdfast.store.memory.clock import to_micros
+from holdfast.store.memory.database import Part
 from holdfast.store.memory.payloads import check_run
 from holdfast.store.memory.tables import TURN, Parent, RunRow, Tables, TaskRow, distinct
 from holdfast.store.port import WORK_TOPIC
 from holdfast.types import Event, NewRun, Notice, StartedRun
 
 
-def start_runs(
-    tables: Tables, now: int, runs: Sequence[NewRun]
-) -> tuple[list[StartedRun], list[Notice]]:
-    """Start the runs that are new; the others are left as they are."""
-    asked = {new.run_id for new in runs}
-    names = {run_id: tables.runs[run_id].new.name for run_id in asked & tables.runs.keys()}
-    for new in runs:
-        check_run(new)
-        if (found := names.setdefault(new.run_id, new.name)) != new.name:
-            raise RunExists.of_another(new.run_id, found, new.name)
-    answers: list[StartedRun] = []
-    notices: list[Notice] = []
-    for new in runs:
-        created = new.run_id not in tables.runs
-        if created:
-            insert_run(tables, now, new)
-            notices.append(Notice(WORK_TOPIC, new.queue))
-        status = tables.runs[new.run_id].status
-        if new.waiter is not None and status == "running":
-            tables.waiters[new.run_id].add(new.waiter)
-        answers.append(StartedRun(new.run_id, created, status))
-    return answers, distinct(notices)
+class MemoryStarts(Part):
+    """Starts runs."""
+
+    async def start_runs(self, runs: Sequence[NewRun]) -> tuple[list[StartedRun], list[Notice]]:
+        """Start runs; see `StartStore.start_runs`."""
+        async with self._transaction() as (tables, now):
+            asked = {new.run_id for new in runs}
+            names = {run_id: tables.runs[run_id].new.name for run_id in asked & tables.runs.keys()}
+            for new in runs:
+                check_run(new)
+                if (found := names.setdefault(new.run_id, new.name)) != new.name:
+                    raise RunExists.of_another(new.run_id, found, new.name)
+            answers: list[StartedRun] = []
+            notices: list[Notice] = []
+            for new in runs:
+                created = new.run_id not in tables.runs
+                if created:
+                    insert_run(tables, now, new)
+                    notices.append(Notice(WORK_TOPIC, new.queue))
+                status = tables.runs[new.run_id].status
+                if new.waiter is not None and status == "running":
+                    tables.waiters[new.run_id].add(new.waiter)
+                answers.append(StartedRun(new.run_id, created, status))
+            return answers, distinct(notices)
 
 
 def insert_run(tables: Tables, now: int, new: NewRun, parent: Parent | None = None) -> TaskRow:

@@ -1,4 +1,4 @@
-"""Carry out orders: what runs have asked for by events of their own logs."""
+"""Carry out commands: what runs ask for by events of their own logs."""
 
 from __future__ import annotations
 

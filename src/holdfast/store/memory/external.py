@@ -1,4 +1,4 @@
-"""Appends to a run's log by others than its worker: signals, cancels, ends from outside."""
+"""External events: signals, cancel requests and ends that come from outside a run."""
 
 from __future__ import annotations
 
@@ -6,13 +6,52 @@ from collections.abc import Iterable, Sequence
 from uuid import UUID
 
 from holdfast.store.memory import details
+from holdfast.store.memory.database import Part
 from holdfast.store.memory.ends import end_from_outside, request_cancels
 from holdfast.store.memory.payloads import check_reason, check_signal
 from holdfast.store.memory.tables import Tables, distinct
 from holdfast.types import Delivered, Delivery, Event, NewSignal, Notice, update_topic
 
 
-def signal_runs(tables: Tables, now: int, signals: Sequence[NewSignal]) -> Delivered:
+class MemoryExternal(Part):
+    """Appends to logs without holding the runs' leases."""
+
+    async def signal_runs(self, signals: Sequence[NewSignal]) -> Delivered:
+        """Send signals; see `ExternalStore.signal_runs`."""
+        async with self._transaction() as (tables, now):
+            return send_signals(tables, now, signals)
+
+    async def cancel_runs(self, run_ids: Sequence[UUID], *, reason: str | None = None) -> Delivered:
+        """Ask runs to stop; see `ExternalStore.cancel_runs`."""
+        async with self._transaction() as (tables, now):
+            check_reason(reason)
+            reasons = dict.fromkeys(run_ids, details.write(reason=reason))
+            asked, notices = request_cancels(tables, now, reasons)
+            return Delivered(outcomes(tables, run_ids, asked), distinct(notices))
+
+    async def terminate_runs(
+        self, run_ids: Sequence[UUID], *, reason: str | None = None
+    ) -> Delivered:
+        """End runs at once; see `ExternalStore.terminate_runs`."""
+        async with self._transaction() as (tables, now):
+            check_reason(reason)
+            event = Event("WorkflowTerminated", None, details.write(reason=reason), now)
+            ended, notices = end_from_outside(tables, run_ids, "terminated", event)
+            return Delivered(outcomes(tables, run_ids, ended), distinct(notices))
+
+    async def time_out_runs(self, *, limit: int = 100) -> tuple[int, int | None, list[Notice]]:
+        """End runs past their deadline; see `ExternalStore.time_out_runs`."""
+        async with self._transaction() as (tables, now):
+            due = [run_id for deadline_at, run_id in tables.deadlines() if deadline_at <= now][
+                :limit
+            ]
+            event = Event("WorkflowTimedOut", None, None, now)
+            ended, notices = end_from_outside(tables, due, "timed_out", event)
+            later = tables.deadlines()
+            return len(ended), later[0][0] if later else None, distinct(notices)
+
+
+def send_signals(tables: Tables, now: int, signals: Sequence[NewSignal]) -> Delivered:
     """Append each signal, and wake the run where it awaits that name."""
     for signal in signals:
         check_signal(signal)
@@ -65,30 +104,3 @@ def outcomes(tables: Tables, run_ids: Sequence[UUID], changed: Iterable[UUID]) -
         else:
             answers.append("duplicate" if tables.is_running(run_id) else "ended")
     return answers
-
-
-def cancel_runs(tables: Tables, now: int, run_ids: Sequence[UUID], reason: str | None) -> Delivered:
-    """Ask runs to stop; one that no worker ever had has nothing to clean up and ends at once."""
-    check_reason(reason)
-    reasons = dict.fromkeys(run_ids, details.write(reason=reason))
-    asked, notices = request_cancels(tables, now, reasons)
-    return Delivered(outcomes(tables, run_ids, asked), distinct(notices))
-
-
-def terminate_runs(
-    tables: Tables, now: int, run_ids: Sequence[UUID], reason: str | None
-) -> Delivered:
-    """End runs without their code."""
-    check_reason(reason)
-    event = Event("WorkflowTerminated", None, details.write(reason=reason), now)
-    ended, notices = end_from_outside(tables, run_ids, "terminated", event)
-    return Delivered(outcomes(tables, run_ids, ended), distinct(notices))
-
-
-def time_out_runs(tables: Tables, now: int, limit: int) -> tuple[int, int | None, list[Notice]]:
-    """End runs at their deadline, the longest overdue first."""
-    due = [run_id for deadline_at, run_id in tables.deadlines() if deadline_at <= now][:limit]
-    event = Event("WorkflowTimedOut", None, None, now)
-    ended, notices = end_from_outside(tables, due, "timed_out", event)
-    later = tables.deadlines()
-    return len(ended), later[0][0] if later else None, distinct(notices)

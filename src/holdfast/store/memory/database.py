@@ -1,0 +1,27 @@
+"""The tables of the store, under one lock, and its clock."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from holdfast.store.memory.clock import Clock
+from holdfast.store.memory.tables import Tables
+
+
+class Part:
+    """The base of the store's parts: what they all read and change."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._tables = Tables()
+        self._lock = threading.RLock()
+
+    @asynccontextmanager
+    async def _transaction(self) -> AsyncGenerator[tuple[Tables, int], None]:
+        """Hold the tables at one moment. Others run first, as they would with a real database."""
+        await asyncio.sleep(0)
+        with self._lock:
+            yield self._tables, self._clock()

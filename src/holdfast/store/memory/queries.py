@@ -1,0 +1,189 @@
+"""Queries: runs, logs, and the values that runs have set."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from uuid import UUID
+
+import msgspec
+
+from holdfast.codec import contains
+from holdfast.events import UPDATE_ENDS
+from holdfast.ids import keyed_run_id
+from holdfast.names import split_name
+from holdfast.store.memory.children import newest
+from holdfast.store.memory.database import Part
+from holdfast.store.memory.tables import NEVER, RunRow, Tables, TaskRow
+from holdfast.types import Event, LoggedEvent, RecordPage, RunFilter, RunRecord, State, Wait
+
+
+class MemoryQueries(Part):
+    """Reads runs and logs."""
+
+    async def get_runs(self, run_ids: Sequence[UUID]) -> dict[UUID, RunRecord]:
+        """Return the runs that exist."""
+        async with self._transaction() as (tables, now):
+            return read_runs(tables, now, run_ids)
+
+    async def list_runs(self, where: RunFilter) -> RecordPage:
+        """Return a page of runs; see `QueryStore.list_runs`."""
+        async with self._transaction() as (tables, now):
+            runs = [_run(tables, now, run_id) for run_id in tables.runs]
+            found = sorted((run for run in runs if _matches(run, where)), key=_place, reverse=True)
+            if where.cursor is not None:
+                created_at, run_id = where.cursor.split("/")
+                behind = int(created_at), UUID(run_id)
+                found = [run for run in found if _place(run) < behind]
+            page = found[: where.limit]
+            cursor = f"{page[-1].created_at}/{page[-1].run_id}" if len(found) > len(page) else None
+            if not where.payloads:
+                page = [msgspec.structs.replace(run, input=None, output=None) for run in page]
+            return RecordPage(page, cursor)
+
+    async def runs_between(self, first: UUID, last: UUID, limit: int) -> list[UUID]:
+        """Return the ids of runs from `first` to `last`, in order."""
+        async with self._transaction() as (tables, _):
+            return sorted(run_id for run_id in tables.runs if first <= run_id <= last)[:limit]
+
+    async def find_run(self, name: str, key: str) -> UUID | None:
+        """Return the id of the run that was started with this key, which its id shows."""
+        async with self._transaction() as (tables, _):
+            run_id = keyed_run_id(name, key)
+            return run_id if run_id in tables.runs else None
+
+    async def read_events(
+        self, ranges: Sequence[tuple[UUID, int]], *, patience: int = 1
+    ) -> dict[UUID, list[Event]]:
+        """Return logs, each from an index on; see `QueryStore.read_events`."""
+        async with self._transaction() as (tables, _):
+            return {run_id: tables.read(run_id, since) for run_id, since in ranges}
+
+    async def recent_events(self, *, since: int, limit: int = 1000) -> list[LoggedEvent]:
+        """Return what happened in all runs since a moment, oldest first."""
+        async with self._transaction() as (tables, _):
+            events = (
+                LoggedEvent(run_id, idx, tables.filled(run_id, row.event))
+                for run_id, log in tables.logs.items()
+                for idx, row in enumerate(log)
+                if row.event.at >= since
+            )
+            return list(islice(sorted(events, key=lambda e: (e.event.at, e.run_id, e.idx)), limit))
+
+    async def get_values(self, run_ids: Sequence[UUID]) -> dict[UUID, Mapping[str, str]]:
+        """Return the newest value of each name that the runs have set."""
+        async with self._transaction() as (tables, _):
+            return {run_id: _values(tables, run_id) for run_id in run_ids if run_id in tables.runs}
+
+    async def find_reply(self, run_id: UUID, update_id: str) -> Event | None:
+        """Return how a run answered an update, None until then."""
+        async with self._transaction() as (tables, _):
+            for event in tables.read(run_id):
+                if event.key == update_id and event.type in UPDATE_ENDS:
+                    return event
+            return None
+
+    async def newest_runs(self, run_ids: Sequence[UUID]) -> dict[UUID, UUID]:
+        """Return the last run of each chain; see `QueryStore.newest_runs`."""
+        async with self._transaction() as (tables, _):
+            return {run_id: newest(tables, run_id) for run_id in run_ids if run_id in tables.runs}
+
+
+class _ValueSet(msgspec.Struct):
+    value: msgspec.Raw  # the very text: 1e300 stays 1e300
+
+
+def read_runs(tables: Tables, now: int, run_ids: Sequence[UUID]) -> dict[UUID, RunRecord]:
+    """Return the runs that exist."""
+    return {run_id: _run(tables, now, run_id) for run_id in run_ids if run_id in tables.runs}
+
+
+def _run(tables: Tables, now: int, run_id: UUID) -> RunRecord:
+    """Return a run that exists, as a caller sees it."""
+    row = tables.runs[run_id]
+    turn = tables.turn(run_id) if row.status == "running" else None
+    app, name = split_name(row.new.name)
+    return RunRecord(
+        run_id=run_id,
+        app=app,
+        name=name,
+        version=row.new.version,
+        key=row.new.key,
+        queue=row.new.queue,
+        priority=row.new.priority,
+        status=row.status,
+        state=_state(row, turn, now),
+        input=row.new.input,
+        output=row.output,
+        error=row.error,
+        tags=row.new.tags,
+        headers=row.new.headers,
+        retention_seconds=row.new.retention_seconds,
+        created_at=row.created_at,
+        started_at=row.started_at if turn is None else turn.started_at,
+        completed_at=row.completed_at,
+        deadline_at=row.deadline_at,
+        wait=None if turn is None else _wait(turn),
+        parent_run_id=None if row.parent is None else row.parent.run_id,
+        parent_key=None if row.parent is None else row.parent.key,
+    )
+
+
+def _state(row: RunRow, turn: TaskRow | None, now: int) -> State:
+    """Derive what a person sees of a run from the row of its next turn."""
+    if row.status != "running" or turn is None:
+        return row.status
+    if turn.worker is not None:
+        return "running"
+    if turn.paused:
+        return "paused"
+    if turn.stuck is not None:
+        return "stuck"
+    return "queued" if turn.visible_at <= now else "waiting"
+
+
+def _wait(turn: TaskRow) -> Wait:
+    return Wait(
+        visible_at=None if turn.visible_at >= NEVER else turn.visible_at,
+        awaiting=turn.awaiting,
+        worker=turn.worker,
+        attempts=turn.attempts,
+        lease_no=turn.lease_no,
+        stuck=turn.stuck,
+        paused=turn.paused,
+    )
+
+
+def _place(run: RunRecord) -> tuple[int, UUID]:
+    return run.created_at, run.run_id
+
+
+def _matches(run: RunRecord, where: RunFilter) -> bool:
+    conditions: list[Callable[[], bool]] = [
+        lambda: not where.states or run.state in where.states,
+        lambda: not where.names or run.full_name in where.names,
+        lambda: not where.queues or run.queue in where.queues,
+        lambda: set(where.tags) <= set(run.tags),
+        lambda: where.key is None or run.key == where.key,
+        lambda: where.since is None or run.created_at >= where.since,
+        lambda: where.until is None or run.created_at < where.until,
+        lambda: where.parent_run_id in (None, run.parent_run_id),
+        lambda: (
+            where.input_contains is None or _contains(run.input or "null", where.input_contains)
+        ),
+    ]
+    return all(condition() for condition in conditions)
+
+
+def _contains(text: str, pattern: str) -> bool:
+    return contains(json.loads(text), json.loads(pattern))
+
+
+def _values(tables: Tables, run_id: UUID) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for event in tables.read(run_id):
+        if event.type == "ValueSet" and event.key is not None and event.details is not None:
+            recorded = msgspec.json.decode(event.details, type=_ValueSet)
+            values[event.key] = bytes(recorded.value).decode()
+    return values

@@ -1,0 +1,169 @@
+"""Workers: who signs on, whose leases are renewed, who is silent, and what nobody serves.
+
+Silence proves that a worker is gone only if the database could be heard meanwhile. A worker knows
+that of the time in which it was heard itself, so only one that was heard without a gap for as long
+may call another silent. After an absence of the database, and after its clock was set, all workers
+are heard before any is judged.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from holdfast.store.memory.clock import to_micros
+from holdfast.store.memory.database import Part
+from holdfast.store.memory.tables import TURN, Tables, distinct
+from holdfast.store.port import WORK_TOPIC
+from holdfast.types import Heartbeat, Lease, Notice, WorkerInfo
+
+_RIVAL = 3_000_000  # µs: others may want back the runs that they suspended
+_COUNT_LIMIT: Final = 1_000
+
+
+class MemoryWorkers(Part):
+    """Signs workers on, and removes those that are gone."""
+
+    async def heartbeat(
+        self,
+        info: WorkerInfo,
+        leases: Sequence[Lease],
+        *,
+        lease_seconds: float,
+        interval_seconds: float = 2.0,
+    ) -> Heartbeat:
+        """Sign a worker on, or renew its leases; see `WorkerStore.heartbeat`."""
+        lease, interval = to_micros(lease_seconds), to_micros(interval_seconds)
+        async with self._transaction() as (tables, now):
+            _hear(tables, now, info, interval)
+            lost: list[tuple[UUID, str]] = []
+            news: list[UUID] = []
+            cancelled: list[tuple[UUID, str]] = []
+            for held in leases:
+                task = tables.tasks.get((held.run_id, held.key))
+                if task is None or task.worker != info.worker_id or task.lease_no != held.lease_no:
+                    lost.append((held.run_id, held.key))
+                    continue
+                task.visible_at = now + lease
+                task.heartbeat = task.heartbeat if held.details is None else held.details
+                if task.cancelled:
+                    cancelled.append((held.run_id, held.key))
+                if held.key == TURN and len(tables.logs[held.run_id]) > held.known:
+                    news.append(held.run_id)
+            return Heartbeat(now, lost, news, cancelled)
+
+    async def reap_workers(
+        self,
+        *,
+        observer: str | None = None,
+        silent_seconds: float = 8.0,
+        worker_ids: Sequence[str] = (),
+    ) -> tuple[list[str], list[Notice]]:
+        """Remove workers that are gone; see `WorkerStore.reap_workers`."""
+        silent = to_micros(silent_seconds)
+        async with self._transaction() as (tables, now):
+            fallen = _silent(tables, now, observer, silent)
+            many_hosts = len({info.hostname for info in fallen}) > 1
+            innocent = {
+                info.worker_id
+                for info in fallen
+                if info.worker_id not in worker_ids
+                and (many_hosts or _outlived(tables, info, observer))
+            }
+            gone = sorted({info.worker_id for info in fallen}.union(worker_ids))
+            notices: list[Notice] = []
+            for worker_id in gone:
+                tables.workers.pop(worker_id, None)
+                for task in tables.tasks_of(worker_id):
+                    task.visible_at = now
+                    if worker_id in innocent:
+                        task.attempts = max(task.attempts - 1, 0)
+                    notices.append(Notice(WORK_TOPIC, task.queue))
+            return gone, distinct(notices)
+
+    async def list_workers(self) -> list[WorkerInfo]:
+        """Return the workers that are signed on, by id."""
+        async with self._transaction() as (tables, _):
+            return [info for _, info in sorted(tables.workers.items())]
+
+    async def unserved(self) -> list[tuple[str, str, int]]:
+        """Count the tasks that no live worker claims; see `WorkerStore.unserved`."""
+        async with self._transaction() as (tables, _):
+            served = {
+                (queue, handler)
+                for worker in tables.workers.values()
+                for queue in worker.queues
+                for handler in worker.handlers
+            }
+            claimable = (task for task in tables.tasks.values() if task.kind != "approval")
+            tasks = Counter((task.queue, task.handler) for task in claimable)
+            return [
+                (queue, handler, min(count, _COUNT_LIMIT))
+                for (queue, handler), count in sorted(tasks.items())
+                if (queue, handler) not in served
+            ]
+
+
+def rivals_of(tables: Tables, now: int, worker_id: str) -> frozenset[str]:
+    """Return the other workers that were heard just now."""
+    return frozenset(
+        other
+        for other, info in tables.workers.items()
+        if other != worker_id and _is_heard(info, now, _RIVAL)
+    )
+
+
+def spared_by(tables: Tables, now: int, worker_id: str, lease: int) -> frozenset[str]:
+    """Return the workers whose leases a claim leaves alone although they ran out.
+
+    These are all that are signed on, unless the claiming worker was heard for a lease's length.
+    """
+    judges = _hears(tables, now, worker_id, lease)
+    return frozenset() if judges else frozenset(tables.workers)
+
+
+def _hear(tables: Tables, now: int, info: WorkerInfo, interval: int) -> None:
+    """Sign a worker on, or note that it lives. Two beats that were missed are a gap."""
+    known = tables.workers.get(info.worker_id)
+    if known is None or not _is_heard(known, now, 2 * interval):
+        tables.heard_since[info.worker_id] = now
+    started_at = known.started_at if known else info.started_at or now
+    tables.workers[info.worker_id] = msgspec.structs.replace(
+        info, started_at=started_at, heard_at=now
+    )
+
+
+def _is_heard(info: WorkerInfo, now: int, within: int) -> bool:
+    """Return True if a worker was heard at about this time; clocks that are set go both ways."""
+    return abs(now - info.heard_at) <= within
+
+
+def _hears(tables: Tables, now: int, worker_id: str | None, span: int) -> bool:
+    """Return True if a worker is heard now and was for so long without a gap."""
+    info = tables.workers.get(worker_id or "")
+    return (
+        info is not None
+        and _is_heard(info, now, span // 2)
+        and tables.heard_since[info.worker_id] <= now - span
+    )
+
+
+def _silent(tables: Tables, now: int, observer: str | None, silent: int) -> list[WorkerInfo]:
+    """Return the workers that fell silent, all at once: one that is about to is waited for."""
+    if not _hears(tables, now, observer, silent):
+        return []
+    quiet = [info for info in tables.workers.values() if not _is_heard(info, now, silent // 2)]
+    fallen = [info for info in quiet if not _is_heard(info, now, silent)]
+    return fallen if len(fallen) == len(quiet) else []
+
+
+def _outlived(tables: Tables, info: WorkerInfo, observer: str | None) -> bool:
+    """Return True if the database was away from the observer after the worker was heard last."""
+    if observer is None:
+        return False
+    since = tables.heard_since[observer]
+    return tables.workers[observer].started_at < since and info.heard_at < since
