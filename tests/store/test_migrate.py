@@ -16,7 +16,7 @@ from holdfast.database.embedded.account import account_for
 from holdfast.database.embedded.binaries import binaries_for
 from holdfast.database.migrate import migrate, plan, render
 from holdfast.database.schema import check_schema
-from holdfast.database.scripts import Scripts, in_schema, load_scripts
+from holdfast.database.scripts import FOLDERS, Scripts, in_schema, load_scripts
 from holdfast.errors import (
     InsufficientRights,
     InvalidSchemaName,
@@ -78,12 +78,12 @@ class Release:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.write("migrations/0001_first.sql", FIRST)
-        self.write("functions/count.sql", COUNT)
-        self.write("functions/twice.sql", TWICE)
+        self.write("functions/core/count.sql", COUNT)
+        self.write("functions/core/twice.sql", TWICE)
 
     def write(self, name: str, text: str) -> None:
         path = self.directory / name
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
     @property
@@ -172,7 +172,7 @@ async def test_pending_migrations_and_changed_functions_are_applied_together(
 ) -> None:
     await migrate(connection, scripts=release.scripts)
     release.write("migrations/0002_second.sql", SECOND)
-    release.write("functions/twice.sql", TWICE.replace("* 2", "+ p_n"))
+    release.write("functions/core/twice.sql", TWICE.replace("* 2", "+ p_n"))
     planned = await plan(connection, scripts=release.scripts)
     assert (planned.migrations, planned.functions) == (("0002_second",), True)
     assert await migrate(connection, scripts=release.scripts) == planned
@@ -190,8 +190,8 @@ async def test_a_failing_migration_leaves_the_schema_as_it_was(
 ) -> None:
     await migrate(connection, scripts=release.scripts)
     release.write("migrations/0002_second.sql", SECOND)
-    release.write("functions/twice.sql", TWICE.replace("language sql", "language nothing"))
-    with pytest.raises(MigrationFailed, match=r"functions/twice\.sql.*language"):
+    release.write("functions/core/twice.sql", TWICE.replace("language sql", "language nothing"))
+    with pytest.raises(MigrationFailed, match=r"functions/core/twice\.sql.*language"):
         await migrate(connection, scripts=release.scripts)
     assert await connection.fetchval("select to_regclass('holdfast.letters')") is None
 
@@ -203,7 +203,7 @@ async def test_functions_that_are_gone_are_dropped_and_strangers_stay(
     await connection.execute(
         "create function holdfast.mine() returns int language sql as 'select 1'"
     )
-    (release.directory / "functions/twice.sql").unlink()
+    (release.directory / "functions/core/twice.sql").unlink()
     await migrate(connection, scripts=release.scripts)
     assert await functions(connection) == ["count_numbers", "is_even", "mine"]
 
@@ -212,7 +212,7 @@ async def test_a_changed_signature_leaves_no_overload_behind(
     connection: asyncpg.Connection, release: Release
 ) -> None:
     await migrate(connection, scripts=release.scripts)
-    release.write("functions/twice.sql", TWICE.replace("p_n int)", "p_n int, p_more int = 0)"))
+    release.write("functions/core/twice.sql", TWICE.replace("p_n int)", "p_n int, p_more int = 0)"))
     await migrate(connection, scripts=release.scripts)
     assert await functions(connection) == ["count_numbers", "is_even", "twice"]
 
@@ -224,10 +224,10 @@ async def test_an_upgrade_changes_what_a_function_returns(
     columns = "returns table (n int{}) language sql as 'select p_n * 2{}'"
     older = TWICE.replace("returns int language sql as 'select p_n * 2'", columns.format("", ""))
     newer = older.replace(columns.format("", ""), columns.format(", m int", ", 1"))
-    release.write("functions/twice.sql", older)
+    release.write("functions/core/twice.sql", older)
     await migrate(connection, scripts=release.scripts)
     assert dict(await connection.fetchrow("select * from holdfast.twice(2)") or {}) == {"n": 4}
-    release.write("functions/twice.sql", newer)
+    release.write("functions/core/twice.sql", newer)
     assert (await migrate(connection, scripts=release.scripts)).functions
     upgraded = await connection.fetchrow("select * from holdfast.twice(2)")
     assert dict(upgraded or {}) == {"n": 4, "m": 1}
@@ -237,7 +237,7 @@ async def test_a_refused_upgrade_leaves_the_functions_of_before(
     connection: asyncpg.Connection, release: Release
 ) -> None:
     await migrate(connection, scripts=release.scripts)
-    release.write("functions/twice.sql", TWICE.replace("p_n * 2", "p_m * 2"))
+    release.write("functions/core/twice.sql", TWICE.replace("p_n * 2", "p_m * 2"))
     with pytest.raises(MigrationFailed):
         await migrate(connection, scripts=release.scripts)
     assert await connection.fetchval("select holdfast.twice(2)") == 4
@@ -424,7 +424,7 @@ async def test_check_schema_tells_missing_older_and_newer_apart(
     await migrate(connection, scripts=release.scripts)
     await check_schema(connection, scripts=release.scripts)
 
-    release.write("functions/twice.sql", TWICE.replace("* 2", "+ p_n"))
+    release.write("functions/core/twice.sql", TWICE.replace("* 2", "+ p_n"))
     with pytest.raises(SchemaOutdated, match=r"functions of another build.*holdfast migrate"):
         await check_schema(connection, scripts=release.scripts)
     older = release.scripts
@@ -481,3 +481,27 @@ async def test_every_server_takes_the_schema(any_database_url: str) -> None:
     await check_schema(connection)
     assert (await migrate(connection)).is_empty
     await connection.close()
+
+
+def test_functions_are_applied_folder_by_folder_and_then_by_name(release: Release) -> None:
+    release.write("functions/activities/00_first.sql", "")
+    release.write("functions/workers/claims.sql", "")
+    names = [file.name for file in release.scripts.functions]
+    assert names == [
+        "core/count.sql",
+        "core/twice.sql",
+        "workers/claims.sql",
+        "activities/00_first.sql",
+    ]
+
+
+@pytest.mark.parametrize("stray", ["stray.sql", "elsewhere/stray.sql", "core/below/stray.sql"])
+def test_a_file_of_functions_in_no_known_folder_is_refused(release: Release, stray: str) -> None:
+    release.write(f"functions/{stray}", "")
+    with pytest.raises(MigrationFailed, match=f"functions/{stray}"):
+        _ = release.scripts
+
+
+def test_each_folder_of_functions_has_files() -> None:
+    used = {file.name.partition("/")[0] for file in load_scripts().functions}
+    assert used == set(FOLDERS)

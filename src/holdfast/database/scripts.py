@@ -6,8 +6,9 @@ them:
 - `migrations/NNNN_name.sql` is one transaction: a line `begin;`, the migrations' advisory
   lock, its own row for `schema_migrations`, its statements, a last line `commit;`. Applied
   a second time, that row is a duplicate key, and nothing happens.
-- `functions/*.sql` holds `create or replace function holdfast.…` and may be applied again
-  at any time.
+- `functions/CAPABILITY/*.sql` holds `create or replace function holdfast.…` and may be applied
+  again at any time. The folders are applied in the order of `FOLDERS`, the files of one by name:
+  what SQL functions of a folder refer to stands in an earlier folder or file.
 - The bare word `holdfast` is the schema and nothing else. In quotes it is never rewritten:
   settings ('holdfast.fake_now') and lock names are the same for every schema. Dynamic SQL
   that names the schema is therefore dollar-quoted.
@@ -20,11 +21,25 @@ import hashlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from holdfast import sql
 from holdfast.errors import InvalidSchemaName, MigrationFailed
 
 DEFAULT_SCHEMA = "holdfast"
+
+# The folders of the repeatable functions, in the order in which they are applied.
+FOLDERS: Final = (
+    "core",
+    "workers",
+    "activities",
+    "approvals",
+    "children",
+    "signals",
+    "control",
+    "forks",
+    "queries",
+)
 
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _RESERVED_SCHEMAS = frozenset({"information_schema", "public"})
@@ -68,7 +83,7 @@ class Migration:
 
 @dataclass(frozen=True, slots=True)
 class FunctionFile:
-    """One repeatable file."""
+    """One repeatable file; its name is `folder/file.sql`."""
 
     name: str
     text: str
@@ -108,17 +123,14 @@ def load_scripts(directory: Path | None = None) -> Scripts:
     """Read the SQL files of the package, or of a directory laid out like it.
 
     Raises:
-        MigrationFailed: a migration is misnamed, or two have one number.
+        MigrationFailed: a migration is misnamed, two have one number, or a file of functions is
+            in no folder of `FOLDERS`.
     """
     root = directory or Path(sql.__path__[0])
     migrations = tuple(_read_migration(path) for path in sorted(root.glob("migrations/*.sql")))
     if len({migration.version for migration in migrations}) != len(migrations):
         raise MigrationFailed(f"two migrations in {root} have the same number")
-    functions = tuple(
-        FunctionFile(path.name, path.read_text(encoding="utf-8"))
-        for path in sorted(root.glob("functions/*.sql"))
-    )
-    return Scripts(migrations, functions)
+    return Scripts(migrations, _read_functions(root / "functions"))
 
 
 def check_schema_name(schema: str) -> str:
@@ -148,6 +160,17 @@ def in_schema(text: str, schema: str) -> str:
     if check_schema_name(schema) == DEFAULT_SCHEMA:
         return text
     return _TOKEN.sub(lambda token: f'"{schema}"' if token["schema"] else token[0], text)
+
+
+def _read_functions(root: Path) -> tuple[FunctionFile, ...]:
+    names = [path.relative_to(root).as_posix() for path in root.rglob("*.sql")]
+    for name in names:
+        if name.rpartition("/")[0] not in FOLDERS:
+            raise MigrationFailed(
+                f"functions/{name}: the folders of functions are {', '.join(FOLDERS)}"
+            )
+    names.sort(key=lambda name: (FOLDERS.index(name.partition("/")[0]), name))
+    return tuple(FunctionFile(name, (root / name).read_text(encoding="utf-8")) for name in names)
 
 
 def _read_migration(path: Path) -> Migration:

@@ -1,83 +1,4 @@
--- Activities: scheduled and asked to stop by their run's commit, ended by the workers that
--- executed them, by whoever holds an attempt's token, or by the clock.
---
--- An activity is a task row with the details of its ActivityScheduled as payload. It is gone once
--- its end is in the log. `claimed_idx` is 0 while no attempt is open: before the first claim, and
--- between a failure and the claim that follows. The numbers alone would not tell, because a
--- retry keeps the number of the lease that failed.
-
--- Return a moment so many seconds after another, null for never; timestamps end somewhere.
-create or replace function holdfast._after(p_at timestamptz, p_seconds float8)
-returns timestamptz
-language sql immutable parallel safe
-return case when p_seconds is not null
-    then p_at + least(p_seconds, 1e10::float8) * interval '1 second' end;
-
--- Write the tasks of activities whose ActivityScheduled is in the log. Returns (topic, payload)
--- notices. Locks: nothing that others wait for. Called by commit, with the turn rows locked.
-create or replace function holdfast._schedule_activities(
-    p_now timestamptz, p_run_ids uuid[], p_keys text[], p_details json[]
-) returns text[]
-language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-as $$
-declare
-    v_notices text[];
-begin
-    with scheduled as (
-        insert into holdfast.tasks (
-            run_id, key, kind, queue, handler, priority, visible_at, payload, deadline_at, paused)
-        select u.run_id, u.key, 'activity', u.details ->> 'queue',
-            (u.details ->> 'activity_name') || '@0', (u.details ->> 'priority')::int, p_now,
-            u.details, holdfast._after(p_now, (u.details ->> 'schedule_to_close')::float8),
-            t.paused
-        from unnest(p_run_ids, p_keys, p_details) with ordinality
-            as u (run_id, key, details, place)
-        cross join lateral (
-            select t.paused from holdfast.tasks t
-            where t.run_id = u.run_id and t.key = '' limit 1
-        ) as t
-        order by u.place  -- of what is due at one moment, the index finds the first written first
-        returning queue
-    )
-    select array_agg(distinct array['work', s.queue]) into v_notices from scheduled s;
-    return v_notices;
-end $$;
-
--- Stop activities that their runs no longer wait for: one that no worker has is forgotten, the
--- holder of another is told. Returns (topic, payload) notices.
--- Locks: expects the turn rows locked; task rows by (run_id, key). Called by commit.
-create or replace function holdfast._cancel_activities(
-    p_now timestamptz, p_run_ids uuid[], p_keys text[]
-) returns text[]
-language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-as $$
-declare
-    v_notices text[];
-begin
-    perform holdfast._lock_tasks(p_run_ids, p_keys);
-    with found as materialized (
-        select t.* from unnest(p_run_ids, p_keys) as u (run_id, key)
-        cross join lateral (
-            select t.ctid as place, t.run_id, t.key, t.worker from holdfast.tasks t
-            where t.run_id = u.run_id and t.key = u.key and t.kind = 'activity' limit 1
-        ) as t
-    ), forgotten as (
-        delete from holdfast.tasks t using found f
-        where t.ctid = f.place and f.worker is null
-    ), marked as (
-        update holdfast.tasks t set cancelled = true from found f
-        where t.ctid = f.place and f.worker is not null
-    )
-    select array_agg(array['worker/' || f.worker, f.run_id || ' ' || f.key]) into v_notices
-    from found f where f.worker is not null;
-    return v_notices;
-end $$;
+-- How attempts of activities end: as the workers that executed them say, or whoever holds a token.
 
 -- Record how attempts of activities ended; the arrays are parallel. With a result or an error it
 -- is an end; without either it comes from outside later: the lease is given back, and the task is
@@ -123,6 +44,25 @@ begin
     select array_agg(coalesce(o.outcome, 'lost') order by g.place) into outcomes
     from generate_series(1, cardinality(p_run_ids)) as g (place)
     left join unnest(v_places, v_outcomes) as o (place, outcome) using (place);
+end $$;
+
+-- Refuse results and errors of activities that no run could read. A null is allowed. Called by
+-- end_activities.
+create or replace function holdfast._check_ends(
+    p_results json[], p_errors json[], p_details json[]
+) returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_value json;
+begin
+    select u.value into v_value from unnest(p_results || p_errors || p_details) as u (value)
+    where u.value is not null and not holdfast._is_legible(u.value)
+    limit 1;
+    if found then
+        perform holdfast._check_json('what an activity has said', v_value);
+    end if;
 end $$;
 
 -- Append what became of a run's activities to its log as one block, and wake the run if it waits
@@ -277,123 +217,4 @@ begin
         else power(v_factor, p_attempt - 1) end;
     return least(v_growth * (p_retry ->> 'base')::float8, (p_retry ->> 'max')::float8)
         * (1 + (p_retry ->> 'jitter')::float8 * (2 * random() - 1));
-end $$;
-
--- Fail activities past their deadline, the longest overdue first, whoever holds them: their
--- holders are told. `next_due_at` is the next deadline, null for none. A run whose turn row is
--- locked is left for the next call.
--- Locks: turn rows by run_id, skipping locked ones, then task rows by (run_id, key), then events,
--- run by run. Called by maintenance, in any number of processes at once.
-create or replace function holdfast.time_out_activities(
-    p_limit int, out ended int, out next_due_at bigint, out notices text[]
-)
-language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-as $$
-declare
-    v_now timestamptz := holdfast.now();
-    v_error json := '{"kind":"holdfast.errors.ActivityTimedOut","message":'
-        '"the activity did not end within its schedule-to-close time"}';
-    v_due record;
-    v_run record;
-begin
-    ended := 0;
-    with due as materialized (
-        select t.run_id, t.key from holdfast.tasks t
-        where t.deadline_at is not null and t.deadline_at <= v_now
-        order by t.deadline_at limit p_limit
-    ), turns as materialized (
-        select r.run_id from (select distinct d.run_id from due d order by d.run_id) as r
-        cross join lateral (
-            select from holdfast.tasks t
-            where t.run_id = r.run_id and t.key = '' for update skip locked
-        ) as t
-    )
-    select array_agg(d.run_id) as run_ids, array_agg(d.key) as keys into v_due
-    from due d join turns using (run_id);
-    perform holdfast._lock_tasks(v_due.run_ids, v_due.keys);
-    for v_run in
-        with held as materialized (
-            select t.* from unnest(v_due.run_ids, v_due.keys) as d (run_id, key)
-            cross join lateral (
-                select t.*, t.ctid as tid from holdfast.tasks t
-                where t.run_id = d.run_id and t.key = d.key and t.deadline_at <= v_now limit 1
-            ) as t
-        ), deleted as (
-            delete from holdfast.tasks t using held h where t.ctid = h.tid
-        )
-        select h.run_id, array_agg(h.key order by h.deadline_at, h.key) as keys,
-            array_agg(e.details order by h.deadline_at, h.key) as details,
-            array_agg(array['worker/' || h.worker, h.run_id || ' ' || h.key])
-                filter (where h.worker is not null) as notices,
-            bool_or(not h.cancelled) as is_awaited, count(*)::int as count
-        from held h
-        cross join lateral holdfast._attempt_event('recorded', h.handler, h.attempts, h.worker,
-            null, null, v_error, true, null) as e
-        group by h.run_id
-        order by h.run_id
-    loop
-        ended := ended + v_run.count;
-        notices := notices || v_run.notices || holdfast._tell_ends(v_now, v_run.run_id,
-            array_fill('ActivityFailed'::text, array[v_run.count]), v_run.keys, v_run.details,
-            v_run.is_awaited);
-    end loop;
-    select holdfast._micros(min(t.deadline_at)) into next_due_at
-    from holdfast.tasks t where t.deadline_at is not null;
-end $$;
-
--- End an attempt from outside. Called by complete_activity and fail_activity.
-create or replace function holdfast._end_by_token(
-    p_token text, p_result json, p_error json, p_retryable boolean,
-    out outcome text, out notices text[]
-)
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-declare
-    v_parts text[] := regexp_match(
-        p_token, '^([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}):([0-9]{1,9}):(.+)$');
-begin
-    perform holdfast._check_given('the token', p_token is not null);
-    if v_parts is null then
-        raise invalid_parameter_value using message =
-            format('%s is not the token of an activity', quote_literal(left(p_token, 200)));
-    end if;
-    select e.outcomes[1], e.notices into outcome, notices
-    from holdfast.end_activities(null, array[v_parts[1]::uuid], array[v_parts[3]],
-        array[v_parts[2]::int], array[p_result], array[p_error], array[p_retryable],
-        array[false], array[null::bigint], array[null::json]) as e;
-end $$;
-
--- Complete an activity whose attempt gave out this token. Outcomes and notices are those of
--- end_activities. Refuses malformed tokens and JSON that no run could read (22004, 22023).
--- Locks: as end_activities. Called by users.
-create or replace function holdfast.complete_activity(
-    p_token text, p_result json default 'null', out outcome text, out notices text[]
-)
-language sql
-set search_path = pg_catalog, pg_temp
-as $$
-    select outcome, notices
-    from holdfast._end_by_token(p_token, coalesce(p_result, 'null'), null, false)
-$$;
-
--- Let the attempt that gave out this token fail: it is tried again as the activity's policy says,
--- if p_retryable. Outcomes and notices are those of end_activities. Refuses malformed tokens, and a
--- message that is too long (22004, 22023). Locks: as end_activities. Called by users.
-create or replace function holdfast.fail_activity(
-    p_token text, p_message text, p_retryable boolean default true,
-    out outcome text, out notices text[]
-)
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-    perform holdfast._check_given('retryable', p_retryable is not null);
-    perform holdfast._check_text('a message', p_message);
-    select e.outcome, e.notices into outcome, notices
-    from holdfast._end_by_token(p_token, null, json_build_object(
-        'kind', 'builtins.Exception', 'message', coalesce(p_message, '')), p_retryable) as e;
 end $$;

@@ -1,3 +1,5 @@
+-- Leases: given back, renewed by heartbeats, and taken from workers that fell silent.
+
 -- Give tasks back unfinished: due again at a moment, or at once. The attempt does not count. A
 -- lease that is another's by now is left alone; an activity that was to stop is gone. Returns the
 -- queues that have work again.

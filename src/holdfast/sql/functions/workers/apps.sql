@@ -1,39 +1,5 @@
 -- Apps: namespaces of workflows and activities, whose names in the tables are `app/name`.
 
--- Return the name of a workflow with its app. For a name without one, that is the only app that has
--- ever signed on with it. Refuses a name that several apps have, or none (22023): nothing is
--- guessed. Called by start_run and users.
-create or replace function holdfast.full_name(p_name text) returns text
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
-declare
-    v_apps text[];
-begin
-    if p_name is null or strpos(p_name, '/') > 0 then
-        return p_name;
-    end if;
-    v_apps := holdfast.apps_with(p_name);
-    if cardinality(v_apps) <> 1 then
-        raise invalid_parameter_value using
-            message = format('workflow %s is in %s', p_name, case cardinality(v_apps)
-                when 0 then 'no app that has ever had a worker here'
-                else 'several apps: ' || array_to_string(v_apps, ', ') end),
-            hint = format('name the app as well: %s/%s', coalesce(v_apps[1], 'APP'), p_name);
-    end if;
-    return v_apps[1] || '/' || p_name;
-end $$;
-
--- List the apps that have ever signed on with a workflow of this name. Called by clients and
--- full_name.
-create or replace function holdfast.apps_with(p_workflow text) returns text[]
-language sql stable
-set search_path = pg_catalog, pg_temp
-as $$
-    select array(
-        select a.app from holdfast.apps a where p_workflow = any (a.workflows) order by a.app)
-$$;
-
 -- List the apps that have ever signed on, by name. Called by clients.
 create or replace function holdfast.list_apps()
 returns table (app text, workflows text[], origin text, signed_on_at bigint)
@@ -166,29 +132,4 @@ begin
     where r.ctid = f.ctid;
     get diagnostics v_count = row_count;
     return v_count;
-end $$;
-
--- Return the run that was started with this key before names had apps, by the workflow that has
--- this name now; p_run_id if there is none. Its id is that of the name without the app, so that a
--- key which was used before is not used again. Called by start_runs, _start_children,
--- _refuse_children, find_run and _list_ids.
-create or replace function holdfast._run_of_key(p_run_id uuid, p_name text, p_key text)
-returns uuid
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-as $$
-declare
-    v_former text := split_part(p_name, '/', 2);
-begin
-    if p_key is null or not exists (
-        select from holdfast.former_names f where f.name = v_former)
-    then
-        return p_run_id;
-    end if;
-    return coalesce((
-        select r.run_id from holdfast.runs r
-        where r.run_id = holdfast.keyed_run_id(v_former, p_key) and r.name in (p_name, v_former)
-    ), p_run_id);
 end $$;

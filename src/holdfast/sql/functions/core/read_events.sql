@@ -1,3 +1,5 @@
+-- Read logs.
+
 -- Read logs, each from an index on, in order. What the run's row holds is filled in: the input
 -- is told as the details of WorkflowStarted, output and error as those of the ends.
 -- Locks nothing. Called by workers and clients, and by commit for the tails of conflicts.
@@ -21,4 +23,24 @@ begin
         where e.run_id = u.run_id and e.idx >= u.since
         order by e.idx
     ) as e;
+end $$;
+
+-- Return a log from an index on, and up to another, as a JSON array of [event_type, key, details,
+-- at]. With p_texts the details are text in it: what is wrong with those of one event must not be
+-- wrong with the answer of a call. Workers of releases before that take them as JSON. Called by
+-- claim_tasks, commit and _stand_behind.
+create or replace function holdfast._tail(
+    p_run_id uuid, p_since int, p_texts boolean, p_until int default null
+) returns json
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    return coalesce(json_agg(
+        case when p_texts then json_build_array(e.event_type, e.key, e.details::text, e.at)
+        else json_build_array(e.event_type, e.key, e.details, e.at) end order by e.idx), '[]')
+    from holdfast.read_events(array[p_run_id], array[p_since]) as e
+    where p_until is null or e.idx < p_until;
 end $$;

@@ -91,6 +91,29 @@ begin
         else 'missing' end);
 end $$;
 
+-- Refuse decisions that have a value that is not allowed; the parameters are those of
+-- decide_approval. Called by decide_approval.
+create or replace function holdfast._check_decision(
+    p_run_id uuid, p_key text, p_decision_id text, p_approved boolean, p_by text,
+    p_feedback text, p_values json
+) returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform holdfast._check_given('the run id', p_run_id is not null);
+    perform holdfast._check_given('the key', p_key is not null);
+    perform holdfast._check_given('the decision id', p_decision_id is not null);
+    perform holdfast._check_given('approved', p_approved is not null);
+    perform holdfast._check_id('a decision id', p_decision_id);
+    perform holdfast._check_text('a name', p_by);
+    perform holdfast._check_text('a feedback', p_feedback);
+    perform holdfast._check_json('the values', coalesce(p_values, 'null'));
+    if json_typeof(p_values) not in ('object', 'null') then
+        raise invalid_parameter_value using message = 'the values are a JSON object';
+    end if;
+end $$;
+
 -- List the open approvals of a run, or of all, the oldest first. Called by clients.
 create or replace function holdfast.list_approvals(
     p_run_id uuid default null, p_limit int default 100

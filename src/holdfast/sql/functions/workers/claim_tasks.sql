@@ -1,48 +1,4 @@
--- List the lanes of a claim: each is one range of the index. Called by _lock_due and
--- _holds_suspect.
-create or replace function holdfast._lanes(p_queues text[], p_handlers text[])
-returns table (queue text, handler text, priority int)
-language sql immutable
-begin atomic
-    select q.queue, h.handler, p.priority
-    from generate_series(0, 4) as p (priority), unnest(p_queues) as q (queue),
-        unnest(p_handlers) as h (handler);
-end;
-
--- List the lanes that may hold free tasks which come due between two moments. A handler without
--- any costs one probe, not one for each priority: most handlers of an app rest at any moment.
--- Before version 17 PostgreSQL descends once for each priority all the same, or, planned while
--- there was little, reads all that waits and filters by priority: there every lane is listed.
--- Called by _lock_due and _next_due.
-create or replace function holdfast._free_lanes(
-    p_queues text[], p_handlers text[], p_since timestamptz, p_until timestamptz
-) returns table (queue text, handler text, priority int)
-language sql stable as $$
-    with busy as materialized (
-        select q.queue, h.handler
-        from unnest(p_queues) as q (queue) cross join unnest(p_handlers) as h (handler)
-        cross join lateral (
-            select 1 where current_setting('server_version_num')::int < 170000
-            union all
-            (select 1 from holdfast.tasks t
-            where t.queue = q.queue and t.handler = h.handler
-                and t.priority = any ('{0,1,2,3,4}') and t.worker is null
-                and t.visible_at > p_since and t.visible_at <= p_until
-            limit 1)
-            limit 1
-        ) as t
-    )
-    select b.queue, b.handler, p.priority
-    from busy b cross join generate_series(0, 4) as p (priority)
-$$;
-
--- Say whether a worker may have a free task that is due: not if a rival has the run in its
--- cache, until p_others. Called by claim_tasks.
-create or replace function holdfast._may_have(
-    p_sticky_worker text, p_rivals text[], p_visible_at timestamptz, p_others timestamptz
-) returns boolean
-language sql immutable
-return p_sticky_worker is null or p_sticky_worker <> all (p_rivals) or p_visible_at <= p_others;
+-- Claim tasks: choose what is due, lock it, lease it.
 
 -- Lease due tasks of some queues and handlers: the most urgent first, then the oldest. Nothing of
 -- a paused queue, workflow or run.
@@ -188,25 +144,51 @@ begin
     return next;
 end $$;
 
--- Return a log from an index on, and up to another, as a JSON array of [event_type, key, details,
--- at]. With p_texts the details are text in it: what is wrong with those of one event must not be
--- wrong with the answer of a call. Workers of releases before that take them as JSON. Called by
--- claim_tasks, commit and _stand_behind.
-create or replace function holdfast._tail(
-    p_run_id uuid, p_since int, p_texts boolean, p_until int default null
-) returns json
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-as $$
-begin
-    return coalesce(json_agg(
-        case when p_texts then json_build_array(e.event_type, e.key, e.details::text, e.at)
-        else json_build_array(e.event_type, e.key, e.details, e.at) end order by e.idx), '[]')
-    from holdfast.read_events(array[p_run_id], array[p_since]) as e
-    where p_until is null or e.idx < p_until;
-end $$;
+-- List the lanes of a claim: each is one range of the index. Called by _lock_due and
+-- _holds_suspect.
+create or replace function holdfast._lanes(p_queues text[], p_handlers text[])
+returns table (queue text, handler text, priority int)
+language sql immutable
+begin atomic
+    select q.queue, h.handler, p.priority
+    from generate_series(0, 4) as p (priority), unnest(p_queues) as q (queue),
+        unnest(p_handlers) as h (handler);
+end;
+
+-- List the lanes that may hold free tasks which come due between two moments. A handler without
+-- any costs one probe, not one for each priority: most handlers of an app rest at any moment.
+-- Before version 17 PostgreSQL descends once for each priority all the same, or, planned while
+-- there was little, reads all that waits and filters by priority: there every lane is listed.
+-- Called by _lock_due and _next_due.
+create or replace function holdfast._free_lanes(
+    p_queues text[], p_handlers text[], p_since timestamptz, p_until timestamptz
+) returns table (queue text, handler text, priority int)
+language sql stable as $$
+    with busy as materialized (
+        select q.queue, h.handler
+        from unnest(p_queues) as q (queue) cross join unnest(p_handlers) as h (handler)
+        cross join lateral (
+            select 1 where current_setting('server_version_num')::int < 170000
+            union all
+            (select 1 from holdfast.tasks t
+            where t.queue = q.queue and t.handler = h.handler
+                and t.priority = any ('{0,1,2,3,4}') and t.worker is null
+                and t.visible_at > p_since and t.visible_at <= p_until
+            limit 1)
+            limit 1
+        ) as t
+    )
+    select b.queue, b.handler, p.priority
+    from busy b cross join generate_series(0, 4) as p (priority)
+$$;
+
+-- Say whether a worker may have a free task that is due: not if a rival has the run in its
+-- cache, until p_others. Called by claim_tasks.
+create or replace function holdfast._may_have(
+    p_sticky_worker text, p_rivals text[], p_visible_at timestamptz, p_others timestamptz
+) returns boolean
+language sql immutable
+return p_sticky_worker is null or p_sticky_worker <> all (p_rivals) or p_visible_at <= p_others;
 
 -- Leave out what is paused. Workflows have versions from 1 on; an activity of the same name is
 -- another's. Called by claim_tasks.

@@ -68,6 +68,27 @@ begin
     end;
 end $$;
 
+-- Refuse forks that have a value that is not allowed; the parameters are those of fork_run. Called
+-- by fork_run.
+create or replace function holdfast._check_fork(
+    p_run_id uuid, p_new_run_id uuid, p_retry boolean, p_input json, p_results json,
+    p_version int
+) returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform holdfast._check_given('the run id', p_run_id is not null);
+    perform holdfast._check_given('the new run''s id', p_new_run_id is not null);
+    perform holdfast._check_given('retry', p_retry is not null);
+    perform holdfast._check_json('the input', coalesce(p_input, 'null'));
+    perform holdfast._check_json('the results', coalesce(p_results, '{}'));
+    if json_typeof(p_results) <> 'object' then
+        raise invalid_parameter_value using message = 'the results are a JSON object, by key';
+    end if;
+    perform holdfast._check_version(p_version);
+end $$;
+
 -- Write the row of a fork, and of its turn, which counts the time from its origin's first claim.
 -- Says 'forked', or 'exists'. Locks: the id. Called by fork_run.
 create or replace function holdfast._start_fork(

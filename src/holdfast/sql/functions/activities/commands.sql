@@ -1,0 +1,79 @@
+-- Activities as commands: scheduled and asked to stop by their run's commit.
+--
+-- An activity is a task row with the details of its ActivityScheduled as payload. It is gone once
+-- its end is in the log. `claimed_idx` is 0 while no attempt is open: before the first claim, and
+-- between a failure and the claim that follows. The numbers alone would not tell, because a
+-- retry keeps the number of the lease that failed.
+
+-- Return a moment so many seconds after another, null for never; timestamps end somewhere.
+create or replace function holdfast._after(p_at timestamptz, p_seconds float8)
+returns timestamptz
+language sql immutable parallel safe
+return case when p_seconds is not null
+    then p_at + least(p_seconds, 1e10::float8) * interval '1 second' end;
+
+-- Write the tasks of activities whose ActivityScheduled is in the log. Returns (topic, payload)
+-- notices. Locks: nothing that others wait for. Called by commit, with the turn rows locked.
+create or replace function holdfast._schedule_activities(
+    p_now timestamptz, p_run_ids uuid[], p_keys text[], p_details json[]
+) returns text[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_notices text[];
+begin
+    with scheduled as (
+        insert into holdfast.tasks (
+            run_id, key, kind, queue, handler, priority, visible_at, payload, deadline_at, paused)
+        select u.run_id, u.key, 'activity', u.details ->> 'queue',
+            (u.details ->> 'activity_name') || '@0', (u.details ->> 'priority')::int, p_now,
+            u.details, holdfast._after(p_now, (u.details ->> 'schedule_to_close')::float8),
+            t.paused
+        from unnest(p_run_ids, p_keys, p_details) with ordinality
+            as u (run_id, key, details, place)
+        cross join lateral (
+            select t.paused from holdfast.tasks t
+            where t.run_id = u.run_id and t.key = '' limit 1
+        ) as t
+        order by u.place  -- of what is due at one moment, the index finds the first written first
+        returning queue
+    )
+    select array_agg(distinct array['work', s.queue]) into v_notices from scheduled s;
+    return v_notices;
+end $$;
+
+-- Stop activities that their runs no longer wait for: one that no worker has is forgotten, the
+-- holder of another is told. Returns (topic, payload) notices.
+-- Locks: expects the turn rows locked; task rows by (run_id, key). Called by commit.
+create or replace function holdfast._cancel_activities(
+    p_now timestamptz, p_run_ids uuid[], p_keys text[]
+) returns text[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_notices text[];
+begin
+    perform holdfast._lock_tasks(p_run_ids, p_keys);
+    with found as materialized (
+        select t.* from unnest(p_run_ids, p_keys) as u (run_id, key)
+        cross join lateral (
+            select t.ctid as place, t.run_id, t.key, t.worker from holdfast.tasks t
+            where t.run_id = u.run_id and t.key = u.key and t.kind = 'activity' limit 1
+        ) as t
+    ), forgotten as (
+        delete from holdfast.tasks t using found f
+        where t.ctid = f.place and f.worker is null
+    ), marked as (
+        update holdfast.tasks t set cancelled = true from found f
+        where t.ctid = f.place and f.worker is not null
+    )
+    select array_agg(array['worker/' || f.worker, f.run_id || ' ' || f.key]) into v_notices
+    from found f where f.worker is not null;
+    return v_notices;
+end $$;

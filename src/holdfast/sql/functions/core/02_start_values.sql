@@ -1,0 +1,61 @@
+-- What is refused of runs to start. Each value is checked by a function of 01_values.sql.
+
+-- Return true if every value of a run to start is allowed. Called by start_runs and _check_starts.
+create or replace function holdfast._is_start(
+    p_run_id uuid, p_name text, p_input json, p_version int, p_key text, p_queue text,
+    p_priority int, p_start_at bigint, p_delay float8, p_timeout float8, p_retention float8,
+    p_tags json, p_headers json, p_waiter text
+) returns boolean
+language sql stable parallel safe
+return (p_run_id is not null and holdfast._is_workflow(p_name)
+    and (p_input is null or holdfast._is_legible(p_input))
+    and (p_version is null or p_version > 0) and (p_key is null or holdfast._is_id(p_key))
+    and (p_queue is null or holdfast._is_name(p_queue))
+    and (p_priority is null or p_priority between 0 and 4)
+    and (p_start_at is null or holdfast._is_moment(p_start_at))
+    and (p_delay is null or holdfast._is_seconds(p_delay))
+    and (p_timeout is null or holdfast._is_seconds(p_timeout))
+    and (p_retention is null or holdfast._is_seconds(p_retention))
+    and (p_tags is null or holdfast._is_of_texts('array', p_tags))
+    and (p_headers is null or holdfast._is_of_texts('object', p_headers))
+    and (p_waiter is null or holdfast._is_id(p_waiter))) is true;
+
+-- Refuse runs to start that have a value that _is_start does not allow; the parameters are those of
+-- start_runs. Called by start_runs.
+create or replace function holdfast._check_starts(
+    p_run_ids uuid[], p_names text[], p_inputs json[], p_versions int[], p_keys text[],
+    p_queues text[], p_priorities int[], p_start_ats bigint[], p_delays float8[],
+    p_timeouts float8[], p_retentions float8[], p_tags json[], p_headers json[], p_waiters text[]
+) returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_run record;
+begin
+    perform holdfast._check_given('the run ids', p_run_ids is not null);
+    select u.* into v_run from unnest(p_run_ids, p_names, p_inputs, p_versions, p_keys, p_queues,
+        p_priorities, p_start_ats, p_delays, p_timeouts, p_retentions, p_tags, p_headers,
+        p_waiters)
+        as u (run_id, name, input, version, key, queue, priority, start_at, delay, timeout,
+            retention, tags, headers, waiter)
+    where not holdfast._is_start(u.run_id, u.name, u.input, u.version, u.key, u.queue,
+        u.priority, u.start_at, u.delay, u.timeout, u.retention, u.tags, u.headers, u.waiter)
+    limit 1;
+    if found then
+        perform holdfast._check_given('a run id', v_run.run_id is not null);
+        perform holdfast._check_name('a workflow', v_run.name);
+        perform holdfast._check_name('a queue', coalesce(v_run.queue, 'default'));
+        perform holdfast._check_json('the input', coalesce(v_run.input, 'null'));
+        perform holdfast._check_version(v_run.version);
+        perform holdfast._check_id('a key', v_run.key);
+        perform holdfast._check_priority(v_run.priority);
+        perform holdfast._check_moment('a start', v_run.start_at);
+        perform holdfast._check_seconds('a delay', v_run.delay);
+        perform holdfast._check_seconds('a timeout', v_run.timeout);
+        perform holdfast._check_seconds('a retention', v_run.retention);
+        perform holdfast._check_texts('tags', 'array', v_run.tags);
+        perform holdfast._check_texts('headers', 'object', v_run.headers);
+        perform holdfast._check_id('a waiter', v_run.waiter);
+    end if;
+end $$;

@@ -1,0 +1,93 @@
+-- How runs end.
+
+-- End runs whose log has its last event: write the end, remove all their tasks and waiters.
+-- The arrays are parallel; runs in p_skipped are left alone. `notices` are (topic, payload) for
+-- those who wait; a payload is the run id and, where it fits a notification, the output.
+-- `children` are the runs that have a parent, which is to be told; null for none.
+-- Locks: expects the turn rows locked; runs by run_id; waiters. Called by commit and _end_each.
+create or replace function holdfast._end_runs(
+    p_now timestamptz, p_run_ids uuid[], p_statuses text[],
+    p_outputs json[] default null, p_errors json[] default null, p_skipped uuid[] default '{}',
+    out notices text[], out children uuid[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    with ended as materialized (
+        select u.run_id, u.status, u.output, u.error, t.started_at
+        from unnest(p_run_ids, p_statuses, p_outputs, p_errors) as u (run_id, status, output, error)
+        cross join lateral (
+            select t.started_at from holdfast.tasks t
+            where t.run_id = u.run_id and t.key = '' limit 1
+        ) as t
+        where u.run_id <> all (p_skipped)
+        order by u.run_id
+    ), done as (
+        -- By run: the rows of activities are not locked, and change their places.
+        delete from holdfast.tasks t where t.run_id = any (array(select e.run_id from ended e))
+    ), closed as (
+        update holdfast.runs r
+        set status = e.status, output = e.output, error = e.error,
+            started_at = e.started_at, completed_at = p_now, delete_after = p_now + r.retention
+        from ended e
+        cross join lateral (
+            select r.ctid from holdfast.runs r where r.run_id = e.run_id limit 1
+        ) as f
+        where r.ctid = f.ctid
+        returning r.run_id, r.parent_run_id
+    )
+    select array_agg(c.run_id) filter (where c.parent_run_id is not null) into children
+    from closed c;
+
+    -- A statement later: who registered while the update waited for its lock is seen.
+    with told as (
+        delete from holdfast.waiters w
+        using unnest(p_run_ids, p_statuses, p_outputs) as u (run_id, status, output)
+        cross join lateral (
+            select w.ctid from holdfast.waiters w where w.run_id = u.run_id offset 0
+        ) as f
+        where w.ctid = f.ctid and u.run_id <> all (p_skipped)
+        returning w.topic, w.run_id, case
+            when u.status = 'completed' and octet_length(u.output::text) <= 7000
+            then w.run_id || ' ' || u.output else w.run_id::text end as payload
+    )
+    select array_agg(array[t.topic, t.payload] order by t.topic, t.run_id)
+    into notices from told t;
+end $$;
+
+-- End runs without their code, each with this event; what each was given is parallel to the runs,
+-- which stand there once each. Their waiters and parents are told, who holds something of them, so
+-- that it lets go, and the close policies of their children apply. `ended` are those that had not
+-- ended before, in no order.
+-- Locks: expects the turn rows locked as by _lock_family; events and runs. Called by all that end
+-- runs from outside.
+create or replace function holdfast._end_each(
+    p_now timestamptz, p_run_ids uuid[], p_status text, p_event_type text,
+    p_details json[] default null, p_errors json[] default null,
+    out ended uuid[], out notices text[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_holders text[] := holdfast._holders(p_run_ids, true);
+    v_children uuid[];
+begin
+    ended := holdfast._append_each(p_now, p_run_ids, p_event_type, p_details);
+    if cardinality(ended) = 0 then
+        return;
+    end if;
+    select e.notices || v_holders, e.children into notices, v_children
+    from holdfast._end_runs(p_now, p_run_ids,
+        array_fill(p_status, array[cardinality(p_run_ids)]), null, p_errors,
+        array(select unnest(p_run_ids) except select unnest(ended))) as e;
+    if v_children is not null then
+        notices := notices || holdfast._tell_parents(p_now, v_children);
+    end if;
+    notices := notices || holdfast._close_children(p_now, ended);
+end $$;

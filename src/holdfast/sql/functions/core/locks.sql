@@ -1,0 +1,51 @@
+-- Lock rows of tasks in one order: turns by run id, then other tasks by run id and key.
+
+-- Lock the turn rows of runs, by run_id. Called by commit and by all that
+-- change runs from outside.
+create or replace function holdfast._lock_turns(p_run_ids uuid[]) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    perform from (
+        select u.run_id from unnest(p_run_ids) as u (run_id) order by u.run_id
+    ) as u
+    cross join lateral (
+        select from holdfast.tasks t where t.run_id = u.run_id and t.key = '' for update
+    ) as t;
+end $$;
+
+-- Lock a run's turn row unless another transaction has it. Returns true if it is locked now, also
+-- where there is none. Called by _lock_families.
+create or replace function holdfast._lock_free_turn(p_run_id uuid) returns boolean
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    perform from holdfast.tasks t
+    where t.run_id = p_run_id and t.key = '' for update skip locked;
+    return found or not exists (
+        select from holdfast.tasks t where t.run_id = p_run_id and t.key = '');
+end $$;
+
+-- Lock task rows by (run_id, key). A statement of its own, because one that waited for a row while
+-- a worker said that it lives, or claimed it, does not see the row's new place, and would change
+-- nothing. Called by _end_attempts, _cancel_activities, time_out_activities and adopt_tasks.
+create or replace function holdfast._lock_tasks(p_run_ids uuid[], p_keys text[]) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    perform from (
+        select * from unnest(p_run_ids, p_keys) as u (run_id, key) order by u.run_id, u.key
+    ) as u
+    cross join lateral (
+        select from holdfast.tasks t where t.run_id = u.run_id and t.key = u.key for update
+    ) as t;
+end $$;

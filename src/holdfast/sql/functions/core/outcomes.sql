@@ -1,0 +1,53 @@
+-- What became of runs that were to be changed: 'delivered', 'duplicate', 'ended', 'missing'.
+
+-- Say what became of runs that were to be changed: the first mention of one in p_changed was
+-- 'delivered'; another that goes on was so before and is a 'duplicate'. Locks nothing. Called by
+-- all that change runs from outside and take many of them at once.
+create or replace function holdfast._outcomes(p_run_ids uuid[], p_changed uuid[])
+returns text[]
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    return array(
+        select case
+            when c.run_id is not null and u.mention = 1 then 'delivered'
+            when t.ctid is not null then 'duplicate'
+            else holdfast._absence(u.run_id) end
+        from (
+            select u.*, row_number() over (partition by u.run_id order by u.place) as mention
+            from unnest(p_run_ids) with ordinality as u (run_id, place)
+        ) as u
+        left join unnest(p_changed) as c (run_id) on c.run_id = u.run_id
+        left join lateral (
+            select t.ctid from holdfast.tasks t where t.run_id = u.run_id and t.key = '' limit 1
+        ) as t on true
+        order by u.place);
+end $$;
+
+-- Say why nothing more can be appended to a run's log. Locks nothing. Called by all that change
+-- runs from outside.
+create or replace function holdfast._absence(p_run_id uuid) returns text
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return case when holdfast._has_run(p_run_id) then 'ended' else 'missing' end;
+end $$;
+
+-- Say whether a run exists. Asks for its row: an index that has the id as its last column would
+-- do for the id alone. Locks nothing. Called by _absence and fork_run.
+create or replace function holdfast._has_run(p_run_id uuid) returns boolean
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_row tid;
+begin
+    select r.ctid into v_row from holdfast.runs r where r.run_id = p_run_id;
+    return found;
+end $$;

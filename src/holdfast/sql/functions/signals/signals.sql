@@ -1,0 +1,135 @@
+-- Signals, and updates: signals that are answered.
+
+-- Append SignalReceived to each run's log, and wake the run where it awaits that signal. A
+-- signal id that the run's log has already is a duplicate, also after the run's end. An update is
+-- a signal that is answered: p_reply_tos are the topics that hear of the answers.
+-- With p_tell, the schema's name, the call sends its notices itself where it can.
+-- Refuses values that are not allowed (22004, 22023). Locks: turn rows, then events, by run_id.
+-- Called by clients, and by _send_signals.
+create or replace function holdfast.signal_runs(
+    p_run_ids uuid[], p_names text[], p_payloads json[], p_signal_ids text[],
+    p_updates boolean[] default null, p_reply_tos text[] default null, p_tell text default null,
+    out outcomes text[], out notices text[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_now timestamptz := holdfast.now();
+    v_signal record;
+    v_idx int;
+begin
+    if (cardinality(p_run_ids) = 1 and cardinality(p_names) = 1) is not true
+        or not holdfast._is_signal(
+            p_run_ids[1], p_names[1], p_payloads[1], p_signal_ids[1], p_reply_tos[1])
+    then
+        perform holdfast._check_signals(p_run_ids, p_names, p_payloads, p_signal_ids, p_reply_tos);
+    end if;
+    perform holdfast._lock_turns(p_run_ids);
+    outcomes := array_fill(null::text, array[cardinality(p_run_ids)]);
+    for v_signal in
+        select u.* from unnest(
+            p_run_ids, p_names, p_payloads, p_signal_ids, p_updates, p_reply_tos) with ordinality
+            as u (run_id, name, payload, signal_id, is_update, reply_to, place)
+        order by u.run_id, u.place
+    loop
+        v_idx := holdfast._append(v_now, v_signal.run_id, 'SignalReceived',
+            holdfast._signal(
+                v_signal.name, v_signal.payload, v_signal.is_update, v_signal.reply_to),
+            v_signal.signal_id);
+        outcomes[v_signal.place] := case
+            when v_idx is not null then 'delivered'
+            when holdfast._has_signal(v_signal.run_id, v_signal.signal_id) then 'duplicate'
+            else holdfast._absence(v_signal.run_id) end;
+        if v_idx is not null then
+            notices := notices || holdfast._wake(v_now, v_signal.run_id,
+                case when v_signal.is_update then 'update:' else '' end || v_signal.name);
+        end if;
+    end loop;
+    notices := holdfast._tell(p_tell, notices);
+end $$;
+
+-- Return true if every value of a signal is allowed. Called by signal_runs and _check_signals.
+create or replace function holdfast._is_signal(
+    p_run_id uuid, p_name text, p_payload json, p_signal_id text, p_reply_to text
+) returns boolean
+language sql stable parallel safe
+return (p_run_id is not null and holdfast._is_name(p_name) and holdfast._is_legible(p_payload)
+    and (p_signal_id is null or holdfast._is_id(p_signal_id))
+    and (p_reply_to is null or holdfast._is_id(p_reply_to))) is true;
+
+-- Refuse signals that have a value that _is_signal does not allow; the parameters are those of
+-- signal_runs. Called by signal_runs.
+create or replace function holdfast._check_signals(
+    p_run_ids uuid[], p_names text[], p_payloads json[], p_signal_ids text[], p_reply_tos text[]
+) returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_signal record;
+begin
+    perform holdfast._check_given('the run ids', p_run_ids is not null);
+    select u.* into v_signal
+    from unnest(p_run_ids, p_names, p_payloads, p_signal_ids, p_reply_tos)
+        as u (run_id, name, payload, signal_id, reply_to)
+    where not holdfast._is_signal(u.run_id, u.name, u.payload, u.signal_id, u.reply_to)
+    limit 1;
+    if found then
+        perform holdfast._check_given('a run id', v_signal.run_id is not null);
+        perform holdfast._check_name('a signal', v_signal.name);
+        perform holdfast._check_json('the payload', v_signal.payload);
+        perform holdfast._check_id('a signal id', v_signal.signal_id);
+        perform holdfast._check_id('a topic', v_signal.reply_to);
+    end if;
+end $$;
+
+-- Write what a log says of a signal. Called by signal_runs and _continue_runs.
+create or replace function holdfast._signal(
+    p_name text, p_payload json, p_is_update boolean, p_reply_to text
+) returns json
+language sql stable
+return ('{"signal_name":' || to_json(p_name) || ',"input":' || p_payload || case
+    when p_is_update then ',"update":true,"reply_to":'
+        || coalesce(to_json(p_reply_to)::text, 'null') else '' end || '}')::json;
+
+-- Send the signals of SignalSent, which p_run_ids have written. If the receiver continued as new, its
+-- newest run gets the signal. `notices` are (topic, payload); `undelivered` is that of commit.
+-- Locks: as signal_runs. Called by _carry_out.
+create or replace function holdfast._send_signals(
+    p_run_ids uuid[], p_details json[], out notices text[], out undelivered json
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_sent record;
+    v_outcomes text[];
+begin
+    select array_agg(coalesce(n.newest, u.target) order by u.place) as run_ids,
+        array_agg(u.details ->> 'signal_name' order by u.place) as names,
+        array_agg(coalesce(u.details -> 'input', 'null') order by u.place) as payloads,
+        array_agg(u.details ->> 'signal_id' order by u.place) as signal_ids,
+        array_agg(u.run_id order by u.place) as senders
+    into v_sent
+    from (
+        select u.*, (u.details ->> 'run_id')::uuid as target
+        from unnest(p_run_ids, p_details) with ordinality as u (run_id, details, place)
+    ) as u
+    left join lateral holdfast.newest_runs(array[u.target]) as n on true;
+    if v_sent.run_ids is not null then
+        select s.outcomes, s.notices into v_outcomes, notices
+        from holdfast.signal_runs(
+            v_sent.run_ids, v_sent.names, v_sent.payloads, v_sent.signal_ids) as s;
+        if v_outcomes && array['ended', 'missing'] then
+            select json_agg(json_build_array(u.sender, u.run_id, u.name, u.outcome)
+                order by u.place)
+            into undelivered
+            from unnest(v_sent.senders, v_sent.run_ids, v_sent.names, v_outcomes)
+                with ordinality as u (sender, run_id, name, outcome, place)
+            where u.outcome in ('ended', 'missing');
+        end if;
+    end if;
+end $$;
