@@ -10,8 +10,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.codec import describe
-from holdfast.definitions.registry import Registry
-from holdfast.definitions.workflows import Workflow
+from holdfast.definitions.workflows import Registry, Workflow
 from holdfast.events import (
     ACTIVITY_COMPLETED,
     ACTIVITY_FAILED,

@@ -11,8 +11,7 @@ from uuid import UUID
 import pytest
 
 from holdfast import Context
-from holdfast.definitions.registry import Registry
-from holdfast.definitions.workflows import Workflow
+from holdfast.definitions.workflows import Registry, Workflow
 from holdfast.errors import ChildFailed, ConfigurationError, RunCancelled
 from holdfast.events import CANCELLED, CHILD_CANCEL, CHILD_STARTED, FORKED, SIGNAL_SENT, TIMER_FIRED
 from holdfast.ids import child_run_id, keyed_run_id

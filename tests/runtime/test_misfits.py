@@ -11,8 +11,8 @@ import pytest
 
 from holdfast import Context
 from holdfast.definitions.activities import Activity
-from holdfast.definitions.registry import Registry
 from holdfast.definitions.steps import Step
+from holdfast.definitions.workflows import Registry
 from holdfast.errors import InvalidInput
 from holdfast.events import (
     ACTIVITY_COMPLETED,

@@ -10,8 +10,8 @@ import time
 import pytest
 
 from holdfast import App, Context
-from holdfast.definitions.registry import Registry
 from holdfast.definitions.steps import Step
+from holdfast.definitions.workflows import Registry
 from holdfast.errors import ConfigurationError, StepFailed, StepTimedOut
 from holdfast.events import STEP_COMPLETED
 from holdfast.types import Event, Finish, Suspend

@@ -12,7 +12,7 @@ from holdfast.client.chains import successor
 from holdfast.client.outcomes import decode_plain
 from holdfast.codec import decode_error
 from holdfast.definitions.app import AnyWorkflow, App
-from holdfast.definitions.registry import Registry
+from holdfast.definitions.workflows import Registry
 from holdfast.errors import ConfigurationError, UnknownWorkflow
 from holdfast.moments import to_datetime
 from holdfast.types import ErrorInfo, RecordPage, RunRecord, State, Status, Value, Wait

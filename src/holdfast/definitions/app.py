@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar, overload
 from holdfast.definitions.activities import Activity
 from holdfast.definitions.lifespan import Lifespan
 from holdfast.definitions.middleware import Middleware
-from holdfast.definitions.registry import AnyActivity, AnyWorkflow, Registry
 from holdfast.definitions.steps import Step
-from holdfast.definitions.workflows import Workflow
+from holdfast.definitions.workflows import AnyActivity, AnyWorkflow, Registry, Workflow
 from holdfast.durations import Duration
 from holdfast.retry import Retry
 from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE

@@ -1,15 +1,10 @@
-"""Who makes the calls of the code that is running: a run calls durably, all else plainly."""
+"""Find the run whose workflow code is executing: inside one, a call is durable."""
 
 from __future__ import annotations
 
 from asyncio import _get_running_loop  # pyright: ignore[reportPrivateUsage]
 from collections.abc import Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
-
-if TYPE_CHECKING:
-    from holdfast.definitions.activities import Activity
-    from holdfast.definitions.steps import Step
-    from holdfast.definitions.workflows import Workflow
+from typing import Any, Protocol, TypeAlias
 
 Args: TypeAlias = tuple[object, ...]
 Kwargs: TypeAlias = Mapping[str, object]
@@ -17,21 +12,24 @@ Called: TypeAlias = Coroutine[object, None, Any]
 
 
 class Caller(Protocol):
-    """The run whose code calls."""
+    """A run whose code calls steps, activities and workflows.
 
-    def call_step(self, step: Step[..., object], leaf: str, args: Args, kwargs: Kwargs) -> Called:
-        """Call a step, which stands in the log under a leaf of the caller's choice."""
+    What is called knows the caller, so the caller is not typed by the classes of what is called.
+    """
+
+    def call_step(self, step: Any, leaf: str, args: Args, kwargs: Kwargs) -> Called:
+        """Call a step; `leaf` is the last part of the call's key in the log."""
         ...
 
-    def call_activity(self, activity: Activity[..., object], args: Args, kwargs: Kwargs) -> Called:
-        """Schedule an activity, awaited or not."""
+    def call_activity(self, activity: Any, args: Args, kwargs: Kwargs) -> Called:
+        """Schedule an activity at once, awaited or not."""
         ...
 
-    def call_workflow(self, workflow: Workflow[Any, object], args: Args, kwargs: Kwargs) -> Called:
-        """Start a child run, awaited or not."""
+    def call_workflow(self, workflow: Any, args: Args, kwargs: Kwargs) -> Called:
+        """Start a child run at once, awaited or not."""
         ...
 
 
 def current_caller() -> Caller | None:
-    """Return the run whose code is running, None outside of workflow code."""
+    """Return the run whose workflow code is executing, None outside of workflow code."""
     return getattr(_get_running_loop(), "caller", None)

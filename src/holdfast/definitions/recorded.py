@@ -10,9 +10,8 @@ from typing import Any, ClassVar, Generic, ParamSpec, Self, TypeVar
 import msgspec
 
 from holdfast.codec import texts_before_fields
-from holdfast.definitions.declared import Declared
 from holdfast.definitions.options import limit_seconds, option
-from holdfast.definitions.signatures import Arguments, Signature
+from holdfast.definitions.signatures import Arguments, Declared, Signature
 from holdfast.durations import Duration
 from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.names import check_activity_name, check_step_name
@@ -36,6 +35,21 @@ class Recorded(Generic[P, R_co]):
     kind: ClassVar[str]
     timeout_option: ClassVar[str] = "timeout"
 
+    # Methods of the signature and of the result's type, so that a call does not go through here.
+
+    encode_arguments: Callable[[tuple[object, ...], Mapping[str, object]], str]
+    """Encode arguments; equal ones give equal text, however the caller wrote them.
+
+    Raises TypeError for arguments that the function does not take, PayloadError for ones that
+    cannot be stored.
+    """
+    decode_arguments: Callable[[str], Arguments]
+    """Decode arguments into the declared types. Raises InvalidInput for ones that do not fit."""
+    encode_result: Callable[[object], str]
+    """Encode a result. Raises PayloadError, and InvalidInput for a result of another type."""
+    decode_result: Callable[[str | bytes | msgspec.Raw], R_co]
+    """Decode a result into the declared type. Raises InvalidInput for one that does not fit."""
+
     def __init__(
         self,
         fn: Callable[P, Awaitable[R_co]] | Callable[P, R_co],
@@ -56,8 +70,9 @@ class Recorded(Generic[P, R_co]):
         self.timeout_seconds = limit_seconds(timeout, str(self), self.timeout_option)
         if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
             raise ConfigurationError(f"{self} is a generator: return a list instead")
-        self._signature = Signature(fn, self.name)
-        self._result = Declared(fn, "return", f"result of {self.name}")
+        self._use_signature(Signature(fn, self.name))
+        result = Declared(fn, "return", f"result of {self.name}")
+        self.encode_result, self.decode_result = result.encode, result.decode
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
@@ -79,18 +94,6 @@ class Recorded(Generic[P, R_co]):
         result: R_co = self.fn(*args, **kwargs)
         return result
 
-    def encode_arguments(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> str:
-        """Encode arguments; equal ones give equal text, however the caller wrote them.
-
-        Raises TypeError where the function does not take them, and PayloadError where they
-        cannot be stored.
-        """
-        return self._signature.encode(args, kwargs)
-
-    def decode_arguments(self, text: str) -> Arguments:
-        """Decode arguments into the declared types. Raises InvalidInput where they do not fit."""
-        return self._signature.decode(text)
-
     def arguments_before_fields(self, text: str) -> Iterator[str]:
         """Return what arguments may have been before their types got fields with defaults."""
         try:
@@ -99,14 +102,8 @@ class Recorded(Generic[P, R_co]):
             return iter(())
         return texts_before_fields(text, {"a": args, "k": kwargs} if kwargs else args)
 
-    def encode_result(self, value: object) -> str:
-        """Encode a result. Raises PayloadError (InvalidInput where the type is another)."""
-        return self._result.encode(value)
-
-    def decode_result(self, text: str | bytes | msgspec.Raw) -> R_co:
-        """Decode a result into the declared type. Raises InvalidInput where it does not fit."""
-        result: R_co = self._result.decode(text)
-        return result
+    def _use_signature(self, signature: Signature) -> None:
+        self.encode_arguments, self.decode_arguments = signature.encode, signature.decode
 
     def _copy(self) -> Self:
         copied = object.__new__(type(self))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import types
+from asyncio import _get_running_loop  # pyright: ignore[reportPrivateUsage]
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import ClassVar, Concatenate, ParamSpec, TypeVar, overload
 
-from holdfast.definitions.caller import current_caller
+from holdfast.definitions.caller import Caller
 from holdfast.definitions.options import limit_seconds, option
 from holdfast.definitions.recorded import Recorded, check_retry
 from holdfast.definitions.signatures import Signature
@@ -54,7 +55,8 @@ class Step(Recorded[P, R_co]):
         self._method_signature: Signature | None = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[object, None, R_co]:
-        caller = current_caller()
+        # As current_caller() does, without a further call: a replay passes here for each step.
+        caller: Caller | None = getattr(_get_running_loop(), "caller", None)
         if caller is not None:
             return caller.call_step(self, self.name, args, kwargs)
         return self.call_plain(*args, **kwargs)
@@ -70,7 +72,7 @@ class Step(Recorded[P, R_co]):
             self._method_signature = Signature(self.fn, self.name, bound=True)
         bound = self._copy()
         bound.fn = types.MethodType(self.fn, instance)
-        bound._signature = self._method_signature
+        bound._use_signature(self._method_signature)
         return bound
 
     def _check_aliases(self, aliases: Sequence[str]) -> tuple[str, ...]:

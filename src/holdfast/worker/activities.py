@@ -12,7 +12,7 @@ from uuid import UUID
 
 from holdfast.codec import describe, encode
 from holdfast.definitions.middleware import Layer
-from holdfast.definitions.registry import AnyActivity
+from holdfast.definitions.workflows import AnyActivity
 from holdfast.errors import WorkerLost
 from holdfast.names import split_name
 from holdfast.types import ActivityEnd, ActivityOutcome, ClaimedTask, Lease, Release

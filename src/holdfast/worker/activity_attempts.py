@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.codec import encode
 from holdfast.definitions.attempts import ActivityContext, CompletedLater
-from holdfast.definitions.registry import AnyActivity
+from holdfast.definitions.workflows import AnyActivity
 from holdfast.types import ActivityEnd, ClaimedTask, Lease
 from holdfast.worker.attempts import Execution
 from holdfast.worker.clock import Cancellable

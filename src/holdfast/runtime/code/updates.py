@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, cast
 import msgspec
 
 from holdfast.codec import describe
-from holdfast.definitions.declared import Declared
-from holdfast.definitions.signatures import read_signature
+from holdfast.definitions.signatures import Declared, read_signature
 from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.events import (
     UPDATE_ACCEPTED,
