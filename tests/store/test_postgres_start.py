@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from uuid import UUID
 
+import msgspec
 import pytest
 from contract.actors import ManualWorker, get, new_run
 from hypothesis import HealthCheck, given, settings
@@ -122,3 +124,39 @@ async def test_function_starts_runs_with_what_is_left_out(scene: Scene) -> None:
     run = await get(scene.store, run_ids[0])
     assert (run.queue, run.priority, run.version, run.input) == ("default", 2, 1, "null")
     assert json.loads(run.input) is None
+
+
+async def test_a_run_is_the_same_whether_it_is_started_alone_or_with_others(scene: Scene) -> None:
+    """Each of both ways has a function of its own."""
+    every = new_run(
+        version=3,
+        key="k",
+        queue="gpu",
+        priority=0,
+        input='{"b": 1}',
+        delay_seconds=60.0,
+        timeout_seconds=60.5,
+        retention_seconds=86_400.0,
+        tags=("red",),
+        headers={"traceparent": "00-ab"},
+        waiter="client/1",
+    )
+    for run in (every, new_run()):
+        alone = msgspec.structs.replace(run, run_id=uuid7())
+        first, second = (msgspec.structs.replace(run, run_id=uuid7()) for _ in range(2))
+        await scene.watcher.connection.execute("set holdfast.fake_now = '2030-01-01'")
+        for runs in ([alone], [first, second]):
+            statement = start_statement(runs)
+            await scene.watcher.connection.fetch(statement.text, *statement.arguments)
+        rows = [await rows_of(scene, each.run_id) for each in (alone, first, second)]
+        assert rows[0] == rows[1] == rows[2]
+
+
+async def rows_of(scene: Scene, run_id: UUID) -> list[object]:
+    """Return what stands of a run in each table, but for its id."""
+    return [
+        await scene.value(
+            f"select to_jsonb(t) - 'run_id' from holdfast.{table} t where run_id = $1", run_id
+        )
+        for table in ("runs", "events", "tasks", "waiters")
+    ]

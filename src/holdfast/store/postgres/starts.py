@@ -18,8 +18,11 @@ class PostgresStarts(Part):
 
     async def start_runs(self, runs: Sequence[NewRun]) -> tuple[list[StartedRun], list[Notice]]:
         """Start runs; see `StartStore.start_runs`. A refused value refuses the whole call."""
-        arguments = _arguments(runs)
-        found = await self._database.rows("start_runs", *arguments, self._database.tell)
+        tell = self._database.tell
+        if len(runs) == 1:
+            found = await self._database.rows("start_one", *_values(runs[0]), tell)
+        else:
+            found = await self._database.rows("start_runs", *_arguments(runs), tell)
         started = [StartedRun(row["run_id"], row["created"], row["status"]) for row in found]
         queues = {
             run.queue: None
@@ -36,21 +39,15 @@ class Statement(NamedTuple):
     arguments: tuple[object, ...]
 
 
-# The parameters of start_runs after the names. If no run sets one, no array is sent for it.
-_OPTIONAL: Final[tuple[tuple[str, Callable[[NewRun], object]], ...]] = (
-    ("int[]", lambda run: None if run.version == 1 else run.version),
-    ("text[]", lambda run: run.key),
-    ("text[]", lambda run: run.queue),
-    ("int[]", lambda run: run.priority),
-    ("bigint[]", lambda run: run.start_at),
-    ("double precision[]", lambda run: run.delay_seconds),
-    ("double precision[]", lambda run: run.timeout_seconds),
-    ("double precision[]", lambda run: run.retention_seconds),
-    ("json[]", lambda run: _json(run.tags) if run.tags else None),
-    ("json[]", lambda run: _json(run.headers) if run.headers is not None else None),
-    ("text[]", lambda run: run.waiter),
+# The types of a run's values in `start_runs`, in the order of `_values`. If no run sets one, no
+# array is sent for it; the first three are always set.
+_TYPES: Final = (
+    *("uuid[]", "text[]", "json[]"),
+    *("int[]", "text[]", "text[]", "int[]", "bigint[]"),
+    *("double precision[]", "double precision[]", "double precision[]"),
+    *("json[]", "json[]", "text[]"),
 )
-_TYPES: Final = ("uuid[]", "text[]", "json[]", *(type_ for type_, _ in _OPTIONAL))
+_ALWAYS_SET: Final = 3
 
 
 def start_statement(
@@ -81,18 +78,36 @@ def _cast(mark: str, type_: str) -> str:
     return f"cast({mark} as {type_})"
 
 
-def _arguments(runs: Sequence[NewRun]) -> tuple[object, ...]:
-    """Return the arguments of `start_runs`."""
+def _values(run: NewRun) -> tuple[object, ...]:
+    """Return a run's values as `start_one` takes them."""
     return (
-        [run.run_id for run in runs],
-        [run.name for run in runs],
-        [run.input for run in runs],
-        *(_or_none([value(run) for run in runs]) for _, value in _OPTIONAL),
+        run.run_id,
+        run.name,
+        run.input,
+        None if run.version == 1 else run.version,
+        run.key,
+        run.queue,
+        run.priority,
+        run.start_at,
+        run.delay_seconds,
+        run.timeout_seconds,
+        run.retention_seconds,
+        _json(run.tags) if run.tags else None,
+        _json(run.headers) if run.headers is not None else None,
+        run.waiter,
     )
 
 
+def _arguments(runs: Sequence[NewRun]) -> tuple[object, ...]:
+    """Return the arguments of `start_runs`."""
+    if not runs:
+        return ([], [], [], *[None] * (len(_TYPES) - _ALWAYS_SET))
+    columns = [list(column) for column in zip(*map(_values, runs), strict=True)]
+    return (*columns[:_ALWAYS_SET], *map(_or_none, columns[_ALWAYS_SET:]))
+
+
 def _or_none(values: list[object]) -> list[object] | None:
-    return None if all(value is None for value in values) else values
+    return None if values.count(None) == len(values) else values
 
 
 def _json(value: object) -> str:

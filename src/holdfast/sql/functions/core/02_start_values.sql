@@ -1,6 +1,21 @@
 -- What is refused of runs to start. Each value is checked by a function of 01_values.sql.
 
--- Return true if every value of a run to start is allowed. Called by start_runs and _check_starts.
+-- Return true if a run to start that has no other values than these is allowed, and its input so
+-- short and plain that there is nothing in it to look for. Called by start_one.
+create or replace function holdfast._is_plain_start(
+    p_run_id uuid, p_name text, p_input json, p_key text, p_queue text, p_priority int,
+    p_retention float8, p_waiter text
+) returns boolean
+language sql stable parallel safe
+return (p_run_id is not null and holdfast._is_workflow(p_name)
+    and (p_input is null or holdfast._is_plain(p_input))
+    and (p_key is null or holdfast._is_id(p_key))
+    and (p_queue is null or holdfast._is_name(p_queue))
+    and (p_priority is null or p_priority between 0 and 4)
+    and (p_retention is null or holdfast._is_seconds(p_retention))
+    and (p_waiter is null or holdfast._is_id(p_waiter))) is true;
+
+-- Return true if every value of a run to start is allowed. Called by start_one and _check_starts.
 create or replace function holdfast._is_start(
     p_run_id uuid, p_name text, p_input json, p_version int, p_key text, p_queue text,
     p_priority int, p_start_at bigint, p_delay float8, p_timeout float8, p_retention float8,
@@ -21,7 +36,7 @@ return (p_run_id is not null and holdfast._is_workflow(p_name)
     and (p_waiter is null or holdfast._is_id(p_waiter))) is true;
 
 -- Refuse runs to start that have a value that _is_start does not allow; the parameters are those of
--- start_runs. Called by start_runs.
+-- start_runs. Called by start_one and start_runs.
 create or replace function holdfast._check_starts(
     p_run_ids uuid[], p_names text[], p_inputs json[], p_versions int[], p_keys text[],
     p_queues text[], p_priorities int[], p_start_ats bigint[], p_delays float8[],

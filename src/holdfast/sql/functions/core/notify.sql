@@ -38,16 +38,3 @@ begin
     from generate_subscripts(p_notices, 1) as n (place);
     return null;
 end $$;
-
--- Send the wake-up of one new task with the transaction that adds it; false where its caller has to.
--- Where no worker serves the queue there is none to wake: one that signs on claims behind that.
--- Called by start_runs.
-create or replace function holdfast._tell_queue(p_schema text, p_queue text) returns boolean
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-    return p_schema is not null and (
-        not exists (select from holdfast.workers w where p_queue = any (w.queues))
-        or holdfast._tell(p_schema, array[array['work', p_queue]]) is null);
-end $$;

@@ -1,17 +1,112 @@
--- Start runs: each gets its row, WorkflowStarted and its first task. A run whose id exists is
--- left as it is, and reported with its status.
+-- Start a run: it gets its row, WorkflowStarted and its first task. A run whose id exists is left as
+-- it is, and reported with its status.
 --
 -- A name is `app/name`; a run of a workflow that no app has signed on with waits for a worker. A
--- key that was used before names had apps finds that run, whose id is another. The arrays are
--- parallel; one that is null or short stands for nulls, and a null for the default. Moments are
--- microseconds, durations seconds, tags a JSON array. A waiter is a topic that is told of the run's
--- end. With p_tell, the schema's name, the start of one run wakes workers itself where it can:
--- `told`.
+-- key that was used before names had apps finds that run, whose id is another. A null stands for
+-- the default. Moments are microseconds, durations seconds, tags a JSON array. A waiter is a topic
+-- that is told of the run's end. With p_tell, the schema's name, the start wakes workers itself if
+-- it can: `told`.
+--
+-- PostgreSQL prepares the expressions of a function anew in each transaction, also those parts that
+-- are not evaluated. So what few starts need stands in branches of its own.
 --
 -- Refuses values that are not allowed (22004, 22023), and an id under which a run of another
 -- workflow stands (HF001).
+-- Locks: the id that it inserts; an existing run FOR SHARE, if a waiter is given.
+-- Called by clients and, through start_run and start_runs, from SQL; in any transaction.
+create or replace function holdfast.start_one(
+    p_run_id uuid,
+    p_name text,
+    p_input json default null,
+    p_version int default null,
+    p_key text default null,
+    p_queue text default null,
+    p_priority int default null,
+    p_start_at bigint default null,
+    p_delay float8 default null,
+    p_timeout float8 default null,
+    p_retention float8 default null,
+    p_tags json default null,
+    p_headers json default null,
+    p_waiter text default null,
+    p_tell text default null,
+    out run_id uuid, out created boolean, out status text, out told boolean
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz := holdfast.now();
+    v_visible_at timestamptz := v_now;
+    v_queue text := coalesce(p_queue, 'default');
+    v_tags text[] := '{}';
+    v_served boolean;
+begin
+    if num_nonnulls(p_version, p_start_at, p_delay, p_timeout, p_tags, p_headers) > 0
+        or not holdfast._is_plain_start(
+            p_run_id, p_name, p_input, p_key, p_queue, p_priority, p_retention, p_waiter)
+    then
+        if not holdfast._is_start(p_run_id, p_name, p_input, p_version, p_key, p_queue, p_priority,
+            p_start_at, p_delay, p_timeout, p_retention, p_tags, p_headers, p_waiter)
+        then
+            perform holdfast._check_starts(array[p_run_id], array[p_name], array[p_input],
+                array[p_version], array[p_key], array[p_queue], array[p_priority],
+                array[p_start_at], array[p_delay], array[p_timeout], array[p_retention],
+                array[p_tags], array[p_headers], array[p_waiter]);
+        end if;
+        v_visible_at := coalesce(holdfast._moment(p_start_at),
+            v_now + coalesce(p_delay, 0) * interval '1 second');
+        if p_tags is not null then
+            v_tags := array(select json_array_elements_text(p_tags));
+        end if;
+    end if;
+    run_id := p_run_id;
+    if p_key is not null then
+        if exists (select from holdfast.former_names) then
+            run_id := holdfast._run_of_key(p_run_id, p_name, p_key);
+        end if;
+    end if;
+
+    insert into holdfast.runs (run_id, name, version, key, queue, priority, input, tags,
+        headers, retention, deadline_at, created_at)
+    values (run_id, p_name, coalesce(p_version, 1), p_key, v_queue, coalesce(p_priority, 2),
+        coalesce(p_input, 'null'), v_tags, p_headers, p_retention * interval '1 second',
+        greatest(v_now, v_visible_at) + p_timeout * interval '1 second', v_now)
+    on conflict do nothing;
+    created := found;
+    if not created then
+        if p_waiter is not null then
+            perform holdfast._register_waiters(array[run_id], array[p_waiter]);
+        end if;
+        perform holdfast._check_workflows(array[run_id], array[p_name]);
+        told := false;
+        status := (select r.status from holdfast.runs r where r.run_id = start_one.run_id);
+        return;
+    end if;
+    insert into holdfast.events (run_id, idx, event_type, at)
+    values (run_id, 0, 'WorkflowStarted', v_now);
+    insert into holdfast.tasks (run_id, queue, handler, priority, visible_at)
+    values (run_id, v_queue, p_name || '@' || coalesce(p_version, 1), coalesce(p_priority, 2),
+        v_visible_at)
+    returning exists (select from holdfast.workers w where v_queue = any (w.queues)) into v_served;
+    if p_waiter is not null then  -- without a lock: nobody else sees the run yet
+        insert into holdfast.waiters (run_id, topic) values (run_id, p_waiter);
+    end if;
+    status := 'running';
+    -- If no worker serves the queue, there is none to wake: one that signs on later finds the run.
+    told := p_tell is not null and (not v_served
+        or holdfast._tell(p_tell, array[array['work', v_queue]]) is null);
+end $$;
+
+-- Start runs, as start_one does. The arrays are parallel; one that is null or short stands for
+-- nulls. Only the start of one run wakes workers itself, with p_tell.
+--
+-- Refuses what start_one does; one run that is refused refuses the whole call.
 -- Locks: the ids it inserts, in order; FOR SHARE, the existing runs for which a waiter is given.
--- Called by clients and, through start_run, from SQL; in any transaction.
+-- Called by clients, in any transaction.
 create or replace function holdfast.start_runs(
     p_run_ids uuid[],
     p_names text[],
@@ -40,32 +135,22 @@ declare
     v_now timestamptz := holdfast.now();
     v_created uuid[];
 begin
-    if (cardinality(p_run_ids) = 1 and cardinality(p_names) = 1) is not true
-        or not holdfast._is_start(p_run_ids[1], p_names[1], p_inputs[1], p_versions[1],
+    if cardinality(p_run_ids) = 1 and cardinality(p_names) = 1 then
+        return query
+        select * from holdfast.start_one(p_run_ids[1], p_names[1], p_inputs[1], p_versions[1],
             p_keys[1], p_queues[1], p_priorities[1], p_start_ats[1], p_delays[1], p_timeouts[1],
-            p_retentions[1], p_tags[1], p_headers[1], p_waiters[1])
-    then
-        perform holdfast._check_starts(p_run_ids, p_names, p_inputs, p_versions, p_keys,
-            p_queues, p_priorities, p_start_ats, p_delays, p_timeouts, p_retentions, p_tags,
-            p_headers, p_waiters);
+            p_retentions[1], p_tags[1], p_headers[1], p_waiters[1], p_tell);
+        return;
     end if;
+    perform holdfast._check_starts(p_run_ids, p_names, p_inputs, p_versions, p_keys, p_queues,
+        p_priorities, p_start_ats, p_delays, p_timeouts, p_retentions, p_tags, p_headers,
+        p_waiters);
     if p_keys is not null and exists (select from holdfast.former_names) then
         p_run_ids := array(
             select holdfast._run_of_key(u.run_id, u.name, u.key)
             from unnest(p_run_ids, p_names, p_keys) with ordinality as u (run_id, name, key, place)
             order by u.place);
     end if;
-    if cardinality(p_run_ids) = 1 and holdfast._start_run(v_now, p_run_ids[1], p_names[1],
-        p_inputs[1], p_versions[1], p_keys[1], p_queues[1], p_priorities[1],
-        coalesce(holdfast._moment(p_start_ats[1]),
-            v_now + coalesce(p_delays[1], 0) * interval '1 second'),
-        p_timeouts[1], p_retentions[1], p_tags[1], p_headers[1], p_waiters[1])
-    then
-        return query select p_run_ids[1], true, 'running'::text,
-            holdfast._tell_queue(p_tell, coalesce(p_queues[1], 'default'));
-        return;
-    end if;
-
     v_created := holdfast._start_runs(v_now, p_run_ids, p_names, p_inputs, p_versions, p_keys,
         p_queues, p_priorities, array(
             select coalesce(holdfast._moment(u.start_at),
@@ -96,7 +181,7 @@ begin
 end $$;
 
 -- Refuse ids under which runs of other workflows stand: to the caller they would look like the runs
--- that were asked for. Locks nothing. Called by start_runs.
+-- that were asked for. Locks nothing. Called by start_one and start_runs.
 create or replace function holdfast._check_workflows(p_run_ids uuid[], p_names text[])
 returns void
 language plpgsql stable
@@ -178,41 +263,6 @@ begin
     return v_created;
 end $$;
 
--- Start one run, with half the work that an array of one would be; false where its id exists.
--- A waiter needs no lock here: nobody else sees the run yet.
--- Locks: the id. Called by start_runs.
-create or replace function holdfast._start_run(
-    p_now timestamptz, p_run_id uuid, p_name text, p_input json, p_version int, p_key text,
-    p_queue text, p_priority int, p_visible_at timestamptz, p_timeout float8, p_retention float8,
-    p_tags json, p_headers json, p_waiter text
-) returns boolean
-language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-as $$
-begin
-    insert into holdfast.runs (run_id, name, version, key, queue, priority, input, tags,
-        headers, retention, deadline_at, created_at)
-    values (p_run_id, p_name, coalesce(p_version, 1), p_key, coalesce(p_queue, 'default'),
-        coalesce(p_priority, 2), coalesce(p_input, 'null'),
-        case when p_tags is null then '{}' else array(select json_array_elements_text(p_tags)) end,
-        p_headers, p_retention * interval '1 second',
-        greatest(p_now, p_visible_at) + p_timeout * interval '1 second', p_now)
-    on conflict do nothing;
-    if not found then
-        return false;
-    end if;
-    insert into holdfast.events (run_id, idx, event_type, at)
-    values (p_run_id, 0, 'WorkflowStarted', p_now);
-    insert into holdfast.tasks (run_id, queue, handler, priority, visible_at)
-    values (p_run_id, coalesce(p_queue, 'default'), p_name || '@' || coalesce(p_version, 1),
-        coalesce(p_priority, 2), p_visible_at);
-    if p_waiter is not null then
-        insert into holdfast.waiters (run_id, topic) values (p_run_id, p_waiter);
-    end if;
-    return true;
-end $$;
-
 -- Register topics with the runs that have not ended; a null topic registers nothing.
 -- Locks: the runs FOR SHARE, by run_id, so that no end slips in between.
 create or replace function holdfast._register_waiters(p_run_ids uuid[], p_topics text[])
@@ -254,8 +304,7 @@ set search_path = pg_catalog, pg_temp
 as $$
     select s.run_id
     from (select holdfast.full_name(p_name) as name) as n
-    cross join lateral holdfast.start_runs(
-        array[coalesce(holdfast.keyed_run_id(n.name, p_key), holdfast.new_run_id())],
-        array[n.name], array[p_input], array[p_version], array[p_key], array[p_queue],
-        array[p_priority], null, array[p_delay_seconds]) as s
+    cross join lateral holdfast.start_one(
+        coalesce(holdfast.keyed_run_id(n.name, p_key), holdfast.new_run_id()),
+        n.name, p_input, p_version, p_key, p_queue, p_priority, null, p_delay_seconds) as s
 $$;
