@@ -1,17 +1,24 @@
-"""What the engine says of event types, in SQL and in Python: one list, written twice."""
+"""What the engine says of event types: the SQL functions agree with holdfast/events.py."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 import asyncpg
+import pytest
 
-from holdfast.events import CAN_WAIT, DELIVERED, read_seen
+from holdfast import events
+from holdfast.database.scripts import load_scripts
+from holdfast.events import TYPES, EventType, read_seen
 from holdfast.types import Event
 
 PAGE = Path(__file__).parents[2] / "docs/reference/events.md"
-TYPES = set(re.findall(r"^\| ([A-Z]\w+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
+DOCUMENTED = dict(
+    re.findall(r"^\| ([A-Z]\w+) \|[^|]*\| (.*) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+)
 MARKS = (
     '{"seen":7,"name":"a"}',
     '{"python":"3.12","seen":7,"name":"a"}',
@@ -19,18 +26,140 @@ MARKS = (
     '{"name":"a","seen":7}',
     '{"result":{"seen":7,"a":1}}',
 )
+TESTED_BY_CALLS = {"_event_role", "_is_terminal", "_can_wait", "_is_told_by_run", "_seen"}
+REPLACEABLE = {events.STEP_COMPLETED, events.ACTIVITY_COMPLETED}
+STOPPED_WORK = {events.ACTIVITY_CANCEL, events.CHILD_CANCEL}
+CONTROL = {
+    events.CANCEL_REQUESTED,
+    events.WORKER_LOST,
+    events.PAUSED,
+    events.RESUMED,
+}
+# Every other list of event types in SQL, by function, as what it is in Python.
+LISTS: Mapping[str, tuple[Collection[str], ...]] = {
+    "_is_unreadable": ({events.SIGNAL_RECEIVED, events.APPROVAL_RESOLVED},),
+    "_carry_out": (
+        {  # these have rows, which a run that has ended does not get
+            name
+            for name in events.CALL_COMMANDS
+            if (events.COMMAND_OF.get(name) or name)
+            in (events.ACTIVITY_SCHEDULED, events.APPROVAL_REQUESTED)
+        },
+        events.COMMANDS,
+    ),
+    "_tell_parents": ({events.CHILD_COMPLETED, events.CHILD_FAILED},),
+    "find_reply": (events.UPDATE_ENDS,),
+    "fork_run": (REPLACEABLE,),
+    "_copy_log": (REPLACEABLE,),
+    "_forked_events": (events.STEP_ENDS, CONTROL),
+    "_untried_events": (
+        STOPPED_WORK,
+        events.TIMERS,
+        events.CALL_FAILURES,
+        {events.STEP_COMPLETED, events.SIGNAL_RECEIVED, events.VALUE_RECORDED},
+    ),
+    "_guess_failures": (
+        events.CALL_FAILURES
+        | {events.FAILED, events.ACTIVITY_RETRY, events.STEP_RETRY, events.TIMER_SCHEDULED}
+        | {events.VALUE_SET, events.WORKER_LOST, events.PAUSED, events.RESUMED},
+        events.CALL_FAILURES,
+    ),
+}
+_LITERAL = r"'([A-Z][a-z]+(?:[A-Z][a-z]+)+)'"
+_LIST = re.compile(rf"{_LITERAL}(?:(?:,| else)\s+{_LITERAL})+")
+_FUNCTION = re.compile(
+    r"^create or replace function holdfast\.(\w+)(.*?)(?=^create or replace|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
+FUNCTIONS: Mapping[str, str] = {
+    name: re.sub(r"--[^\n]*", "", body)
+    for file in load_scripts().functions
+    for name, body in _FUNCTION.findall(file.text)
+}
 
 
-async def test_sql_and_python_agree_on_what_can_wait(database_url: str) -> None:
-    assert TYPES >= CAN_WAIT | DELIVERED
+async def ask(database_url: str, question: str) -> dict[str, Any]:
+    """Return what SQL says of each event type."""
     connection = await asyncpg.connect(database_url)
     try:
         found = await connection.fetch(
-            "select t from unnest($1::text[]) as t where holdfast._can_wait(t)", sorted(TYPES)
+            f"select t, {question} as answer from unnest($1::text[]) as t", sorted(TYPES)
         )
     finally:
         await connection.close()
-    assert {row["t"] for row in found} == CAN_WAIT
+    return {row["t"]: row["answer"] for row in found}
+
+
+def test_the_table_has_the_types_of_the_documentation() -> None:
+    assert set(TYPES) == set(DOCUMENTED)
+
+
+def documented_fields(name: str) -> set[str]:
+    if name == events.FAILED:  # below the table
+        return set(re.findall(r"`(\w+)`", PAGE.read_text(encoding="utf-8")))
+    return set(re.findall(r"`(\w+)\??`", DOCUMENTED[name]))
+
+
+@pytest.mark.parametrize("type_", TYPES.values(), ids=list(TYPES))
+def test_the_documentation_has_each_field_of_a_shape(type_: EventType) -> None:
+    if type_.details is None:
+        return
+    fields, defaults = type_.details.__struct_fields__, type_.details.__struct_defaults__
+    same = [name for name, other in TYPES.items() if other.details is type_.details]
+    assert set(fields[: len(fields) - len(defaults)]) <= documented_fields(type_.name)
+    assert set(fields) <= {field for name in same for field in documented_fields(name)}
+
+
+async def test_sql_and_python_agree_on_the_role_of_each_type(database_url: str) -> None:
+    answers = await ask(database_url, "holdfast._event_role(t)")
+    assert answers == {name: type_.role for name, type_ in TYPES.items()}
+
+
+@pytest.mark.parametrize(
+    ("question", "types"),
+    [
+        ("holdfast._is_terminal(t)", events.TERMINAL),
+        ("holdfast._can_wait(t)", events.CAN_WAIT),
+        ("holdfast._is_told_by_run(t)", events.TOLD_BY_RUN),
+        ("holdfast._is_unreadable(t, null)", {events.SIGNAL_RECEIVED, events.APPROVAL_RESOLVED}),
+    ],
+)
+async def test_sql_and_python_agree_on_a_set_of_types(
+    database_url: str, question: str, types: Collection[str]
+) -> None:
+    answers = await ask(database_url, question)
+    assert {name for name, answer in answers.items() if answer} == set(types)
+
+
+def test_every_list_of_event_types_in_sql_is_one_of_python() -> None:
+    found: dict[str, list[set[str]]] = {}
+    for name, body in FUNCTIONS.items():
+        lists = [set(re.findall(_LITERAL, match[0])) for match in _LIST.finditer(body)]
+        if lists and name not in TESTED_BY_CALLS:
+            found[name] = lists
+    assert found == {name: [set(each) for each in lists] for name, lists in LISTS.items()}
+
+
+def test_every_event_type_in_sql_is_one_of_python() -> None:
+    used = {each for body in FUNCTIONS.values() for each in re.findall(_LITERAL, body)}
+    assert used <= set(TYPES)
+
+
+def test_every_command_is_carried_out() -> None:
+    branches = set(re.findall(rf"(?:when|=) {_LITERAL} then", FUNCTIONS["_carry_out"]))
+    assert branches == events.COMMANDS
+
+
+async def test_the_index_of_signal_ids_is_of_signals(database_url: str) -> None:
+    connection = await asyncpg.connect(database_url)
+    try:
+        predicate = await connection.fetchval(
+            "select pg_get_expr(indpred, indrelid) from pg_index "
+            "where indexrelid = 'holdfast.events_signal_once'::regclass"
+        )
+    finally:
+        await connection.close()
+    assert re.findall(_LITERAL, predicate) == [events.SIGNAL_RECEIVED]
 
 
 async def test_sql_and_python_read_the_same_marks(database_url: str) -> None:

@@ -22,7 +22,31 @@ language sql stable parallel safe
 return round(
     date_part('epoch', nullif(p_at, 'infinity'::timestamptz)) * 1000000.0::float8)::bigint;
 
--- Say whether nothing may follow an event of this type.
+-- Return what an event type is in a log. The roles are those of holdfast/events.py, which a test
+-- compares with this function and with every other list of event types in these files. On the hot
+-- path types stand as literals, as in _is_terminal: PostgreSQL inlines that.
+create or replace function holdfast._event_role(p_event_type text) returns text
+language sql immutable parallel safe
+return case
+    when p_event_type = 'WorkflowStarted' then 'start'
+    when p_event_type in (
+        'ActivityScheduled', 'ChildStarted', 'ApprovalRequested', 'SignalSent') then 'command'
+    when p_event_type in (
+        'ActivityCancelRequested', 'ChildCancelRequested', 'ApprovalWithdrawn') then 'withdrawal'
+    when p_event_type in (
+        'ActivityCompleted', 'ActivityFailed', 'ChildCompleted', 'ChildFailed',
+        'ApprovalResolved') then 'command_end'
+    when p_event_type in (
+        'ActivityRetryScheduled', 'SignalReceived', 'WorkflowCancelRequested', 'WorkflowPaused',
+        'WorkflowResumed', 'WorkflowForked', 'WorkerLost') then 'external'
+    when p_event_type in ('StepCompleted', 'StepFailed', 'TimerFired') then 'delivered'
+    when p_event_type = 'WorkflowTaskYielded' then 'suspension'
+    when p_event_type in (
+        'WorkflowCompleted', 'WorkflowFailed', 'WorkflowCanceled', 'WorkflowTimedOut',
+        'WorkflowTerminated', 'WorkflowContinuedAsNew') then 'end'
+    else 'fact' end;
+
+-- Return true if nothing may follow an event of this type.
 create or replace function holdfast._is_terminal(p_event_type text) returns boolean
 language sql immutable parallel safe
 return p_event_type in (

@@ -192,15 +192,15 @@ begin
     return query
     with marked as materialized (
         select e.*, holdfast._seen(e.event_type, e.details) as seen,
-            bool_or(e.event_type in ('StepCompleted', 'StepFailed', 'ActivityCompleted',
-                'ActivityFailed', 'ChildCompleted', 'ChildFailed', 'ApprovalResolved'))
+            bool_or(e.role = 'command_end' or e.event_type in ('StepCompleted', 'StepFailed'))
                 over together as has_end,
-            bool_or(e.event_type in ('ActivityScheduled', 'ChildStarted', 'ApprovalRequested'))
-                over together as has_order
-        from holdfast._untried_events(p_run_id, p_until, p_calls, p_seen) as e
-        where not holdfast._is_terminal(e.event_type)
-            and e.event_type not in ('WorkflowCancelRequested', 'WorkerLost', 'WorkflowPaused',
-                'WorkflowResumed', 'WorkflowTaskYielded')
+            bool_or(e.role = 'command') over together as has_command
+        from (
+            select e.*, holdfast._event_role(e.event_type) as role
+            from holdfast._untried_events(p_run_id, p_until, p_calls, p_seen) as e
+        ) as e
+        where e.role not in ('end', 'suspension') and e.event_type not in (
+            'WorkflowCancelRequested', 'WorkerLost', 'WorkflowPaused', 'WorkflowResumed')
         window together as (partition by e.key, left(e.event_type, 4))
     ), strangers as materialized (
         select m.details ->> 'child_run_id' as run_id
@@ -211,14 +211,12 @@ begin
             else regexp_replace(k.details::text, '"seen":\d+,', '')::json end, k.at
     from marked as k
     where case
-        when k.event_type in ('ActivityScheduled', 'ActivityCancelRequested',
-            'ActivityRetryScheduled', 'ChildStarted', 'ChildCancelRequested', 'ApprovalRequested',
-            'ApprovalWithdrawn') then k.has_end
-        when k.event_type in ('ActivityCompleted', 'ActivityFailed', 'ChildCompleted',
-            'ChildFailed', 'ApprovalResolved') then k.has_order
-        when k.event_type = 'StepRetryScheduled' then k.has_end or not p_retry
         when k.event_type = 'SignalSent'
             then k.details ->> 'run_id' not in (select s.run_id from strangers s)
+        when k.event_type = 'StepRetryScheduled' then k.has_end or not p_retry
+        when k.role in ('command', 'withdrawal') or k.event_type = 'ActivityRetryScheduled'
+            then k.has_end
+        when k.role = 'command_end' then k.has_command
         else true end
     order by 1;
 end $$;
@@ -274,8 +272,6 @@ begin
         when l.event_type in ('StepFailed', 'ActivityFailed', 'ChildFailed')
             then l.key <> all (p_calls)
                 and (l.is_before or l.key not in (select w.key from withdrawn w))
-        else l.is_before or l.event_type in (
-            'StepCompleted', 'ActivityScheduled', 'ActivityCompleted', 'ChildStarted',
-            'ChildCompleted', 'ApprovalRequested', 'ApprovalResolved', 'SignalReceived',
-            'SignalSent', 'ValueRecorded') end;
+        else l.is_before or holdfast._event_role(l.event_type) in ('command', 'command_end')
+            or l.event_type in ('StepCompleted', 'SignalReceived', 'ValueRecorded') end;
 end $$;

@@ -51,11 +51,12 @@ begin
         from holdfast.events e
         cross join lateral (
             select max(e.idx) as idx from holdfast.events e
-            where e.run_id = p_run_id and e.idx < p_until and e.event_type not in (
-                'StepFailed', 'ActivityFailed', 'ChildFailed', 'WorkflowFailed',
-                'ActivityRetryScheduled', 'StepRetryScheduled', 'TimerScheduled',
-                'ActivityCancelRequested', 'ChildCancelRequested', 'ApprovalWithdrawn', 'ValueSet',
-                'WorkerLost', 'WorkflowPaused', 'WorkflowResumed', 'WorkflowTaskYielded')
+            where e.run_id = p_run_id and e.idx < p_until
+                and holdfast._event_role(e.event_type) not in ('withdrawal', 'suspension')
+                and e.event_type not in (
+                    'StepFailed', 'ActivityFailed', 'ChildFailed', 'WorkflowFailed',
+                    'ActivityRetryScheduled', 'StepRetryScheduled', 'TimerScheduled', 'ValueSet',
+                    'WorkerLost', 'WorkflowPaused', 'WorkflowResumed')
         ) as l
         where e.run_id = p_run_id and e.idx < p_until
             and e.event_type in ('StepFailed', 'ActivityFailed', 'ChildFailed')
