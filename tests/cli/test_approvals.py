@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli import exits
-from holdfast.cli.commands import approvals_decide
+from holdfast.cli.commands import approvals
 from holdfast.cli.forms import ask_for_values, read_values
 from holdfast.cli.root import holdfast
 from holdfast.errors import InvalidInput
@@ -106,7 +106,7 @@ def test_on_a_terminal_the_form_is_asked_for(
     cli: CommandLine, run: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """T4."""
-    monkeypatch.setattr(approvals_decide, "_can_ask", lambda: True)
+    monkeypatch.setattr(approvals, "_can_ask", lambda: True)
     answers = "y\nlots\n12.5\nvan\n\n"
     shown = cli("approvals", "decide", run, "refund", stdin=answers)
     assert "takes a number" in shown.output
@@ -116,7 +116,7 @@ def test_on_a_terminal_the_form_is_asked_for(
 def test_a_question_that_is_called_off_decides_nothing(
     cli: CommandLine, run: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(approvals_decide, "_can_ask", lambda: True)
+    monkeypatch.setattr(approvals, "_can_ask", lambda: True)
     cli("approvals", "decide", run, "refund", stdin="", code=exits.INTERRUPTED)
     assert len(cli.json("approvals", "list", run)) == 2
 
@@ -124,7 +124,7 @@ def test_a_question_that_is_called_off_decides_nothing(
 def test_enter_alone_decides_nothing(
     cli: CommandLine, run: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(approvals_decide, "_can_ask", lambda: True)
+    monkeypatch.setattr(approvals, "_can_ask", lambda: True)
     shown = cli("approvals", "decide", run, "refund", stdin="\n", code=exits.INTERRUPTED)
     assert "[y/n]" in shown.output
     assert len(cli.json("approvals", "list", run)) == 2

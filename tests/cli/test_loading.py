@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import App
-from holdfast.cli.loading import AppNotLoaded, AppReference
+from holdfast.cli.process.loading import AppNotLoaded, AppReference
 from holdfast.errors import ConfigurationError
 
 ONE = 'from holdfast import App\napp = App("one")\nagain = app\n'

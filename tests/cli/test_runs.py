@@ -32,7 +32,7 @@ def test_list_filters(cli: CommandLine) -> None:
 def test_a_list_fits_the_terminal_and_still_names_state_and_run(
     cli: CommandLine, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
-    monkeypatch.setattr("holdfast.cli.console._WIDTH", width)
+    monkeypatch.setattr("holdfast.cli.render.console._WIDTH", width)
     run = cli.start("double", "1", "--key", "an-order-with-a-very-long-key", "--queue", "nobodys")
     (line,) = [each for each in cli("runs", "list").stdout.splitlines() if "queued" in each]
     assert len(line) <= width

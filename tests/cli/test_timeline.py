@@ -7,7 +7,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from holdfast.cli.render_timeline import timeline
+from holdfast.cli.render.timeline import timeline
 from holdfast.insight.folding import Fold, fold
 from holdfast.insight.spans import Span
 from holdfast.insight.timeline import read_spans

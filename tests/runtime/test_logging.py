@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from holdfast import App, Context, Retry, RunFailed, StepFailed
-from holdfast.cli.logs import JsonFormatter, LineFormatter
+from holdfast.cli.process.logs import JsonFormatter, LineFormatter
 from holdfast.logs import AttemptFilter
 from holdfast.testing import Environment
 

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from holdfast.cli import exits
-from holdfast.cli.hints import spelled
+from holdfast.cli.render.hints import spelled
 from holdfast.cli.settings import change, settings_of
 from holdfast.errors import HoldfastError
 

@@ -46,7 +46,7 @@ def complete(context: click.Context, token: str, result: str | None) -> None:
     has followed it.
     """
     from holdfast.cli.connecting import with_link
-    from holdfast.cli.console import decoded, write_json
+    from holdfast.cli.render.console import decoded, write_json
 
     settings = settings_of(context)
     value = decoded(read_json(result, "result"))
@@ -79,7 +79,7 @@ def fail(context: click.Context, token: str, message: str, final: bool) -> None:
     another has followed it.
     """
     from holdfast.cli.connecting import with_link
-    from holdfast.cli.console import write_json
+    from holdfast.cli.render.console import write_json
 
     settings = settings_of(context)
 

@@ -1,12 +1,28 @@
-"""`holdfast approvals`: what waits for a person's decision."""
+"""`holdfast approvals`: list what waits for a decision by a person, and decide it."""
 
 from __future__ import annotations
 
+import getpass
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from uuid import UUID
+
 import click
 
-from holdfast.cli.framework import Group
+from holdfast.cli import exits
+from holdfast.cli.framework import Group, command
+from holdfast.cli.inputs import filled
+from holdfast.cli.settings import settings_of
 
-_HERE = "holdfast.cli.commands"
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from holdfast.cli.connecting import Link
+    from holdfast.insight.approvals import OpenApproval
+
+
+_HERE = "holdfast.cli.commands.approvals"
 
 
 @click.group(
@@ -14,8 +30,8 @@ _HERE = "holdfast.cli.commands"
     cls=Group,
     invoke_without_command=True,
     sources={
-        "list": f"{_HERE}.approvals_list:list_approvals",
-        "decide": f"{_HERE}.approvals_decide:decide",
+        "list": f"{_HERE}:list_approvals",
+        "decide": f"{_HERE}:decide",
     },
     examples=(
         "holdfast approvals",
@@ -27,6 +43,217 @@ _HERE = "holdfast.cli.commands"
 def approvals(context: click.Context) -> None:
     """List what waits for a person's decision, and decide it."""
     if context.invoked_subcommand is None:
-        from holdfast.cli.commands.approvals_list import list_approvals
-
         context.invoke(list_approvals)
+
+
+@command(
+    "list",
+    examples=(
+        "holdfast approvals list",
+        "holdfast approvals list refund/order-7",
+        "holdfast approvals list --json | jq -r '.[].title'",
+    ),
+)
+@click.argument("reference", metavar="[RUN]", required=False)
+@click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True)
+@click.pass_context
+def list_approvals(context: click.Context, reference: str | None, limit: int) -> None:
+    """List the approvals that wait for a decision, with the command that decides each.
+
+    The oldest comes first.
+    """
+    from holdfast.cli.connecting import with_link
+    from holdfast.cli.finding import find_run
+    from holdfast.cli.render.console import write_json
+
+    settings = settings_of(context)
+
+    async def work(link: Link) -> tuple[list[OpenApproval], int]:
+        run = None if reference is None else (await find_run(link.client, reference)).run_id
+        return await link.client.approvals(run, limit), await link.store.now()
+
+    found, now = with_link(settings, work)
+    if settings.json:
+        write_json(found)
+    elif not found:
+        click.echo("no approval waits for a decision", err=True)
+    else:
+        _write(found, now)
+
+
+def _write(found: list[OpenApproval], now: int) -> None:
+    from holdfast.cli.render.console import console
+
+    output = console()
+    for each in found:
+        _write_approval(output, each, now)
+
+
+_MOST = 1_000
+
+
+@command(
+    "decide",
+    examples=(
+        "holdfast approvals decide refund/order-7                 asks on a terminal",
+        "holdfast approvals decide refund/order-7 --approve --set amount=12.5 --by ann",
+        "holdfast approvals decide 3f9a review --reject --feedback 'the sum is wrong'",
+    ),
+)
+@click.argument("reference", metavar="RUN")
+@click.argument("key", metavar="[KEY]", required=False)
+@click.option("--approve", is_flag=True, help="Say yes.")
+@click.option("--reject", is_flag=True, help="Say no.")
+@click.option("--by", callback=filled, help="Who decides. Else the user of this machine.")
+@click.option("--feedback", help="Why; the run sees it.")
+@click.option(
+    "--set",
+    "settings_of_fields",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="A value of the approval's form; may be repeated.",
+)
+@click.option(
+    "--id", "decision_id", callback=filled, help="The same decision again changes nothing."
+)
+@click.pass_context
+def decide(
+    context: click.Context,
+    reference: str,
+    key: str | None,
+    approve: bool,
+    reject: bool,
+    by: str | None,
+    feedback: str | None,
+    settings_of_fields: tuple[str, ...],
+    decision_id: str | None,
+) -> None:
+    """Decide what a run waits for. The first decision wins.
+
+    KEY may be left out where the run waits for one decision. On a terminal what is not given is
+    asked for: the decision, and the values of the form. Exit code 1 where it was decided before,
+    or nobody waits for it any more.
+    """
+    from holdfast.cli.connecting import with_link
+    from holdfast.cli.render.console import write_json
+
+    if approve and reject:
+        raise click.UsageError("say --approve or --reject, not both")
+    settings = settings_of(context)
+
+    async def find(link: Link) -> tuple[_Asked, int]:
+        return await _find(link, reference, key), await link.store.now()
+
+    # Nothing is connected while a person thinks.
+    asked, now = with_link(settings, find)
+    decision, values = _fill(
+        asked.approval, now, True if approve else False if reject else None, settings_of_fields
+    )
+
+    async def work(link: Link) -> bool:
+        return await link.client.decide(
+            asked.run_id,
+            asked.key,
+            decision,
+            by=by or _user(),
+            feedback=feedback,
+            values=values,
+            decision_id=decision_id,
+        )
+
+    changed = with_link(settings, work)
+    if settings.json:
+        answer = {"run_id": asked.run_id, "key": asked.key, "approved": decision}
+        write_json({**answer, "changed": changed})
+    elif changed:
+        click.echo(f"{'approved' if decision else 'rejected'} {asked.key} of run {asked.run_id}")
+    else:
+        click.echo("this decision was taken before; nothing was changed")
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The approval that is meant; None where it is no longer open, or never was."""
+
+    run_id: UUID
+    key: str
+    approval: OpenApproval | None
+
+
+async def _find(link: Link, reference: str, key: str | None) -> _Asked:
+    """Find the approval that is meant. Raises Refusal where that is not clear."""
+    from holdfast.cli.finding import find_run
+
+    run_id = (await find_run(link.client, reference)).run_id
+    found = {each.key: each for each in await link.client.approvals(run_id, _MOST)}
+    if key is not None:
+        return _Asked(run_id, key, found.get(key))
+    if not found:
+        raise exits.Refusal(
+            f"run {run_id} waits for no decision; `holdfast runs show {run_id}` has those taken",
+            exits.NOT_FOUND,
+        )
+    if len(found) > 1:
+        keys = ", ".join(found)
+        raise exits.Refusal(f"run {run_id} waits for several decisions: add {keys}", exits.USAGE)
+    (only,) = found.values()
+    return _Asked(run_id, only.key, only)
+
+
+def _fill(
+    approval: OpenApproval | None, now: int, approved: bool | None, texts: tuple[str, ...]
+) -> tuple[bool, dict[str, object]]:
+    """Return the decision and the values, asking on a terminal for what was not given."""
+    from holdfast.cli.forms import ask_for_values, read_values
+
+    values = read_values(() if approval is None else approval.fields, texts)
+    asks = approval is not None and _can_ask() and approved is not False
+    if approved is None:
+        if not asks:
+            raise click.UsageError("say --approve or --reject: there is no terminal to ask on")
+        _show(approval, now)
+        approved = click.confirm("approve?", default=None, err=True)  # Enter asks again
+    if asks and approved and approval is not None:
+        values = ask_for_values(approval.fields, values)
+    return approved, values
+
+
+def _show(approval: OpenApproval | None, now: int) -> None:
+    from holdfast.cli.render.console import console
+
+    if approval is not None:
+        _write_approval(console(), approval, now)
+
+
+def _can_ask() -> bool:
+    return sys.stdin.isatty()
+
+
+def _user() -> str | None:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # no such user: a container with a bare number
+        return None
+
+
+def _write_approval(console: Console, approval: OpenApproval, now: int) -> None:
+    """Write what is asked and by which run, the form, and the command that approves."""
+    from rich.text import Text
+
+    from holdfast.cli.forms import describe_field
+    from holdfast.cli.render.hints import command_of
+    from holdfast.insight.approvals import decide_action
+    from holdfast.insight.wording import ago
+    from holdfast.moments import to_micros
+
+    asked = f"asked {ago(to_micros(approval.requested_at), now)}"
+    if approval.timeout_at is not None:
+        asked += f", times out {ago(to_micros(approval.timeout_at), now)}"
+    console.print(Text(approval.title, "bold").append(f"  {asked}", "dim"), soft_wrap=True)
+    if approval.description:
+        console.print(Text(f"  {approval.description}"), soft_wrap=True)
+    by = f"  {approval.workflow} run {approval.run_id}, approval {approval.key}"
+    console.print(Text(by, "dim"), soft_wrap=True)
+    for field in approval.fields:
+        console.print(Text(f"  {describe_field(field)}"), soft_wrap=True)
+    console.print(Text(f"  {command_of(decide_action(approval))}", "bold"), soft_wrap=True)

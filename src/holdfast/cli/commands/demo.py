@@ -26,8 +26,8 @@ def demo(context: click.Context) -> None:
     or the one that --database names), and nothing is left running. Takes about ten seconds.
     """
     from holdfast.cli.connecting import Link, with_link
-    from holdfast.cli.console import console
-    from holdfast.cli.demonstration import Demonstration
+    from holdfast.cli.process.demonstration import Demonstration
+    from holdfast.cli.render.console import console
     from holdfast.demo.app import app
 
     # Whoever ends it early, by Ctrl-C or by a time limit: nothing is left running.

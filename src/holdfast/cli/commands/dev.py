@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from typing import TYPE_CHECKING
 
@@ -11,13 +10,13 @@ import click
 from holdfast.cli import exits
 from holdfast.cli.exits import Refusal
 from holdfast.cli.framework import command
-from holdfast.cli.hints import spelled
 from holdfast.cli.inputs import log_level_option
+from holdfast.cli.render.hints import spelled
 from holdfast.cli.settings import Settings, settings_of
 
 if TYPE_CHECKING:
-    from holdfast.cli.loading import AppReference
-    from holdfast.cli.supervising import StartWorker, TellOfCrash
+    from holdfast.cli.process.loading import AppReference
+    from holdfast.cli.process.supervising import StartWorker, TellOfCrash
     from holdfast.database.resolve import Database
 
 _GRACE_SECONDS = 2  # seconds; what is cut off goes on with the new code
@@ -51,9 +50,11 @@ def dev(
     MODULE:APP may be a file with one App in it; it must be one that can be loaded to begin with.
     Ctrl-C ends it all (exit code 130).
     """
+    import asyncio
+
     from holdfast.cli.connecting import database_of
-    from holdfast.cli.loading import AppReference
-    from holdfast.cli.logs import configure
+    from holdfast.cli.process.loading import AppReference
+    from holdfast.cli.process.logs import configure
 
     settings = settings_of(context)
     configure(as_json=False, debug=settings.debug, level=log_level)
@@ -71,6 +72,8 @@ def dev(
 
 def _prepare(settings: Settings, database: Database, migrate: bool) -> None:
     """Bring a server's schema up to date, if that is what is wanted: others may depend on it."""
+    import asyncio
+
     from holdfast.cli.connecting import plan_schema, prepare_schema
 
     todo = asyncio.run(plan_schema(database.url, settings.schema))
@@ -98,8 +101,8 @@ def _greet(database: Database) -> None:
 async def _develop(
     settings: Settings, database: Database, reference: AppReference, arguments: list[str]
 ) -> int:
-    from holdfast.cli.reloading import Reloader, python_changes
-    from holdfast.cli.supervising import oversee
+    from holdfast.cli.process.reloading import Reloader, python_changes
+    from holdfast.cli.process.supervising import oversee
 
     def make(start: StartWorker, crashed: TellOfCrash) -> Reloader:
         return Reloader(start, crashed, python_changes(reference.directory), _GRACE_SECONDS)

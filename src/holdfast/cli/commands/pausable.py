@@ -1,21 +1,32 @@
-"""The commands of what is paused by name: `holdfast queues` and `holdfast workflows`."""
+"""`holdfast queues` and `holdfast workflows`: list them, pause them and resume them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli import exits
 from holdfast.cli.framework import Command, Group, command
+from holdfast.cli.render.hints import spelled
 from holdfast.cli.settings import settings_of
-from holdfast.types import Scope
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+    from holdfast.cli.connecting import Link
+    from holdfast.insight.serving import Served
+    from holdfast.types import Scope
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What the commands say of themselves: what each does, and the name and reason of examples.
+    """The help texts of the commands, and the name and the reason in their examples.
 
-    `pausing` says what a pause leaves alone.
+    `pausing` says what a pause does not affect.
     """
 
     list: str
@@ -27,11 +38,11 @@ class Words:
 
 
 def pausable_group(scope: Scope, words: Words) -> Group:
-    """Make the group of a scope, `queues` or `workflows`, with its commands."""
+    """Return the group `queues` or `workflows` with its commands."""
     plural = f"{scope}s"
     return Group(
         plural,
-        help=f"Look at {plural}, pause them, and let them go on.",
+        help=f"List {plural}, pause them, and resume them.",
         commands=[_list(scope, words), _pause(scope, words), _resume(scope, words)],
         examples=(f"holdfast {plural} list", f"holdfast {plural} pause {words.name}"),
     )
@@ -43,9 +54,7 @@ def _list(scope: Scope, words: Words) -> Command:
     @command("list", help=words.list, examples=examples)
     @click.pass_context
     def list_served(context: click.Context) -> None:
-        from holdfast.cli.render_served import show_served
-
-        show_served(settings_of(context), scope)
+        _show_served(context, scope)
 
     return list_served
 
@@ -53,31 +62,187 @@ def _list(scope: Scope, words: Words) -> Command:
 def _pause(scope: Scope, words: Words) -> Command:
     help = (
         f"{words.pause}\n\n{words.pausing} A {scope} that nobody knows yet is paused too, with a "
-        "warning. Exit code 1 where one was paused before."
+        "warning. Exit code 1 if one was paused before."
     )
     example = f'holdfast {scope}s pause {words.name} --reason "{words.reason}"'
 
     @command("pause", help=help, examples=(example,))
     @click.argument("names", metavar=f"{scope.upper()}...", nargs=-1, required=True)
-    @click.option("--reason", help="Shown wherever the pause is.")
+    @click.option("--reason", help="Shown wherever the pause is shown.")
     @click.pass_context
     def pause(context: click.Context, names: tuple[str, ...], reason: str | None) -> None:
-        from holdfast.cli import pausing
-
-        pausing.pause(context, scope, names, reason)
+        _pause_names(context, scope, names, reason)
 
     return pause
 
 
 def _resume(scope: Scope, words: Words) -> Command:
-    help = f"{words.resume}\n\nExit code 1 where one was not paused."
+    help = f"{words.resume}\n\nExit code 1 if one was not paused."
 
     @command("resume", help=help, examples=(f"holdfast {scope}s resume {words.name}",))
     @click.argument("names", metavar=f"{scope.upper()}...", nargs=-1, required=True)
     @click.pass_context
     def resume(context: click.Context, names: tuple[str, ...]) -> None:
-        from holdfast.cli import pausing
-
-        pausing.resume(context, scope, names)
+        _resume_names(context, scope, names)
 
     return resume
+
+
+queues = pausable_group(
+    "queue",
+    Words(
+        list="List the queues that live workers serve, that are paused, or that tasks wait in.",
+        pause="Keep workers from starting anything in these queues.",
+        pausing="What already runs is not disturbed.",
+        resume="Let workers serve these queues again.",
+        name="mail",
+        reason="the mail server is down",
+    ),
+)
+
+workflows = pausable_group(
+    "workflow",
+    Words(
+        list="List the workflows that live workers serve, that are paused, or that runs wait for.",
+        pause="Keep workers from continuing runs of these workflows, of any version.",
+        pausing="A run that a worker holds continues until it waits.",
+        resume="Let the runs of these workflows continue.",
+        name="checkout",
+        reason="wrong prices",
+    ),
+)
+
+
+def _show_served(context: click.Context, scope: Scope) -> None:
+    """List the queues or the workflows."""
+    from holdfast.cli.connecting import with_link
+    from holdfast.cli.render.console import console, write_json
+    from holdfast.insight.serving import read_served
+
+    async def work(link: Link) -> tuple[list[Served], int]:
+        return await read_served(link.store, scope), await link.store.now()
+
+    settings = settings_of(context)
+    found, now = with_link(settings, work)
+    if settings.json:
+        write_json(found)
+    elif found:
+        console().print(_table(scope, found, now))
+    else:
+        click.echo(f"no live worker serves a {scope}, and none is paused", err=True)
+
+
+def _pause_names(
+    context: click.Context, scope: Scope, names: tuple[str, ...], reason: str | None
+) -> None:
+    """Pause these names, report each change and each unknown name, and exit.
+
+    An unknown name is paused too: a worker may serve it later.
+    """
+    from holdfast.cli.connecting import with_link
+    from holdfast.cli.render.console import write_json
+    from holdfast.insight.serving import find_unknown
+
+    async def work(link: Link) -> tuple[dict[str, bool], Mapping[str, Sequence[str]]]:
+        client = link.client
+        change = client.pause_queue if scope == "queue" else client.pause_workflow
+        full_names = await _full_names(link, scope, names)
+        changes = {name: await change(name, reason) for name in full_names}
+        return changes, await find_unknown(link.store, scope, full_names)
+
+    settings = settings_of(context)
+    changes, unknown = with_link(settings, work)
+    if settings.json:
+        write_json(
+            [
+                {
+                    scope: name,
+                    "changed": changed,
+                    "known": name not in unknown,
+                    "similar": unknown.get(name, ()),
+                }
+                for name, changed in changes.items()
+            ]
+        )
+    else:
+        _report(scope, changes, "paused", "it was paused before")
+        for name, similar in unknown.items():
+            click.echo(spelled(_warning(scope, name, similar)), err=True)
+    context.exit(exits.OK if all(changes.values()) else exits.FAILED)
+
+
+def _resume_names(context: click.Context, scope: Scope, names: tuple[str, ...]) -> None:
+    """Resume these names, report each change, and exit."""
+    from holdfast.cli.connecting import with_link
+    from holdfast.cli.render.console import write_json
+
+    async def work(link: Link) -> dict[str, bool]:
+        client = link.client
+        change = client.resume_queue if scope == "queue" else client.resume_workflow
+        return {name: await change(name) for name in await _full_names(link, scope, names)}
+
+    settings = settings_of(context)
+    changes = with_link(settings, work)
+    if settings.json:
+        write_json([{scope: name, "changed": changed} for name, changed in changes.items()])
+    else:
+        _report(scope, changes, "resumed", "it was not paused")
+    context.exit(exits.OK if all(changes.values()) else exits.FAILED)
+
+
+async def _full_names(link: Link, scope: Scope, names: Sequence[str]) -> Sequence[str]:
+    """Return queues as they are named, and workflows with their apps."""
+    if scope == "queue":
+        return names
+    from holdfast.client.naming import Names
+
+    known = Names(link.store, None)
+    return [await known.full(name) for name in names]
+
+
+def _report(scope: Scope, changes: Mapping[str, bool], done: str, undone: str) -> None:
+    for name, changed in changes.items():
+        click.echo(f"{scope} {name}: {done if changed else undone}")
+
+
+def _warning(scope: Scope, name: str, similar: Sequence[str]) -> str:
+    unknown = {
+        "queue": "no live worker serves it, and no run waits in it",
+        "workflow": "no live worker has it, and it has no run",
+    }
+    meant = f"did you mean {' or '.join(similar)}? " if similar else ""
+    return (
+        f"WARNING: nobody knows {scope} {name}: {unknown[scope]}. {meant}"
+        f"`holdfast {scope}s resume {name}` undoes the pause"
+    )
+
+
+def _table(scope: Scope, found: Sequence[Served], now: int) -> Table:
+    """Return queues or workflows as a table, a row each."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column(scope, no_wrap=True)
+    if scope == "workflow":
+        table.add_column("versions", no_wrap=True)
+    table.add_column("workers", justify="right", no_wrap=True)
+    table.add_column("", overflow="fold")
+    for each in found:
+        versions = [", ".join(map(str, each.versions))] if scope == "workflow" else []
+        table.add_row(each.name, *versions, str(each.workers), _notes(each, now))
+    return table
+
+
+def _notes(served: Served, now: int) -> Text:
+    from rich.text import Text
+
+    from holdfast.insight.wording import ago, several
+    from holdfast.moments import to_micros
+
+    notes: list[Text] = []
+    if served.paused_at is not None:
+        reason = f": {served.reason}" if served.reason else ""
+        notes.append(Text(f"paused {ago(to_micros(served.paused_at), now)}{reason}", "yellow"))
+    if served.unserved:
+        notes.append(Text(f"{several(served.unserved, 'task')} nobody serves", "bold red"))
+    return Text("; ").join(notes)

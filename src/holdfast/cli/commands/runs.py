@@ -1,10 +1,19 @@
-"""`holdfast runs`: look at runs, and act on them."""
+"""`holdfast runs`: the group, and the messages to a run: signal and update."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+from uuid import UUID, uuid4
+
 import click
 
-from holdfast.cli.framework import Group
+from holdfast.cli.framework import Group, command
+from holdfast.cli.inputs import duration, filled, read_json
+from holdfast.cli.settings import settings_of
+
+if TYPE_CHECKING:
+    from holdfast.cli.connecting import Link
+
 
 _HERE = "holdfast.cli.commands"
 
@@ -13,19 +22,19 @@ _HERE = "holdfast.cli.commands"
     "runs",
     cls=Group,
     sources={
-        "list": f"{_HERE}.runs_list:list_runs",
+        "list": f"{_HERE}.runs_read:list_runs",
         "show": f"{_HERE}.runs_show:show",
-        "log": f"{_HERE}.runs_log:log",
+        "log": f"{_HERE}.runs_read:log",
         "why": f"{_HERE}.runs_show:why",
-        "wait": f"{_HERE}.runs_wait:wait",
-        "signal": f"{_HERE}.runs_tell:signal",
-        "update": f"{_HERE}.runs_tell:update",
+        "wait": f"{_HERE}.runs_read:wait",
+        "signal": f"{_HERE}.runs:signal",
+        "update": f"{_HERE}.runs:update",
         "cancel": f"{_HERE}.runs_act:cancel",
         "terminate": f"{_HERE}.runs_act:terminate",
         "pause": f"{_HERE}.runs_act:pause",
         "resume": f"{_HERE}.runs_act:resume",
         "retry": f"{_HERE}.runs_act:retry",
-        "fork": f"{_HERE}.runs_fork:fork",
+        "fork": f"{_HERE}.runs_act:fork",
     },
     examples=(
         "holdfast runs list --state waiting --workflow checkout",
@@ -39,3 +48,101 @@ def runs() -> None:
     A RUN is named by its id, by four or more digits of the beginning or end of its id, or by
     its workflow and key: checkout/order-7, or with the app, shop/checkout/order-7.
     """
+
+
+@command(
+    "signal",
+    examples=(
+        """holdfast runs signal checkout/order-7 packed '{"boxes": 2}' --id parcel-99""",
+        "holdfast runs signal 3f9a approved",
+    ),
+)
+@click.argument("reference", metavar="RUN")
+@click.argument("name")
+@click.argument("payload", required=False)
+@click.option(
+    "--id", "signal_id", callback=filled, help="Deliver once, however often this id is sent."
+)
+@click.pass_context
+def signal(
+    context: click.Context, reference: str, name: str, payload: str | None, signal_id: str | None
+) -> None:
+    """Send a run the signal NAME.
+
+    PAYLOAD is JSON, @FILE, or - for stdin. A run that has ended takes none: exit code 1.
+    """
+    from holdfast.cli.connecting import with_link
+    from holdfast.cli.finding import find_run
+    from holdfast.cli.render.console import decoded, write_json
+
+    settings = settings_of(context)
+    value = decoded(read_json(payload, "payload"))
+
+    async def work(link: Link) -> tuple[UUID, bool]:
+        run = await find_run(link.client, reference)
+        return run.run_id, await link.client.signal(run.run_id, name, value, signal_id)
+
+    run_id, delivered = with_link(settings, work)
+    if settings.json:
+        write_json({"run_id": run_id, "delivered": delivered})
+    elif delivered:
+        click.echo(f"sent {name} to run {run_id}")
+    else:
+        click.echo(f"run {run_id} has had signal {signal_id} before")
+
+
+@command(
+    "update",
+    examples=(
+        """holdfast runs update checkout/order-7 add-item '{"sku": "A7"}' --timeout 10s""",
+        "holdfast runs update 3f9a refresh --id monday",
+    ),
+)
+@click.argument("reference", metavar="RUN")
+@click.argument("name")
+@click.argument("payload", required=False)
+@click.option(
+    "--id", "update_id", callback=filled, help="Carry out once, however often this id is sent."
+)
+@click.option(
+    "--timeout", metavar="TIME", type=duration, help="Stop waiting after so long (exit code 5)."
+)
+@click.pass_context
+def update(
+    context: click.Context,
+    reference: str,
+    name: str,
+    payload: str | None,
+    update_id: str | None,
+    timeout: float | None,
+) -> None:
+    """Ask a run to carry out the update NAME, and write its answer.
+
+    PAYLOAD is JSON, @FILE, or - for stdin. Exit code 1 where the run refuses it, fails to carry
+    it out, or has ended.
+    """
+    import asyncio
+
+    from holdfast.cli.connecting import with_link
+    from holdfast.cli.finding import find_run
+    from holdfast.cli.render.console import decoded, write_json
+
+    settings = settings_of(context)
+    value = decoded(read_json(payload, "payload"))
+    sent_as = update_id or str(uuid4())
+
+    async def work(link: Link) -> tuple[UUID, object]:
+        run = await find_run(link.client, reference)
+        try:
+            return run.run_id, await link.client.update(
+                run.run_id, name, value, update_id=sent_as, timeout=timeout
+            )
+        except asyncio.CancelledError:
+            click.echo(f"the run may go on with it; --id {sent_as} waits for its answer", err=True)
+            raise
+
+    run_id, answer = with_link(settings, work)
+    if settings.json:
+        write_json({"run_id": run_id, "update_id": sent_as, "result": answer})
+    else:
+        write_json(answer)

@@ -9,10 +9,15 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.framework import command
-from holdfast.cli.hints import spelled
+from holdfast.cli.render.hints import command_of, spelled
 from holdfast.cli.settings import Settings, settings_of
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
+    from rich.console import Console
+    from rich.tree import Tree
+
     from holdfast.cli.connecting import Link
     from holdfast.insight.spans import Span
     from holdfast.insight.tree import Children
@@ -67,17 +72,15 @@ async def _look(link: Link, reference: str) -> _Picture:
 
 
 def _write(settings: Settings, picture: _Picture, whole: bool) -> None:
-    from holdfast.cli.console import console, decoded, write_json
-    from holdfast.cli.render_family import family_objects, family_tree
-    from holdfast.cli.render_runs import event_object, run_object, summary
-    from holdfast.cli.render_timeline import timeline
-    from holdfast.cli.render_traceback import write_traceback
+    from holdfast.cli.render.console import console, decoded, write_json, write_traceback
+    from holdfast.cli.render.runs import event_object, run_object, summary
+    from holdfast.cli.render.timeline import timeline
     from holdfast.insight.spans import traceback_text
 
     run = picture.run
     if settings.json:
         events = [event_object(entry) for entry in picture.log]
-        children = family_objects(picture.children)
+        children = _tree_objects(picture.children)
         write_json(
             {**run_object(run), "values": picture.values, "log": events, "children": children}
         )
@@ -94,7 +97,7 @@ def _write(settings: Settings, picture: _Picture, whole: bool) -> None:
         write_traceback(output, found)
     if picture.children.shown:
         output.print()
-        output.print(family_tree(run.run_id, picture.children), soft_wrap=True)
+        output.print(_tree(run.run_id, picture.children), soft_wrap=True)
 
 
 @command("why", examples=("holdfast runs why checkout/order-7",))
@@ -106,10 +109,8 @@ def why(context: click.Context, reference: str) -> None:
     Of activities, children and decisions that it waits for, each is explained.
     """
     from holdfast.cli.connecting import with_link
-    from holdfast.cli.console import console, write_json
     from holdfast.cli.finding import find_run
-    from holdfast.cli.render.actions import command_of
-    from holdfast.cli.render_why import write_explanation
+    from holdfast.cli.render.console import console, write_json
 
     async def work(link: Link) -> Explanation:
         return await link.client.why((await find_run(link.client, reference)).run_id)
@@ -122,4 +123,57 @@ def why(context: click.Context, reference: str) -> None:
         commands = [spelled(command_of(each)) for each in explanation.actions]
         write_json({**answer, "commands": commands})
     else:
-        write_explanation(console(), explanation)
+        _write_explanation(console(), explanation)
+
+
+def _write_explanation(console: Console, explanation: Explanation) -> None:
+    """Write what is so, its details, and the commands that would move the run."""
+    from rich.text import Text
+
+    from holdfast.cli.render.console import write_traceback
+    from holdfast.cli.render.runs import STYLES
+
+    state = Text(explanation.state.replace("_", " "), STYLES.get(explanation.state, ""))
+    console.print(state.append(": ", "").append(explanation.because, "default"), soft_wrap=True)
+    for detail in explanation.details:
+        console.print(Text(f"  {detail}"), soft_wrap=True)
+    write_traceback(console, explanation.traceback)
+    if explanation.actions:
+        console.print(Text("what would move it:", "dim"))
+        for action in explanation.actions:
+            command = spelled(command_of(action))
+            console.print(Text(f"  {command}", "bold"), soft_wrap=True)
+
+
+def _tree(run_id: UUID, children: Children) -> Tree:
+    """Return the children of a run, and theirs, as a tree."""
+    from rich.text import Text
+    from rich.tree import Tree
+
+    tree = Tree(Text("children", "dim"), guide_style="dim")
+    _grow(tree, run_id, children)
+    return tree
+
+
+def _tree_objects(children: Children) -> list[dict[str, object]]:
+    """Return children for JSON: each a run, with its own children."""
+    from holdfast.cli.render.runs import run_object
+
+    return [
+        {**run_object(each.run), "children": _tree_objects(each.children)}
+        for each in children.shown
+    ]
+
+
+def _grow(tree: Tree, run_id: UUID, children: Children) -> None:
+    from rich.text import Text
+
+    from holdfast.cli.render.runs import state_text
+
+    for each in children.shown:
+        line = state_text(each.run).append(f" {each.key} ", "default")
+        line.append(f"{each.run.handler} {each.run.run_id}", "dim")
+        _grow(tree.add(line), each.run.run_id, each.children)
+    if children.more:
+        text = spelled(f"… {children.more:,} more: holdfast runs list --parent {run_id}")
+        tree.add(Text(text, "dim"))

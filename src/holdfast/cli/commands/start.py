@@ -9,8 +9,8 @@ import click
 
 from holdfast.cli import exits
 from holdfast.cli.framework import command
-from holdfast.cli.hints import spelled
 from holdfast.cli.inputs import duration, filled, future_moment, read_json
+from holdfast.cli.render.hints import spelled
 from holdfast.cli.settings import Settings, settings_of
 
 if TYPE_CHECKING:
@@ -106,8 +106,8 @@ def _checked(
     app_reference: str | None, workflow: str, version: int | None, payload: str
 ) -> tuple[App | None, object]:
     """Return the app and the input, which the app's workflow restores to its declared type."""
-    from holdfast.cli.console import decoded
-    from holdfast.cli.loading import AppReference
+    from holdfast.cli.process.loading import AppReference
+    from holdfast.cli.render.console import decoded
 
     if app_reference is None:
         return None, decoded(payload)
@@ -120,8 +120,8 @@ def _checked(
 def _answer(
     settings: Settings, run: RunRecord, *, created: bool, start_at: datetime | None
 ) -> None:
-    from holdfast.cli.console import write_json
-    from holdfast.cli.render_runs import run_object
+    from holdfast.cli.render.console import write_json
+    from holdfast.cli.render.runs import run_object
 
     if settings.json:
         write_json({"created": created, "start_at": start_at, **run_object(run)})
@@ -132,8 +132,7 @@ def _answer(
 
 
 async def _watch(settings: Settings, link: Link, run: RunRecord, timeout: float | None) -> int:
-    from holdfast.cli.outcome import report_end
-    from holdfast.cli.progress import watch_run
+    from holdfast.cli.render.progress import report_end, watch_run
 
     if not settings.json:
         click.echo(f"run {run.run_id}", err=True)
@@ -147,7 +146,7 @@ async def _mind(link: Link, run: RunRecord) -> None:
 
     Then its name may be mistyped, or no worker started.
     """
-    from holdfast.cli.render.actions import command_of
+    from holdfast.cli.render.hints import command_of
     from holdfast.client.naming import similar_names
     from holdfast.insight.actions import resume_action
     from holdfast.insight.serving import live_workers, serves

@@ -1,8 +1,7 @@
-"""`holdfast worker`: run an app's workflows."""
+"""`holdfast worker` and `holdfast workers`: run an app, and list who runs one."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 from typing import TYPE_CHECKING
 
@@ -10,9 +9,14 @@ import click
 
 from holdfast.cli.framework import command
 from holdfast.cli.inputs import duration, log_level_option
+from holdfast.cli.render.hints import spelled
 from holdfast.cli.settings import Settings, settings_of
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
+    from holdfast.cli.connecting import Link
+    from holdfast.types import ThreadUse, WorkerInfo
     from holdfast.worker import WorkerOptions
 
 
@@ -84,7 +88,7 @@ def worker(
     is given back for another worker to go on with at once. The second signal ends the grace
     period. The exit code is 0 after SIGTERM, 130 after Ctrl-C.
     """
-    from holdfast.cli.logs import configure
+    from holdfast.cli.process.logs import configure
     from holdfast.worker import WorkerOptions
 
     settings = settings_of(context)
@@ -108,8 +112,8 @@ def worker(
 
 def _work(settings: Settings, app_reference: str, options: WorkerOptions) -> int:
     from holdfast.cli.connecting import checked_database
-    from holdfast.cli.loading import AppReference
-    from holdfast.cli.serving import fix_hash_seed, leave_threads_behind, serve
+    from holdfast.cli.process.loading import AppReference
+    from holdfast.cli.process.worker import fix_hash_seed, leave_threads_behind, serve
 
     fix_hash_seed()
     reference = AppReference.parse(app_reference)
@@ -124,9 +128,11 @@ def _work(settings: Settings, app_reference: str, options: WorkerOptions) -> int
 
 
 def _supervise(settings: Settings, arguments: list[str], processes: int, grace: float) -> int:
-    from holdfast.cli.children import Supervisor
+    import asyncio
+
     from holdfast.cli.connecting import checked_database
-    from holdfast.cli.supervising import StartWorker, TellOfCrash, oversee
+    from holdfast.cli.process.children import Supervisor
+    from holdfast.cli.process.supervising import StartWorker, TellOfCrash, oversee
 
     def make(start: StartWorker, crashed: TellOfCrash) -> Supervisor:
         click.echo(f"supervisor {os.getpid()} keeps {processes} worker processes", err=True)
@@ -134,3 +140,58 @@ def _supervise(settings: Settings, arguments: list[str], processes: int, grace: 
 
     with checked_database(settings) as database:
         return asyncio.run(oversee(settings, database, arguments, make))
+
+
+@command("workers", examples=("holdfast workers", "holdfast workers --json | jq '.[].queues'"))
+@click.pass_context
+def workers(context: click.Context) -> None:
+    """List the workers that are signed on.
+
+    With what they serve, how many of their threads for plain functions are taken, and when they
+    were last heard of.
+    """
+    from holdfast.cli.connecting import with_link
+    from holdfast.cli.render.console import console, plain, write_json
+
+    async def work(link: Link) -> tuple[list[WorkerInfo], int, str]:
+        return await link.store.list_workers(), await link.store.now(), str(link.database)
+
+    settings = settings_of(context)
+    found, now, database = with_link(settings, work)
+    if settings.json:
+        write_json([plain(each) for each in found])
+    elif found:
+        console().print(_table(found, now))
+    else:
+        text = f"no worker is signed on in {database}; `holdfast worker MODULE:APP` starts one"
+        click.echo(spelled(text), err=True)
+
+
+def _table(workers: list[WorkerInfo], now: int) -> Table:
+    from rich.table import Table
+
+    from holdfast.insight.wording import ago, length
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in ("worker", "queues", "workflows and activities"):
+        table.add_column(column, overflow="fold")
+    for column in ("runs", "threads", "up", "heard"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for each in workers:
+        table.add_row(
+            each.worker_id,
+            ", ".join(each.queues),
+            ", ".join(handler.removesuffix("@0") for handler in each.handlers),
+            f"≤ {each.concurrency}",
+            _threads(each.threads),
+            length(now - each.started_at),
+            ago(each.heard_at, now),
+        )
+    return table
+
+
+def _threads(use: ThreadUse | None) -> str:
+    """Return how a worker's threads are used: `3/32`, or `8/8, 5 wait`."""
+    if use is None:
+        return ""
+    return f"{use.taken}/{use.size}" + (f", {use.waiting} wait" if use.waiting else "")

@@ -15,6 +15,7 @@ from holdfast.types import JSON, Value
 if TYPE_CHECKING:
     from rich.console import Console
 
+
 _WIDTH = 120  # of what is not a terminal
 
 
@@ -59,3 +60,11 @@ def decoded(text: str | None) -> JSON:
     """Decode JSON text."""
     value: JSON = None if text is None else msgspec.json.decode(text)
     return value
+
+
+def write_traceback(console: Console, traceback: str) -> None:
+    """Write a recorded traceback, indented; nothing where there is none."""
+    from rich.text import Text
+
+    for line in traceback.splitlines():
+        console.print(Text(f"  {line}", "dim"), soft_wrap=True)

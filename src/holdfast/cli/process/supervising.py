@@ -1,20 +1,23 @@
-"""What `dev` and `worker --processes` share: starting workers, and stopping on signals."""
+"""What `dev` and `worker --processes` share: start workers, stop on signals, reap the dead."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import signal
+import socket
 from collections.abc import Awaitable, Callable, Sequence
 from types import FrameType
 from typing import Protocol, TypeAlias
 
 from holdfast.cli import exits
-from holdfast.cli.children import Child
-from holdfast.cli.reaping import reaper
+from holdfast.cli.process.children import Child
 from holdfast.cli.settings import Settings
 from holdfast.database.resolve import Database
+from holdfast.errors import DatabaseError
 from holdfast.store.opening import opened_store
+from holdfast.store.port import Store
 
 StartWorker: TypeAlias = Callable[[], Awaitable[Child]]
 TellOfCrash: TypeAlias = Callable[[int], Awaitable[None]]
@@ -96,3 +99,35 @@ async def oversee(
             return signals.exit_code(await overseer.run())
         finally:
             signals.restore()
+
+
+logger = logging.getLogger("holdfast.supervisor")
+
+
+async def workers_of(store: Store, pid: int) -> list[str]:
+    """Return the ids of the workers that a process of this machine has signed on."""
+    host = socket.gethostname()
+    workers = await store.list_workers()
+    return [each.worker_id for each in workers if each.pid == pid and each.hostname == host]
+
+
+async def reap_process(store: Store, pid: int) -> list[str]:
+    """Sign off the workers of a process of this machine that has died; return their ids."""
+    named = await workers_of(store, pid)
+    if not named:
+        return []
+    reaped, notices = await store.reap_workers(worker_ids=named)
+    await store.notify(notices)
+    return reaped
+
+
+def reaper(store: Store) -> Callable[[int], Awaitable[None]]:
+    """Return what a supervisor calls when a process died; without a database, silence decides."""
+
+    async def reap(pid: int) -> None:
+        try:
+            await reap_process(store, pid)
+        except DatabaseError as error:
+            logger.warning("the runs of process %d wait for its silence: %s", pid, error)
+
+    return reap

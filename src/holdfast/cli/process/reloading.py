@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 from holdfast.cli import exits
-from holdfast.cli.children import Child, describe_exit
+from holdfast.cli.process.children import Child, describe_exit
 
 logger = logging.getLogger("holdfast.dev")
 

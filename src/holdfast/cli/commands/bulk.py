@@ -1,8 +1,9 @@
-"""Commands that change runs: those that are named, or all of a filter."""
+"""Change the runs that a command names, or all runs of a filter."""
 
 from __future__ import annotations
 
-import asyncio
+import sys
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -11,7 +12,7 @@ from uuid import UUID
 import click
 
 from holdfast.cli import exits
-from holdfast.cli.filtering import filter_options, read_filters
+from holdfast.cli.inputs import filter_options, read_filters
 from holdfast.cli.settings import Settings, settings_of
 from holdfast.errors import ForkRefused, RunEnded
 from holdfast.insight.wording import several
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.client import Client
     from holdfast.client.bulk import BulkOutcome
     from holdfast.client.filters import RunFilters
+
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -91,8 +93,8 @@ def act(
 def _act_on_each(settings: Settings, what: Act, references: tuple[str, ...], dry_run: bool) -> int:
     """Find every run before the first is touched, so that a wrong one leaves all as they were."""
     from holdfast.cli.connecting import with_link
-    from holdfast.cli.console import write_json
     from holdfast.cli.finding import find_run
+    from holdfast.cli.render.console import write_json
 
     async def work(link: Link) -> dict[UUID, Change]:
         runs = [await find_run(link.client, each) for each in references]
@@ -125,10 +127,11 @@ def _object(run_id: UUID, change: Change) -> dict[str, object]:
 
 
 def _act_on_all(settings: Settings, what: Act, where: RunFilters, dry_run: bool) -> int:
+    import asyncio
+
     from holdfast.cli.connecting import with_link
-    from holdfast.cli.console import write_json
-    from holdfast.cli.counting import Counter
     from holdfast.cli.finding import find_parent
+    from holdfast.cli.render.console import write_json
 
     counter = Counter()
 
@@ -159,3 +162,32 @@ def _summary(verb: str, outcome: BulkOutcome, dry_run: bool) -> str:
         rest = f"; {left} would be left as they are" if outcome.unchanged else ""
         return f"{changed} would be {verb}{rest}; nothing was changed"
     return f"{changed} {verb}" + (f"; {left} left as they were" if outcome.unchanged else "")
+
+
+_LINE_SECONDS = 5.0  # between two lines where stderr is no terminal
+
+
+class Counter:
+    """Shows the counts so far: in place on a terminal, now and then as a line elsewhere."""
+
+    def __init__(self) -> None:
+        from holdfast.client.bulk import BulkOutcome
+
+        self.outcome = BulkOutcome()
+        self._on_terminal = sys.stderr.isatty()
+        self._next_line = time.monotonic() + _LINE_SECONDS
+
+    def __call__(self, outcome: BulkOutcome) -> None:
+        """Take the counts so far."""
+        self.outcome = outcome
+        text = f"{outcome.changed:,} of {several(outcome.matched, 'run')} …"
+        if self._on_terminal:
+            click.echo(f"\r{text}\x1b[K", err=True, nl=False)
+        elif time.monotonic() >= self._next_line:
+            self._next_line = time.monotonic() + _LINE_SECONDS
+            click.echo(text, err=True)
+
+    def end(self) -> None:
+        """Leave the line free for what comes next."""
+        if self._on_terminal:
+            click.echo("\r\x1b[K", err=True, nl=False)

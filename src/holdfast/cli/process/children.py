@@ -1,4 +1,4 @@
-"""Worker processes as children: started, watched, restarted when they crash, ended together."""
+"""Worker processes as children: started, watched, restarted when they crash, stopped together."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import IO
 
 from holdfast.cli import exits
-from holdfast.cli.environment import Starter
 
 logger = logging.getLogger("holdfast.supervisor")
 
@@ -178,3 +178,27 @@ def describe_exit(code: int) -> str:
         return f"was killed by {signal.Signals(-code).name}"
     except ValueError:
         return f"was killed by signal {-code}"
+
+
+PARENT_VARIABLE = "HOLDFAST_SUPERVISOR"
+
+
+@dataclass(frozen=True, slots=True)
+class Starter:
+    """The process that started this one: its number, and a pipe that ends when it is gone."""
+
+    pid: int
+    pipe: int
+
+    def variable(self) -> dict[str, str]:
+        """Return what tells a child of it."""
+        return {PARENT_VARIABLE: f"{self.pid}:{self.pipe}"}
+
+
+def find_starter() -> Starter | None:
+    """Return who started this process, None if it was not a supervisor.
+
+    The variable is taken away: what this process starts is not a child of that supervisor.
+    """
+    pid, _, pipe = os.environ.pop(PARENT_VARIABLE, "").partition(":")
+    return Starter(int(pid), int(pipe)) if pid.isdecimal() and pipe.isdecimal() else None

@@ -1,4 +1,4 @@
-"""The demo: an order is fulfilled although its worker is killed in the middle."""
+"""The demo: an order is fulfilled although its worker is killed midway."""
 
 from __future__ import annotations
 
@@ -6,30 +6,33 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
 
 from holdfast.cli import exits
-from holdfast.cli.children import Child
 from holdfast.cli.connecting import Link
-from holdfast.cli.reaping import reap_process, workers_of
-from holdfast.cli.render_demo import proof_table
-from holdfast.cli.render_runs import summary
-from holdfast.cli.render_timeline import timeline
+from holdfast.cli.process.children import Child
+from holdfast.cli.process.supervising import reap_process, workers_of
+from holdfast.cli.render.runs import summary
+from holdfast.cli.render.timeline import timeline
 from holdfast.cli.settings import Settings
 from holdfast.client.handle import RunHandle
 from holdfast.demo.app import LEDGER_VARIABLE, Order
 from holdfast.demo.ledger import Ledger
-from holdfast.demo.proof import prove
+from holdfast.demo.proof import Proof, prove
 from holdfast.errors import HoldfastError
 from holdfast.insight.timeline import read_spans
 from holdfast.insight.wording import several
 from holdfast.types import RunRecord
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
 
 _POLL_SECONDS = 0.02
 _PATIENCE_SECONDS = 30.0
@@ -148,3 +151,23 @@ class Demonstration:
     def _tell(self, text: str, style: str = "") -> None:
         elapsed = f"{time.monotonic() - self._began:5.1f} s  "
         self._console.print(Text(elapsed, "dim").append(text, style or "default"))
+
+
+def proof_table(proofs: Sequence[Proof]) -> Table:
+    """Set the log against the outside world, a row a step."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("step", no_wrap=True)
+    table.add_column("in the log", justify="right")
+    table.add_column("asked for", justify="right")
+    table.add_column("happened", justify="right")
+    table.add_column("")
+    for proof in proofs:
+        verdict = "[green]once[/green]" if proof.holds else "[bold red]differs[/bold red]"
+        if proof.interrupted:
+            verdict += f" [dim]({proof.interrupted} attempt cut off by the kill)[/dim]"
+        table.add_row(
+            proof.step, str(proof.recorded), str(proof.asked), str(proof.happened), verdict
+        )
+    return table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.cli.console import decoded, embed, plain
+from holdfast.cli.render.console import decoded, embed, plain
 from holdfast.insight.spans import error_text
 from holdfast.insight.wording import ago, length, moment, shorten
 from holdfast.types import JSON, LoggedEvent, RunRecord

@@ -1,4 +1,4 @@
-"""Watch a run until it ends: a timeline that grows on a terminal, lines elsewhere."""
+"""Show what a run does until it has ended, and report how it ended."""
 
 from __future__ import annotations
 
@@ -11,16 +11,22 @@ from uuid import UUID
 
 import click
 
+from holdfast.cli import exits
 from holdfast.cli.connecting import Link
-from holdfast.cli.hints import spelled
-from holdfast.cli.render_runs import event_line
-from holdfast.cli.render_timeline import timeline
+from holdfast.cli.render.console import decoded, write_json
+from holdfast.cli.render.hints import spelled
+from holdfast.cli.render.runs import event_line, run_object
+from holdfast.cli.render.timeline import timeline
+from holdfast.cli.settings import Settings
 from holdfast.errors import ResultTimeout
+from holdfast.insight.spans import error_text
 from holdfast.insight.timeline import read_spans
+from holdfast.insight.wording import length
 from holdfast.types import Event, LoggedEvent, RunRecord
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+
 
 _REDRAW_SECONDS = 0.25
 
@@ -90,3 +96,17 @@ async def _draw(link: Link, run: RunRecord) -> None:
 
 def _rows(console: Console) -> int:
     return max(3, console.height - 4)
+
+
+def report_end(settings: Settings, run: RunRecord) -> int:
+    """Write how a run ended; return the exit code that says so."""
+    if settings.json:
+        write_json(run_object(run))
+    else:
+        took = length((run.completed_at or run.created_at) - run.created_at)
+        error = error_text(decoded(run.error))
+        state = run.state.replace("_", " ")
+        click.echo(f"{state} after {took}" + (f": {error}" if error else ""), err=True)
+        if run.status == "completed":
+            click.echo(run.output or "null")
+    return exits.OK if run.status == "completed" else exits.FAILED

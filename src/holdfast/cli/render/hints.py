@@ -1,14 +1,50 @@
-"""Turn actions into the commands that carry them out."""
+"""Write hints: actions as commands, with the options that name the database."""
 
 from __future__ import annotations
 
-from shlex import quote
+import re
+from shlex import join, quote
+from typing import TYPE_CHECKING
 
-import msgspec
+import click
 
-from holdfast.database.schema import migrate_command
-from holdfast.insight.actions import Action
-from holdfast.types import FormField
+from holdfast.cli.settings import Settings, settings_of
+
+if TYPE_CHECKING:
+    from holdfast.insight.actions import Action
+    from holdfast.types import FormField
+
+# Not the command's name alone, nor if options follow it already.
+_COMMAND = re.compile(
+    r"\bholdfast (?=(?:activities|approvals|dev|doctor|migrate|queues|runs|start|worker|workers"
+    r"|workflows)\b)"
+)
+
+
+def spelled(text: str) -> str:
+    """Return a text whose commands have this invocation's options that name the database.
+
+    A password is not shown.
+    """
+    context = click.get_current_context(silent=True)
+    options = "" if context is None else database_options(settings_of(context))
+    if not options:
+        return text
+    return _COMMAND.sub(lambda _: f"holdfast {options} ", text)
+
+
+def database_options(settings: Settings) -> str:
+    """Return the options that name the database, without a password."""
+    from holdfast.database.urls import redact
+
+    given: list[str] = []
+    if settings.database is not None:
+        given += ["--database", redact(settings.database)]
+    elif settings.data is not None:
+        given += ["--data", str(settings.data)]
+    if settings.schema != "holdfast":
+        given += ["--schema", settings.schema]
+    return join(given)
 
 
 def command_of(action: Action) -> str:
@@ -38,12 +74,16 @@ def command_of(action: Action) -> str:
 
 
 def _migrate(action: Action) -> str:
+    from holdfast.database.schema import migrate_command
+
     grant = f" --grant {quote(action.name)}" if action.name else ""
     return migrate_command(action.schema) + grant
 
 
 def _example(field: FormField) -> str:
     """Return a value that fits a field, or a placeholder for one."""
+    import msgspec
+
     if field.type == "choice" and field.choices:
         choice = field.choices[0]
         return choice if isinstance(choice, str) else msgspec.json.encode(choice).decode()

@@ -1,0 +1,166 @@
+"""`holdfast migrate` and `holdfast doctor`: prepare the database, and check it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli import exits
+from holdfast.cli.framework import command
+from holdfast.cli.render.hints import spelled
+from holdfast.cli.settings import Settings, settings_of
+
+if TYPE_CHECKING:
+    from holdfast.database.migrate import MigrationReport
+    from holdfast.database.resolve import Database
+    from holdfast.insight.doctor import Finding
+
+
+@command(
+    "migrate",
+    examples=(
+        "holdfast migrate --database postgresql://shop@db/shop",
+        "holdfast migrate --dry-run",
+        "holdfast migrate --sql > holdfast.sql     for psql --file holdfast.sql",
+    ),
+)
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
+@click.option(
+    "--grant",
+    "roles",
+    metavar="ROLE",
+    multiple=True,
+    help="Let this role work with the schema; may be repeated.",
+)
+@click.option("--sql", is_flag=True, help="Write the whole schema as a script for psql.")
+@click.pass_context
+def migrate(context: click.Context, dry_run: bool, roles: tuple[str, ...], sql: bool) -> None:
+    """Bring the database's schema up to date.
+
+    Roles that could work with the schema can work with what is new in it. All of it is one
+    transaction; any number of processes may run it at once. With --sql no
+    database is needed.
+    """
+    import asyncio
+
+    from holdfast.cli.connecting import find_database
+    from holdfast.cli.render.console import write_json
+    from holdfast.database.migrate import render
+
+    settings = settings_of(context)
+    if sql:
+        click.echo(render(settings.schema), nl=False)
+        return
+    with find_database(settings) as database:
+        outcome = asyncio.run(_migrate(database.url, settings.schema, roles, dry_run=dry_run))
+        if settings.json:
+            fields = ("schema", "migrations", "functions")
+            changes = {name: getattr(outcome, name) for name in fields}
+            write_json({"applied": not dry_run, **changes, "granted_to": list(roles)})
+        else:
+            click.echo(f"{database}, schema {settings.schema!r}: {_describe(outcome, dry_run)}")
+            if roles:
+                verb = "would get" if dry_run else "has" if len(roles) == 1 else "have"
+                click.echo(f"{', '.join(roles)} {verb} what workers and clients need of it")
+
+
+async def _migrate(
+    url: str, schema: str, roles: tuple[str, ...], *, dry_run: bool
+) -> MigrationReport:
+    from holdfast.database.connection import connect
+    from holdfast.database.migrate import migrate, plan
+
+    connection = await connect(url)
+    try:
+        if dry_run:
+            return await plan(connection, schema)
+        return await migrate(connection, schema, grant_to=roles)
+    finally:
+        await connection.close()
+
+
+def _describe(outcome: MigrationReport, dry_run: bool) -> str:
+    if outcome.is_empty:
+        return "up to date"
+    parts = [f"migration {name}" for name in outcome.migrations]
+    parts += ["the functions"] if outcome.functions else []
+    return f"{'would apply' if dry_run else 'applied'} {', '.join(parts)}"
+
+
+@command("doctor", examples=("holdfast doctor", "holdfast doctor --json | jq '.[].level'"))
+@click.pass_context
+def doctor(context: click.Context) -> None:
+    """Check the database, the workers, and what nobody serves.
+
+    Each line is a check, with the way out where something is amiss.
+
+    Exit code 1 where a check failed, 3 where the database cannot be reached at all.
+    """
+    import asyncio
+
+    from holdfast.cli.connecting import find_database
+    from holdfast.cli.render.console import write_json
+
+    settings = settings_of(context)
+    with find_database(settings, make=False) as database:
+        if not settings.json:
+            click.echo(str(database))
+        findings = asyncio.run(_examine(database, settings))
+    if settings.json:
+        write_json([_object(finding) for finding in findings])
+    else:
+        _write(findings)
+    failed = any(finding.level == "fail" for finding in findings)
+    context.exit(exits.FAILED if failed else exits.OK)
+
+
+async def _examine(database: Database, settings: Settings) -> Sequence[Finding]:
+    from holdfast.database.connection import connect
+    from holdfast.insight.doctor import examine
+    from holdfast.store.opening import opened_store
+    from holdfast.store.port import Store
+
+    async with AsyncExitStack() as stack:
+        connection = await connect(database.url)
+        stack.push_async_callback(connection.close)
+
+        async def open_store() -> Store:
+            opened = opened_store(database, settings.schema, connections=1)
+            return await stack.enter_async_context(opened)
+
+        return await examine(connection, open_store, settings.schema)
+
+
+def _write(findings: Sequence[Finding]) -> None:
+    from rich.text import Text
+
+    from holdfast.cli.render.console import console
+
+    styles = {"ok": "green", "warn": "yellow", "fail": "bold red"}
+    output = console()
+    for finding in findings:
+        line = Text(f"{finding.level:<5}", styles[finding.level])
+        line.append(f"{finding.check:<13}", "dim").append(finding.message, "default")
+        output.print(line, soft_wrap=True)
+        if remedy := _remedy(finding):
+            output.print(Text(f"{'':<18}→ {spelled(remedy)}", "bold"), soft_wrap=True)
+
+
+def _object(finding: Finding) -> dict[str, str]:
+    return {
+        "check": finding.check,
+        "level": finding.level,
+        "message": finding.message,
+        "remedy": _remedy(finding),
+    }
+
+
+def _remedy(finding: Finding) -> str:
+    """Return what to do about a finding: a command, a sentence, or both."""
+    from holdfast.cli.render.hints import command_of
+
+    command = "" if finding.action is None else command_of(finding.action)
+    return ", ".join(part for part in (command, finding.remedy) if part)

@@ -1,0 +1,136 @@
+"""`holdfast runs list`, `log` and `wait`."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.framework import command
+from holdfast.cli.inputs import duration, filter_options, read_filters
+from holdfast.cli.settings import settings_of
+
+if TYPE_CHECKING:
+    from holdfast.cli.connecting import Link
+    from holdfast.client.runs import RunPage
+    from holdfast.types import RunRecord
+
+
+@command(
+    "list",
+    examples=(
+        "holdfast runs list --state failed --since 24h",
+        """holdfast runs list --workflow checkout --input '{"customer": 12}'""",
+        "holdfast runs list --limit 1000 --json | jq -r '.runs[].run_id'",
+    ),
+)
+@filter_options
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
+@click.option("--cursor", help="Continue after a page, with the cursor that it gave.")
+@click.option("--payloads", is_flag=True, help="With --json: inputs and outputs too.")
+@click.pass_context
+def list_runs(
+    context: click.Context, /, limit: int, cursor: str | None, payloads: bool, **options: object
+) -> None:
+    """List runs, newest first.
+
+    --state, --workflow and --queue may be repeated: any of them. A tag, a queue or an input is
+    looked for among 20,000 runs at a time; the command says how far it came.
+    """
+    from holdfast.cli.connecting import with_link
+    from holdfast.cli.finding import find_parent
+    from holdfast.cli.render.console import console, write_json
+    from holdfast.cli.render.runs import run_object, runs_table
+    from holdfast.insight.wording import moment
+    from holdfast.moments import to_micros
+
+    filters = read_filters(options)
+    filters["limit"], filters["cursor"], filters["payloads"] = limit, cursor, payloads
+
+    async def work(link: Link) -> tuple[RunPage, int, str]:
+        page = await link.client.list(**await find_parent(link.client, filters))
+        return page, await link.store.now(), str(link.database)
+
+    settings = settings_of(context)
+    page, now, database = with_link(settings, work)
+    runs = [each.record for each in page.runs]
+    if settings.json:
+        found = {"runs": [run_object(run) for run in runs], "cursor": page.cursor}
+        write_json({**found, "searched_until": page.searched_until})
+        return
+    if runs:
+        output = console()
+        output.print(runs_table(runs, now, output.width))
+    else:
+        click.echo(f"no runs in {database}", err=True)
+    if page.searched_until is not None:
+        click.echo(f"looked at the runs since {moment(to_micros(page.searched_until))}", err=True)
+    if page.cursor is not None:
+        click.echo(f"more with --cursor {page.cursor}", err=True)
+
+
+@command(
+    "log",
+    examples=(
+        "holdfast runs log checkout/order-7 --follow",
+        "holdfast runs log 3f9a --json | jq 'select(.type == \"StepFailed\")'",
+    ),
+)
+@click.argument("reference", metavar="RUN")
+@click.option("--follow", is_flag=True, help="Go on until the run has ended.")
+@click.pass_context
+def log(context: click.Context, reference: str, follow: bool) -> None:
+    """Write a run's log, one entry a line.
+
+    With --json each line is an object.
+    """
+    from holdfast.cli.connecting import with_link
+    from holdfast.cli.finding import find_run
+    from holdfast.cli.render.console import write_json
+    from holdfast.cli.render.runs import event_line, event_object
+    from holdfast.types import LoggedEvent
+
+    settings = settings_of(context)
+
+    def write(entry: LoggedEvent, run: RunRecord) -> None:
+        if settings.json:
+            write_json(event_object(entry))
+        else:
+            click.echo(event_line(entry, run.created_at))
+
+    async def work(link: Link) -> None:
+        run = await find_run(link.client, reference)
+        if not follow:
+            for entry in await link.client.log(run.run_id):
+                write(entry, run)
+            return
+        async with aclosing(link.client.follow_log(run.run_id)) as entries:
+            async for entry in entries:
+                write(entry, run)
+
+    with_link(settings, work)
+
+
+@command("wait", examples=("holdfast runs wait checkout/order-7 --timeout 10m",))
+@click.argument("reference", metavar="RUN")
+@click.option(
+    "--timeout", metavar="TIME", type=duration, help="Stop waiting after so long (exit code 5)."
+)
+@click.pass_context
+def wait(context: click.Context, reference: str, timeout: float | None) -> None:
+    """Wait for a run's end, and write its output.
+
+    Of a run that continued as new, the newest is waited for. The exit code says how it ended.
+    """
+    from holdfast.cli.connecting import with_link
+    from holdfast.cli.finding import find_run
+    from holdfast.cli.render.progress import report_end, watch_run
+
+    settings = settings_of(context)
+
+    async def work(link: Link) -> RunRecord:
+        run = await find_run(link.client, reference)
+        return await watch_run(link, run, timeout, quiet=True)
+
+    context.exit(report_end(settings, with_link(settings, work)))

@@ -1,0 +1,1 @@
+"""Worker processes: loading an app, running it, supervising, reloading and stopping it."""
