@@ -5,25 +5,24 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar, overload
+from typing import ParamSpec, Protocol, TypeVar, overload
 
 from holdfast.definitions.activities import Activity
 from holdfast.definitions.lifespan import Lifespan
 from holdfast.definitions.middleware import Middleware
+from holdfast.definitions.run_context import RunContext
 from holdfast.definitions.steps import Step
 from holdfast.definitions.workflows import AnyActivity, AnyWorkflow, Registry, Workflow
 from holdfast.durations import Duration
 from holdfast.retry import Retry
 from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE
 
-if TYPE_CHECKING:
-    from holdfast.runtime.code.context import Context
-
 __all__ = ["AnyWorkflow", "App"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+Ctx = TypeVar("Ctx", bound=RunContext)
 In = TypeVar("In")
 Out = TypeVar("Out")
 
@@ -51,11 +50,11 @@ class WorkflowDecorator(Protocol):
 
     @overload
     def __call__(
-        self, fn: Callable[[Context, In], Coroutine[object, None, Out]], /
+        self, fn: Callable[[Ctx, In], Coroutine[object, None, Out]], /
     ) -> Workflow[In, Out]: ...
     @overload
     def __call__(
-        self, fn: Callable[[Context], Coroutine[object, None, Out]], /
+        self, fn: Callable[[Ctx], Coroutine[object, None, Out]], /
     ) -> Workflow[None, Out]: ...
 
 
@@ -217,11 +216,11 @@ class App:
 
     @overload
     def workflow(
-        self, fn: Callable[[Context, In], Coroutine[object, None, Out]], /
+        self, fn: Callable[[Ctx, In], Coroutine[object, None, Out]], /
     ) -> Workflow[In, Out]: ...
     @overload
     def workflow(
-        self, fn: Callable[[Context], Coroutine[object, None, Out]], /
+        self, fn: Callable[[Ctx], Coroutine[object, None, Out]], /
     ) -> Workflow[None, Out]: ...
     @overload
     def workflow(

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Any, TypeAlias
 
 from holdfast.definitions.attempts import ActivityContext, StepContext
 from holdfast.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from holdfast.runtime.code.context import Context
 
 CallNext: TypeAlias = Callable[[], Awaitable[object]]
 Layer: TypeAlias = "Callable[..., Awaitable[object]]"  # (context, call_next)
@@ -38,8 +35,8 @@ class Middleware:
     ```
     """
 
-    async def run(self, ctx: Context, call_next: CallNext) -> object:
-        """Surround a run's code."""
+    async def run(self, ctx: Any, call_next: CallNext) -> object:
+        """Surround a run's code; `ctx` is its Context."""
         return await call_next()
 
     async def step(self, context: StepContext, call_next: CallNext) -> object:
