@@ -273,7 +273,7 @@ async def test_an_end_that_comes_after_the_lease_is_dropped() -> None:
         store.advance(LEASE + 1)
         [task] = await claim_as_rival(store, app)
         gate.set()
-        await eventually(lambda: worker.held == 0)
+        await eventually(lambda: worker.active == 0)
         assert await desk.types("convert") == ["ActivityScheduled", "WorkerLost"]
         assert await desk.complete(f"{desk.run_id}:{task.lease_no}:convert", '"by rival"') == [
             "recorded"
@@ -418,7 +418,7 @@ async def test_an_activity_is_completed_later_by_its_token(store: Store, desk: D
     async with working(app, store) as worker:
         await desk.order("ask")
         token = await tokens.get()
-        await eventually(lambda: worker.held == 0)
+        await eventually(lambda: worker.active == 0)
         assert await desk.types("ask") == ["ActivityScheduled"]
         assert await desk.complete(token, '"yes"') == ["recorded"]
         assert await desk.complete(token, '"no"') == ["lost"]

@@ -91,7 +91,7 @@ async def test_an_activity_past_its_schedule_to_close_time_is_ended_and_told() -
         await worker.maintain()
         _, timed_out = await desk.failure("endless")
         await eventually(lambda: stopped == ["endless"])
-        await eventually(lambda: worker.held == 0)
+        await eventually(lambda: worker.active == 0)
     assert timed_out
     assert await desk.types("endless") == ["ActivityScheduled", "ActivityFailed"]
 
@@ -123,7 +123,7 @@ async def test_a_report_whose_answer_is_lost_is_repeated() -> None:
     async with working(app, store) as worker:
         await desk.order("quick", "a")
         assert await desk.result("quick") == "a"
-        await eventually(lambda: worker.held == 0)
+        await eventually(lambda: worker.active == 0)
     assert store.calls == 2
     assert (await desk.types("quick")).count("ActivityCompleted") == 1
 
@@ -162,5 +162,5 @@ async def test_ends_of_the_same_moment_share_a_call() -> None:
     async with working(app, store) as worker:
         for number in range(50):
             await desk.end(f"quick#{number}")
-        await eventually(lambda: worker.held == 0)
+        await eventually(lambda: worker.active == 0)
     assert store.calls < 25

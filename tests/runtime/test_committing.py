@@ -89,7 +89,7 @@ async def calls_for(turns: list[TurnCommit]) -> list[int]:
     sending = committer(store)
     for part in turns:
         sending.submit(part, answers.append)
-    await sending.settle()
+    await sending.flush()
     assert answers == [None] * len(turns)
     return [len(call) for call in store.calls]
 
@@ -132,7 +132,7 @@ async def test_a_refusal_in_one_half_concerns_its_own_run_alone() -> None:
     sending = committer(store)
     for part in parts(100):
         sending.submit(part, keeper(answers, part.run_id))
-    await sending.settle()
+    await sending.flush()
     assert len(answers) == 100
     refused = {run_id: reason for run_id, reason in answers.items() if reason}
     assert refused == {UUID(int=0): "conflict", UUID(int=50): "lost"}
@@ -144,7 +144,7 @@ async def test_what_is_busy_in_both_halves_is_repeated_each_with_its_own_token()
     sending = committer(store)
     for part in parts(100):
         sending.submit(part, keeper(answers, part.run_id))
-    await sending.settle()
+    await sending.flush()
     assert list(answers.values()) == [None] * 100
     assert store.calls[2:] == [[UUID(int=0)], [UUID(int=50)]]
     assert store.tokens[2:] == store.tokens[:2]
@@ -181,7 +181,7 @@ async def test_a_run_that_was_let_go_of_and_claimed_again_does_not_spoil_its_bat
     for one in (part, other, part):
         answers.append([])
         sending.submit(one, answers[-1].append)
-    await sending.settle()
+    await sending.flush()
     assert store.calls == [[other.run_id, part.run_id]]
     assert answers == [[Refusal("lost", [])], [None], [None]]
 

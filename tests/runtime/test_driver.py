@@ -14,11 +14,10 @@ from holdfast.definitions.workflows import Workflow
 from holdfast.events import RESUMED, SIGNAL_RECEIVED, STEP_COMPLETED, WORKFLOW_STARTED
 from holdfast.runtime.turn.turn import Call, RunInfo, State, Turn
 from holdfast.types import Event, Finish, Notice, Refusal, TurnCommit
-from holdfast.worker.attempts import Execution
+from holdfast.worker.attempts import Execution, StepExecution, StepRunner
 from holdfast.worker.clock import Clock, EngineClock
 from holdfast.worker.committer import Committer
 from holdfast.worker.driver import RunDriver
-from holdfast.worker.steps import StepExecution, StepRunner
 from tests.runtime.bench import RUN_ID, START
 
 
@@ -56,7 +55,7 @@ class Scene:
         self.executions[call.key] = execution, report
         return execution
 
-    def rested(self, driver: RunDriver) -> None:
+    def idle(self, driver: RunDriver) -> None:
         raise AssertionError("nothing drains here")
 
     def suspended(self, driver: RunDriver, visible_at: int | None) -> None:
@@ -110,6 +109,41 @@ async def from_a_callback(play: Callable[[], None]) -> None:
     await done
 
 
+class Watched(RunDriver):
+    """A step of this driver ends between two lines of the watchdog's look."""
+
+    end_a_step: Callable[[], None] | None = None
+
+    @property
+    def executing(self) -> bool:
+        executing, end_a_step = super().executing, self.end_a_step
+        if end_a_step is not None:
+            self.end_a_step = None
+            end_a_step()
+        return executing
+
+
+async def test_a_step_that_ends_while_the_watchdog_looks_at_its_run_is_recorded() -> None:
+    """Else the run would wait for it for ever, with a lease that is renewed."""
+    await from_a_callback(_a_step_ends_during_the_look)
+
+
+def _a_step_ends_during_the_look() -> None:
+    async def flow(ctx: Context) -> int:
+        return await work(1)
+
+    scene = Scene()
+    workflow: Workflow[Any, Any] = Workflow(flow, name="flow")
+    turn = Turn(workflow, RunInfo(RUN_ID, "flow", 1, 1, START), 1, scene.log, scene.clock.now)
+    driver = Watched(scene, RUN_ID, 1, turn)
+    driver.begin()
+    while not scene.executions:
+        scene.commit()
+    driver.end_a_step = lambda: scene.complete("work", "1")
+    assert not driver.give_up(only_idle=True)
+    assert scene.commit().then == Finish("completed", "1")
+
+
 async def test_a_result_that_comes_while_the_log_is_read_is_recorded_once() -> None:
     """Traps 7, 18. Whatever comes meanwhile, one log is read, and no step of it runs again."""
     await from_a_callback(_results_while_the_log_is_read)
@@ -136,7 +170,7 @@ def _results_while_the_log_is_read() -> None:
     scene.refuse([other])  # a turn that was suspended has no log to build on: it asks for it
     log = list(scene.log)
     scene.complete("work#2", "2")
-    driver.news([other], len(log) - 1)
+    driver.unread([other], len(log) - 1)
     assert scene.logs_wanted == 1
 
     driver.rebuild(log)

@@ -10,9 +10,8 @@ from holdfast.definitions.attempts import StepContext
 from holdfast.definitions.middleware import CallNext
 from holdfast.definitions.steps import Step
 from holdfast.runtime.code.calls import Call, RunInfo
-from holdfast.worker.attempts import Launcher
+from holdfast.worker.attempts import Launcher, StepExecution, StepRunner
 from holdfast.worker.clock import EngineClock
-from holdfast.worker.steps import StepExecution, StepRunner
 from tests.runtime.bench import RUN_ID, START
 
 INFO = RunInfo(RUN_ID, "flow", 1, 1, START)

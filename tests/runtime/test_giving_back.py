@@ -9,8 +9,7 @@ import pytest
 
 from holdfast.store.memory import MemoryStore
 from holdfast.types import Event, NewRun, NewSignal, Release, TurnCommit
-from holdfast.worker.given_up import GivenUp
-from holdfast.worker.giving_back import give_back
+from holdfast.worker.giving_back import GivenUp, give_back
 
 WORKER = "held"
 FIRST = Event("StepCompleted", "first", '{"step":"first","result":1}', 1)

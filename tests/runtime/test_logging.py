@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from holdfast import App, Context, Retry, RunFailed, StepFailed
+from holdfast import App, Context, Retry, RunFailed, StepFailed, current_activity
 from holdfast.cli.process.logs import JsonFormatter, LineFormatter
 from holdfast.logs import AttemptFilter
 from holdfast.testing import Environment
@@ -38,6 +38,23 @@ def pack(article: str) -> str:
 async def render(page: int) -> None:
     shop.info("rendering")
     raise ValueError(f"page {page} is empty")
+
+
+def asks_for_a_pause(error: BaseException) -> float | None:
+    return 7 if "attempt 2" in str(error) else None
+
+
+@app.activity(retry=Retry(attempts=3, base="2s", jitter=0, delay=asks_for_a_pause))
+async def fetch() -> int:
+    attempt = current_activity().attempt
+    if attempt < 3:
+        raise OSError(f"attempt {attempt}")
+    return attempt
+
+
+@app.workflow
+async def fetch_twice(ctx: Context) -> int:
+    return await fetch()
 
 
 @app.workflow
@@ -114,7 +131,17 @@ async def test_a_failed_attempt_of_an_activity_is_a_warning(
             await env.result(handle)
     (record,) = of_level(caplog, logging.WARNING)
     text = f"run {handle.run_id}: attempt 1 of activity render failed: ValueError: page 7 is empty"
-    assert record.getMessage() == text
+    assert record.getMessage() == f"{text}; no attempts are left"
+
+
+async def test_the_warning_of_an_activity_says_when_it_is_tried_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with Environment(app) as env:
+        await env.run(fetch_twice)
+    first, second = of_level(caplog, logging.WARNING)
+    assert first.getMessage().endswith("OSError: attempt 1; next attempt in about 2 s")
+    assert second.getMessage().endswith("OSError: attempt 2; next attempt in about 7 s")
 
 
 async def test_log_lines_of_attempts_carry_run_and_attempt() -> None:

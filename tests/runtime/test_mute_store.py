@@ -75,8 +75,8 @@ class Nobody:
 
     def renewed(self, leases: Sequence[Lease]) -> None: ...
     def lose(self, *_: object) -> None: ...
-    def news(self, *_: object) -> None: ...
-    def call_off(self, *_: object) -> None: ...
+    def unread(self, *_: object) -> None: ...
+    def request_cancel(self, *_: object) -> None: ...
 
 
 def info() -> WorkerInfo:
@@ -117,7 +117,8 @@ async def stopped(store: Mute, monkeypatch: pytest.MonkeyPatch) -> None:
     async with Client(store=store, app=app) as client:
         await client.start(hanging)
     async with asyncio.timeout(30):
-        await started.wait()
+        while not started.is_set():  # an event that is waited for belongs to one event loop
+            await asyncio.sleep(0.01)
         await ann.stop(0)
 
 

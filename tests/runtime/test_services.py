@@ -21,7 +21,9 @@ from holdfast.worker import Worker, WorkerOptions
 from holdfast.worker.claimer import Claimer
 from holdfast.worker.clock import EngineClock
 from holdfast.worker.log_reader import LogReader
-from holdfast.worker.services.maintenance import Maintenance
+from holdfast.worker.services.deadlines import Deadlines
+from holdfast.worker.services.service import ServiceContext
+from holdfast.worker.services.unserved import Unserved
 from tests.runtime.desk import CountedBeats, eventually
 
 HOUR = 3_600_000_000
@@ -137,7 +139,7 @@ class HeldClaims(MemoryStore):
 class Basket:
     """Takes what is claimed."""
 
-    free = 10
+    room = 10
 
     def __init__(self) -> None:
         self.tasks: list[ClaimedTask] = []
@@ -156,7 +158,6 @@ async def test_a_claim_under_way_is_known_of_when_the_claimer_has_stopped() -> N
             "ann",
             ["default"],
             app.handlers(),
-            basket,
             EngineClock(),
             lambda notices: None,
             lambda deadline: None,
@@ -164,7 +165,7 @@ async def test_a_claim_under_way_is_known_of_when_the_claimer_has_stopped() -> N
             lease_seconds=LEASE,
             poll_seconds=60,
         )
-        await claimer.start()
+        await claimer.start(basket)
         await store.leased.wait()
         stopping = asyncio.create_task(claimer.stop())
         for _ in range(20):
@@ -173,6 +174,34 @@ async def test_a_claim_under_way_is_known_of_when_the_claimer_has_stopped() -> N
         store.answer.set()
         await stopping
         assert [task.run_id for task in basket.tasks] == [handle.run_id]
+
+
+async def test_a_moment_told_during_a_claim_is_kept() -> None:
+    """A run may suspend until then after the claim has looked: else a poll would find it."""
+    store = HeldClaims()
+    async with Client(store=store, app=app):
+        claimer = Claimer(
+            store,
+            "ann",
+            ["default"],
+            app.handlers(),
+            EngineClock(store.time),
+            lambda notices: None,
+            lambda deadline: None,
+            concurrency=10,
+            lease_seconds=LEASE,
+            poll_seconds=60,
+        )
+        basket = Basket()
+        claimer.wake()
+        await claimer.start(basket)
+        await store.leased.wait()
+        store.leased.clear()
+        claimer.due_at(store.time())
+        store.answer.set()
+        async with asyncio.timeout(0.2):
+            await store.leased.wait()
+        await claimer.stop()
 
 
 class BrokenReads(MemoryStore):
@@ -348,25 +377,12 @@ async def test_leases_stay_alive_while_a_step_blocks_the_event_loop() -> None:
         assert "WorkerLost" not in [entry.event.type for entry in await handle.log()]
 
 
-# Maintenance
+# Services
 
 
-async def nothing() -> None:
-    """Take over nothing: no run is from before names had apps."""
-
-
-def maintain(store: MemoryStore, *handlers: str) -> Maintenance:
-    """The maintenance of a worker whose app has these handlers."""
-    return Maintenance(
-        store,
-        "ann",
-        EngineClock(store.time),
-        list[Notice]().extend,
-        handlers,
-        nothing,
-        interval_seconds=60,
-        silent_seconds=1e9,
-    )
+def lent(store: MemoryStore) -> ServiceContext:
+    """What a worker lends to its services."""
+    return ServiceContext(store, "ann", EngineClock(store.time), list[Notice]().extend, 60)
 
 
 @pytest.mark.parametrize(
@@ -387,7 +403,7 @@ async def test_of_what_no_worker_serves_only_the_app_s_own_names_are_warned_of(
     async with Client(store=store, app=app) as client:
         await client.start(waiting)
         with caplog.at_level("DEBUG", "holdfast.maintenance"):
-            await maintain(store, known).run_once()
+            await Unserved(lent(store), [known]).run_once()
     (record,) = caplog.records
     assert record.levelname == level
     assert "no worker runs services/waiting@1 of queue default: 1 task(s) wait" in record.message
@@ -396,11 +412,11 @@ async def test_of_what_no_worker_serves_only_the_app_s_own_names_are_warned_of(
 async def test_what_no_worker_serves_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
     """B7. T9. And again when it has been served in the meantime."""
     store = MemoryStore()
-    maintenance = maintain(store, *app.handlers())
+    unserved = Unserved(lent(store), app.handlers())
 
     async def warnings() -> int:
         store.advance(60)
-        await maintenance.run_once()
+        await unserved.run_once()
         return caplog.text.count(
             "no worker runs services/waiting@1 of queue default: 1 task(s) wait"
         )
@@ -434,8 +450,8 @@ class DeadlineMeanwhile(MemoryStore):
 async def test_a_deadline_that_is_heard_of_during_a_look_is_kept() -> None:
     """S10. Trap 3. Else it would be met at the next look only."""
     store = DeadlineMeanwhile()
-    maintenance = maintain(store)
-    store.hear.append(lambda: maintenance.due_at(0))
-    await maintenance.start()
+    deadlines = Deadlines(lent(store))
+    store.hear.append(lambda: deadlines.due_at(0))
+    await deadlines.start()
     await eventually(lambda: store.looks > 1)
-    await maintenance.stop()
+    await deadlines.stop()

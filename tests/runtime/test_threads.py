@@ -54,10 +54,10 @@ async def test_activities_are_claimed_only_as_far_as_threads_can_begin_them(stor
             await eventually(lambda: len(begun) == 2)
             await desk.order("tell")
             assert await desk.result("tell") == "told"
-            assert first.held == 2
+            assert first.active == 2
             async with working(app, store, threads=8, poll_seconds=NEVER) as second:
                 await eventually(lambda: len(begun) == 5)
-                assert second.held == 3
+                assert second.active == 3
                 let_go.set()
                 for key in keys:
                     await desk.result(key)
@@ -91,7 +91,7 @@ async def test_a_thread_that_is_free_again_takes_an_activity(store: Store) -> No
             run = await client.start(holds)
             await eventually(begun.is_set)
             await desk.order("convert")
-            await eventually(lambda: not worker.busy or worker.held == 1)
+            await eventually(lambda: not worker.busy or worker.active == 1)
             assert "ActivityCompleted" not in await desk.types("convert")
             let_go.set()
             assert await desk.result("convert") == "converted"

@@ -15,7 +15,7 @@ from holdfast.client import Client
 from holdfast.store.memory import MemoryStore
 from holdfast.types import Committed, Notice, Release, TurnCommit
 from holdfast.worker import Worker, WorkerOptions
-from holdfast.worker.given_up import GivenUp
+from holdfast.worker.giving_back import GivenUp
 from holdfast.worker.watchdog import Process, ThreadClock, Watchdog
 
 app = App("watched", blocking_limit="300ms")
@@ -188,7 +188,7 @@ class HoldsNothing:
     def give_up(self) -> list[GivenUp]:
         return []
 
-    give_up_resting = give_up
+    give_up_idle = give_up
 
     def give_up_stuck(self, run_id: UUID, reason: str, pause_seconds: float) -> None:
         return None

@@ -1,5 +1,6 @@
 """The worker: what claims runs and activities, and drives them."""
 
-from holdfast.worker.worker import STEP_THREADS, Worker, WorkerOptions
+from holdfast.worker.options import WorkerOptions
+from holdfast.worker.worker import Worker
 
-__all__ = ["STEP_THREADS", "Worker", "WorkerOptions"]
+__all__ = ["Worker", "WorkerOptions"]

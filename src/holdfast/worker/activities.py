@@ -1,34 +1,207 @@
-"""The activities that this worker holds: from a claimed task to the report of its end."""
+"""The activities of one worker: from a claimed task, through its attempt, to the report of its end.
+
+The limits of an attempt are those of the call, as the run's log has them, not those of the
+definition in this process. The database decides if a failed attempt is followed by another.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeAlias
 from uuid import UUID
 
+import msgspec
+
 from holdfast.codec import describe, encode
+from holdfast.definitions.attempts import ActivityContext, CompletedLater
 from holdfast.definitions.middleware import Layer
 from holdfast.definitions.workflows import AnyActivity
 from holdfast.errors import WorkerLost
 from holdfast.names import split_name
+from holdfast.retry import Growth, Retry
 from holdfast.types import ActivityEnd, ActivityOutcome, ClaimedTask, Lease, Release
-from holdfast.worker.activity_attempts import ActivityExecution, Order, read_order
-from holdfast.worker.attempts import Launcher
-from holdfast.worker.clock import Clock
+from holdfast.worker.attempts import Execution, Launcher
+from holdfast.worker.clock import Cancellable, Clock
 from holdfast.worker.failure_log import log_failed_activity
 from holdfast.worker.reporter import Reporter
 
 logger = logging.getLogger("holdfast.run")
 
-_Place: TypeAlias = "tuple[UUID, str]"
+_CallId: TypeAlias = "tuple[UUID, str]"  # a run, and the call's key in its log
 
 
-class ActivityExecutor:
-    """Execute claimed activities, and keep their leases until their ends are recorded."""
+class Policy(msgspec.Struct, frozen=True):
+    """The call's retry policy. The database draws the jitter, so it is left out here."""
+
+    attempts: int | None = None
+    backoff: Growth = "exp"
+    base: float = 1.0
+    max: float = 60.0
+    factor: float = 2.0
+
+    def pause_seconds(self, attempt: int) -> float:
+        """Return the usual pause after `attempt` failed attempts."""
+        policy = Retry(backoff=self.backoff, base=self.base, max=self.max, factor=self.factor)
+        return policy.delay_seconds(attempt, lambda: 0.5)
+
+
+class ScheduledCall(msgspec.Struct, frozen=True):
+    """The call of an activity, as it stands in the log."""
+
+    input: msgspec.Raw
+    retry: Policy
+    start_to_close: float | None = None
+    heartbeat_timeout: float | None = None
+
+    @property
+    def arguments(self) -> str:
+        """The arguments as JSON text."""
+        return bytes(self.input).decode()
+
+    def has_attempt(self, number: int) -> bool:
+        """Return True if the policy allows an attempt of this number."""
+        return self.retry.attempts is None or number <= self.retry.attempts
+
+
+_read_call = msgspec.json.Decoder(ScheduledCall).decode
+
+
+class ActivityExecution(Execution[ActivityContext]):
+    """One attempt under way. After the report `activity_end` tells how it ended."""
+
+    __slots__ = (
+        "_cancel_requested",
+        "_deferred",
+        "_stopped",
+        "_watch",
+        "call",
+        "silence_seconds",
+        "task",
+    )
+
+    def __init__(
+        self,
+        activity: AnyActivity,
+        task: ClaimedTask,
+        call: ScheduledCall,
+        started_at: int,
+        report: Callable[[ActivityExecution], None],
+    ) -> None:
+        context = ActivityContext(task, is_async=activity.is_async)
+        super().__init__(activity, context, started_at, call.start_to_close, report)
+        self.task, self.call, self.silence_seconds = task, call, call.heartbeat_timeout
+        self._cancel_requested = self._deferred = False
+        self._stopped: BaseException | None = None  # why it was cancelled, if that ends it
+        self._watch: Cancellable | None = None
+
+    # Silence
+
+    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Start the clocks of a thread that begins now."""
+        self.context.beaten_at = time.monotonic()
+        super().begin(loop)
+
+    def watch(self) -> None:
+        """End the attempt if it is silent for too long; look again later if it is not."""
+        if self.silence_seconds is not None and not self.ended:
+            left = self.silence_seconds - self._silent_seconds
+            if left <= 0:
+                self._fail_silent(TimeoutError(f"no heartbeat for {self.silence_seconds:g} s"))
+            else:
+                self._watch = asyncio.get_running_loop().call_later(left, self.watch)
+
+    @property
+    def silent(self) -> bool:
+        """Whether it is silent for longer than it may be. Safe from any thread."""
+        limit = self.silence_seconds
+        return limit is not None and not self.ended and self._silent_seconds > limit
+
+    @property
+    def _silent_seconds(self) -> float:
+        waits_for_a_thread = not (self.function.is_async or self.begun)
+        return 0.0 if waits_for_a_thread else time.monotonic() - self.context.beaten_at
+
+    def _fail_silent(self, error: TimeoutError) -> None:
+        if self.function.is_async and self.future is not None:
+            self.timed_out = True
+            self._stopped = error
+            self.context.cancel()
+            self.future.cancel()
+        else:
+            self.expire(str(error))
+
+    # Ends
+
+    def request_cancel(self) -> None:
+        """Ask the attempt to stop: its run does not wait any more. Its end is still reported.
+
+        Idempotent.
+        """
+        if self._cancel_requested or self.ended:
+            return
+        self._cancel_requested = True
+        self._stopped = asyncio.CancelledError("the activity was cancelled")
+        self.context.cancel()
+        if self.future is not None and (self.function.is_async or not self.begun):
+            self.future.cancel()
+
+    def fail(self, error: BaseException) -> None:
+        """Report a failure, or that the end comes from outside."""
+        if isinstance(error, CompletedLater) and not self.ended:
+            self._deferred = True
+            self._end()
+            return
+        if isinstance(error, asyncio.CancelledError) and self._stopped is not None:
+            error = self._stopped
+        super().fail(error)
+
+    def cancel(self) -> asyncio.Future[object] | None:
+        """Ask it to stop, and report nothing: the lease is lost or given back."""
+        self._unwatch()
+        return super().cancel()
+
+    def _end(self) -> None:
+        self._unwatch()
+        super()._end()
+
+    def _unwatch(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+
+    @property
+    def activity_end(self) -> ActivityEnd:
+        """How the attempt ended, as the database is told."""
+        task = self.task
+        return ActivityEnd(
+            run_id=task.run_id,
+            key=task.key,
+            lease_no=task.lease_no,
+            result=self.result,
+            error=None if self.error is None else encode(self.error),
+            retryable=self.retryable and not self._cancel_requested,
+            timed_out=self.timed_out,
+            started_at=self.started_at,
+            details=self.context.details,
+            delay_seconds=self.delay,
+        )
+
+    @property
+    def lease(self) -> Lease:
+        """The lease, with the heartbeat's details that the database does not have yet."""
+        task = self.task
+        return Lease(task.run_id, task.key, task.lease_no, 0, self.context.unsent)
+
+
+class Activities:
+    """Execute claimed activities, and keep their leases until their ends are recorded.
+
+    `release` gives one lease back. `room_freed` tells the claimer that there is room for more.
+    """
 
     def __init__(
         self,
@@ -39,35 +212,35 @@ class ActivityExecutor:
         reporter: Reporter,
         *,
         release: Callable[[Release], None],
-        capacity_changed: Callable[[], None],
+        room_freed: Callable[[], None],
     ) -> None:
         self._activities, self._layers, self._clock = activities, layers, clock
         self._launcher, self._reporter = launcher, reporter
-        self._release, self._capacity_changed = release, capacity_changed
-        self._running: dict[_Place, ActivityExecution] = {}
-        self._reporting: dict[_Place, int] = {}  # lease numbers of those that have ended
-        self._draining = self._hurried = False
-        self._moved = asyncio.Event()  # an activity was let go of, or the grace period is over
+        self._release, self._room_freed = release, room_freed
+        self._running: dict[_CallId, ActivityExecution] = {}
+        self._reporting: dict[_CallId, int] = {}  # lease numbers of those that have ended
+        self._draining = self._grace_ended = False
+        self._changed = asyncio.Event()  # an activity has left, or the grace period is over
 
     @property
-    def held(self) -> int:
-        """How many activities this worker holds."""
+    def active(self) -> int:
+        """How many activities are leased to this worker."""
         return len(self._running) + len(self._reporting)
 
     @property
     def executing(self) -> bool:
-        """Say whether an activity runs now."""
+        """Whether an activity runs."""
         return bool(self._running)
 
     @property
     def busy(self) -> bool:
-        """Say whether an activity runs, or its end is being reported."""
-        return self.held > 0
+        """Whether an activity runs, or its end is being reported."""
+        return self.active > 0
 
     # Claimed tasks
 
     def accept(self, tasks: Sequence[ClaimedTask]) -> None:
-        """Execute activities just claimed."""
+        """Execute claimed activities."""
         for task in tasks:
             if self._draining:
                 self._release(Release(task.run_id, task.key, task.lease_no))
@@ -75,25 +248,25 @@ class ActivityExecutor:
                 self._start(task)
 
     def _start(self, task: ClaimedTask) -> None:
-        place = (task.run_id, task.key)
-        stale = self._running.pop(place, None)
-        if stale is not None:  # its lease ran out, and this worker has the next attempt as well
+        call_id = (task.run_id, task.key)
+        stale = self._running.pop(call_id, None)
+        if stale is not None:  # its lease ran out, and this worker has claimed the next attempt
             stale.cancel()
         try:
-            order, activity = (
-                read_order(task.payload or ""),
+            call, activity = (
+                _read_call(task.payload or ""),
                 self._activities[split_name(task.name)[1]],
             )
         except Exception as error:
             logger.exception("activity %s of run %s cannot be begun", task.key, task.run_id)
             self._refuse(task, error)
             return
-        if not order.has_attempt(task.attempts):
-            self._refuse(task, _lost(task, order))
+        if not call.has_attempt(task.attempts):
+            self._refuse(task, _lost(task, call))
             return
-        execution = ActivityExecution(activity, task, order, self._clock.now(), self._ended)
-        self._running[place] = execution
-        self._launcher.launch(execution, order.arguments, self._layers)
+        execution = ActivityExecution(activity, task, call, self._clock.now(), self._ended)
+        self._running[call_id] = execution
+        self._launcher.launch(execution, call.arguments, self._layers)
         execution.watch()
 
     def _refuse(self, task: ClaimedTask, error: Exception) -> None:
@@ -112,62 +285,57 @@ class ActivityExecutor:
 
     def _ended(self, execution: ActivityExecution) -> None:
         task = execution.task
-        place = (task.run_id, task.key)
-        if self._running.get(place) is execution:
-            del self._running[place]
-            if (error := execution.error) is not None:
-                context, retryable = execution.context, execution.retryable
-                log_failed_activity(
-                    context.run_id,
-                    context.name,
-                    context.key,
-                    context.attempt,
-                    error,
-                    retryable=retryable,
-                )
-            self._report(execution.end())
+        call_id = (task.run_id, task.key)
+        if self._running.get(call_id) is execution:
+            del self._running[call_id]
+            self._report(execution.activity_end, execution)
 
-    def _report(self, end: ActivityEnd) -> None:
+    def _report(self, end: ActivityEnd, execution: ActivityExecution | None = None) -> None:
         self._reporting[end.run_id, end.key] = end.lease_no
-        self._reporter.submit(end, partial(self._reported, end))
+        self._reporter.submit(end, partial(self._reported, end, execution))
 
-    def _reported(self, end: ActivityEnd, outcome: ActivityOutcome) -> None:
+    def _reported(
+        self, end: ActivityEnd, execution: ActivityExecution | None, outcome: ActivityOutcome
+    ) -> None:
+        if execution is not None and execution.error is not None:
+            _warn(execution, outcome)
         if outcome == "lost":
             logger.warning(
-                "activity %s of run %s ended too late: its lease was another's, or nobody waited",
+                "activity %s of run %s ended too late: its lease was lost, or its run did not wait "
+                "any more",
                 end.key,
                 end.run_id,
             )
-        place = (end.run_id, end.key)
-        if self._reporting.get(place) == end.lease_no:
-            del self._reporting[place]
+        call_id = (end.run_id, end.key)
+        if self._reporting.get(call_id) == end.lease_no:
+            del self._reporting[call_id]
         self._left()
 
     def _left(self) -> None:
-        self._moved.set()
-        self._capacity_changed()
+        self._changed.set()
+        self._room_freed()
 
-    # Heartbeat and news
+    # Called for the heartbeat
 
     def leases(self) -> list[Lease]:
         """Return the leases held now, without those of activities that are silent for too long.
 
-        Safe to call from another thread.
+        Safe from any thread.
         """
         running = list(self._running.values())
-        leases = [execution.lease() for execution in running if not execution.silent]
+        leases = [execution.lease for execution in running if not execution.silent]
         ending = list(self._reporting.items())
         return leases + [Lease(run_id, key, number, 0) for (run_id, key), number in ending]
 
-    def known(self, leases: Sequence[Lease]) -> None:
-        """Note what activities said that the database knows now. Safe from another thread."""
+    def renewed(self, leases: Sequence[Lease]) -> None:
+        """Note which details of heartbeats the database has now. Safe from any thread."""
         for lease in leases:
             execution = self._running.get((lease.run_id, lease.key))
             if execution is not None and lease.details is not None:
-                execution.known(lease.details)
+                execution.context.mark_sent(lease.details)
 
     def lose(self, run_id: UUID, key: str, lease_no: int) -> None:
-        """Let go of an activity whose lease is another's, or which nobody wants any more."""
+        """Stop an activity whose lease was lost; its end is not reported."""
         execution = self._running.get((run_id, key))
         if execution is not None and execution.task.lease_no == lease_no:
             logger.warning("activity %s of run %s: its lease was lost", key, run_id)
@@ -175,29 +343,29 @@ class ActivityExecutor:
             execution.cancel()
             self._left()
 
-    def call_off(self, run_id: UUID, key: str) -> None:
-        """Tell an activity that its run waits no more."""
+    def request_cancel(self, run_id: UUID, key: str) -> None:
+        """Ask an activity to stop, because its run does not wait any more."""
         execution = self._running.get((run_id, key))
         if execution is not None:
-            execution.call_off()
+            execution.request_cancel()
 
     # Draining
 
     async def drain(
         self, grace_seconds: float, save: Callable[[list[Lease]], Awaitable[None]]
     ) -> list[Release]:
-        """Let running activities end within the grace period; return what is to be released then.
+        """Let running activities end within the grace period; return what is to be released after.
 
-        `save` is given the leases of those that said something that the database does not know.
+        `save` is given the leases whose details the database does not have yet.
         """
         self._draining = True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_seconds):
-                while self._running and not self._hurried:
-                    self._moved.clear()
-                    await self._moved.wait()
+                while self._running and not self._grace_ended:
+                    self._changed.clear()
+                    await self._changed.wait()
         left, self._running = self._running, {}
-        leases = [execution.lease() for execution in left.values()]
+        leases = [execution.lease for execution in left.values()]
         for execution in left.values():
             execution.cancel()
         unsaved = [lease for lease in leases if lease.details is not None]
@@ -205,14 +373,44 @@ class ActivityExecutor:
             await save(unsaved)
         return [Release(lease.run_id, lease.key, lease.lease_no) for lease in leases]
 
-    def hurry(self) -> None:
+    def end_grace(self) -> None:
         """End the grace period now."""
-        self._hurried = True
-        self._moved.set()
+        self._grace_ended = True
+        self._changed.set()
 
 
-def _lost(task: ClaimedTask, order: Order) -> WorkerLost:
-    attempts = order.retry.attempts
+def _warn(execution: ActivityExecution, outcome: ActivityOutcome) -> None:
+    """Log a failed attempt, with what follows it."""
+    context, error = execution.context, execution.error
+    assert error is not None
+    log_failed_activity(
+        context.run_id,
+        context.name,
+        context.key,
+        context.attempt,
+        error,
+        _what_follows(execution, outcome),
+    )
+
+
+def _what_follows(execution: ActivityExecution, outcome: ActivityOutcome) -> str | None:
+    """Return in words what the database does after a failed attempt, None if that is not known."""
+    call, attempt = execution.call, execution.context.attempt
+    if outcome == "retried":
+        asked = execution.delay
+        pause = call.retry.pause_seconds(attempt) if asked is None else asked
+        return f"next attempt in about {pause:.3g} s"
+    if outcome != "recorded":
+        return None
+    if not execution.retryable:
+        return "it is not retried"
+    if not call.has_attempt(attempt + 1):
+        return "no attempts are left"
+    return "there is no time left for another attempt"
+
+
+def _lost(task: ClaimedTask, call: ScheduledCall) -> WorkerLost:
+    attempts = call.retry.attempts
     return WorkerLost(
         f"attempt {attempts} of {attempts} of activity {task.name} came to no end: its worker was "
         "lost, or nobody completed it in time"

@@ -1,7 +1,7 @@
-"""Running one attempt of a step or an activity: decode its arguments, call it, encode its result.
+"""One attempt of a step or an activity: decode its arguments, call it, encode its result.
 
 An async function runs as a task of the worker's event loop, a sync one in a thread of a bounded
-pool. What came of it is reported once, from a plain callback of the event loop.
+pool. Its end is reported once, from a plain callback of the event loop.
 """
 
 from __future__ import annotations
@@ -9,20 +9,22 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import random
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from holdfast.codec import describe
-from holdfast.definitions.attempts import AttemptContext
+from holdfast.definitions.attempts import AttemptContext, StepContext
 from holdfast.definitions.lifespan import Lifespan, bind_lifespans
 from holdfast.definitions.middleware import Layer, surround
 from holdfast.definitions.recorded import Recorded
 from holdfast.definitions.signatures import NO_ARGUMENTS, Arguments
 from holdfast.errors import PayloadError
+from holdfast.runtime.code.calls import Call, RunInfo
 from holdfast.types import ErrorInfo
-from holdfast.worker.clock import Cancellable
+from holdfast.worker.clock import Cancellable, Clock
 from holdfast.worker.threads import ThreadBook
 
 logger = logging.getLogger("holdfast.run")
@@ -33,14 +35,13 @@ R = TypeVar("R")
 
 
 class AttemptExit(Exception):
-    """An attempt asked the interpreter to exit; that is a failure of it, not of the worker."""
+    """The code of an attempt tried to exit the interpreter: the attempt fails, the worker stays."""
 
 
 class Execution(Generic[C]):
     """One attempt under way. After the report either `result` or `error` is set.
 
-    `report` is called with the attempt itself. `retryable` says whether the error is one that
-    another attempt may not have.
+    `report` is called with the attempt itself. `retryable` is True if another attempt may succeed.
     """
 
     __slots__ = (
@@ -74,15 +75,20 @@ class Execution(Generic[C]):
         self.retryable = False
         self.delay: float | None = None
         self.timed_out = False
-        self.begun = False  # its thread has
+        self.begun = False  # whether its thread has
         self.future: asyncio.Future[object] | None = None
         self.timer: Cancellable | None = None
         self._report: Callable[[Any], None] | None = report
 
     @property
     def ended(self) -> bool:
-        """Whether it has reported, or is not to."""
+        """Whether it has reported, or must not report any more."""
         return self._report is None
+
+    @property
+    def name(self) -> str:
+        """The name of the step or activity."""
+        return self.function.name
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start the clock of a thread that begins now: the time in the queue does not count."""
@@ -95,22 +101,22 @@ class Execution(Generic[C]):
             self.timer = loop.call_later(seconds, self.expire, over(seconds))
 
     def finished(self, future: asyncio.Future[object]) -> None:
-        """Take what came of the attempt, and report it."""
+        """Take the result or the error of the attempt, and report it."""
         if self._report is None:
             if not future.cancelled():
-                future.exception()  # nobody waits for it; it is not an oversight
+                future.exception()  # not reported, so asyncio must not warn of it either
             return
         try:
             self.result = self.function.encode_result(future.result())
         except asyncio.CancelledError:
             self.fail(asyncio.CancelledError(f"the {self.function.kind} cancelled itself"))
-        except BaseException as error:  # whatever it raised: else its run would wait for ever
+        except BaseException as error:  # of any kind: otherwise its run would wait for ever
             self.fail(error)
         else:
-            self._settle()
+            self._end()
 
     def expire(self, message: str) -> None:
-        """End the wait for a thread: it cannot be stopped, but it is told and not listened to."""
+        """Fail with a time-out. A thread cannot be stopped: it is told, and its end is ignored."""
         self.timed_out = True
         self.context.cancel()
         self.fail(TimeoutError(message))
@@ -123,12 +129,12 @@ class Execution(Generic[C]):
             self.error = describe(error)
             self.retryable = self._may_be_retried(error)
             self.delay = self._delay(error) if self.retryable else None
-            self._settle()
+            self._end()
 
     def cancel(self) -> asyncio.Future[object] | None:
-        """Ask it to stop, and report nothing. Returns what to wait for, None for a thread.
+        """Ask it to stop, and report nothing. Return what to wait for, None for a thread.
 
-        What still waits for a thread never starts.
+        An attempt that still waits for a thread never starts.
         """
         self._report = None
         self.context.cancel()
@@ -140,7 +146,7 @@ class Execution(Generic[C]):
         future.cancel()
         return future if isinstance(future, asyncio.Task) else None
 
-    def _settle(self) -> None:
+    def _end(self) -> None:
         if self.timer is not None:
             self.timer.cancel()
         report, self._report = self._report, None
@@ -167,10 +173,13 @@ class Execution(Generic[C]):
             return None
 
 
-class Launcher:
-    """Start attempts. `lifespans` are what the worker has opened for them.
+StepExecution: TypeAlias = Execution[StepContext]
 
-    `book` tells which of them hold a thread, or wait for one.
+
+class Launcher:
+    """Start attempts. `lifespans` are the values that the worker has opened for them.
+
+    `book` knows which of them use a thread, or wait for one.
     """
 
     def __init__(
@@ -224,10 +233,10 @@ class Launcher:
             self._users.add(future)
             future.add_done_callback(self._users.discard)
 
-    async def settle(self, seconds: float) -> None:
-        """Let attempts that were told to stop clean up with what the worker has opened for them.
+    async def wait_for_cleanup(self, seconds: float) -> None:
+        """Wait until cancelled attempts that may use lifespans have ended, at most `seconds`.
 
-        A thread that was told to stop cannot be waited for.
+        Threads are not waited for: they cannot be stopped.
         """
         if self._users:
             await asyncio.wait(self._users, timeout=seconds)
@@ -247,12 +256,38 @@ class Launcher:
         self.book.wait(execution)
         loop = asyncio.get_running_loop()
         future = loop.run_in_executor(self._threads, variables.run, in_thread)
-        future.add_done_callback(lambda _: self.book.give_up(execution))
+        future.add_done_callback(lambda _: self.book.forget(execution))
         return future
 
 
+class StepRunner:
+    """Start attempts of steps, with middleware around them."""
+
+    def __init__(self, launcher: Launcher, clock: Clock, layers: list[Layer]) -> None:
+        self._launcher, self._clock, self._layers = launcher, clock, layers
+
+    def start(
+        self, call: Call, info: RunInfo, report: Callable[[StepExecution], None]
+    ) -> StepExecution:
+        """Start an attempt. `report` is called when it has ended, never before this returns."""
+        step, context = call.step, StepContext(info, call)
+        execution = Execution(step, context, self._clock.now(), step.timeout_seconds, report)
+        self._launcher.launch(execution, call.arguments, self._layers)
+        return execution
+
+    def retry_at(self, execution: StepExecution) -> int | None:
+        """Return when to try again after a failure, None if there is no further attempt."""
+        retry, attempt = execution.function.retry, execution.context.attempt
+        if not (execution.retryable and retry.lasts(attempt)):
+            return None
+        seconds = execution.delay
+        if seconds is None:
+            seconds = retry.delay_seconds(attempt, random.random)
+        return self._clock.now() + int(seconds * 1e6)
+
+
 def over(seconds: float) -> str:
-    """Say that an attempt is past its limit."""
+    """Return the message for an attempt that is past its limit."""
     return f"the attempt ran longer than {seconds:g} s"
 
 
@@ -262,7 +297,7 @@ def _bound(call: Callable[..., R], given: Arguments) -> Callable[[], R]:
 
 
 async def _guarded(execution: Execution[Any], call: AsyncFunction, given: Arguments) -> object:
-    """Keep the interpreter's exits away from the worker's loop, which would end with them."""
+    """Call it; turn SystemExit and KeyboardInterrupt, which would end the worker, into failures."""
     args, kwargs = given
     try:
         return await call(*args, **kwargs)

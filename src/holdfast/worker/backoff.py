@@ -1,4 +1,4 @@
-"""Waiting between tries of something that is away."""
+"""Waiting between tries of a call that fails."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import random
 
 
 class Backoff:
-    """Wait longer after each failure, with jitter, so that a fleet does not return as one."""
+    """Wait longer after each failure, with jitter, so that many workers do not return at once."""
 
     def __init__(self, first: float = 0.05, limit: float = 2.0) -> None:
         self._first, self._limit = first, limit
         self._next = first
 
     def reset(self) -> None:
-        """Begin with the shortest wait again."""
+        """Start with the shortest wait again."""
         self._next = self._first
 
     def take(self) -> float:

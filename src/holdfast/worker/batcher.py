@@ -1,7 +1,7 @@
-"""Gathering while calls are in flight: what the committer and the reporter have in common.
+"""Batches of entries for calls to the store: used by the committer and by the reporter.
 
-With nothing in flight an entry leaves at once, with those of the same moment; while all lanes
-are taken the next ones gather, and leave together.
+If nothing is in flight an entry is sent at once, together with those of the same moment. While as
+many calls are in flight as may be, entries gather, and are sent together.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from holdfast.types import count_bearable
 T = TypeVar("T")
 
 
-class Lanes(Generic[T]):
-    """Give entries to `send` in batches, so many at a time.
+class Batcher(Generic[T]):
+    """Send entries in batches of at most `most_entries`, at most `most_calls` at a time.
 
-    Two lanes keep the database busy while answers are worked through; more lanes only make the
-    batches smaller. Entries that all come at once would leave at once, and the database and this
-    process would wait for each other by turns: where `halves` says so, they take both lanes.
-    A batch weighs no more than `HEAVY` by `weight`, or is one entry: a call that is too long for
-    the connection, or for the server's memory, would be repeated for ever.
+    Two calls keep the database busy while this process works on an answer; more would only make
+    the batches smaller. If many entries come at once, one call would take them all, and the
+    database and this process would wait for each other in turn: if `halves` returns True for them,
+    they are sent in two calls. The `weight` of a batch is bounded (see `count_bearable`), unless
+    it is one entry: a call too long for the connection, or for the server's memory, would fail
+    each time it is repeated.
     """
 
     def __init__(
@@ -31,54 +32,54 @@ class Lanes(Generic[T]):
         *,
         weight: Callable[[T], int],
         halves: Callable[[list[T]], bool] = lambda _: False,
-        lanes: int = 2,
-        batch: int = 400,
+        most_calls: int = 2,
+        most_entries: int = 400,
     ) -> None:
-        self._send, self._halves, self._lanes, self._batch = send, halves, lanes, batch
-        self._weight = weight
+        self._send, self._halves, self._weight = send, halves, weight
+        self._most_calls, self._most_entries = most_calls, most_entries
         self._waiting: list[T] = []
-        self._flights: set[asyncio.Task[None]] = set()
-        self._called = False
+        self._calls: set[asyncio.Task[None]] = set()
+        self._scheduled = False  # whether `_send_waiting` is about to be called
 
     @property
     def idle(self) -> bool:
-        """Say whether nothing waits and nothing is in flight."""
-        return not self._waiting and not self._flights
+        """Whether nothing waits and no call is in flight."""
+        return not self._waiting and not self._calls
 
     def add(self, entry: T) -> None:
-        """Send an entry as soon as there is a lane."""
+        """Send an entry as soon as one more call may be made."""
         self._waiting.append(entry)
-        if not self._called and len(self._flights) < self._lanes:
-            self._called = True  # entries of the same moment still join
-            asyncio.get_running_loop().call_soon(self._launch)
+        if not self._scheduled and len(self._calls) < self._most_calls:
+            self._scheduled = True  # entries of the same moment still join
+            asyncio.get_running_loop().call_soon(self._send_waiting)
 
-    async def settle(self) -> None:
-        """Return once nothing waits and nothing is in flight."""
+    async def flush(self) -> None:
+        """Wait until nothing waits and no call is in flight."""
         while not self.idle:
-            if self._flights:
-                await asyncio.wait(self._flights)
-            await asyncio.sleep(0)  # the next batch is launched, and answers lead to new entries
+            if self._calls:
+                await asyncio.wait(self._calls)
+            await asyncio.sleep(0)  # the next batch is sent, and answers lead to new entries
 
     async def stop(self) -> None:
-        """Call off what is in flight, and forget what waits."""
+        """Cancel the calls in flight, and drop what waits."""
         self._waiting.clear()
-        for flight in self._flights:
-            flight.cancel()
-        await asyncio.gather(*self._flights, return_exceptions=True)
+        for call in self._calls:
+            call.cancel()
+        await asyncio.gather(*self._calls, return_exceptions=True)
 
-    def _launch(self) -> None:
-        self._called = False
-        while self._waiting and len(self._flights) < self._lanes:
-            size = self._batch
-            if not self._flights and self._halves(self._waiting):
+    def _send_waiting(self) -> None:
+        self._scheduled = False
+        while self._waiting and len(self._calls) < self._most_calls:
+            size = self._most_entries
+            if not self._calls and self._halves(self._waiting):
                 size = min(size, -(-len(self._waiting) // 2))
             size = count_bearable(map(self._weight, self._waiting[:size]))
             entries, self._waiting = self._waiting[:size], self._waiting[size:]
-            flight = asyncio.get_running_loop().create_task(self._send(entries))
-            self._flights.add(flight)
-            flight.add_done_callback(self._landed)
+            call = asyncio.get_running_loop().create_task(self._send(entries))
+            self._calls.add(call)
+            call.add_done_callback(self._answered)
 
-    def _landed(self, flight: asyncio.Task[None]) -> None:
-        self._flights.discard(flight)
-        if self._waiting and not self._called:
-            self._launch()
+    def _answered(self, call: asyncio.Task[None]) -> None:
+        self._calls.discard(call)
+        if self._waiting and not self._scheduled:
+            self._send_waiting()

@@ -16,10 +16,10 @@ _SPIN = 0.001  # seconds: event loops round their timers to milliseconds
 
 
 class Cancellable(Protocol):
-    """A call that was asked for and can be called off."""
+    """A scheduled call that can be cancelled."""
 
     def cancel(self) -> None:
-        """Call it off."""
+        """Do not make the call."""
         ...
 
 
@@ -27,7 +27,7 @@ class Clock(Protocol):
     """Engine time, and calls at moments of it."""
 
     def now(self) -> int:
-        """Return engine time, microseconds since 1970 UTC; it never goes back."""
+        """Return engine time, microseconds since 1970 UTC; it never goes backward."""
         ...
 
     def observe(self, sent: int, answered: int, now: int) -> None:
@@ -35,11 +35,11 @@ class Clock(Protocol):
         ...
 
     def local(self) -> int:
-        """Return the local clock that `observe` is given, microseconds."""
+        """Return the time of the local clock, for `observe`, in microseconds."""
         ...
 
     def call_at(self, at: int, callback: Callable[[], None]) -> Cancellable:
-        """Call back at a moment of engine time, from a plain callback of the running loop."""
+        """Call `callback` at a moment of engine time, from a plain callback of the event loop."""
         ...
 
 
@@ -54,7 +54,7 @@ class EngineClock:
         self._last = 0
 
     def now(self) -> int:
-        """Return engine time, microseconds since 1970 UTC; it never goes back."""
+        """Return engine time, microseconds since 1970 UTC; it never goes backward."""
         now = self.local() + self._offset
         if now < self._last:
             return self._last
@@ -62,7 +62,7 @@ class EngineClock:
         return now
 
     def observe(self, sent: int, answered: int, now: int) -> None:
-        """Take a sample where it is at least as sharp as the best recent one."""
+        """Use a sample if its round trip is at most as long as that of the best recent one."""
         round_trip = answered - sent
         best = self._round_trip
         if best is None or round_trip <= best or answered - self._sampled_at > _SAMPLE_LIFETIME:
@@ -72,12 +72,12 @@ class EngineClock:
             self._round_trip, self._sampled_at = round_trip, answered
 
     def call_at(self, at: int, callback: Callable[[], None]) -> Cancellable:
-        """Call back at a moment of engine time, within a fraction of a millisecond."""
+        """Call `callback` at a moment of engine time, within a fraction of a millisecond."""
         return _Alarm(self, at, callback)
 
 
 class _Alarm:
-    """A timer that sleeps until just before its moment and then asks at each turn of the loop."""
+    """A timer that sleeps until just before its moment, then looks at each turn of the loop."""
 
     __slots__ = ("_at", "_callback", "_clock", "_handle", "_loop")
 

@@ -1,4 +1,4 @@
-"""Group commit at the client: the turns of all runs in the process share calls to the store.
+"""Committing what turns produce: the runs of the process share calls to the store.
 
 A call whose answer was lost is repeated with its token, so that nothing is applied twice.
 """
@@ -14,21 +14,21 @@ from holdfast.errors import DatabaseUnavailable, TransientDatabaseError
 from holdfast.store.port import Store
 from holdfast.types import Ahead, Committed, Notice, Refusal, TurnCommit
 from holdfast.worker.backoff import Backoff
-from holdfast.worker.batcher import Lanes
+from holdfast.worker.batcher import Batcher
 from holdfast.worker.clock import Clock
 from holdfast.worker.failure_log import log_undelivered_signal
 
 logger = logging.getLogger("holdfast.committer")
 
 _BUSY_SECONDS = 0.05
-_MANY = 64  # checkpoints, of which a half is worth a call of its own
+_MANY = 64  # so many checkpoints are worth two calls
 
 Answer = Callable[[Refusal | Ahead | None], None]
 _Entry = tuple[TurnCommit, Answer]
 
 
 class Committer:
-    """Send turns' parts in batches, and give each the answer to its own."""
+    """Send the parts of turns in batches, and give each the answer to its own."""
 
     def __init__(
         self,
@@ -38,40 +38,41 @@ class Committer:
         notify: Callable[[list[Notice]], None],
     ) -> None:
         self._store, self._worker_id, self._clock, self._notify = store, worker_id, clock, notify
-        self._lanes = Lanes[_Entry](
+        self._batcher = Batcher[_Entry](
             lambda entries: self._commit(entries, uuid4()),
             weight=lambda entry: entry[0].weight,
             halves=_halves,
         )
-        self._stragglers: set[asyncio.Task[None]] = set()
+        self._retries: set[asyncio.Task[None]] = set()  # of parts that a lock held up
 
     @property
     def idle(self) -> bool:
-        """Say whether nothing waits and nothing is in flight."""
-        return self._lanes.idle and not self._stragglers
+        """Whether nothing waits and no call is in flight."""
+        return self._batcher.idle and not self._retries
 
     def submit(self, part: TurnCommit, answer: Answer) -> None:
-        """Commit a turn's part; `answer` is called with the refusal, or with what stands ahead.
+        """Commit a turn's part; `answer` is called with the refusal, if there is one.
 
-        The answer comes as a plain callback of the event loop, never from inside a task:
-        workflow loops may only be entered from there.
+        It is called with `Ahead` if the part was appended after events that the turn has not seen,
+        and with None if all is as the turn expected. It is called from a plain callback of the
+        event loop, never inside a task: workflow loops may only be entered from there.
         """
-        self._lanes.add((part, answer))
+        self._batcher.add((part, answer))
 
-    async def settle(self) -> None:
-        """Return once every part has its answer."""
+    async def flush(self) -> None:
+        """Wait until every part has its answer."""
         while not self.idle:
-            await self._lanes.settle()
-            if self._stragglers:
-                await asyncio.wait(self._stragglers)
+            await self._batcher.flush()
+            if self._retries:
+                await asyncio.wait(self._retries)
 
     async def stop(self) -> None:
-        """Call off what is in flight; what was not answered is found again by its token or log."""
-        await self._lanes.stop()
-        while self._stragglers:  # the answer to one that has just ended may make another
-            for straggler in self._stragglers:
-                straggler.cancel()
-            await asyncio.wait(self._stragglers)
+        """Cancel the calls in flight. What they committed is in the log, for the next worker."""
+        await self._batcher.stop()
+        while self._retries:  # the answer to one that has just ended may start another
+            for retry in self._retries:
+                retry.cancel()
+            await asyncio.wait(self._retries)
 
     async def _commit(self, entries: list[_Entry], token: UUID) -> None:
         entries = _newest(entries)
@@ -79,7 +80,7 @@ class Committer:
         try:
             committed = await self._persist(parts, token)
         except Exception:
-            # Nobody knows what is durable now: let go, and the leases' end sorts it out.
+            # It is not known what is durable now: stop driving them, until their leases run out.
             logger.exception("a commit of %d run(s) failed; letting go of them", len(entries))
             lost = {part.run_id: Refusal("lost", []) for part in parts}
             committed = Committed(self._clock.now(), lost, [])
@@ -90,8 +91,8 @@ class Committer:
         asyncio.get_running_loop().call_soon(self._answer, entries, token, committed)
 
     async def _persist(self, parts: list[TurnCommit], token: UUID) -> Committed:
-        """Repeat a call whose answer is lost until there is one."""
-        backoff = Backoff()
+        """Commit; repeat a call whose answer is lost until there is one."""
+        backoff: Backoff | None = None
         while True:
             sent = self._clock.local()
             try:
@@ -99,6 +100,7 @@ class Committer:
             except (TransientDatabaseError, DatabaseUnavailable) as error:
                 whose = f"run {parts[0].run_id}" if len(parts) == 1 else f"{len(parts)} runs"
                 logger.warning("a commit of %s is repeated: %s", whose, error)
+                backoff = backoff or Backoff()
                 await backoff.wait()
             else:
                 self._clock.observe(sent, self._clock.local(), committed.now)
@@ -118,20 +120,20 @@ class Committer:
             else:
                 answer(refusal or ahead.get(part.run_id))
         if busy:
-            straggler = asyncio.get_running_loop().create_task(self._try_later(busy, token))
-            self._stragglers.add(straggler)
-            straggler.add_done_callback(self._stragglers.discard)
+            retry = asyncio.get_running_loop().create_task(self._try_later(busy, token))
+            self._retries.add(retry)
+            retry.add_done_callback(self._retries.discard)
 
     async def _try_later(self, entries: list[_Entry], token: UUID) -> None:
-        """Repeat what somebody's open transaction holds up, without taking up a lane."""
+        """Repeat what another transaction's lock held up, beside the calls of the batcher."""
         await asyncio.sleep(_BUSY_SECONDS)
         await self._commit(entries, token)
 
 
 def _newest(entries: list[_Entry]) -> list[_Entry]:
-    """Leave out what another part of its run follows: the run was let go of and claimed again.
+    """Return the entries without those that a later entry of the same run follows.
 
-    A call takes one part of a run, and would be refused as a whole.
+    Such a run was lost and claimed again. A call with two parts of a run would be refused.
     """
     newest = {part.run_id: place for place, (part, _) in enumerate(entries)}
     if len(newest) == len(entries):
@@ -146,5 +148,5 @@ def _newest(entries: list[_Entry]) -> list[_Entry]:
 
 
 def _halves(entries: list[_Entry]) -> bool:
-    """Say whether to commit in two calls. Ends and suspensions cost more by the call: not those."""
+    """Return True if two calls are faster than one: for many checkpoints, without any ends."""
     return len(entries) >= _MANY and all(part.then is None for part, _ in entries)

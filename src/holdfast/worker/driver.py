@@ -1,28 +1,48 @@
 """Driving one leased run: what happens goes into its turn, what the turn wants is done.
 
 The turn decides and touches nothing; the driver touches the world and decides nothing. Every
-input ends in `_follow`, which does what the turn has returned.
+input ends in `_follow`, which carries out what the turn returns.
+
+A driver is active until it is closed, or until the watchdog's thread gives its run up because user
+code holds the event loop. Every input of a driver that is not active is ignored.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from enum import Enum
+from typing import Final, Protocol
 from uuid import UUID
 
 from holdfast.runtime.turn.parts import make_part
 from holdfast.runtime.turn.turn import Call, Effects, State, Turn
 from holdfast.types import Ahead, ErrorInfo, Event, Notice, Refusal, TurnCommit
+from holdfast.worker.attempts import StepExecution, StepRunner
 from holdfast.worker.clock import Cancellable, Clock
 from holdfast.worker.committer import Committer
 from holdfast.worker.failure_log import log_failed_run, log_failed_step
-from holdfast.worker.steps import StepExecution, StepRunner
 
 logger = logging.getLogger("holdfast.run")
 
-_CANCEL_GRACE = 5.0  # seconds that a cancelled async step may take before the next effect
+_CANCEL_GRACE: Final = 5.0  # seconds that a cancelled async step may take before the next effect
+
+# Held while a driver changes its state or is about to start steps: between the watchdog's look at
+# what executes and its decision the event loop must do neither. User code never runs under it.
+_state_lock = threading.Lock()
+
+
+class DriverState(Enum):
+    """Whether a driver still acts for its run."""
+
+    ACTIVE = "active"
+    GIVEN_UP = "given up"  # by the watchdog's thread, which gives the lease back
+    CLOSED = "closed"
+
+
+_ACTIVE: Final = DriverState.ACTIVE
 
 
 class Host(Protocol):
@@ -38,18 +58,18 @@ class Host(Protocol):
         """Take back a driver whose run waits without a lease, until then or for an event."""
 
     def ended(self, driver: RunDriver) -> None:
-        """Take back a driver whose run has ended or is another's."""
+        """Take back a driver whose run has ended or belongs to another worker."""
 
     def given_up(self, driver: RunDriver) -> None:
-        """Take back a driver whose lease another thread has given back."""
+        """Take back a driver whose lease the watchdog has given back."""
 
     def stuck(self, driver: RunDriver, reason: str) -> None:
-        """Give a run back that cannot go on with this code."""
+        """Give back a run that cannot continue with this code."""
 
     def need_log(self, driver: RunDriver) -> None:
         """Read the run's whole log and give it to `rebuild`."""
 
-    def rested(self, driver: RunDriver) -> None:
+    def idle(self, driver: RunDriver) -> None:
         """Take back a driver that has nothing under way, while the worker drains."""
 
 
@@ -58,28 +78,28 @@ class RunDriver:
 
     __slots__ = (
         "_alarm",
+        "_cancelling",
         "_due",
-        "_dying",
-        "_held",
         "_host",
         "_reads_log",
-        "closed",
-        "given_up",
-        "in_flight",
+        "_starting",
+        "_waiting_calls",
+        "commit_in_flight",
         "lease_no",
         "run_id",
         "running",
+        "state",
         "turn",
     )
 
     def __init__(self, host: Host, run_id: UUID, lease_no: int, turn: Turn) -> None:
         self._host, self.run_id, self.lease_no, self.turn = host, run_id, lease_no, turn
+        self.state = _ACTIVE
         self.running: dict[str, StepExecution] = {}
-        self.in_flight = False
-        self.closed = False
-        self.given_up = False  # by another thread, while this one is held
-        self._held: list[Call] = []  # steps that wait for cancelled ones to end
-        self._dying = 0
+        self.commit_in_flight = False
+        self._starting = False  # steps are about to be in `running`
+        self._waiting_calls: list[Call] = []  # steps that wait until cancelled ones have ended
+        self._cancelling = 0  # groups of cancelled steps that have not ended
         self._reads_log = False
         self._due: int | None = None
         self._alarm: Cancellable | None = None
@@ -87,21 +107,21 @@ class RunDriver:
     # Inputs
 
     def begin(self) -> None:
-        """Go on from where the log leaves off."""
+        """Continue from the end of the log."""
         self._enter(self.turn.begin)
 
     def resume(self, tail: Sequence[Event]) -> None:
-        """Go on with a cached turn and what others wrote meanwhile."""
+        """Continue a cached turn with what others wrote since it was suspended."""
         self._enter(self.turn.resume, self.lease_no, tail)
 
     def rebuild(self, log: list[Event]) -> None:
-        """Go on from the whole log that the turn asked for."""
+        """Continue from the whole log that the turn asked for."""
         self._reads_log = False
         self._enter(self.turn.rebuild, log)
 
-    def news(self, tail: list[Event], first: int) -> None:
-        """Take what others wrote while the run is leased."""
-        if not self.in_flight:
+    def unread(self, tail: list[Event], first: int) -> None:
+        """Take what others wrote while the run is leased; `tail` begins at index `first`."""
+        if not self.commit_in_flight:
             self._enter(self.turn.news, tail, first)
 
     def _wake(self) -> None:
@@ -110,7 +130,7 @@ class RunDriver:
 
     def _reported(self, execution: StepExecution) -> None:
         key, turn = execution.context.key, self.turn
-        if self.closed or self.given_up or self.running.get(key) is not execution:
+        if self.state is not _ACTIVE or self.running.get(key) is not execution:
             return
         del self.running[key]
         result, error, started_at = execution.result, execution.error, execution.started_at
@@ -123,13 +143,13 @@ class RunDriver:
                 self._log_failed(execution, error, retry_at)
                 effects = turn.step_failed(key, error, started_at, retry_at, execution.timed_out)
         except Exception as fault:
-            self._fault(fault)
+            self._fail(fault)
             return
         self._follow(effects)
 
     def _answered(self, refusal: Refusal | Ahead | None) -> None:
-        self.in_flight = False
-        if self.closed or self.given_up:
+        self.commit_in_flight = False
+        if self.state is not _ACTIVE:
             return
         if refusal is None:
             self._enter(self.turn.committed)
@@ -145,25 +165,25 @@ class RunDriver:
             self._host.stuck(self, refusal.message)
 
     def _enter(self, feed: Callable[..., Effects], *values: object) -> None:
-        """Give the turn an input, and do what it wants then."""
-        if self.closed or self.given_up:
+        """Give the turn an input, then do what it wants."""
+        if self.state is not _ACTIVE:
             return
         try:
             effects = feed(*values)
         except Exception as fault:
-            self._fault(fault)
+            self._fail(fault)
             return
         self._follow(effects)
 
-    def _fault(self, fault: Exception) -> None:
-        """Let go of a run that we cannot drive: a fault of ours must not take the worker along."""
+    def _fail(self, fault: Exception) -> None:
+        """Give back a run that holdfast fails to drive, so that the worker keeps running."""
         logger.error("run %s cannot be driven", self.run_id, exc_info=fault)
         self._host.stuck(self, f"internal error: {fault!r}")
 
     # Outputs
 
     def _follow(self, effects: Effects) -> None:
-        if self.given_up:  # while its code held the loop
+        if self.state is DriverState.GIVEN_UP:  # while its code held the loop
             self._host.given_up(self)
             return
         if effects.problems:
@@ -171,11 +191,11 @@ class RunDriver:
         if effects.notices:
             self._host.notify(effects.notices)
         self._act(effects)
-        if self._host.draining and self.quiet and not self.closed:
-            self._host.rested(self)
+        if self._host.draining and self.quiet and self.state is _ACTIVE:
+            self._host.idle(self)
 
     def _act(self, effects: Effects) -> None:
-        """Do what the turn wants, by where it stands."""
+        """Do what the turn wants in its state."""
         match effects.state:
             case State.RUNNING | State.SUSPENDING | State.ENDING:
                 self._move(effects)
@@ -194,7 +214,7 @@ class RunDriver:
                 self._need_log()
 
     def _need_log(self) -> None:
-        """Ask once, whatever comes meanwhile: a second log would undo what followed the first."""
+        """Ask for the log once: a second one would undo what was done after the first."""
         if not self._reads_log:
             self._reads_log = True
             self._host.need_log(self)
@@ -204,42 +224,49 @@ class RunDriver:
         if effects.cancel:
             self._cancel_steps(effects.cancel)
         if effects.commit is not None:
-            self.in_flight = True
+            self.commit_in_flight = True
             self._host.committer.submit(effects.commit, self._answered)
         if effects.start:
-            if self._dying:
-                self._held += effects.start
+            if self._cancelling:
+                self._waiting_calls += effects.start
             elif not self._host.draining:
                 self._start_steps(effects.start)
         if effects.next_due != self._due:
-            self._arm(effects.next_due)
+            self._set_alarm(effects.next_due)
 
     def _start_steps(self, calls: Sequence[Call]) -> None:
+        with _state_lock:
+            if self.state is not _ACTIVE:
+                return
+            self._starting = True
         start, info = self._host.runner.start, self.turn.info
-        for call in calls:
-            self.running[call.key] = start(call, info, self._reported)
+        try:
+            for call in calls:
+                self.running[call.key] = start(call, info, self._reported)
+        finally:
+            self._starting = False
 
     def _cancel_steps(self, keys: Sequence[str]) -> None:
-        """Cancel, and let the next effects wait a while for async steps to clean up."""
-        self._held = [call for call in self._held if call.key not in keys]
-        dying: list[asyncio.Future[object]] = []
+        """Cancel steps; for a while the next ones wait until async ones have cleaned up."""
+        self._waiting_calls = [call for call in self._waiting_calls if call.key not in keys]
+        cancelled: list[asyncio.Future[object]] = []
         for key in keys:
             execution = self.running.pop(key, None)
             if execution is not None and (future := execution.cancel()) is not None:
-                dying.append(future)
-        if dying:
-            self._dying += 1
+                cancelled.append(future)
+        if cancelled:
+            self._cancelling += 1
             loop = asyncio.get_running_loop()
-            waiting = loop.create_task(asyncio.wait(dying, timeout=_CANCEL_GRACE))
+            waiting = loop.create_task(asyncio.wait(cancelled, timeout=_CANCEL_GRACE))
             waiting.add_done_callback(self._cleaned_up)
 
     def _cleaned_up(self, _: object) -> None:
-        self._dying -= 1
-        if self._dying == 0 and not (self.closed or self.given_up) and not self._host.draining:
-            held, self._held = self._held, []
-            self._start_steps(held)
+        self._cancelling -= 1
+        if self._cancelling == 0 and self.state is _ACTIVE and not self._host.draining:
+            calls, self._waiting_calls = self._waiting_calls, []
+            self._start_steps(calls)
 
-    def _arm(self, due: int | None) -> None:
+    def _set_alarm(self, due: int | None) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
@@ -260,34 +287,33 @@ class RunDriver:
 
     @property
     def quiet(self) -> bool:
-        """Say whether nothing of the run is under way: no step, no commit."""
-        return not self.running and not self.in_flight
+        """Whether nothing of the run is under way: no step, no commit."""
+        return not self.running and not self.commit_in_flight
 
     @property
     def executing(self) -> bool:
-        """Say whether a step runs, or one waits for those that were cancelled to end."""
-        return bool(self.running or self._held)
+        """Whether a step runs, or waits until cancelled ones have ended."""
+        return bool(self.running or self._waiting_calls or self._starting)
 
     @property
     def busy(self) -> bool:
-        """Say whether something is under way that goes on by itself."""
-        return self.in_flight or self.executing
+        """Whether something is under way that needs no further input to continue."""
+        return self.commit_in_flight or self.executing
 
-    def give_up(self, *, resting: bool) -> bool:
-        """Do nothing more of this run; with `resting` only if no step is under way.
+    def give_up(self, *, only_idle: bool) -> bool:
+        """Stop acting for this run; with `only_idle` not if a step is under way.
 
-        For another thread, which gives the lease back. Says whether it is to.
+        Return True if the caller, the watchdog's thread, is now to give the lease back.
         """
-        if self.given_up:
-            return False
-        self.given_up = True  # first: this thread may look between any two lines
-        if resting and self.executing:
-            self.given_up = False
-        return self.given_up
+        with _state_lock:
+            if self.state is not _ACTIVE or (only_idle and self.executing):
+                return False
+            self.state = DriverState.GIVEN_UP
+            return True
 
     @property
     def results(self) -> TurnCommit | None:
-        """What steps have brought and the log may not have. Of a run that was given up."""
+        """The commit of what steps returned and the log may lack. For a run that is given up."""
         turn = self.turn
         events = turn.unrecorded()
         if not events:
@@ -297,8 +323,9 @@ class RunDriver:
         )
 
     def close(self, *, keep_turn: bool = False) -> None:
-        """Stop driving: steps still running are cancelled and not listened to."""
-        self.closed = True
+        """Stop driving: steps that still run are cancelled, and their results are ignored."""
+        with _state_lock:
+            self.state = DriverState.CLOSED
         if self._alarm is not None:
             self._alarm.cancel()
         for execution in self.running.values():

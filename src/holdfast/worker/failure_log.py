@@ -1,7 +1,7 @@
-"""The worker's log of what failed: attempts, runs, and signals to other runs.
+"""Log lines for attempts and runs that failed, and for signals that did not arrive.
 
-Records carry `run_id`, `workflow`, `key`, `attempt` and `error` as attributes. The traceback is
-that of the user's code, as it was recorded.
+Records carry `run_id`, `workflow`, `key`, `attempt` and `error` as attributes. The traceback shows
+the user's code, as it was recorded.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ def log_failed_step(
 
 
 def log_failed_activity(
-    run_id: UUID, name: str, key: str, attempt: int, error: ErrorInfo, *, retryable: bool
+    run_id: UUID, name: str, key: str, attempt: int, error: ErrorInfo, then: str | None
 ) -> None:
-    """Warn that an attempt of an activity failed. The database decides if there is another."""
+    """Warn that an attempt of an activity failed; `then` is what follows, None if not known."""
     logger.warning(
         "run %s: attempt %d of activity %s failed: %s%s",
         run_id,
         attempt,
         key,
         error,
-        "" if retryable else "; it is not retried",
+        f"; {then}" if then else "",
         extra={
             "run_id": str(run_id),
             "activity": name,
@@ -66,7 +66,7 @@ def log_failed_activity(
 
 
 def log_failed_run(run_id: UUID, workflow: str, error_text: str) -> None:
-    """Write an error with the traceback of a run that has failed. `error_text` is JSON text."""
+    """Log that a run failed, with its traceback. `error_text` is JSON text."""
     if not logger.isEnabledFor(logging.ERROR):
         return
     error = decode_error(error_text)

@@ -1,23 +1,29 @@
-"""Giving back what a worker holds whose thread is held: recorded first, then released.
+"""Giving back the leases of a worker whose event loop is blocked by user code.
 
-A step may have ended whose result the held thread did not send any more. It is recorded here: else
-the step would be made again by every worker that takes the run.
+A step may have ended whose result the blocked thread never sent. It is recorded first: otherwise
+every worker that takes the run would execute the step again.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import uuid4
 
 import msgspec
 
 from holdfast.store.port import Store
-from holdfast.types import Refusal, TurnCommit, count_bearable
-from holdfast.worker.given_up import GivenUp
+from holdfast.types import Refusal, Release, TurnCommit, count_bearable
 
 _BUSY_SECONDS: Final = 0.05
+
+
+class GivenUp(NamedTuple):
+    """A lease to release, after the log has the `results` of steps that it may lack."""
+
+    release: Release
+    results: TurnCommit | None = None
 
 
 async def give_back(store: Store, worker_id: str, given_up: Sequence[GivenUp]) -> None:
@@ -30,7 +36,7 @@ async def give_back(store: Store, worker_id: str, given_up: Sequence[GivenUp]) -
 
 
 async def _record(store: Store, worker_id: str, parts: Sequence[TurnCommit]) -> list[TurnCommit]:
-    """Commit the parts, and return what is left of those that came into conflict."""
+    """Commit the parts; return what is still to be committed of those that were refused."""
     left: list[TurnCommit] = []
     for call in _calls(parts):
         refused = (await store.commit(worker_id, uuid4(), call)).refused
@@ -44,16 +50,17 @@ async def _record(store: Store, worker_id: str, parts: Sequence[TurnCommit]) -> 
 
 
 def _left(part: TurnCommit, refusal: Refusal) -> list[TurnCommit]:
-    """Return the part to commit in place of one that was refused, if there is any.
+    """Return what to commit in place of a refused part: one part or none.
 
-    What was in flight when the thread stopped may have landed.
+    The commit that was in flight when the thread stopped may have been applied: those events are
+    left out.
     """
     if refusal.reason == "busy":
         return [part]
     if refusal.reason != "conflict" or not refusal.tail:
         return []
-    landed = {(event.type, event.key, event.at) for event in refusal.tail}
-    events = [each for each in part.events if (each.type, each.key, each.at) not in landed]
+    recorded = {(event.type, event.key, event.at) for event in refusal.tail}
+    events = [each for each in part.events if (each.type, each.key, each.at) not in recorded]
     expected = part.expected + len(refusal.tail)
     return [msgspec.structs.replace(part, expected=expected, events=events)] if events else []
 

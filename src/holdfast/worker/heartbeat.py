@@ -1,7 +1,7 @@
 """The heartbeat, on a thread and a connection of its own.
 
-User code that blocks the worker's event loop must not look like a dead worker. The thread
-renews the leases in one call, says how far activities are, and brings back news of their runs.
+User code that blocks the worker's event loop must not look like a dead worker. The thread renews
+the leases in one call, sends the details of activities, and brings back what happened to them.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ from holdfast.worker.backoff import Backoff
 
 logger = logging.getLogger("holdfast.heartbeat")
 
-_JOIN_SECONDS = 5.0  # a beat that hangs on a mute connection ends by itself; it is a daemon
+_JOIN_SECONDS = 5.0  # the thread is a daemon: a beat over a dead connection ends by itself
 _ANSWER_BEATS, _LEAST_ANSWER_SECONDS = 2, 1.5  # an answer that takes longer will not come
 
 
 class Listener(Protocol):
-    """Who holds the leases, and hears what became of them on the worker's event loop."""
+    """What holds the leases; it is told of them on the worker's event loop."""
 
     def leases(self) -> list[Lease]:
         """Return the leases held now; called from the heartbeat's thread."""
         ...
 
     def renewed(self, leases: Sequence[Lease]) -> None:
-        """Hear that the database knows these leases' details; called from this thread, too."""
+        """Note that the database has these leases' details; called from the heartbeat's thread."""
         ...
 
     def lose(self, run_id: UUID, key: str, lease_no: int) -> None:
-        """Hear that a lease is another's."""
+        """Stop what belongs to a lease that was lost."""
         ...
 
-    def news(self, run_id: UUID) -> None:
-        """Hear that a run has unread events."""
+    def unread(self, run_id: UUID) -> None:
+        """Read the events of a run that others have written."""
         ...
 
-    def call_off(self, run_id: UUID, key: str) -> None:
-        """Hear that nobody waits for an activity any more."""
+    def request_cancel(self, run_id: UUID, key: str) -> None:
+        """Ask an activity to stop, because its run does not wait any more."""
         ...
 
 
 class HeartbeatService:
-    """Beat every `interval_seconds` until stopped."""
+    """Send a heartbeat every `interval_seconds` until stopped."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class HeartbeatService:
         self._stop = threading.Event()
 
     async def start(self) -> None:
-        """Begin to beat. Idempotent."""
+        """Send heartbeats from now on. Idempotent."""
         if self._thread is None:
             self._loop = asyncio.get_running_loop()
             self._stop.clear()
@@ -81,7 +81,7 @@ class HeartbeatService:
             self._thread.start()
 
     async def stop(self) -> None:
-        """Stop beating. Idempotent."""
+        """Send no more heartbeats. Idempotent."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._stop.set()
@@ -106,12 +106,12 @@ class HeartbeatService:
                 except Exception:
                     logger.exception("heartbeat failed")
                     pause = self._interval
-                self._stop.wait(pause)  # this loop serves nobody else: blocking it is fine
+                self._stop.wait(pause)  # nothing else uses this event loop: it may be blocked
         finally:
             await store.close()
 
     async def run_once(self, store: Store) -> None:
-        """Beat once: sign on, renew, pass the news on."""
+        """Send one heartbeat, and tell the listener of the answer."""
         leases = self._listener.leases()
         answer = await self._beat(store, leases)
         self._listener.renewed(leases)
@@ -119,7 +119,7 @@ class HeartbeatService:
             self._tell(answer, leases)
 
     async def _beat(self, store: Store, leases: list[Lease]) -> Heartbeat:
-        """Send a beat; over a mute connection the next one must be in time to be heard."""
+        """Send a heartbeat. Over a dead connection it fails early, so that the next is in time."""
         limit = max(_LEAST_ANSWER_SECONDS, _ANSWER_BEATS * self._interval)
         try:
             async with asyncio.timeout(limit):
@@ -139,6 +139,6 @@ class HeartbeatService:
             number = numbers[(run_id, key)]
             self._loop.call_soon_threadsafe(self._listener.lose, run_id, key, number)
         for run_id in answer.news:
-            self._loop.call_soon_threadsafe(self._listener.news, run_id)
+            self._loop.call_soon_threadsafe(self._listener.unread, run_id)
         for run_id, key in answer.cancelled:
-            self._loop.call_soon_threadsafe(self._listener.call_off, run_id, key)
+            self._loop.call_soon_threadsafe(self._listener.request_cancel, run_id, key)

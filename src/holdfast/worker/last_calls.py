@@ -1,4 +1,4 @@
-"""Calls to the database that are good to make, but that a worker can stop without."""
+"""Calls to the database that a worker should make but can stop without."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _FAREWELL_SECONDS = 8.0  # for all of them together, once the worker has drained
 
 
 class LastCalls:
-    """Make such calls. What they would have given back is left to the end of its lease."""
+    """Make such calls. A lease that they fail to give back runs out by itself."""
 
     def __init__(self) -> None:
-        self._until = float("inf")  # loop time after which nothing is waited for
+        self._until = float("inf")  # loop time after which no call is waited for
 
     def begin_farewell(self) -> None:
-        """Bound the time of all calls from now on together: a stop waits no longer for them."""
+        """Limit the time of all later calls together, so that a stop does not take too long."""
         self._until = asyncio.get_running_loop().time() + _FAREWELL_SECONDS
 
     async def make(self, call: Callable[[], Awaitable[None]]) -> None:
         """Make a call, and log it if it fails.
 
         A call that is not answered is made once more, over another connection: the first may be
-        mute.
+        dead.
         """
         loop, reason = asyncio.get_running_loop(), ""
         for _ in range(2):

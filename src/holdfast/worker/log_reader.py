@@ -1,4 +1,4 @@
-"""Reading logs for many runs at once: requests of the same moment share one call."""
+"""Reading the logs of many runs at once: requests of the same moment share one call."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from holdfast.worker.backoff import Backoff
 
 logger = logging.getLogger("holdfast.worker")
 
-_MOST_PATIENCE = 32  # times the time that a call usually has: some ten minutes
+_MOST_PATIENCE = 32  # times the usual limit of a call: about ten minutes
 
 _Request = tuple[UUID, int, Callable[[list[Event]], None]]
 _RunRequest = tuple[UUID, Callable[[RunRecord | None], None]]
 
 
 class LogReader:
-    """Coalesce reads of logs; answers come as plain callbacks of the event loop."""
+    """Read logs, and call back with them from plain callbacks of the event loop."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -32,34 +32,34 @@ class LogReader:
     def read(self, run_id: UUID, first: int, answer: Callable[[list[Event]], None]) -> None:
         """Read a run's events from index `first` on and call `answer` with them."""
         if not self._waiting:
-            asyncio.get_running_loop().call_soon(self._launch)
+            asyncio.get_running_loop().call_soon(self._send_requests)
         self._waiting.append((run_id, first, answer))
 
     def read_run(self, run_id: UUID, answer: Callable[[RunRecord | None], None]) -> None:
         """Read a run's row and call `answer` with it, with None if the run is gone."""
         if not self._runs:
-            asyncio.get_running_loop().call_soon(self._launch_runs)
+            asyncio.get_running_loop().call_soon(self._send_run_requests)
         self._runs.append((run_id, answer))
 
-    def _launch_runs(self) -> None:
+    def _send_run_requests(self) -> None:
         requests, self._runs = self._runs, []
-        self._hold(self._fetch_runs(requests))
+        self._start(self._fetch_runs(requests))
 
-    def _launch(self) -> None:
+    def _send_requests(self) -> None:
         requests, self._waiting = self._waiting, []
         self._call(requests, 1)
 
     def _call(self, requests: list[_Request], patience: int) -> None:
-        self._hold(self._fetch(requests, patience))
+        self._start(self._fetch(requests, patience))
 
-    def _hold(self, reading: Coroutine[object, None, None]) -> None:
+    def _start(self, reading: Coroutine[object, None, None]) -> None:
         call = asyncio.get_running_loop().create_task(reading)
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
 
     async def _fetch(self, requests: list[_Request], patience: int) -> None:
-        """Read what is wanted; what takes too long is divided, and given more time."""
-        # one range a run: the earliest index asked for serves the later ones too
+        """Read logs; a call that takes too long is divided, and given more time."""
+        # one range a run, from the smallest index asked for
         ranges: dict[UUID, int] = {}
         for run_id, first, _ in requests:
             ranges[run_id] = min(first, ranges.get(run_id, first))
@@ -77,7 +77,7 @@ class LogReader:
                         self._call(requests[:half], patience)
                         self._call(requests[half:], patience)
                         return
-            except Exception:  # runs are held for this answer, and nobody else asks for it
+            except Exception:  # the runs wait for this answer
                 logger.exception("reading %d log(s) failed; it is repeated", len(ranges))
             await backoff.wait()
         loop = asyncio.get_running_loop()
@@ -86,7 +86,7 @@ class LogReader:
             loop.call_soon(answer, log[first - ranges[run_id] :] if first else log)
 
     async def _fetch_runs(self, requests: list[_RunRequest]) -> None:
-        """Read the rows of runs. Every failure is repeated: runs are held for this answer."""
+        """Read the rows of runs. Every failure is repeated: the runs wait for this answer."""
         run_ids = [run_id for run_id, _ in requests]
         backoff = Backoff()
         while True:
@@ -103,7 +103,7 @@ class LogReader:
             loop.call_soon(answer, runs.get(run_id))
 
     async def stop(self) -> None:
-        """Call off what is under way."""
+        """Cancel the calls in flight."""
         for call in self._calls:
             call.cancel()
         await asyncio.gather(*self._calls, return_exceptions=True)

@@ -1,7 +1,7 @@
-"""Reporting how attempts of activities ended, together as turns are committed.
+"""Reporting how attempts of activities ended, in batches.
 
-A call whose answer was lost is repeated: what its first try recorded is reported as lost then,
-which is all the same to a worker that lets go of it.
+A call whose answer was lost is repeated. What the first try recorded is answered as lost then,
+which makes no difference: the worker forgets the activity in either case.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from holdfast.errors import DatabaseUnavailable, PayloadError, TransientDatabase
 from holdfast.store.port import Store
 from holdfast.types import ActivitiesEnded, ActivityEnd, ActivityOutcome, Notice
 from holdfast.worker.backoff import Backoff
-from holdfast.worker.batcher import Lanes
+from holdfast.worker.batcher import Batcher
 from holdfast.worker.clock import Clock
 
 logger = logging.getLogger("holdfast.reporter")
@@ -26,7 +26,7 @@ _Entry = tuple[ActivityEnd, Answer]
 
 
 class Reporter:
-    """Send ends in batches, and say what became of them."""
+    """Send ends in batches, and give each the answer to its own."""
 
     def __init__(
         self,
@@ -36,24 +36,24 @@ class Reporter:
         notify: Callable[[list[Notice]], None],
     ) -> None:
         self._store, self._worker_id, self._clock, self._notify = store, worker_id, clock, notify
-        self._lanes = Lanes[_Entry](self._report, weight=lambda entry: _weight(entry[0]))
+        self._batcher = Batcher[_Entry](self._report, weight=lambda entry: _weight(entry[0]))
 
     @property
     def idle(self) -> bool:
-        """Say whether nothing waits and nothing is in flight."""
-        return self._lanes.idle
+        """Whether nothing waits and no call is in flight."""
+        return self._batcher.idle
 
     def submit(self, end: ActivityEnd, answer: Answer) -> None:
-        """Report an end; `answer` is called with what became of it."""
-        self._lanes.add((end, answer))
+        """Report an end; `answer` is called with its outcome."""
+        self._batcher.add((end, answer))
 
-    async def settle(self) -> None:
-        """Return once every end has its answer."""
-        await self._lanes.settle()
+    async def flush(self) -> None:
+        """Wait until every end has its answer."""
+        await self._batcher.flush()
 
     async def stop(self) -> None:
-        """Call off what is in flight; what was not recorded is another attempt's."""
-        await self._lanes.stop()
+        """Cancel the calls in flight; an end that was not recorded leads to another attempt."""
+        await self._batcher.stop()
 
     async def _report(self, entries: list[_Entry]) -> None:
         try:
@@ -62,7 +62,7 @@ class Reporter:
             await self._report_apart(entries, error)
             return
         except Exception:
-            # Nobody knows what is recorded now: let go, and the leases' end sorts it out.
+            # It is not known what is recorded now: forget them, until their leases run out.
             logger.exception("reporting %d activities failed; letting go of them", len(entries))
             for _, answer in entries:
                 answer("lost")
@@ -71,7 +71,7 @@ class Reporter:
                 answer(outcome)
 
     async def _report_apart(self, entries: list[_Entry], error: PayloadError) -> None:
-        """Find the end that the database refuses, and report that the activity failed with it."""
+        """Report each end alone; in place of one that the database refuses, report a failure."""
         if len(entries) > 1:
             for entry in entries:
                 await self._report([entry])
@@ -88,14 +88,15 @@ class Reporter:
             await self._report([(refused, answer)])
 
     async def _send(self, ends: list[ActivityEnd]) -> list[ActivityOutcome]:
-        """Repeat a call whose answer is lost until there is one."""
-        backoff = Backoff()
+        """Report; repeat a call whose answer is lost until there is one."""
+        backoff: Backoff | None = None
         while True:
             sent = self._clock.local()
             try:
                 ended: ActivitiesEnded = await self._store.end_activities(self._worker_id, ends)
             except (TransientDatabaseError, DatabaseUnavailable) as error:
                 logger.warning("reporting %d activities is repeated: %s", len(ends), error)
+                backoff = backoff or Backoff()
                 await backoff.wait()
             else:
                 self._clock.observe(sent, self._clock.local(), ended.now)

@@ -18,8 +18,8 @@ logger = logging.getLogger("holdfast.worker")
 class Resources:
     """Open lifespans in order and close them in reverse, all in one task.
 
-    A task of its own, because what is opened may belong to the task that opened it, as task
-    groups and cancel scopes do.
+    It is a task of its own because task groups and cancel scopes must be closed in the task that
+    opened them.
     """
 
     def __init__(self, lifespans: Sequence[Lifespan[Any]]) -> None:
@@ -29,7 +29,7 @@ class Resources:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Open them. Raises ConfigurationError where one fails; those before it are closed then.
+        """Open them. If one fails, close those before it and raise ConfigurationError.
 
         Idempotent.
         """
@@ -52,7 +52,7 @@ class Resources:
             await asyncio.gather(task, return_exceptions=True)
 
     async def _hold(self, opened: asyncio.Future[None]) -> None:
-        bind_lifespans(self.values)  # those that follow may use those before them
+        bind_lifespans(self.values)  # each may use those before it
         entered: list[tuple[Lifespan[Any], AbstractAsyncContextManager[object]]] = []
         try:
             for lifespan in self._lifespans:
@@ -65,7 +65,7 @@ class Resources:
             if not opened.done():
                 opened.set_exception(error)
         finally:
-            opened.cancel()  # where it was not even an exception
+            opened.cancel()  # if it failed with a BaseException
             for lifespan, manager in reversed(entered):
                 await self._leave(lifespan, manager)
 

@@ -1,8 +1,8 @@
-"""The runs that this worker holds: from a claimed task to a driver, and back.
+"""The runs of one worker: those that it holds a lease of, and suspended ones that it remembers.
 
-A fresh run begins at once, a cached one gets its tail, any other its log. All reads that are
-wanted at the same moment are one call. Workflow code is entered from plain callbacks of the
-event loop only.
+A claimed task becomes a driver. A fresh run begins at once, a cached one continues with the events
+that it has not seen, any other is replayed from its log. Workflow code is entered only from plain
+callbacks of the event loop.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from typing import Final
 from uuid import UUID
 
 import msgspec
@@ -21,23 +23,53 @@ from holdfast.names import split_name
 from holdfast.runtime.turn.checking import Check
 from holdfast.runtime.turn.turn import RunInfo, Turn
 from holdfast.types import ClaimedTask, Event, Lease, Notice, Release, RunRecord
+from holdfast.worker.attempts import StepRunner
 from holdfast.worker.clock import Clock
 from holdfast.worker.committer import Committer
-from holdfast.worker.driver import RunDriver
-from holdfast.worker.given_up import GivenUp
+from holdfast.worker.driver import DriverState, RunDriver
+from holdfast.worker.giving_back import GivenUp
 from holdfast.worker.log_reader import LogReader
-from holdfast.worker.steps import StepRunner
-from holdfast.worker.turn_cache import TurnCache
 
 logger = logging.getLogger("holdfast.worker")
 
-_STUCK_FIRST, _STUCK_LIMIT = 2.0, 300.0  # seconds between tries of a stuck run
+_STUCK_FIRST: Final = 2.0  # seconds before a stuck run is tried again, at first
+_STUCK_LIMIT: Final = 300.0  # and at most
+_ALL_READ: Final = 2**31 - 1  # a log that is being read has no unread events
 
-_ALL_KNOWN = 2**31 - 1  # a log that is being read has no news
+
+class TurnCache:
+    """Keep the turns of the runs suspended last; beyond `size` the oldest are closed."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._turns: OrderedDict[UUID, Turn] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._turns)
+
+    def put(self, run_id: UUID, turn: Turn) -> None:
+        """Keep a suspended turn."""
+        self._turns[run_id] = turn
+        while len(self._turns) > self._size:
+            _, oldest = self._turns.popitem(last=False)
+            oldest.abandon()
+
+    def take(self, run_id: UUID) -> Turn | None:
+        """Remove a turn and return it, None if it is not here."""
+        return self._turns.pop(run_id, None)
+
+    def clear(self) -> None:
+        """Close every turn."""
+        while self._turns:
+            self._turns.popitem()[1].abandon()
 
 
-class Dispatcher:
-    """Hold the leased runs of one worker."""
+class Runs:
+    """Hold the leased runs of one worker.
+
+    `release` gives one lease back. `room_freed` and `due_at` tell the claimer that there is room
+    for more, and when a run comes due.
+    """
 
     def __init__(
         self,
@@ -50,58 +82,58 @@ class Dispatcher:
         notify: Callable[[Sequence[Notice]], None],
         *,
         release: Callable[[Release], None],
-        capacity_changed: Callable[[], None],
-        due: Callable[[int], None],
+        room_freed: Callable[[], None],
+        due_at: Callable[[int], None],
         check: Check = "no",
     ) -> None:
         self.clock, self.committer, self.runner = clock, committer, runner
         self.notify, self.draining = notify, False
-        self._replaying: Lease | None = None  # that of a run which has no driver yet
+        self._replaying: Lease | None = None  # of a run that has no driver yet
         self._check: Check = check
         self._app, self._reader, self._cache = app, reader, cache
-        self._release, self._capacity_changed, self._due = release, capacity_changed, due
+        self._release, self._room_freed, self._due_at = release, room_freed, due_at
         self._drivers: dict[UUID, RunDriver] = {}
         self._claimed_again: dict[UUID, ClaimedTask] = {}
-        self._moved = asyncio.Event()  # a run was let go of, or the grace period is over
-        self._hurried = False
-        self._opening: set[tuple[UUID, int]] = set()  # leases whose logs are still being read
+        self._changed = asyncio.Event()  # a run has left, or the grace period is over
+        self._grace_ended = False
+        self._opening: set[tuple[UUID, int]] = set()  # leases whose runs have no driver yet
         self._stuck: dict[UUID, int] = {}  # how often in a row, by run
 
     # Claimed tasks
 
     @property
-    def held(self) -> int:
-        """How many runs this worker holds."""
+    def active(self) -> int:
+        """How many runs are leased to this worker."""
         return len(self._drivers) + len(self._opening)
 
     @property
     def executing(self) -> bool:
-        """Say whether a step runs now, or waits for a cancelled one to end."""
+        """Whether a step runs, or waits until a cancelled one has ended."""
         return any(driver.executing for driver in self._drivers.values())
 
     @property
     def busy(self) -> bool:
-        """Say whether a log is being read, a step runs or is about to, or a commit is in flight."""
+        """Whether a log is being read, a step runs or is about to, or a commit is in flight."""
         return bool(self._opening) or any(driver.busy for driver in self._drivers.values())
 
     def accept(self, tasks: Sequence[ClaimedTask]) -> None:
-        """Begin with turns just claimed; called from anywhere on the event loop."""
+        """Begin claimed turns. May be called from anywhere on the event loop."""
         loop = asyncio.get_running_loop()
         for task in tasks:
             self._opening.add((task.run_id, task.lease_no))
             loop.call_soon(self._open, task)
 
     def _opened(self, task: ClaimedTask) -> bool:
-        """Count a task no longer as one to be opened; False where a drain has given it back."""
+        """Note that a task need not be opened any more; return False if it was given back."""
         lease = (task.run_id, task.lease_no)
-        was_wanted = lease in self._opening
+        still_ours = lease in self._opening
         self._opening.discard(lease)
-        self._moved.set()
-        return was_wanted
+        self._changed.set()
+        return still_ours
 
     def _open(self, task: ClaimedTask) -> None:
         run_id = task.run_id
-        if (run_id, task.lease_no) not in self._opening:  # given back by a drain
+        if (run_id, task.lease_no) not in self._opening:  # given back
             return
         if run_id in self._drivers:  # the answer to its suspension is still on the way
             self._claimed_again[run_id] = task
@@ -124,7 +156,7 @@ class Dispatcher:
         self._reader.read(task.run_id, 0, lambda log: self._begin(task, log))
 
     def _open_cached(self, task: ClaimedTask, turn: Turn) -> None:
-        """Resume a cached turn, unless the log is another's: restored, or of a lagging replica."""
+        """Resume a cached turn, unless a restore or a failover has changed the log under it."""
         first = turn.durable_length
         ours = task.tail_from is not None and task.lease_no == turn.lease_no + 1
         if ours and task.tail_from is not None and task.tail_from <= first <= task.log_length:
@@ -133,7 +165,7 @@ class Dispatcher:
             self._reader.read(task.run_id, first - 1, lambda tail: self._compare(task, turn, tail))
 
     def _compare(self, task: ClaimedTask, turn: Turn, tail: list[Event]) -> None:
-        """Resume a cached turn if its last event is the one that the log has in its place."""
+        """Resume a cached turn if the log has the turn's last event in the same place."""
         if tail and turn.ends_with(tail[0]):
             self._resume(task, turn, tail[1:])
             return
@@ -146,7 +178,7 @@ class Dispatcher:
         if not self._opened(task):
             return
         if not log:  # deleted in the meantime
-            self._capacity_changed()
+            self._room_freed()
             return
         _, name = split_name(task.name)
         info = RunInfo(
@@ -175,14 +207,14 @@ class Dispatcher:
         except Exception as error:
             logger.exception("run %s (%s) cannot be replayed", task.run_id, task.name)
             self._release_stuck(task.run_id, task.lease_no, repr(error))
-            self._capacity_changed()
+            self._room_freed()
             return
         finally:
             was_given_up = self._replaying is not replaying
             self._replaying = None
         if was_given_up:
             turn.abandon()
-            self._capacity_changed()
+            self._room_freed()
             return
         if (driver := self._drive(task, turn)) is not None:
             driver.begin()
@@ -195,30 +227,30 @@ class Dispatcher:
             driver.resume(tail)
 
     def _drive(self, task: ClaimedTask, turn: Turn) -> RunDriver | None:
-        """Hold a run by a lease. None where a later one holds it: both logs were being read."""
-        held = self._drivers.get(task.run_id)
-        if held is not None:
-            self._capacity_changed()  # of the two, one is let go of
-            if held.lease_no > task.lease_no:
+        """Return a driver for the run, None if a later lease of it has one: both logs were read."""
+        other = self._drivers.get(task.run_id)
+        if other is not None:
+            self._room_freed()  # one of the two is dropped
+            if other.lease_no > task.lease_no:
                 turn.abandon()
                 return None
-            held.close()
+            other.close()
         driver = self._drivers[task.run_id] = RunDriver(self, task.run_id, task.lease_no, turn)
         return driver
 
-    # What drivers tell (Host)
+    # Called by drivers (Host)
 
     def suspended(self, driver: RunDriver, visible_at: int | None) -> None:
         """Keep a suspended run's turn for its next wake-up."""
         if visible_at is not None:
-            self._due(visible_at)
+            self._due_at(visible_at)
         driver.close(keep_turn=True)
         self._stuck.pop(driver.run_id, None)
         self._cache.put(driver.run_id, driver.turn)
         self._leave(driver)
 
     def ended(self, driver: RunDriver) -> None:
-        """Forget a run that has ended or is another's."""
+        """Forget a run that has ended or belongs to another worker."""
         driver.close()
         self._stuck.pop(driver.run_id, None)
         self._leave(driver)
@@ -229,7 +261,7 @@ class Dispatcher:
         self._leave(driver)
 
     def stuck(self, driver: RunDriver, reason: str) -> None:
-        """Give a run back that cannot go on with this code; it is tried again, ever later."""
+        """Give back a run that cannot continue with this code; the pause grows with each try."""
         name = driver.turn.info.name
         logger.error("run %s (%s) is stuck: %s", driver.run_id, name, reason)
         driver.close()
@@ -246,7 +278,7 @@ class Dispatcher:
     def _stuck_until(
         self, run_id: UUID, lease_no: int, reason: str, least_seconds: float = _STUCK_FIRST
     ) -> Release:
-        """Count that a run is stuck once more, and say when it is to be tried again."""
+        """Count that a run is stuck once more; return its release until the next try."""
         times = self._stuck[run_id] = self._stuck.get(run_id, 0) + 1
         seconds = max(min(_STUCK_FIRST * 2 ** min(times - 1, 16), _STUCK_LIMIT), least_seconds)
         at = self.clock.now() + int(seconds * 1e6)
@@ -258,35 +290,35 @@ class Dispatcher:
         again = self._claimed_again.pop(driver.run_id, None)
         if again is not None:
             asyncio.get_running_loop().call_soon(self._open, again)
-        self._moved.set()
-        self._capacity_changed()
+        self._changed.set()
+        self._room_freed()
 
-    # Heartbeat and news
+    # Called for the heartbeat and the watchdog
 
     def leases(self) -> list[Lease]:
-        """Return the leases held now. Safe to call from another thread."""
-        held = [
+        """Return the leases held now. Safe from any thread."""
+        leases = [
             Lease(run_id, "", driver.lease_no, driver.turn.durable_length)
             for run_id, driver in list(self._drivers.items())
-            if not driver.given_up
+            if driver.state is not DriverState.GIVEN_UP
         ]
         opening: dict[UUID, int] = {}
         for run_id, number in list(self._opening):
-            if run_id not in self._drivers:  # else its driver's lease is asked about
+            if run_id not in self._drivers:  # else its driver's lease counts
                 opening[run_id] = max(number, opening.get(run_id, 0))
-        held += [Lease(run_id, "", number, _ALL_KNOWN) for run_id, number in opening.items()]
+        leases += [Lease(run_id, "", number, _ALL_READ) for run_id, number in opening.items()]
         replaying = self._replaying
-        return held if replaying is None else [*held, replaying]
+        return leases if replaying is None else [*leases, replaying]
 
-    def give_up(self, *, resting: bool) -> list[GivenUp]:
-        """Return what is held now, for another thread to give back: none of it goes on here.
+    def give_up(self, *, only_idle: bool) -> list[GivenUp]:
+        """Stop acting for the runs held now; return what gives them back. Safe from any thread.
 
-        With `resting` only what has no step under way.
+        With `only_idle` runs that have a step under way are kept.
         """
         given_up = [
             GivenUp(Release(run_id, "", driver.lease_no), driver.results)
             for run_id, driver in list(self._drivers.items())
-            if driver.give_up(resting=resting)
+            if driver.give_up(only_idle=only_idle)
         ]
         for run_id, number in list(self._opening):
             self._opening.discard((run_id, number))
@@ -297,57 +329,57 @@ class Dispatcher:
         return given_up
 
     def give_up_stuck(self, run_id: UUID, reason: str, pause_seconds: float) -> GivenUp | None:
-        """Return what gives a held run back as stuck, for another thread; as `give_up`."""
+        """Return what gives one run back as stuck, None if it is not held; as `give_up`."""
         driver, replaying = self._drivers.get(run_id), self._replaying
         if replaying is not None and replaying.run_id == run_id:
             self._replaying = None
             return GivenUp(self._stuck_until(run_id, replaying.lease_no, reason, pause_seconds))
-        if driver is None or not driver.give_up(resting=False):
+        if driver is None or not driver.give_up(only_idle=False):
             return None
         release = self._stuck_until(run_id, driver.lease_no, reason, pause_seconds)
         return GivenUp(release, driver.results)
 
     def forget_given_up(self) -> None:
-        """Let go of the runs that another thread has given back."""
+        """Forget the runs that the watchdog has given back. Called on the event loop."""
         for driver in list(self._drivers.values()):
-            if driver.given_up:
+            if driver.state is DriverState.GIVEN_UP:
                 self.given_up(driver)
-        self._capacity_changed()
+        self._room_freed()
 
     def lose(self, run_id: UUID, lease_no: int) -> None:
-        """Let go of a run whose lease is another's; a commit in flight will say so itself."""
+        """Forget a run whose lease was lost; if a commit is in flight, its answer will tell."""
         driver = self._drivers.get(run_id)
         if driver is None:
             self._opening.discard((run_id, lease_no))
-            self._moved.set()
-            self._capacity_changed()
-        elif driver.lease_no == lease_no and not driver.in_flight:
+            self._changed.set()
+            self._room_freed()
+        elif driver.lease_no == lease_no and not driver.commit_in_flight:
             logger.warning("run %s: its lease was lost to another worker", run_id)
             self.ended(driver)
 
-    def news(self, run_id: UUID) -> None:
-        """Read what others wrote to a run that is held here."""
+    def unread(self, run_id: UUID) -> None:
+        """Read what others wrote to a run, if it is held here."""
         driver = self._drivers.get(run_id)
-        if driver is not None and not driver.in_flight:
+        if driver is not None and not driver.commit_in_flight:
             first = driver.turn.durable_length
-            self._reader.read(run_id, first, lambda tail: driver.news(tail, first))
+            self._reader.read(run_id, first, lambda tail: driver.unread(tail, first))
 
     # Draining
 
     async def drain(self, grace_seconds: float) -> list[Release]:
-        """Let running steps end within the grace period; return what is to be released then.
+        """Let running steps end within the grace period; return what is to be released after it.
 
-        No new step starts. What has been recorded stays recorded; the rest is another worker's.
+        No new step starts. What is recorded stays recorded; other workers do the rest.
         """
         self.draining = True
         for driver in list(self._drivers.values()):
             if driver.quiet:
-                self.rested(driver)
+                self.idle(driver)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_seconds):
-                while self.held and not self._hurried:
-                    self._moved.clear()
-                    await self._moved.wait()
+                while self.active and not self._grace_ended:
+                    self._changed.clear()
+                    await self._changed.wait()
         releases = [
             Release(run_id, "", driver.lease_no) for run_id, driver in self._drivers.items()
         ]
@@ -360,13 +392,13 @@ class Dispatcher:
         self._cache.clear()
         return releases
 
-    def hurry(self) -> None:
+    def end_grace(self) -> None:
         """End the grace period now."""
-        self._hurried = True
-        self._moved.set()
+        self._grace_ended = True
+        self._changed.set()
 
-    def rested(self, driver: RunDriver) -> None:
-        """Give a run back that has nothing under way, while the worker drains."""
+    def idle(self, driver: RunDriver) -> None:
+        """Give back a run that has nothing under way, while the worker drains."""
         driver.close()
         self._release(Release(driver.run_id, "", driver.lease_no))
         self._leave(driver)

@@ -1,4 +1,4 @@
-"""Which attempts hold the threads of a worker, and which wait for one."""
+"""Which attempts use the threads of a worker, and which wait for one."""
 
 from __future__ import annotations
 
@@ -7,49 +7,60 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence, Set
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Final, Protocol
 
 from holdfast.types import ThreadUse
 
-if TYPE_CHECKING:
-    from holdfast.worker.attempts import Execution
-
 logger = logging.getLogger("holdfast.worker")
+
+STEP_THREADS: Final = "holdfast-step"  # begins the names of threads of steps and activities
 
 _LONG_SECONDS: Final = 2.0  # a wait for a thread that is worth a warning
 _NAMED: Final = 5
 
-AnyExecution: TypeAlias = "Execution[Any]"
+
+class ThreadUser(Protocol):
+    """An attempt that runs in a thread."""
+
+    @property
+    def name(self) -> str:
+        """The name of the step or activity."""
+        ...
+
+    @property
+    def ended(self) -> bool:
+        """Whether its result is not waited for any more."""
+        ...
 
 
 class ThreadBook:
-    """Count attempts in threads. `size` None: no limit is known.
+    """Count attempts in threads. `size` None: there is no limit.
 
     A thread cannot be stopped: an attempt that has timed out or was cancelled keeps its thread
-    until its function returns. Entries are made by those threads as well as by the event loop.
+    until its function returns. The threads write here, and so does the event loop.
     """
 
     def __init__(self, size: int | None = None) -> None:
         self._size = size
-        self._waiting: dict[AnyExecution, float] = {}  # since when; in order
-        self._running: dict[AnyExecution, None] = {}
+        self._waiting: dict[ThreadUser, float] = {}  # since when, oldest first
+        self._running: dict[ThreadUser, None] = {}
         self._warned = False
         self._freed: Callable[[], None] | None = None
 
-    def wait(self, execution: AnyExecution) -> None:
+    def wait(self, execution: ThreadUser) -> None:
         """Note that an attempt waits for a thread."""
         self._waiting[execution] = time.monotonic()
 
-    def give_up(self, execution: AnyExecution) -> None:
-        """Note that an attempt that waited needs no thread any more."""
+    def forget(self, execution: ThreadUser) -> None:
+        """Note that an attempt does not wait for a thread any more."""
         self._waiting.pop(execution, None)
 
-    def begin(self, execution: AnyExecution) -> None:
+    def begin(self, execution: ThreadUser) -> None:
         """Note that an attempt has a thread."""
         self._running[execution] = None
         self._waiting.pop(execution, None)
 
-    def end(self, execution: AnyExecution, loop: asyncio.AbstractEventLoop) -> None:
+    def end(self, execution: ThreadUser, loop: asyncio.AbstractEventLoop) -> None:
         """Note that the thread is free again."""
         del self._running[execution]
         freed, self._freed = self._freed, None
@@ -58,25 +69,30 @@ class ThreadBook:
                 loop.call_soon_threadsafe(freed)
 
     def free(self, most: int) -> int:
-        """Return how many more attempts would begin at once, `most` at most."""
+        """Return how many more attempts could begin immediately, at most `most`."""
         if self._size is None:
             return most
         return max(0, min(most, self._size - len(self._running) - len(self._waiting)))
 
     def tell_when_free(self, freed: Callable[[], None]) -> None:
-        """Call back once, on the event loop, when a thread is free again."""
+        """Call `freed` once, on the event loop, when a thread is free again."""
         self._freed = freed
 
+    def look(self) -> ThreadUse | None:
+        """Warn of attempts that wait for a thread; return `use()`. Safe from any thread."""
+        self.warn()
+        return self.use()
+
     def use(self) -> ThreadUse | None:
-        """Return how the threads are used. Safe from any thread."""
+        """Return how the threads are used, None without a limit. Safe from any thread."""
         if self._size is None:
             return None
         running = list(self._running)
-        given_up = sum(execution.ended for execution in running)
-        return ThreadUse(self._size, len(running), given_up, len(self._waiting))
+        abandoned = sum(execution.ended for execution in running)
+        return ThreadUse(self._size, len(running), abandoned, len(self._waiting))
 
     def warn(self) -> None:
-        """Warn once when attempts wait long for a thread. Safe from any thread; call it often."""
+        """Warn once if attempts wait long for a thread. Safe from any thread; call it often."""
         waiting = list(self._waiting.items())
         longest = time.monotonic() - waiting[0][1] if waiting else 0.0
         if longest < _LONG_SECONDS:
@@ -86,7 +102,7 @@ class ThreadBook:
             return
         self._warned = True
         running = list(self._running)
-        given_up = [execution for execution in running if execution.ended]
+        abandoned = [execution for execution in running if execution.ended]
         logger.warning(
             "all %d threads for steps and activities are taken, by %s; %d attempt(s) wait, the "
             "first for %.0f s: %s.%s Start the worker with more --threads, or write what waits "
@@ -96,33 +112,33 @@ class ThreadBook:
             len(waiting),
             longest,
             _names([execution for execution, _ in waiting]),
-            f" {len(given_up)} of the threads run attempts that have timed out or were cancelled "
-            f"({_names(given_up)}): give their calls a time-out of their own."
-            if given_up
+            f" {len(abandoned)} of the threads run attempts that have timed out or were cancelled "
+            f"({_names(abandoned)}): give their calls a time-out of their own."
+            if abandoned
             else "",
         )
 
 
-def _names(executions: list[AnyExecution]) -> str:
-    names = dict.fromkeys(execution.function.name for execution in executions)
+def _names(executions: list[ThreadUser]) -> str:
+    names = dict.fromkeys(execution.name for execution in executions)
     shown = ", ".join(list(names)[:_NAMED])
     return f"{shown}, …" if len(names) > _NAMED else shown
 
 
 def claimable_by_threads(
-    book: ThreadBook, handlers: Sequence[str], in_threads: Set[str], freed: Callable[[], None]
-) -> Callable[[int], tuple[int, Sequence[str]]] | None:
-    """Return a function that says how many tasks of which handlers to claim, given the room.
+    book: ThreadBook, handlers: Sequence[str], in_threads: Set[str]
+) -> Callable[[int, Callable[[], None]], tuple[int, Sequence[str]]] | None:
+    """Return a function that tells how many tasks of which handlers to claim, given the room.
 
-    Activities `in_threads` are claimed as far as a thread can begin them: what waits here could
-    run on another worker. `freed` is called when a thread is free after there was none. None if
-    there are no such activities.
+    Activities `in_threads` are claimed only if a thread can begin them: while they wait here,
+    another worker could execute them. The function's second argument is called when a thread is
+    free after there was none. Return None if there are no such activities.
     """
     if not in_threads:
         return None
     others = tuple(each for each in handlers if each not in in_threads)
 
-    def claimable(room: int) -> tuple[int, Sequence[str]]:
+    def claimable(room: int, freed: Callable[[], None]) -> tuple[int, Sequence[str]]:
         free = book.free(room)
         if not free:
             book.tell_when_free(freed)

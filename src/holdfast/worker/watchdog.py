@@ -1,14 +1,14 @@
-"""The watchdog, on a thread of its own: a worker whose thread is held by user code still lets go.
+"""The watchdog, on a thread of its own: it gives leases back while user code blocks the event loop.
 
-Workflow code that computes or blocks without an await that waits holds the worker's thread: no
-other run moves, and no signal is heard. In this order the watchdog
+Workflow code that computes or blocks, without an await that waits, holds the worker's thread: no
+other run continues, and no signal arrives. In this order the watchdog
 
 1. warns, after half of the app's `blocking_limit`;
-2. after the limit gives the run up as stuck, with the place where its code stands, and gives back
+2. after the limit gives the run back as stuck, with the place where its code is, and gives back
    the runs that have no step under way, so that other workers drive them;
-3. after the grace period gives back all that is left, and ends the process where that is wanted.
+3. after the grace period gives back everything else, and ends the process if it may.
 
-It also ends a process that was asked to stop and whose thread does not answer. Time in which a
+It also ends a process that was asked to stop and whose thread does not answer. Time during which a
 debugger has stopped the thread, or the whole process was stopped, does not count.
 """
 
@@ -26,53 +26,52 @@ from uuid import UUID
 from holdfast.errors import DatabaseError
 from holdfast.runtime.loop.holding import Hold, find_hold
 from holdfast.store.port import Store
-from holdfast.worker.given_up import GivenUp
-from holdfast.worker.giving_back import give_back
+from holdfast.worker.giving_back import GivenUp, give_back
 
 logger = logging.getLogger("holdfast.worker")
 
 _TICK_SECONDS: Final = 0.25
-_ASLEEP: Final = 0.05  # the share of processor time below which a thread sleeps, or waits
-# For so long the loop must be deaf before a stop is forced. Other code than a workflow's, as what
-# closes a lifespan, may take a while.
-_DEAF_SECONDS: Final = 1.0
-_OTHER_DEAF_SECONDS: Final = 5.0
-_RELEASE_SECONDS: Final = 5.0  # what takes longer is left to the leases' end
+_ASLEEP: Final = 0.05  # a thread that uses less processor time than this share sleeps, or waits
+# The event loop must not answer for so long before a stop is forced. Code outside of workflows,
+# such as that of a lifespan, may take longer.
+_SILENT_SECONDS: Final = 1.0
+_OTHER_SILENT_SECONDS: Final = 5.0
+_RELEASE_SECONDS: Final = 5.0  # what takes longer is left until the leases run out
 _JOIN_SECONDS: Final = 2.0 * _RELEASE_SECONDS
 
 
 class Holder(Protocol):
-    """Who holds the leases of the worker, and lets go of what is to be given back.
+    """What holds the leases of the worker, and stops acting for those that are to be given back.
 
-    All but the last is called from the watchdog's thread. What was given up does not go on here
-    when the event loop is free again: it may be another worker's by then.
+    All methods but the last are called from the watchdog's thread. What was given up does not
+    continue here when the event loop is free again: another worker may have it by then.
     """
 
     def give_up(self) -> list[GivenUp]:
-        """Return all that is held now."""
+        """Return what gives back all that is held now."""
         ...
 
-    def give_up_resting(self) -> list[GivenUp]:
-        """Return the runs that have no step under way."""
+    def give_up_idle(self) -> list[GivenUp]:
+        """Return what gives back the runs that have no step under way."""
         ...
 
     def give_up_stuck(self, run_id: UUID, reason: str, pause_seconds: float) -> GivenUp | None:
-        """Return what gives a run back as stuck, None where it is not held.
+        """Return what gives a run back as stuck, None if it is not held.
 
         It is tried again after the pause or later.
         """
         ...
 
     def forget_given_up(self) -> None:
-        """Let go of what was given up; called on the event loop."""
+        """Forget what was given up; called on the event loop."""
         ...
 
 
 class Process:
-    """What a worker's process wants of the watchdog. By default it is never ended."""
+    """How the watchdog may end the worker's process. By default it may not."""
 
     def end(self) -> None:
-        """End the process at once, where it may be ended."""
+        """End the process at once, if it may be ended."""
 
     @property
     def orphaned(self) -> bool:
@@ -81,20 +80,20 @@ class Process:
 
 
 class ThreadClock:
-    """Measures for how long a thread was really at work, or asleep, since the last look.
+    """Measure how long a thread really worked, or slept, since the last look.
 
-    A thread that a busy machine keeps waiting is neither. A jump of the clock is a stop of the
-    whole process, or of the machine, and counts as one tick.
+    On a busy machine a thread may also wait for the processor: that does not count. A jump of the
+    clock means that the whole process, or the machine, was stopped; it counts as one tick.
     """
 
     def __init__(self, thread: int) -> None:
         get_clock = getattr(time, "pthread_getcpuclockid", None)  # not on every system
         self._clock: int | None = None if get_clock is None else get_clock(thread)
         self._wall, self._cpu = time.monotonic(), self._processor_time()
-        self.passed = 0.0  # at the last look, the seconds since the one before, of any kind
+        self.passed = 0.0  # all seconds between the last look and the one before
 
     def spent(self) -> float:
-        """Return the seconds since the last look, without those that the thread had to wait."""
+        """Return the seconds since the last look, without those waited for the processor."""
         wall, cpu = time.monotonic(), self._processor_time()
         passed, worked = min(wall - self._wall, 2 * _TICK_SECONDS), cpu - self._cpu
         self.passed = passed
@@ -125,16 +124,16 @@ class Watchdog:
         self._thread: threading.Thread | None = None
         self._watched = 0
         self._stop = threading.Event()
-        self._seen: tuple[int, int] | None = None  # a drain, and how far it was
-        self._held = 0.0  # seconds since then
+        self._seen: tuple[int, int] | None = None  # a drain of a workflow loop, and its progress
+        self._held = 0.0  # seconds since that progress
         self._stage = 0  # 1: warned, 2: the run given up, 3: all given back
         self._stop_within: float | None = None  # seconds; None: not asked to stop
         self._answered = True
-        self._silent = 0.0  # seconds that the loop has not answered
-        self._told = False  # that it does not
+        self._silent = 0.0  # seconds that the event loop has not answered
+        self._told = False  # whether it was logged that it does not
 
     def start(self) -> None:
-        """Begin to watch this thread, which runs the worker's event loop. Idempotent."""
+        """Watch this thread, which runs the worker's event loop, from now on. Idempotent."""
         if self._thread is None:
             self._loop, self._watched = asyncio.get_running_loop(), threading.get_ident()
             self._stop.clear()
@@ -151,7 +150,7 @@ class Watchdog:
             await asyncio.get_running_loop().run_in_executor(None, thread.join, _JOIN_SECONDS)
 
     def expect_end(self, grace_seconds: float) -> None:
-        """Hear that the worker was asked to stop; safe in a signal handler and in any thread."""
+        """Note that the worker was asked to stop. Safe in a signal handler and in any thread."""
         left = self._stop_within
         self._stop_within = grace_seconds if left is None else min(left, grace_seconds)
 
@@ -179,8 +178,8 @@ class Watchdog:
         if seen is None or seen != self._seen:
             if self._stage > 1:
                 logger.warning(
-                    "the event loop is free again after about %.0f s; what was given back is "
-                    "another worker's",
+                    "the event loop is free again after about %.0f s; what was given back belongs "
+                    "to other workers",
                     self._held,
                 )
             self._seen, self._held, self._stage = seen, 0.0, 0
@@ -206,7 +205,7 @@ class Watchdog:
             self._abandon(f"{hold} still holds the event loop, at {hold.place}")
 
     def _give_up(self, hold: Hold) -> None:
-        """Release the run as stuck, and the others that nothing keeps here."""
+        """Give back the run as stuck, and the other runs that have no step under way."""
         loop = hold.loop
         assert loop is not None, "a drain has a loop"
         reason = (
@@ -220,28 +219,28 @@ class Watchdog:
             reason,
             self._grace_seconds,
         )
-        # Tried again when this process is over: else its steps could run here and elsewhere.
+        # Tried again when this process has ended: until then its steps may still run here.
         pause = self._grace_seconds + _RELEASE_SECONDS
         stuck = hold.run_id and self._holder.give_up_stuck(hold.run_id, reason, pause)
-        resting = self._holder.give_up_resting()
-        self._give_back([stuck, *resting] if stuck else resting)
+        idle = self._holder.give_up_idle()
+        self._give_back([stuck, *idle] if stuck else idle)
 
-    # A stop that the thread does not hear
+    # A stop that the thread does not answer
 
     def _watch_stop(self, hold: Hold, spent: float, passed: float) -> None:
         assert self._loop is not None
         assert self._stop_within is not None
-        self._stop_within -= passed  # by the clock on the wall: who asked has no other
+        self._stop_within -= passed  # real time: the caller of the stop counts in it
         if self._answered:
             self._answered, self._silent, self._told = False, 0.0, False
-            with contextlib.suppress(RuntimeError):  # the loop is closed: the end is near
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the worker has stopped
                 self._loop.call_soon_threadsafe(self._answer)
             return
         self._silent += spent
         if hold.debugged and not self._process.orphaned:
             return
-        deaf = _OTHER_DEAF_SECONDS if hold.loop is None else _DEAF_SECONDS
-        if self._silent < deaf or self._stage == 3:
+        limit = _OTHER_SILENT_SECONDS if hold.loop is None else _SILENT_SECONDS
+        if self._silent < limit or self._stage == 3:
             return
         if self._stop_within <= 0:
             self._stage = 3

@@ -7,107 +7,118 @@ from collections.abc import Awaitable, Callable, Sequence
 from uuid import UUID
 
 from holdfast.types import ClaimedTask, Lease, Release
-from holdfast.worker.activities import ActivityExecutor
-from holdfast.worker.given_up import GivenUp
-from holdfast.worker.runs import Dispatcher
+from holdfast.worker.activities import Activities
+from holdfast.worker.giving_back import GivenUp
+from holdfast.worker.runs import Runs
 
 
 class Workload:
-    """Split what is claimed between runs and activities, and speak for both."""
+    """Divide what is claimed into runs and activities, and answer for both."""
 
-    def __init__(self, runs: Dispatcher, activities: ActivityExecutor, concurrency: int) -> None:
+    def __init__(self, runs: Runs, activities: Activities, concurrency: int) -> None:
         self._runs, self._activities, self._concurrency = runs, activities, concurrency
 
     @property
-    def held(self) -> int:
-        """How many runs and activities the worker holds."""
-        return self._runs.held + self._activities.held
+    def active(self) -> int:
+        """How many runs and activities are leased to the worker."""
+        return self._runs.active + self._activities.active
 
     @property
-    def free(self) -> int:
-        """How many more the worker takes."""
-        return 0 if self._runs.draining else self._concurrency - self.held
+    def room(self) -> int:
+        """How many more tasks the worker takes."""
+        return 0 if self._runs.draining else self._concurrency - self.active
 
     @property
     def executing(self) -> bool:
-        """Say whether a step or an activity runs now."""
+        """Whether a step or an activity runs."""
         return self._runs.executing or self._activities.executing
 
     @property
     def busy(self) -> bool:
-        """Say whether anything is under way that goes on without the passing of time."""
+        """Whether something is under way that needs neither input nor time to continue."""
         return self._runs.busy or self._activities.busy
 
     def accept(self, tasks: Sequence[ClaimedTask]) -> None:
-        """Begin with tasks just claimed; called from anywhere on the event loop."""
+        """Begin claimed tasks. May be called from anywhere on the event loop."""
         activities = [task for task in tasks if task.kind == "activity"]
         if activities:
             self._activities.accept(activities)
             tasks = [task for task in tasks if task.kind != "activity"]
         self._runs.accept(tasks)
 
-    # Heartbeat and news
+    # Called for the heartbeat, and for notifications
 
     def leases(self) -> list[Lease]:
-        """Return the leases held now. Safe to call from another thread."""
+        """Return the leases held now. Safe from any thread."""
         return self._runs.leases() + self._activities.leases()
 
-    def give_up(self) -> list[GivenUp]:
-        """Return all that is held, to be given back: no run goes on here. For other threads."""
-        activities = [
-            GivenUp(Release(lease.run_id, lease.key, lease.lease_no))
-            for lease in self._activities.leases()
-        ]
-        return self._runs.give_up(resting=False) + activities
-
-    def give_up_resting(self) -> list[GivenUp]:
-        """Return the runs without a step under way, to be given back; as above."""
-        return self._runs.give_up(resting=True)
-
-    def give_up_stuck(self, run_id: UUID, reason: str, pause_seconds: float) -> GivenUp | None:
-        """Return what gives a run back as stuck, None where it is not held; as above."""
-        return self._runs.give_up_stuck(run_id, reason, pause_seconds)
-
-    def forget_given_up(self) -> None:
-        """Let go of the runs that another thread has given back."""
-        self._runs.forget_given_up()
-
     def renewed(self, leases: Sequence[Lease]) -> None:
-        """Hear which leases were renewed, and with what details. Safe from another thread."""
-        self._activities.known(leases)
+        """Note that the database has these leases' details. Safe from any thread."""
+        self._activities.renewed(leases)
 
     def lose(self, run_id: UUID, key: str, lease_no: int) -> None:
-        """Hear that a lease is another's."""
+        """Stop what belongs to a lease that was lost."""
         if key:
             self._activities.lose(run_id, key, lease_no)
         else:
             self._runs.lose(run_id, lease_no)
 
-    def news(self, run_id: UUID) -> None:
-        """Hear that a run has unread events."""
-        self._runs.news(run_id)
+    def unread(self, run_id: UUID) -> None:
+        """Read the events of a run that others have written."""
+        self._runs.unread(run_id)
 
-    def missed(self) -> None:
-        """Hear that news may have been missed."""
-        for lease in self._runs.leases():
-            self._runs.news(lease.run_id)
+    def request_cancel(self, run_id: UUID, key: str) -> None:
+        """Ask an activity to stop, because its run does not wait any more."""
+        self._activities.request_cancel(run_id, key)
 
-    def call_off(self, run_id: UUID, key: str) -> None:
-        """Hear that nobody waits for an activity any more."""
-        self._activities.call_off(run_id, key)
+    def notified(self, payload: str) -> None:
+        """Act on a notification to this worker: `RUN_ID`, `RUN_ID KEY` for an activity, or empty.
+
+        It is empty if notifications may have been lost: all runs are looked at then.
+        """
+        run_id, _, key = payload.partition(" ")
+        if key:
+            self.request_cancel(UUID(run_id), key)
+        elif run_id:
+            self.unread(UUID(run_id))
+        else:
+            for lease in self._runs.leases():
+                self._runs.unread(lease.run_id)
+
+    # Called for the watchdog
+
+    def give_up(self) -> list[GivenUp]:
+        """Stop acting for all that is held; return what gives it back. Safe from any thread."""
+        activities = [
+            GivenUp(Release(lease.run_id, lease.key, lease.lease_no))
+            for lease in self._activities.leases()
+        ]
+        return self._runs.give_up(only_idle=False) + activities
+
+    def give_up_idle(self) -> list[GivenUp]:
+        """Return what gives back the runs that have no step under way; as `give_up`."""
+        return self._runs.give_up(only_idle=True)
+
+    def give_up_stuck(self, run_id: UUID, reason: str, pause_seconds: float) -> GivenUp | None:
+        """Return what gives one run back as stuck, None if it is not held; as `give_up`."""
+        return self._runs.give_up_stuck(run_id, reason, pause_seconds)
+
+    def forget_given_up(self) -> None:
+        """Forget the runs that the watchdog has given back. Called on the event loop."""
+        self._runs.forget_given_up()
 
     # Draining
 
     async def drain(
         self, grace_seconds: float, save: Callable[[list[Lease]], Awaitable[None]]
     ) -> list[Release]:
-        """Let what runs end within the grace period; return what is to be released then."""
+        """Let what runs end within the grace period; return what is to be released after it."""
         parts = await asyncio.gather(
             self._runs.drain(grace_seconds), self._activities.drain(grace_seconds, save)
         )
         return [release for part in parts for release in part]
 
-    def hurry(self) -> None:
+    def end_grace(self) -> None:
         """End the grace period now."""
-        self._runs.hurry()
-        self._activities.hurry()
+        self._runs.end_grace()
+        self._activities.end_grace()

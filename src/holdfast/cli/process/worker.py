@@ -18,7 +18,8 @@ from holdfast.database.keeping import kept_running
 from holdfast.database.resolve import Database
 from holdfast.definitions.app import App
 from holdfast.store.opening import make_store
-from holdfast.worker import STEP_THREADS, Worker, WorkerOptions
+from holdfast.worker import Worker, WorkerOptions
+from holdfast.worker.threads import STEP_THREADS
 from holdfast.worker.watchdog import Process
 
 logger = logging.getLogger("holdfast.worker")
@@ -90,10 +91,10 @@ async def _serve(
             logger.info(
                 "worker %s stops: %d run(s) held%s",
                 worker.worker_id,
-                worker.held,
+                worker.active,
                 f", whose steps may take {options.grace_seconds:g} s to end; asked again, it "
                 "ends at once"
-                if worker.held
+                if worker.active
                 else "",
             )
             await worker.stop()
@@ -146,7 +147,7 @@ def _on_signals(worker: Worker, stop: asyncio.Event, grace_seconds: float) -> St
     def arrived() -> None:
         if stop.is_set():
             logger.warning("asked again: worker %s ends at once", worker.worker_id)
-            worker.hurry()
+            worker.end_grace()
         stop.set()
 
     return StopSignals(arrived, at_once)

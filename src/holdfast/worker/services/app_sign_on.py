@@ -1,4 +1,4 @@
-"""An app's sign-on: its names become known, and it takes over runs from before names had apps."""
+"""Signing an app on: its names become known, and it takes over runs from before names had apps."""
 
 from __future__ import annotations
 
@@ -10,35 +10,38 @@ from collections.abc import Sequence
 from holdfast.definitions.app import App
 from holdfast.errors import ConfigurationError
 from holdfast.names import split_name
-from holdfast.store.port import Store
 from holdfast.types import AppInfo
+from holdfast.worker.services.service import Service, ServiceContext
 
 logger = logging.getLogger("holdfast.worker")
 
 _BATCH = 1_000
 
 
-class AppSignOn:
-    """Signs an app on when its worker starts.
+class AppSignOn(Service):
+    """Sign an app on when its worker starts.
 
-    Where the database has runs from before names had apps, the first app that signs on with their
-    workflow takes them over: what waits for this worker when it starts, the rest bit by bit.
+    If the database has runs from before names had apps, the first app that signs on with their
+    workflow takes them over: what waits for this worker when it starts, the rest in small parts.
     """
 
-    def __init__(self, store: Store, app: App, queues: Sequence[str], origin: str | None) -> None:
-        self._store, self._queues = store, queues
+    def __init__(
+        self, context: ServiceContext, app: App, queues: Sequence[str], origin: str | None
+    ) -> None:
+        super().__init__(context)
+        self._queues = queues
         self._name = app.name
         self._activities = tuple(app.activities)
         self._handlers = tuple(split_name(handler)[1] for handler in app.handlers())
         workflows = tuple(sorted({name for name, _ in app.workflows}))
         self._info = AppInfo(app=app.name, workflows=workflows, origin=origin)
         self._former: frozenset[str] = frozenset()
-        self._ended = False  # whether ended runs of former names may be left
+        self._ended = False  # whether there may be ended runs with names of before
 
-    async def run(self) -> None:
+    async def sign_on(self) -> None:
         """Sign on, and take over what waits.
 
-        Raises ConfigurationError if an app of this name lies elsewhere.
+        Raises ConfigurationError if the database has an app of this name from another place.
         """
         answer = await self._store.sign_on_app(self._info, self._activities)
         if answer.other is not None:
@@ -53,8 +56,8 @@ class AppSignOn:
         while await self._adopt_tasks():
             pass
 
-    async def adopt(self) -> None:
-        """Take over some more of what is from before names had apps, if there is any."""
+    async def run_once(self) -> None:
+        """Take over some more runs from before names had apps, if there are any."""
         if self._former:
             await self._adopt_tasks()
         if self._ended:

@@ -13,13 +13,11 @@ from holdfast import App, Context
 from holdfast.definitions.attempts import StepContext
 from holdfast.runtime.code.calls import Call, RunInfo
 from holdfast.types import ClaimedTask, Event, Notice, Release
-from holdfast.worker.attempts import Execution
+from holdfast.worker.attempts import Execution, StepExecution, StepRunner
 from holdfast.worker.clock import EngineClock
 from holdfast.worker.committer import Committer
 from holdfast.worker.log_reader import LogReader
-from holdfast.worker.runs import Dispatcher
-from holdfast.worker.steps import StepExecution, StepRunner
-from holdfast.worker.turn_cache import TurnCache
+from holdfast.worker.runs import Runs, TurnCache
 
 START = 1_700_000_000_000_000
 RUN_ID = UUID(int=7)
@@ -71,7 +69,7 @@ async def test_of_two_leases_whose_logs_are_read_at_once_the_later_one_holds(
 ) -> None:
     """Trap 18. The first one ran out meanwhile; it is not driven beside the second."""
     desk, loop = Desk(), asyncio.get_running_loop()
-    dispatcher = Dispatcher(
+    runs = Runs(
         app,
         EngineClock(),
         cast("Committer", None),
@@ -80,16 +78,16 @@ async def test_of_two_leases_whose_logs_are_read_at_once_the_later_one_holds(
         TurnCache(10),
         list[Notice]().extend,
         release=list[Release]().append,
-        capacity_changed=lambda: None,
-        due=lambda at: None,
+        room_freed=lambda: None,
+        due_at=lambda at: None,
     )
-    dispatcher.accept([claimed(1), claimed(2)])
+    runs.accept([claimed(1), claimed(2)])
     await asyncio.sleep(0)
     for place in order:
         loop.call_soon(desk.reads[place], LOG)
     await asyncio.sleep(0)
 
-    assert [lease.lease_no for lease in dispatcher.leases()] == [2]
-    assert dispatcher.held == 1
+    assert [lease.lease_no for lease in runs.leases()] == [2]
+    assert runs.active == 1
     under_way = [execution for execution in desk.started if not execution.ended]
     assert len(under_way) == 1

@@ -1,0 +1,50 @@
+"""How a worker works: what a program or the command line may choose."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.errors import ConfigurationError
+from holdfast.runtime.turn.checking import Check
+
+_POSITIVE = (
+    "concurrency",
+    "threads",
+    "lease_seconds",
+    "heartbeat_seconds",
+    "poll_seconds",
+    "maintenance_seconds",
+)
+
+
+class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a worker works.
+
+    `queues` empty means the queues of the app's workflows and activities. `concurrency` limits how
+    many runs and activities the worker holds, `threads` how many sync steps and activities run at
+    the same time, `cache` how many suspended runs stay in memory. `check` is for tests and
+    development: no run stays in memory, each is replayed whenever it wakes and before it ends, and
+    calls of clocks and of random numbers in workflow code are warned of or refused.
+    """
+
+    queues: tuple[str, ...] = ()
+    concurrency: int = 200
+    threads: int = 32
+    cache: int = 1000
+    grace_seconds: float = 30.0
+    lease_seconds: float = 30.0
+    heartbeat_seconds: float = 2.0
+    silent_seconds: float = 8.0
+    poll_seconds: float = 2.0
+    maintenance_seconds: float = 4.0
+    check: Check = "no"
+
+    def __post_init__(self) -> None:
+        for name in _POSITIVE:
+            if getattr(self, name) <= 0:
+                raise ConfigurationError(f"a worker's {name} must be more than 0")
+        if self.lease_seconds < 3 * self.heartbeat_seconds:
+            raise ConfigurationError(
+                f"a lease of {self.lease_seconds:g} s is too short for a heartbeat every "
+                f"{self.heartbeat_seconds:g} s: it should last for three"
+            )

@@ -1,0 +1,103 @@
+"""What every service of a worker has: `start`, `stop`, and `run_once` for its one duty.
+
+A service runs when it starts, then in intervals, and earlier if something comes due. Any number of
+workers may run the same service on one database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from holdfast.errors import DatabaseError
+from holdfast.store.port import Store
+from holdfast.types import Notice
+from holdfast.worker.clock import Clock
+
+logger = logging.getLogger("holdfast.maintenance")
+
+_LEAST_SECONDS: Final = 0.1  # between two runs, also while another transaction locks what is due
+
+
+class ServiceContext(NamedTuple):
+    """What a worker lends to its services."""
+
+    store: Store
+    worker_id: str
+    clock: Clock
+    notify: Callable[[list[Notice]], None]
+    interval_seconds: float
+
+
+class Service(ABC):
+    """One duty, done again and again until stopped."""
+
+    def __init__(self, context: ServiceContext, *, interval_seconds: float | None = None) -> None:
+        self._store, self._worker_id = context.store, context.worker_id
+        self._clock, self._notify = context.clock, context.notify
+        self._interval = interval_seconds or context.interval_seconds
+        self._task: asyncio.Task[None] | None = None
+        self._next_due: int | None = None
+        self._woken = asyncio.Event()
+
+    @abstractmethod
+    async def run_once(self) -> None:
+        """Do what is due now."""
+
+    def due_at(self, at: int) -> None:
+        """Tell that something comes due at a moment of engine time."""
+        if self._next_due is None or at < self._next_due:
+            self._next_due = at
+            self._woken.set()
+
+    async def start(self) -> None:
+        """Run now and from now on. Idempotent."""
+        if self._task is None:
+            name = f"holdfast {type(self).__name__}"
+            self._task = asyncio.create_task(self._run(), name=name)
+
+    async def stop(self) -> None:
+        """Stop, also in the middle of a run. Idempotent."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            pause = self._interval
+            self._next_due = None  # what is told while it runs counts
+            try:
+                await self.run_once()
+                pause *= random.uniform(0.8, 1.2)
+            except DatabaseError as error:
+                logger.warning("%s is put off: %s", self._duty, error)
+            except Exception:
+                logger.exception("%s failed", self._duty)
+            await self._wait(pause)
+
+    @property
+    def _duty(self) -> str:
+        return f"maintenance ({type(self).__name__})"
+
+    async def _wait(self, seconds: float) -> None:
+        """Wait for `seconds`, or until something comes due."""
+        loop = asyncio.get_running_loop()
+        run_at = loop.time() + seconds
+        await asyncio.sleep(_LEAST_SECONDS)
+        while True:
+            pause = run_at - loop.time()
+            if self._next_due is not None:
+                pause = min(pause, (self._next_due - self._clock.now()) / 1e6)
+            if pause <= 0:
+                return
+            self._woken.clear()
+            try:
+                async with asyncio.timeout(pause):
+                    await self._woken.wait()
+            except TimeoutError:
+                return

@@ -1,0 +1,48 @@
+"""Warning of tasks that wait for a worker although no live worker serves them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from holdfast.worker.services.service import Service, ServiceContext
+
+logger = logging.getLogger("holdfast.maintenance")
+
+_INTERVAL_SECONDS: Final = 30.0
+
+
+class Unserved(Service):
+    """Warn once of each queue and handler whose tasks no live worker serves.
+
+    `handlers` are those of the worker's own app. Other apps may share the database, and their
+    workers need not run now: of names that this app has in no version, a debug line is written.
+    """
+
+    def __init__(self, context: ServiceContext, handlers: Iterable[str]) -> None:
+        super().__init__(context, interval_seconds=_INTERVAL_SECONDS)
+        self._names = {_name_of(handler) for handler in handlers}
+        self._warned: set[tuple[str, str]] = set()
+
+    async def run_once(self) -> None:
+        """Warn of what is not served now and was served, or not there, at the last look."""
+        waiting = {
+            (queue, handler): tasks for queue, handler, tasks in await self._store.unserved()
+        }
+        for (queue, handler), tasks in waiting.items():
+            if (queue, handler) not in self._warned:
+                logger.log(
+                    logging.WARNING if _name_of(handler) in self._names else logging.DEBUG,
+                    "no worker runs %s of queue %s: %d task(s) wait. Start a worker that has it, "
+                    "or end what waits for it",
+                    handler.removesuffix("@0"),  # an activity has no version
+                    queue,
+                    tasks,
+                )
+        self._warned = set(waiting)
+
+
+def _name_of(handler: str) -> str:
+    """Return the name in `name@version`."""
+    return handler.partition("@")[0]
