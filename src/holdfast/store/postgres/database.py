@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
-from functools import cache
+from contextlib import contextmanager
+from functools import cache, partial
 from typing import TYPE_CHECKING, Final, TypeVar
 from uuid import UUID
 
@@ -75,6 +75,14 @@ _MEANINGS: Final[dict[type[HoldfastError], str]] = {
     DatabaseError: "the database refuses the call: ",
 }
 
+# What the driver raises: errors of the server and its own.
+_FOREIGN: Final = (
+    asyncpg.PostgresError,
+    OSError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+)
+
 _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 _OTHER_WORKFLOW: Final = "HF001"  # raised by start_runs, with the run's id as its detail
 
@@ -116,8 +124,7 @@ class Database:
         if self._check:
             try:
                 with translated():
-                    async with pool.connection() as connection:
-                        await check_schema(connection, self.schema)
+                    await pool.call(partial(check_schema, schema=self.schema))
             except BaseException:
                 await pool.close()
                 raise
@@ -135,10 +142,12 @@ class Database:
         """Call a function and return its rows; `patience` multiplies the time that it may take."""
         text = call_text(self.schema, function, len(arguments))
         seconds = patience * _CALL_SECONDS
-        with translated():
+        try:  # not translated(), which takes longer: every start goes through here
             return await self._call(
                 lambda connection: connection.fetch(text, *arguments, timeout=seconds)
             )
+        except _FOREIGN as error:
+            raise _translate(error) from error
 
     async def row(self, function: str, *arguments: object) -> asyncpg.Record:
         """Call a function and return its only row."""
@@ -163,18 +172,16 @@ class Database:
     async def _call(self, call: Callable[[Connection], Awaitable[T]]) -> T:
         """Make a call; repeat it over another connection if it was not sent over the first."""
         try:
-            async with self._connection() as connection:
-                return await call(connection)
+            return await self._open_pool().call(call)
         except NOT_SENT as error:
             if not was_not_sent(error):
                 raise
-        async with self._connection() as connection:
-            return await call(connection)
+        return await self._open_pool().call(call)
 
-    def _connection(self) -> AbstractAsyncContextManager[Connection]:
+    def _open_pool(self) -> Pool:
         if self._pool is None:
             raise RuntimeError("the store is not open: `await store.open()` first")
-        return self._pool.connection()
+        return self._pool
 
     async def _connect(self) -> Connection:
         """Open a connection for the pool; the first one shows whether a pooler is in between."""
@@ -248,10 +255,14 @@ def translated() -> Generator[None]:
     """Raise errors of the driver and of the server as errors of holdfast."""
     try:
         yield
-    except asyncpg.PostgresError as error:
-        raise _from_server(error) from error
-    except (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
-        raise _from_driver(error) from error
+    except _FOREIGN as error:
+        raise _translate(error) from error
+
+
+def _translate(error: Exception) -> HoldfastError:
+    if isinstance(error, asyncpg.PostgresError):
+        return _from_server(error)
+    return _from_driver(error)
 
 
 def error_class(error: asyncpg.PostgresError) -> type[HoldfastError]:

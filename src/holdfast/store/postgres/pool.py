@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import select
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import asyncpg
 
@@ -14,6 +13,8 @@ from holdfast.database.connection import LOST, close_connection
 
 if TYPE_CHECKING:
     from holdfast.database.connection import Connection
+
+T = TypeVar("T")
 
 # One that was idle for longer is asked before it is trusted: a firewall may have forgotten it.
 _TRUSTED_SECONDS: Final = 10.0
@@ -56,14 +57,13 @@ class Pool:
         self._loop = asyncio.get_running_loop()
         self._closed = False
 
-    @asynccontextmanager
-    async def connection(self) -> AsyncGenerator[Connection]:
-        """Lend a connection for one call."""
+    async def call(self, call: Callable[[Connection], Awaitable[T]]) -> T:
+        """Lend a connection to one call, and return its answer."""
         async with self._room:
             connection = await self._take()
             self._lent.add(connection)
             try:
-                yield connection
+                answer = await call(connection)
             except BaseException as error:
                 self._give_back(connection, sound=_is_sound(error))
                 if isinstance(error, TimeoutError) or was_not_sent(error):
@@ -72,6 +72,7 @@ class Pool:
                     self._doubted = self._loop.time()
                 raise
             self._give_back(connection, sound=True)
+            return answer
 
     async def close(self) -> None:
         """End every connection; those in use get a moment to return."""
