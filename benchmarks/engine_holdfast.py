@@ -71,10 +71,10 @@ class HoldfastEngine:
         await self._handles[run_id].signal("go", {})
 
     async def cancel_tree(self, run_id: str) -> None:
-        await self._client.cancel(UUID(run_id))
+        await self._client.runs.cancel(UUID(run_id))
 
     async def fork(self, run_id: str, steps: int) -> None:
-        await self._client.fork(UUID(run_id), index=1 + steps)  # after the event of its start
+        await self._client.runs.fork(UUID(run_id), index=1 + steps)  # after the event of its start
 
     async def unfinished(self) -> bool:
         return bool(await self._ask("select exists (select from runs where status = 'running')"))

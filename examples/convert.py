@@ -175,7 +175,9 @@ async def decide(client: Client, handle: RunHandle[Site]) -> None:
             approved = answer != "no"
             values = {"title": answer} if approved and answer else None
             try:
-                await client.decide(handle.run_id, approval.key, approved, by="you", values=values)
+                await client.approvals.decide(
+                    handle.run_id, approval.key, approved, by="you", values=values
+                )
             except (ApprovalDecided, ApprovalClosed) as late:
                 print(late, flush=True)
 

@@ -19,111 +19,124 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "src" / "holdfast"
 
 
+CLIENT = PACKAGE / "client"
+
+
 @dataclass(frozen=True)
 class Source:
-    """An asynchronous class, and what its synchronous twin is and imports."""
+    """An asynchronous class, and the base of its synchronous twin."""
 
     module: str
     name: str
     base: str
-    imports: str
 
 
+def _groups() -> dict[str, Source]:
+    """Return the groups that `Client.__init__` makes, by the name of their attribute."""
+    client = _class(_parse("client"), "Client")
+    modules = {
+        alias.name: (node.module or "").rpartition(".")[2]
+        for node in _parse("client").body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    constructor = next(node for node in _functions(client) if node.name == "__init__")
+    groups: dict[str, Source] = {}
+    for node in constructor.body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Attribute):
+            kind = ast.unparse(node.annotation)
+            groups[node.target.attr] = Source(modules[kind], kind, f"SyncGroup[{kind}]")
+    return groups
+
+
+def _parse(module: str) -> ast.Module:
+    return ast.parse((CLIENT / f"{module}.py").read_text())
+
+
+def _class(tree: ast.Module, name: str) -> ast.ClassDef:
+    return next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
+
+
+def _public_classes(tree: ast.Module) -> list[str]:
+    names = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+    return [name for name in names if not name.startswith("_")]
+
+
+def _functions(found: ast.ClassDef) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return [node for node in found.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+
+GROUPS = _groups()
 SOURCES = (
-    Source(
-        "observing",
-        "Observer",
-        "SyncBase",
-        "from holdfast.sync.base import SyncBase",
-    ),
-    Source(
-        "messaging",
-        "Messenger",
-        "SyncObserver",
-        "from holdfast.sync.observing import SyncObserver",
-    ),
-    Source(
-        "control",
-        "Controller",
-        "SyncMessenger",
-        "from holdfast.sync.messaging import SyncMessenger",
-    ),
-    Source(
-        "bulk",
-        "BulkController",
-        "SyncController",
-        "from holdfast.client.bulk import BulkOutcome\n"
-        "from holdfast.sync.control import SyncController",
-    ),
-    Source(
-        "client",
-        "Client",
-        "SyncBulkController",
-        "from holdfast.sync.bulk import SyncBulkController\n"
-        "from holdfast.sync.handle import SyncRunHandle",
-    ),
-    Source(
-        "handle",
-        "RunHandle",
-        "SyncHandleBase[Out_co]",
-        "from holdfast.sync.base import SyncHandleBase",
-    ),
+    Source("client", "Client", "SyncBase"),
+    Source("handle", "RunHandle", "SyncHandleBase[Out_co]"),
+    *GROUPS.values(),
 )
 
 # What the hand-written bases hold.
 SKIPPED = {"open", "close", "run_id"}
 
-TYPES = {
-    "AsyncGenerator": "Generator",
-    "AsyncIterator": "Iterator",
-    "Client": "SyncClient",
-    "BulkController": "SyncBulkController",
-    "Controller": "SyncController",
-    "Messenger": "SyncMessenger",
-    "Observer": "SyncObserver",
-    "RunHandle": "SyncRunHandle",
-}
+TWINS = {source.name: f"Sync{source.name}" for source in SOURCES}
+TYPES = {"AsyncGenerator": "Generator", "AsyncIterator": "Iterator", **TWINS}
 WORDS = (
     (r"\bawait ", ""),
+    (r"\ban `async with`", "a `with`"),
     (r"\basync (with|for) ", r"\1 "),
     (r"the tasks of one event loop", "threads"),
-    (r"\b(Client|RunHandle|Observer)(?=[.(`\b])", r"Sync\1"),
+    (rf"\b({'|'.join(TWINS)})(?=[.(`])", r"Sync\1"),
 )
 
 
 def generate(source: Source) -> str:
     """Return the text of a synchronous module, formatted."""
-    tree = ast.parse((PACKAGE / "client" / f"{source.module}.py").read_text())
-    found = next(
-        node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == source.name
-    )
+    tree = _parse(source.module)
+    found = _class(tree, source.name)
     typevars = [ast.unparse(node) for node in tree.body if _is_typevar(node)]
     imports = [
         ast.unparse(node) for node in tree.body if isinstance(node, ast.ImportFrom | ast.Import)
     ]
+    twins = [each for each in SOURCES if each is not source]
     text = "\n".join(
         (
             '"""Generated from the asynchronous module by scripts/generate_sync.py."""',
             *imports,
             "from collections.abc import Generator, Iterator",
             "from typing import cast",
-            source.imports,
+            f"from holdfast.client.{source.module} import {', '.join(_public_classes(tree))}",
+            "from holdfast.sync.base import SyncBase, SyncGroup, SyncHandleBase, Target",
+            *(f"from holdfast.sync.{each.module} import Sync{each.name}" for each in twins),
             *typevars,
             f"class Sync{source.name}({source.base}):",
             *_indented(_docstring(found) or ""),
+            *(_indented(_constructor(found)) if source.name == "Client" else ()),
             *(line for text in _translations(found) for line in _indented(text)),
         )
     )
     return _formatted(text)
 
 
+def _constructor(client: ast.ClassDef) -> str:
+    """Return the constructor of the synchronous client, with its groups."""
+    method = next(node for node in _functions(client) if node.name == "__init__")
+    return "\n".join(
+        (
+            f"def __init__({ast.unparse(method.args)}) -> None:",
+            *_indented(_docstring(method) or ""),
+            f"    super().__init__(Target({', '.join(_passed(method.args))}))",
+            *(
+                f"    self.{name}: Sync{group.name} = "
+                f"Sync{group.name}(self._portal, self._target.{name})"
+                for name, group in GROUPS.items()
+            ),
+        )
+    )
+
+
 def _methods(found: ast.ClassDef) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
     return [
         node
-        for node in found.body
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and not node.name.startswith("_")
-        and node.name not in SKIPPED
+        for node in _functions(found)
+        if not node.name.startswith("_") and node.name not in SKIPPED
     ]
 
 

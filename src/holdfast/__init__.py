@@ -8,7 +8,7 @@ from holdfast._version import __version__
 if TYPE_CHECKING:
     from holdfast.client import Client
     from holdfast.client.handle import RunHandle
-    from holdfast.client.runs import Run
+    from holdfast.client.run import Run
     from holdfast.definitions.activities import Activity
     from holdfast.definitions.app import App
     from holdfast.definitions.attempts import (

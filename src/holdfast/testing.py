@@ -102,7 +102,7 @@ class _StoreClock:
 class _Client(Client):
     @property
     def busy(self) -> bool:
-        return self._session is not None and not self._session.idle
+        return self._session.busy
 
 
 class Environment:
@@ -274,7 +274,7 @@ class Environment:
         while run.run_id != ancestor:
             if run.parent_run_id is None:
                 return False
-            run = (await self.client.get(run.parent_run_id)).record
+            run = (await self.client.runs.get(run.parent_run_id)).record
         return True
 
     async def _newest(self, run_id: UUID) -> UUID:
@@ -282,7 +282,7 @@ class Environment:
         return (await self.store.newest_runs([run_id])).get(run_id, run_id)
 
     async def _describe_wait(self, run_id: UUID) -> str:
-        run = (await self.client.get(await self._newest(run_id))).record
+        run = (await self.client.runs.get(await self._newest(run_id))).record
         return (
             f"run {run.run_id} ({run.name}) waits for {await self._name_wait(run)}: that does "
             "not come by itself"

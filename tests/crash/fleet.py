@@ -18,7 +18,7 @@ import pytest
 
 from holdfast.client import Client
 from holdfast.client.handle import RunHandle
-from holdfast.client.runs import Run
+from holdfast.client.run import Run
 from holdfast.errors import DatabaseUnavailable, RunEnded
 from tests.crash.worker import DEFAULT, QUICK, Pace, work
 

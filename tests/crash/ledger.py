@@ -36,7 +36,7 @@ async def check_runs(client: Client, runs: list[Run], ledger: Path) -> Counter[s
     """Check every run against the ledger; return what was seen, for the test to look at."""
     executions, seen = read_ledger(ledger), Counter[str]()
     for run in runs:
-        log = await client.log(run.run_id)
+        log = await client.runs.log(run.run_id)
         seen += check_run(run, log, executions)
     return seen
 

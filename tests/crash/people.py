@@ -17,8 +17,8 @@ from tests.crash.fleet import patiently
 async def decide_all(client: Client) -> None:
     """Approve whatever is asked, each decision repeated; another one comes too late."""
     while True:
-        for approval in await patiently(client.approvals):
-            decide = partial(client.decide, approval.run_id, approval.key, True, by="ann")
+        for approval in await patiently(client.approvals.list):
+            decide = partial(client.approvals.decide, approval.run_id, approval.key, True, by="ann")
             with suppress(ApprovalNotFound, ApprovalClosed):  # listed as open a moment ago
                 await patiently(partial(decide, decision_id="yes"))
                 assert not await patiently(partial(decide, decision_id="yes"))

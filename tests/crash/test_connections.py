@@ -100,7 +100,7 @@ async def test_troubled_connections_lose_and_repeat_nothing(
         fleet.start(*queues)
     async with Client(clients_way.url) as client, asyncio.TaskGroup() as outside:
         async with asyncio.timeout(60):
-            while len(await client.workers()) < len(CREWS):
+            while len(await client.workers.list()) < len(CREWS):
                 await asyncio.sleep(0.02)
         people = outside.create_task(decide_all(client))
         handles: list[RunHandle[object]] = []
@@ -122,7 +122,7 @@ async def test_troubled_connections_lose_and_repeat_nothing(
         await until_all_end(handles, 120)
         people.cancel()
     async with Client(server.url) as client:
-        runs = [run async for run in client.runs(payloads=True)]
+        runs = [run async for run in client.runs.iterate(payloads=True)]
         seen = await check_runs(client, runs, ledger)
     per_blow = len(KINDS) * RUNS_OF_EACH_KIND + RUNS_PER_OFFICE
     assert seen["runs"] == len(TROUBLES) * per_blow

@@ -70,10 +70,10 @@ async def test_a_worker_that_was_stopped_past_its_leases_lets_go(
             await until_all_end(handles, 60)
         fleet.thaw(stopped)
         runs = await until_all_end(handles, 60)
-        logs = [await client.log(run.run_id) for run in runs]
+        logs = [await client.runs.log(run.run_id) for run in runs]
         own = await client.start("crash/chain", 1, queue="own")
         runs += await until_all_end([own], 60)
-        assert [await client.log(handle.run_id) for handle in handles] == logs
+        assert [await client.runs.log(handle.run_id) for handle in handles] == logs
         seen = await check_runs(client, runs, ledger)
     assert seen["lost"] >= RUNS
     assert seen["extra"] >= RUNS

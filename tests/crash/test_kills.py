@@ -74,5 +74,5 @@ async def test_a_worker_killed_at_every_point_between_store_calls_loses_nothing(
             return handle
 
         points = await kill_at_every_point(fleet, start)
-        await check_runs(client, [run async for run in client.runs(payloads=True)], ledger)
+        await check_runs(client, [run async for run in client.runs.iterate(payloads=True)], ledger)
     assert points > 20, "the worker makes more calls than that: the switch does not work"

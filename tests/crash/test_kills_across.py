@@ -63,7 +63,7 @@ async def test_work_across_workers_killed_at_random_is_neither_lost_nor_repeated
                 crews[fleet.start(*queues)] = queues
         await until_all_end(handles, 120)
         people.cancel()
-        runs = [run async for run in client.runs(payloads=True)]
+        runs = [run async for run in client.runs.iterate(payloads=True)]
         seen = await check_runs(client, runs, ledger)
     assert seen["runs"] == BLOWS * OFFICES_PER_BLOW * RUNS_PER_OFFICE
     assert seen["lost"] + seen["lost_activities"] > 0, "nobody was killed at work: it shows nothing"
@@ -82,6 +82,6 @@ async def test_a_worker_killed_between_any_two_store_calls_loses_nothing_across_
         people = outside.create_task(decide_all(client))
         points = await kill_at_every_point(fleet, start)
         people.cancel()
-        await check_runs(client, [run async for run in client.runs(payloads=True)], ledger)
+        await check_runs(client, [run async for run in client.runs.iterate(payloads=True)], ledger)
     check_nothing_is_queued(server)
     assert points > 20, "the worker makes more calls than that: the switch does not work"

@@ -46,7 +46,7 @@ async def test_each_run_keeps_its_version_while_workers_of_two_are_killed(
         runs = await until_all_end(list(handles), 120)
         seen = await check_runs(client, runs, ledger)
         for handle, version in handles.items():
-            types = Counter([entry.event.type for entry in await client.log(handle.run_id)])
+            types = Counter([entry.event.type for entry in await client.runs.log(handle.run_id)])
             assert types["StepCompleted"] == STEPS[version]
     assert seen["runs"] == 2 * BLOWS * RUNS_OF_EACH
     assert seen["lost"] > 0, "no worker was killed while it held a run: the test shows nothing"

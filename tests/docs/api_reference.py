@@ -15,7 +15,7 @@ import msgspec
 
 import holdfast
 from holdfast import logs, testing, types
-from holdfast.client import runs
+from holdfast.client import Client, run
 from holdfast.insight import actions, approvals, spans, why
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "api.md"
@@ -27,7 +27,8 @@ _HEAD = """\
 This page is made from the signatures and docstrings of the public classes; a test compares them.
 Errors have [a page of their own](errors.md), and so have [options](options.md).
 
-`SyncClient` has the methods of `Client`, without `await`; `SyncRunHandle` those of `RunHandle`.
+`SyncClient` has the methods and groups of `Client`, without `await`, and `SyncRunHandle` the
+methods of `RunHandle`.
 """
 
 # What a value of `holdfast.types` is, where callers get one in hand.
@@ -68,9 +69,11 @@ def _sections() -> Iterator[tuple[str, list[tuple[str, object]]]]:
         if callable(thing) and not _is_error(thing) and name != "SyncClient"
     }
     yield "`holdfast`", sorted(ours.items(), key=lambda item: (item[0][0].islower(), item[0]))
+    groups = {name: value for name, value in vars(Client()).items() if not name.startswith("_")}
+    yield "Groups of a client", [(f"client.{name}", type(each)) for name, each in groups.items()]
     yield "`holdfast.testing`", [("Environment", testing.Environment)]
     yield "`holdfast.logs`", [(name, getattr(logs, name)) for name in logs.__all__]
-    yield "`holdfast.client`", [(each.__name__, each) for each in (runs.RunPage, runs.RunWait)]
+    yield "`holdfast.client`", [(each.__name__, each) for each in (run.RunPage, run.RunWait)]
     yield "`holdfast.insight`", [(each.__name__, each) for each in _FOUND]
     yield "`holdfast.types`", [(each.__name__, each) for each in _VALUES]
 

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from holdfast import App, Client, Context, Retry, current_activity, errors
+from holdfast.client.approvals import Approvals
 from holdfast.client.filters import STATES, RunFilters
 from holdfast.client.forking import ForkOptions
 from holdfast.client.starting import StartOptions
@@ -119,12 +120,12 @@ def test_each_error_has_its_row() -> None:
         ("`ctx.child(", {*ChildOptions.__annotations__, "type"}),
         ("`ctx.approve(", options_of(Context.approve, "title")),
         ("`ctx.handle_update(", options_of(Context.handle_update, "name", "handler")),
-        ("`client.fork(", {*ForkOptions.__annotations__}),
-        ("`client.decide(", options_of(Client.decide, "run", "key", "approved")),
+        ("`client.runs.fork(", {*ForkOptions.__annotations__}),
+        ("`client.approvals.decide(", options_of(Approvals.decide, "run", "key", "approved")),
         ("`client.update(", options_of(Client.update, "run", "name", "payload")),
         ("`Retry(", set(inspect.signature(Retry).parameters)),
         ("`client.start(", {*StartOptions.__annotations__}),
-        ("`client.list(", {*RunFilters.__annotations__}),
+        ("`client.runs.list(", {*RunFilters.__annotations__}),
         ("`WorkerOptions(", set(WorkerOptions.__struct_fields__)),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -142,7 +143,7 @@ def test_the_defaults_of_a_worker_are_the_code_s() -> None:
 
 
 def test_the_states_are_the_code_s() -> None:
-    found = {code(row[0])[0]: row[1] for row in rows("options.md", "`client.list(")}
+    found = {code(row[0])[0]: row[1] for row in rows("options.md", "`client.runs.list(")}
     assert found["states"].split(", ") == list(STATES)
 
 
@@ -214,14 +215,16 @@ async def work_for_others(env: Environment) -> None:
         await env.settle()
     await handle.pause("lunch")
     await handle.resume()
-    await env.client.decide(handle.run_id, "approve", True, by="ann", decision_id="mail-1")
+    await env.client.approvals.decide(
+        handle.run_id, "approve", True, by="ann", decision_id="mail-1"
+    )
     while await handle.status() != "continued":
         await env.settle()
     for number in (5, 0, 9):
         await asyncio.gather(handle.update("add", number), return_exceptions=True)
     await handle.signal("go", 1)
     assert await env.result(handle) == 1
-    await env.client.fork(handle.run_id)
+    await env.client.runs.fork(handle.run_id)
 
 
 async def logged(store: MemoryStore) -> Iterator[tuple[str, object]]:

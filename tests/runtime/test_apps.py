@@ -83,7 +83,7 @@ async def test_the_same_key_is_a_run_of_each_app(store: Store) -> None:
         assert [run.already_existed for run in (*runs, again)] == [False, False, True]
         assert again.run_id == runs[0].run_id == keyed_run_id("north/checkout", "order-7")
         assert runs[1].run_id != runs[0].run_id
-        assert (await client.get(("south/checkout", "order-7"))).run_id == runs[1].run_id
+        assert (await client.runs.get(("south/checkout", "order-7"))).run_id == runs[1].run_id
 
 
 async def test_a_name_alone_is_the_one_app_s_that_ever_signed_on_with_it(store: Store) -> None:
@@ -96,9 +96,9 @@ async def test_a_name_alone_is_the_one_app_s_that_ever_signed_on_with_it(store: 
             assert await waiting.result(PATIENCE) == answer("north")
         handle = await client.start("checkout", 2, key="k")
         assert (await handle.get()).app == "north"
-        assert (await client.get(("checkout", "k"))).run_id == handle.run_id
+        assert (await client.runs.get(("checkout", "k"))).run_id == handle.run_id
         assert await client.signal(("checkout", "k"), "hurry")
-        page = await client.list(names="checkout", states="queued")
+        page = await client.runs.list(names="checkout", states="queued")
         assert [run.run_id for run in page.runs] == [handle.run_id]
 
 
@@ -110,10 +110,10 @@ async def test_a_name_of_several_apps_is_not_guessed(store: Store) -> None:
                 client.start("checkout", 1),
                 client.run("checkout", 1),
                 client.start_many("checkout", [1]),
-                client.get(("checkout", "k")),
-                client.pause_workflow("checkout"),
-                client.list(names="checkout"),
-                client.cancel_all({"names": "checkout"}),
+                client.runs.get(("checkout", "k")),
+                client.workflows.pause("checkout"),
+                client.runs.list(names="checkout"),
+                client.runs.cancel_all({"names": "checkout"}),
             ):
                 with pytest.raises(AmbiguousWorkflow, match="north/checkout or south/checkout"):
                     await call
@@ -165,11 +165,11 @@ async def test_what_is_another_app_s_is_called_by_its_full_name(store: Store) ->
 async def test_a_pause_is_of_one_app_s_workflow(store: Store) -> None:
     async with working(shop("north"), store), working(shop("south"), store):
         async with Client(store=store) as client:
-            await client.pause_workflow("north/checkout")
+            await client.workflows.pause("north/checkout")
             held = await client.start("north/checkout", 1)
             assert await client.run("south/checkout", 1, wait=PATIENCE) == answer("south")
             assert (await held.get()).started_at is None
-            await client.resume_workflow("north/checkout")
+            await client.workflows.resume("north/checkout")
             assert await held.result(PATIENCE) == answer("north")
 
 

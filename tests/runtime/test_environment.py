@@ -322,7 +322,7 @@ async def test_the_same_run_writes_the_same_log_in_each_environment() -> None:
     async def log() -> list[tuple[int, str, str | None]]:
         async with Environment(app) as env:
             await env.run(ticking, run_id=run_id)
-            entries = await env.client.log(run_id)
+            entries = await env.client.runs.log(run_id)
             return [(each.event.at, each.event.type, each.event.key) for each in entries]
 
     assert await log() == await log()

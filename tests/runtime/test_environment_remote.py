@@ -128,8 +128,8 @@ async def test_an_approval_is_decided_by_the_test(monkeypatch: pytest.MonkeyPatc
         handle = await env.client.start(careful)
         with pytest.raises(AssertionError, match="waits for a decision of"):
             await env.result(handle)
-        [approval] = await env.client.approvals()
-        await env.client.decide(approval.run_id, approval.key, approved=True, by="ann")
+        [approval] = await env.client.approvals.list()
+        await env.client.approvals.decide(approval.run_id, approval.key, approved=True, by="ann")
         assert await env.result(handle) is True
 
 

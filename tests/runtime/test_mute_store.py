@@ -129,7 +129,7 @@ async def test_what_is_not_answered_at_a_stop_is_tried_over_another_connection(
     await stopped(store, monkeypatch)
     assert await store.list_workers() == []
     async with Client(store=store) as client:
-        assert [run.state for run in (await client.list()).runs] == ["queued"]
+        assert [run.state for run in (await client.runs.list()).runs] == ["queued"]
 
 
 async def test_a_database_that_is_mute_for_good_does_not_hold_up_a_stop(

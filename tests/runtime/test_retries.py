@@ -89,7 +89,7 @@ async def result(shop: Shop, *, forget: bool = False) -> object:
             await forget_calls(shop)
         shop.paid.clear()
         shop.broken, shop.bug = set(), False
-        retry = await client.retry(handle.run_id)
+        retry = await client.runs.retry(handle.run_id)
         return await retry.result(timeout="20s")
 
 
@@ -176,7 +176,7 @@ async def test_what_was_waited_for_behind_a_handled_failure_is_not_waited_for_ag
         timers = [e.event.key or "" for e in await handle.log() if e.event.type == "TimerFired"]
         shop.paid.clear()
         shop.broken = set()
-        retry = await client.retry(handle.run_id)
+        retry = await client.runs.retry(handle.run_id)
         log = [entry.event for entry in await retry.log()]
         assert [event.key for event in log if event.type == "TimerFired"] == timers
         assert len(timers) == 2
@@ -281,7 +281,7 @@ async def test_a_failure_that_a_branch_handled_beside_the_last_one_is_kept(shop:
             await handle.result(timeout="20s")
         shop.paid.clear()
         shop.broken = set()
-        retry = await client.retry(handle.run_id)
+        retry = await client.runs.retry(handle.run_id)
         assert await retry.result(timeout="20s") == ["amex", "ship"]
     assert handled.is_set()
     assert shop.paid == ["ship"]
@@ -320,7 +320,7 @@ async def test_a_timeout_around_the_call_that_failed_counts_anew(shop: Shop) -> 
         with pytest.raises(RunFailed):
             await handle.result(timeout="20s")
         shop.broken = set()
-        retry = await client.retry(handle.run_id)
+        retry = await client.runs.retry(handle.run_id)
         types = [entry.event.type for entry in await retry.log()]
         assert "TimerScheduled" not in types[: types.index("WorkflowForked")]
         assert await retry.result(timeout="20s") == "visa"

@@ -60,7 +60,7 @@ async def test_the_error_says_how_long_to_wait(remote: bool, after: object, seco
         handle = await env.client.start(crawl, remote)
         assert await env.result(handle) == "page"
         kind = "ActivityRetryScheduled" if remote else "StepRetryScheduled"
-        log = await env.client.log(handle.run_id)
+        log = await env.client.runs.log(handle.run_id)
         [retry] = [entry.event for entry in log if entry.event.type == kind]
     pause = json.loads(retry.details or "{}")["retry_at"] - retry.at
     assert pause / 1e6 == pytest.approx(seconds, abs=0.5)

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from holdfast import App, Context
-from holdfast.client import updates
+from holdfast.client import replies
 from holdfast.errors import RunEnded, UpdateFailed
 from holdfast.testing import Environment
 
@@ -41,12 +41,12 @@ async def env() -> AsyncIterator[Environment]:
 @pytest.fixture
 def answers_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody finds an answer by looking: whoever waits must be told."""
-    monkeypatch.setattr(updates, "FIRST_PAUSE_SECONDS", 3600.0)
+    monkeypatch.setattr(replies, "FIRST_PAUSE_SECONDS", 3600.0)
 
 
 async def has_update(env: Environment, run_id: UUID) -> None:
     async with asyncio.timeout(30):
-        while not any(e.event.type == "SignalReceived" for e in await env.client.log(run_id)):
+        while not any(e.event.type == "SignalReceived" for e in await env.client.runs.log(run_id)):
             await asyncio.sleep(0)
 
 

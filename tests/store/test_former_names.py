@@ -119,7 +119,7 @@ async def store(empty_database_url: str) -> AsyncIterator[PostgresStore]:
 
 async def eventually(client: Client, run_id: UUID, name: str) -> None:
     async with asyncio.timeout(30):
-        while (await client.get(run_id)).full_name != name:
+        while (await client.runs.get(run_id)).full_name != name:
             await asyncio.sleep(0.01)
 
 
@@ -130,19 +130,19 @@ async def test_the_app_that_signs_on_takes_over_what_was_there(store: PostgresSt
     worker = Worker(app, store, options)
     await worker.start()
     async with Client(store=store) as client:
-        assert (await client.get(WAITING)).full_name == "shop/checkout"
+        assert (await client.runs.get(WAITING)).full_name == "shop/checkout"
         await client.signal(("checkout", "w"), "packed")
-        [pause] = await client.pauses()
+        [pause] = await client.workflows.pauses()
         assert pause.name == "shop/ship"
-        await client.resume_workflow("ship")
+        await client.workflows.resume("ship")
         handle = client.handle(WAITING)
         assert await handle.result(PATIENCE) == ["the box of before", "box 2", "shipped"]
         assert packed == ["box 2"]
         for ended in (DONE, FAILED):
             await eventually(client, ended, "shop/checkout")
-        [child] = (await client.list(parent=WAITING)).runs
+        [child] = (await client.runs.list(parent=WAITING)).runs
         assert child.run_id == child_run_id(WAITING, "ship")
-        retried = await client.retry(FAILED)
+        retried = await client.runs.retry(FAILED)
         assert (await retried.get()).full_name == "shop/checkout"
     await worker.stop(0)
 
@@ -160,7 +160,7 @@ async def test_runs_that_a_program_of_before_starts_after_the_migration_are_take
         again = await client.start(gift, 7, key="late")
         assert (again.run_id, again.already_existed) == (late.run_id, True)
         assert await again.result(PATIENCE) == "gift 7"
-        assert (await client.get(late.run_id)).full_name == "shop/gift"
+        assert (await client.runs.get(late.run_id)).full_name == "shop/gift"
     await worker.stop(0)
 
 
@@ -169,11 +169,11 @@ async def test_a_workflow_that_is_paused_under_both_names_is_paused_once(
 ) -> None:
     """Before the first worker with apps came, it was paused anew with its app."""
     async with Client(store=store) as client:
-        await client.pause_workflow("shop/ship", reason="the new one")
+        await client.workflows.pause("shop/ship", reason="the new one")
         worker = Worker(app, store)
         await worker.start()
         await worker.stop(0)
-        [pause] = await client.pauses()
+        [pause] = await client.workflows.pauses()
         assert (pause.name, pause.reason) == ("shop/ship", "the new one")
 
 
@@ -191,7 +191,7 @@ async def test_a_key_of_before_is_not_used_again(store: PostgresStore) -> None:
         assert [each.already_existed for each in many] == [True, False]
         assert many[0].run_id == WAITING
         assert many[1].run_id == keyed_run_id("shop/checkout", "new")
-        assert (await client.get((checkout, "done"))).run_id == DONE
+        assert (await client.runs.get((checkout, "done"))).run_id == DONE
         assert await store.find_run("shop/checkout", "w") == WAITING
 
 

@@ -442,13 +442,13 @@ async def test_a_run_that_cannot_be_read_is_stuck_alone(scene: Scene, payload: s
             await handle.signal("go", 1)
         assert [await handle.result("30s") for handle in handles[1:]] == [1] * 19
         await until(client, bad, "stuck")
-        run = await client.get(bad)
+        run = await client.runs.get(bad)
         assert run.wait is not None
         assert "cannot be read, SignalReceived" in (run.wait.stuck or "")
         with pytest.raises(ForkRefused, match="no worker can read"):
-            await client.fork(bad)
-        length = len(await client.log(bad))
-        forked = await client.fork(bad, index=length - 1)
+            await client.runs.fork(bad)
+        length = len(await client.runs.log(bad))
+        forked = await client.runs.fork(bad, index=length - 1)
         await forked.signal("go", 2)
         assert await forked.result("30s") == 2
     assert sorted(calls_made, key=int) == [str(n) for n in range(20)]
@@ -465,7 +465,7 @@ async def test_a_nul_that_nobody_reads_does_not_hold_up_a_run_that_goes_on_as_ne
         await write_signal(scene, handle.run_id, '"a\\u0000b"')
         await handle.signal("begin")
         await asyncio.sleep(0)
-        while (await client.get(handle.run_id)).status != "continued":
+        while (await client.runs.get(handle.run_id)).status != "continued":
             await asyncio.sleep(0.02)
         await handle.signal("begin")
         assert await handle.result("30s") == "a\ufffdb"
@@ -531,5 +531,5 @@ async def running(app: App, scene: Scene) -> AsyncGenerator[None]:
 async def until(client: Client, run_id: UUID, state: str) -> None:
     """Wait until a run is in a state."""
     async with asyncio.timeout(30):
-        while (await client.get(run_id)).state != state:
+        while (await client.runs.get(run_id)).state != state:
             await asyncio.sleep(0.02)

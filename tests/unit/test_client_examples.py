@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.client import Client
 from holdfast.client.handle import RunHandle
-from holdfast.client.references import Signal
+from holdfast.client.messaging import Signal
 from holdfast.definitions.app import App
 from holdfast.errors import ForkRefused, ResultTimeout, RunEnded, RunFailed, TokenUnknown
 from holdfast.runtime.code.context import Context
@@ -51,6 +51,11 @@ def examples(*kinds: type) -> list[Any]:
         for each in documented
         for code in re.findall(r"```python\n(.*?)```", inspect.getdoc(each) or "", re.DOTALL)
     ]
+
+
+def groups(client: Client | SyncClient) -> list[type]:
+    """Find the classes of a client's groups."""
+    return [type(value) for name, value in vars(client).items() if not name.startswith("_")]
 
 
 @pytest.fixture
@@ -91,7 +96,7 @@ def compiled(definition: str, code: str, namespace: dict[str, Any]) -> Any:
     return namespace["example"]
 
 
-@pytest.mark.parametrize("code", examples(*Client.__mro__[:-1], RunHandle))
+@pytest.mark.parametrize("code", examples(Client, RunHandle, *groups(Client())))
 async def test_an_example_of_the_client_runs(code: str, environment: Environment) -> None:
     def connect(database: str | None = None) -> Client:
         return Client(store=environment.store, app=app)
@@ -101,7 +106,10 @@ async def test_an_example_of_the_client_runs(code: str, environment: Environment
     await compiled("async def", code, namespace)()
 
 
-@pytest.mark.parametrize("code", examples(*SyncClient.__mro__[:-1], *SyncRunHandle.__mro__[:-2]))
+@pytest.mark.parametrize(
+    "code",
+    examples(*SyncClient.__mro__[:-1], *SyncRunHandle.__mro__[:-2], *groups(SyncClient())),
+)
 async def test_an_example_of_the_synchronous_client_runs(
     code: str, environment: Environment
 ) -> None:

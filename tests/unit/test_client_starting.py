@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast.client.starting import Launch, StartOptions, moment, prepare
+from holdfast.client.starting import PreparedStart, StartOptions, moment, prepare
 from holdfast.definitions.app import App
 from holdfast.errors import (
     ConfigurationError,
@@ -32,7 +32,7 @@ async def forever(ctx: Context) -> None: ...
 async def long(ctx: Context, n: int) -> None: ...
 
 
-def launch(workflow: Any = "plain", **options: Any) -> Launch:
+def launch(workflow: Any = "plain", **options: Any) -> PreparedStart:
     known = StartOptions.__optional_keys__
     return prepare(workflow, None, cast(StartOptions, options), known)
 

@@ -21,7 +21,23 @@ def public(kind: type) -> list[str]:
     return [name for name, _ in methods if not name.startswith("_")]
 
 
-@pytest.mark.parametrize(("plain", "sync"), [(Client, SyncClient), (RunHandle, SyncRunHandle)])
+CLIENT, SYNC_CLIENT = Client(), SyncClient()
+GROUPS = [name for name in vars(CLIENT) if not name.startswith("_")]
+
+
+def test_both_clients_have_the_same_groups() -> None:
+    assert [name for name in vars(SYNC_CLIENT) if not name.startswith("_")] == GROUPS
+    assert {"runs", "approvals", "activities", "queues", "workflows", "workers"} <= {*GROUPS}
+
+
+@pytest.mark.parametrize(
+    ("plain", "sync"),
+    [
+        (Client, SyncClient),
+        (RunHandle, SyncRunHandle),
+        *((type(getattr(CLIENT, name)), type(getattr(SYNC_CLIENT, name))) for name in GROUPS),
+    ],
+)
 def test_every_method_has_a_synchronous_twin_with_the_same_parameters(
     plain: type, sync: type
 ) -> None:

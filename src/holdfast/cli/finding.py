@@ -27,7 +27,7 @@ async def find_run(client: Client, reference: str) -> RunRecord:
     if "/" in reference:
         return await _find_by_key(client, reference)
     try:
-        return (await client.get(UUID(reference))).record
+        return (await client.runs.get(UUID(reference))).record
     except ValueError:
         return await _find_by_part(client, reference.lower())
 
@@ -55,7 +55,7 @@ async def _find_by_key(client: Client, reference: str) -> RunRecord:
     unknown: UnknownWorkflow | None = None
     for workflow, key in meant:
         try:
-            return (await client.get((workflow, key))).record
+            return (await client.runs.get((workflow, key))).record
         except RunNotFound:
             pass
         except UnknownWorkflow as error:
@@ -73,9 +73,9 @@ async def _find_by_part(client: Client, part: str) -> RunRecord:
             "or end, or workflow/key",
             USAGE,
         )
-    matches = dict.fromkeys(await client.ids(part, _SHOWN + 1))
+    matches = dict.fromkeys(await client.runs.find_ids(part, _SHOWN + 1))
     looked_at = 0
-    async with aclosing(client.runs(limit=1000)) as newest:
+    async with aclosing(client.runs.iterate(limit=1000)) as newest:
         async for run in newest:
             looked_at += 1
             if str(run.run_id).endswith(part):
@@ -93,4 +93,4 @@ async def _find_by_part(client: Client, part: str) -> RunRecord:
         rest = "" if len(matches) <= _SHOWN else ", …"
         fits = f"{len(matches)} runs" if len(matches) <= _SHOWN else "several runs"
         raise Refusal(f"{part} fits {fits}: {some}{rest}", USAGE)
-    return (await client.get(next(iter(matches)))).record
+    return (await client.runs.get(next(iter(matches)))).record

@@ -1,7 +1,8 @@
-"""The client: starting runs, talking to them, and looking at them."""
+"""The client: starting runs, sending them messages, reading and controlling them."""
 
 from holdfast.client.client import Client
 from holdfast.client.handle import RunHandle
-from holdfast.client.runs import Run, RunPage, RunWait
+from holdfast.client.messaging import Signal
+from holdfast.client.run import Run, RunPage, RunWait
 
-__all__ = ["Client", "Run", "RunHandle", "RunPage", "RunWait"]
+__all__ = ["Client", "Run", "RunHandle", "RunPage", "RunWait", "Signal"]

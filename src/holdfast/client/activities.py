@@ -1,22 +1,65 @@
-"""End attempts of activities from outside, with the token that an attempt gave away."""
+"""`client.activities`: end attempts of activities from outside of their workers."""
 
 from __future__ import annotations
 
 from uuid import UUID
 
-from holdfast.client.coalescing import persist
-from holdfast.client.session import Session
-from holdfast.codec import describe, encode_error
+from holdfast.client.session import Session, persist
+from holdfast.codec import describe, encode, encode_error
 from holdfast.errors import TokenUnknown
 from holdfast.texts import check_text
 from holdfast.types import ActivityEnd, ActivityOutcome, ErrorInfo
 
-_LEASES = 1_000_000_000  # beyond what a task is ever leased
-_SHAPE = "a token is RUN_ID:LEASE_NO:KEY, as the attempt gave it away"
+_LEASES = 1_000_000_000  # more than a task ever has
+_SHAPE = "a token is RUN_ID:LEASE_NO:KEY, as `current_activity().token` gives it"
+
+
+class Activities:
+    """The activities of all runs: what completes outside of a worker is completed here.
+
+    An attempt is named by its token, which its code passes on: see `ActivityContext.token`.
+    """
+
+    def __init__(self, session: Session) -> None:
+        """Make the group over a client's session."""
+        self._session = session
+
+    async def complete(self, token: str, result: object = None) -> None:
+        """Complete an activity, by the token of its attempt.
+
+        Raises TokenUnknown if the attempt has ended or another one has followed it, and
+        PayloadError.
+
+        ```python
+        try:
+            await client.activities.complete(token, {"scanned": True})
+        except TokenUnknown:
+            print("the attempt is over")
+        ```
+        """
+        await _end_attempt(self._session, token, result=encode(result))
+
+    async def fail(self, token: str, error: str | Exception, *, retryable: bool = True) -> bool:
+        """Fail an attempt of an activity, by its token. Return True if it will be tried again.
+
+        It is tried again as its retry policy says, unless `retryable` is False. Raises
+        TokenUnknown if the attempt has ended or another one has followed it.
+
+        ```python
+        try:
+            await client.activities.fail(token, "the scanner is broken", retryable=False)
+        except TokenUnknown:
+            print("the attempt is over")
+        ```
+        """
+        outcome = await _end_attempt(
+            self._session, token, error=_encode_failure(error), retryable=retryable
+        )
+        return outcome == "retried"
 
 
 def read_token(token: str) -> tuple[UUID, int, str]:
-    """Read `RUN_ID:LEASE_NO:KEY`. Raises TokenUnknown for what nobody gave away."""
+    """Read `RUN_ID:LEASE_NO:KEY`. Raises TokenUnknown for another text."""
     run_id, _, rest = token.partition(":")
     lease_no, _, key = rest.partition(":")
     try:
@@ -28,7 +71,7 @@ def read_token(token: str) -> tuple[UUID, int, str]:
     return found
 
 
-async def end_from_outside(
+async def _end_attempt(
     session: Session,
     token: str,
     *,
@@ -36,7 +79,7 @@ async def end_from_outside(
     error: str | None = None,
     retryable: bool = True,
 ) -> ActivityOutcome:
-    """Record how an attempt ended. Raises TokenUnknown where it is no open one."""
+    """Record how an attempt ended. Raises TokenUnknown if it is not open."""
     run_id, lease_no, key = read_token(token)
     end = ActivityEnd(
         run_id=run_id,
@@ -54,8 +97,8 @@ async def end_from_outside(
     return outcome
 
 
-def explained(error: str | Exception) -> str:
-    """Write an error as it is recorded."""
+def _encode_failure(error: str | Exception) -> str:
+    """Return an error as it is recorded."""
     if isinstance(error, Exception):
         return encode_error(describe(error))
     return encode_error(ErrorInfo(kind="builtins.Exception", message=check_text("message", error)))

@@ -1,16 +1,17 @@
-"""Decide approvals: check the values against the form, and record the decision once."""
+"""`client.approvals`: list the approvals that wait for a decision, and decide them."""
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Mapping
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.client.chains import heir
-from holdfast.client.coalescing import persist
-from holdfast.client.session import Session
+from holdfast.client.chains import find_successor
+from holdfast.client.naming import RunRef
+from holdfast.client.session import Session, persist
 from holdfast.codec import encode
 from holdfast.errors import (
     ApprovalClosed,
@@ -19,10 +20,11 @@ from holdfast.errors import (
     InvalidInput,
     RunNotFound,
 )
-from holdfast.insight.approvals import read_approval
+from holdfast.insight.approvals import OpenApproval, read_approval
+from holdfast.texts import check_id, check_text
 from holdfast.types import Decided, Decision, FormField
 
-MAX_OPEN = 1_000  # open approvals of one run that are looked at
+MAX_OPEN = 1_000  # open approvals of one run that are read
 
 
 class _Standing(msgspec.Struct):
@@ -32,35 +34,95 @@ class _Standing(msgspec.Struct):
     by: str | None = None
 
 
-async def decide(session: Session, decision: Decision, values: Mapping[str, object] | None) -> bool:
-    """Check a decision's values against the form, and take it.
+class Approvals:
+    """The approvals of all runs."""
 
-    Decides for a run that continued as new where that asks for the approval. Returns False
-    for a decision that was taken before. Raises what `Client.decide` says.
+    def __init__(self, session: Session) -> None:
+        """Make the group over a client's session."""
+        self._session = session
+
+    async def list(
+        self, run: RunRef | None = None, limit: int = 100
+    ) -> builtins.list[OpenApproval]:
+        """Return the approvals that wait for a decision, of one run or of all, oldest first.
+
+        ```python
+        for approval in await client.approvals.list():
+            print(approval.run_id, approval.key, approval.title)
+        ```
+        """
+        run_id = None if run is None else await self._session.newest_of(run)
+        found = await self._session.store.list_approvals(run_id=run_id, limit=limit)
+        return [read_approval(each) for each in found]
+
+    async def decide(
+        self,
+        run: RunRef,
+        key: str,
+        approved: bool,
+        *,
+        by: str | None = None,
+        feedback: str | None = None,
+        values: Mapping[str, object] | None = None,
+        decision_id: str | None = None,
+    ) -> bool:
+        """Approve or refuse what a run asks for; `list` gives the keys of open approvals.
+
+        The first decision counts: another one raises ApprovalDecided, which names the first.
+        Returns False if this very decision, by its `decision_id`, was taken before. `values` are
+        those of the approval's form, by name.
+
+        Raises InvalidInput for values that do not fit the form, ApprovalNotFound, RunNotFound, and
+        ApprovalClosed if the run no longer waits for it.
+
+        ```python
+        for approval in await client.approvals.list():
+            await client.approvals.decide(approval.run_id, approval.key, True, by="ann")
+        ```
+        """
+        decision = Decision(
+            run_id=await self._session.newest_of(run),
+            key=check_text("key", key),
+            decision_id=check_id(
+                "decision id", str(uuid4()) if decision_id is None else decision_id
+            ),
+            approved=approved,
+            by=None if by is None else check_text("name", by),
+            feedback=None if feedback is None else check_text("feedback", feedback),
+        )
+        return await _decide(self._session, decision, values)
+
+
+async def _decide(
+    session: Session, decision: Decision, values: Mapping[str, object] | None
+) -> bool:
+    """Check a decision's values against the form, and send it.
+
+    If the run continued as new and the newest run asks for the approval, decide it there.
     """
     run_id, key = decision.run_id, decision.key
     form = await _form(session, run_id, key)
     if form is not None:
         filled = fill_form(form, values, complete=decision.approved)
         decision = replace(decision, values=None if filled is None else encode(filled))
-    elif values:  # it is no longer open: only a repeated decision has anything to say
+    elif values:  # it is not open: only a repeated decision can succeed
         decision = replace(decision, values=encode(values))
     decided = await persist(lambda: session.store.decide_approval(decision))
     session.tell(decided.notices)
     if decided.outcome in ("missing", "closed"):
-        next_id = await heir(session.store, run_id)
+        next_id = await find_successor(session.store, run_id)
         if next_id is not None and await _form(session, next_id, key) is not None:
-            return await decide(session, replace(decision, run_id=next_id), values)
-    return await _judge(session, decided, run_id, key)
+            return await _decide(session, replace(decision, run_id=next_id), values)
+    return await _read_outcome(session, decided, run_id, key)
 
 
 async def _form(session: Session, run_id: UUID, key: str) -> tuple[FormField, ...] | None:
-    """Return the fields of an open approval, None where it is not open."""
+    """Return the fields of an open approval, None if it is not open."""
     found = await session.store.list_approvals(run_id=run_id, limit=MAX_OPEN)
     return next((read_approval(each).fields for each in found if each.key == key), None)
 
 
-async def _judge(session: Session, decided: Decided, run_id: UUID, key: str) -> bool:
+async def _read_outcome(session: Session, decided: Decided, run_id: UUID, key: str) -> bool:
     match decided.outcome:
         case "decided" | "duplicate":
             return decided.outcome == "decided"
@@ -79,10 +141,10 @@ async def _judge(session: Session, decided: Decided, run_id: UUID, key: str) -> 
 def fill_form(
     fields: tuple[FormField, ...], values: Mapping[str, object] | None, *, complete: bool
 ) -> Mapping[str, object] | None:
-    """Check the values of an approval against its form; `complete` adds the defaults.
+    """Return the values of an approval, checked against its form, None if there are none.
 
-    Raises InvalidInput, which names the field, for a value that is unknown or of another type,
-    and to be `complete` for one that is missing. Returns None where there are no values.
+    With `complete` the defaults are added, and a required value must not be missing. Raises
+    InvalidInput, which names the field, for a value that is unknown, missing or of another type.
     """
     given = values or {}
     unknown = given.keys() - {field.name for field in fields}

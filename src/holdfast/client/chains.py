@@ -1,4 +1,4 @@
-"""Follow a run that continued as new to the run that goes on for it."""
+"""Find the run that continues or retries another."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class _Continued(msgspec.Struct):
 
 
 async def newest(store: Store, run_id: UUID) -> UUID:
-    """Return the end of a run's chain: the run itself where it has not continued as new."""
+    """Return the last run that a run continued as, or its own id if it did not continue."""
     return (await store.newest_runs([run_id])).get(run_id, run_id)
 
 
-async def latest(store: Store, run_id: UUID) -> UUID:
-    """Return the newest run of a key: what its first run was continued and retried as."""
+async def newest_of_key(store: Store, run_id: UUID) -> UUID:
+    """Return the newest run of a key: the last that its first run was continued and retried as."""
     while True:
         last, retry = await asyncio.gather(newest(store, run_id), find_retry(store, run_id))
         if last != run_id:
@@ -35,21 +35,21 @@ async def latest(store: Store, run_id: UUID) -> UUID:
             return run_id
 
 
-async def heir(store: Store, run_id: UUID, *, next_only: bool = False) -> UUID | None:
-    """Return the run that an ended one's messages are for, None where it was the last.
+async def find_successor(store: Store, run_id: UUID, *, next_only: bool = False) -> UUID | None:
+    """Return the run that takes an ended run's messages, None if it did not continue as new.
 
-    With `next_only` the chain is taken link by link: whoever asks with an id of its own must
-    learn of each link whether it has had that id.
+    That is the last run of the chain, or with `next_only` the next one. A sender with an id of its
+    own goes run by run: each may have had a message of that id.
     """
     if not next_only:
         last = await newest(store, run_id)
         return None if last == run_id else last
     run = (await store.get_runs([run_id])).get(run_id)
-    return None if run is None else successor(run)
+    return None if run is None else continued_as(run)
 
 
-def successor(run: RunRecord | End) -> UUID | None:
-    """Return the run that an ended run continued as."""
+def continued_as(run: RunRecord | End) -> UUID | None:
+    """Return the run that an ended run continued as, None if it did not continue."""
     if run.status != "continued" or run.output is None:
         return None
     return msgspec.json.decode(run.output, type=_Continued).run_id

@@ -1,46 +1,55 @@
-"""Start runs, signal them, wait for their results, and look at them."""
+"""The client: start runs, send them messages, and wait for their results; groups for the rest."""
 
 from __future__ import annotations
 
 import builtins
-from collections.abc import Awaitable, Callable, Iterable, Sequence, Set
-from functools import partial
-from typing import Never, TypeVar, Unpack, overload
-from uuid import UUID
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Never, Self, TypeVar, Unpack, overload
 
-from holdfast.client.bulk import BulkController
-from holdfast.client.chains import newest
-from holdfast.client.forking import ForkOptions, fork_run, prepare_fork, prepare_retry
+from holdfast.client.activities import Activities
+from holdfast.client.approvals import Approvals
 from holdfast.client.handle import RunHandle
-from holdfast.client.naming import find_full_name, reference
+from holdfast.client.messaging import Signal, send_signal, send_signals, send_update
+from holdfast.client.naming import RunRef, reference
 from holdfast.client.outcomes import Restorer
-from holdfast.client.references import RunRef
+from holdfast.client.queues import Queues
+from holdfast.client.reading import get_record
+from holdfast.client.runs import Runs
+from holdfast.client.session import Session
 from holdfast.client.starting import (
-    Launch,
-    RunOptions,
+    PreparedStart,
     StartAndWaitOptions,
     StartManyOptions,
     StartOptions,
-    TransactionOptions,
-    prepare,
 )
-from holdfast.client.transactions import apps_within, start_within
-from holdfast.definitions.app import AnyWorkflow
+from holdfast.client.submitting import prepare_start, start_and_wait, submit
+from holdfast.client.workers import Workers
+from holdfast.client.workflows import Workflows
+from holdfast.database.resolve import Connecting
+from holdfast.definitions.app import AnyWorkflow, App
 from holdfast.definitions.workflows import Workflow
 from holdfast.durations import Duration, seconds
-from holdfast.errors import ConfigurationError
-from holdfast.names import check_workflow_name
-from holdfast.types import Fork, NewRun, StartedRun
+from holdfast.insight.spans import Timeline
+from holdfast.insight.timeline import read_timeline
+from holdfast.insight.why import Explanation, explain_run
+from holdfast.store.port import Store
+from holdfast.types import Delivery, StartedRun
 
 In = TypeVar("In")
 Out = TypeVar("Out")
+T = TypeVar("T")
 
 
-class Client(BulkController):
-    """Starts runs and talks to them. Safe to share between the tasks of one event loop.
+class Client:
+    """Starts runs, sends them messages and waits for their results.
 
-    The database is `database`, else `$HOLDFAST_DATABASE_URL`, else `$DATABASE_URL`, else the
-    embedded one. An `app` lets workflows be named by text and still be checked and restored.
+    Safe to share between the tasks of one event loop. The database is `database`, else
+    `$HOLDFAST_DATABASE_URL`, else `$DATABASE_URL`, else the embedded one. With an `app`, a
+    workflow may be given by its name and is still checked, and results have their types.
+
+    What is needed less often is in groups, named as on the command line: `runs`, `approvals`,
+    `activities`, `queues`, `workflows` and `workers`.
 
     ```python
     async with Client() as client:
@@ -48,6 +57,64 @@ class Client(BulkController):
         print(await handle.result())
     ```
     """
+
+    def __init__(
+        self,
+        database: str | None = None,
+        *,
+        schema: str = "holdfast",
+        app: App | None = None,
+        store: Store | None = None,
+        prepare: bool | None = None,
+        listen_database: str | None = None,
+    ) -> None:
+        """Say where the runs are; `open`, or an `async with`, connects.
+
+        A `store` is used as it is, and is not closed with the client. Statements are prepared by
+        name unless a connection pooler is found in between; `prepare` decides it instead. With a
+        pooler in transaction mode, `listen_database` is the server's own address, for
+        notifications; without it the client polls for ends, and finds them within seconds.
+        """
+        connecting = Connecting(prepare, listen_database)
+        self._session = session = Session(database, schema, app, store, connecting)
+        self.activities: Activities = Activities(session)
+        self.approvals: Approvals = Approvals(session)
+        self.queues: Queues = Queues(session)
+        self.runs: Runs = Runs(session)
+        self.workers: Workers = Workers(session)
+        self.workflows: Workflows = Workflows(session)
+
+    async def open(self) -> Self:
+        """Connect, and check the schema. Idempotent.
+
+        Raises DatabaseError: its subclasses say what is wrong with the database or its schema.
+
+        ```python
+        client = await Client("postgresql:///shop").open()
+        ```
+        """
+        await self._session.open()
+        return self
+
+    async def close(self) -> None:
+        """Finish the calls that are under way, send the last wake-ups and disconnect. Idempotent.
+
+        ```python
+        await client.close()
+        ```
+        """
+        await self._session.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
 
     # Starting
 
@@ -80,17 +147,17 @@ class Client(BulkController):
     ) -> RunHandle[object]:
         """Start a run, or find the one that was started with the same key.
 
-        By name, the client's app's workflow is meant; without an app the one that a worker of
-        this database has ever signed on with. `app/name` names the app as well. Of a workflow
-        whose code is not here the input is stored as it is, for version 1 unless `version` says
-        otherwise. Calls made at the same moment share
-        one transaction. `options` are those of `StartOptions`.
+        A workflow's name means the workflow of the client's app; if the client has no app, the
+        one workflow of this name that any worker of this database has ever served. `app/name`
+        names the app too. If the workflow's code is not here, the input is stored as it is, for
+        version 1 unless `version` says otherwise. Calls made at the same moment share one
+        transaction. `options` are those of `StartOptions`.
 
-        With a `connection` the start is part of the caller's open transaction there: rolled
-        back, there is no run. It may be an asyncpg connection, a psycopg one, or a connection or
-        session of SQLAlchemy. Workers find such a run at their next look, within a second or
-        so, or at once with `notify`, which costs that PostgreSQL makes the commits of all
-        notifying transactions wait for each other.
+        With a `connection` the start is part of the caller's open transaction there: if it is
+        rolled back, there is no run. The connection is one of asyncpg or psycopg, or a connection
+        or session of SQLAlchemy. Workers find such a run when they next poll, within about a
+        second; with `notify` they find it at once, but PostgreSQL then makes the commits of all
+        transactions that notify wait for each other.
 
         Raises InvalidInput or PayloadError for an input that does not fit, before a run exists;
         UnknownWorkflow, AmbiguousWorkflow and ConfigurationError. After DatabaseUnavailable it is
@@ -104,9 +171,9 @@ class Client(BulkController):
         ```
         """
         known, connection = StartOptions.__optional_keys__, options.get("connection")
-        launch = await self._prepare(workflow, options, known, connection)
-        run = launch.run(input, key=options.get("key"), run_id=options.get("run_id"))
-        return self._handles(launch, await self._submit([run], options))[0]
+        prepared = await prepare_start(self._session, workflow, options, known, connection)
+        run = prepared.run(input, key=options.get("key"), run_id=options.get("run_id"))
+        return self._handles(prepared, await submit(self._session, [run], options))[0]
 
     @overload
     async def start_many(
@@ -139,9 +206,9 @@ class Client(BulkController):
         ```
         """
         known, connection = StartManyOptions.__optional_keys__, options.get("connection")
-        launch = await self._prepare(workflow, options, known, connection)
-        runs = launch.runs(inputs, options.get("keys"))
-        return self._handles(launch, await self._submit(runs, options))
+        prepared = await prepare_start(self._session, workflow, options, known, connection)
+        runs = prepared.runs(inputs, options.get("keys"))
+        return self._handles(prepared, await submit(self._session, runs, options))
 
     @overload
     async def run(
@@ -180,12 +247,12 @@ class Client(BulkController):
         receipt = await client.run(checkout, Order(7), wait="1m")
         ```
         """
-        launch = await self._prepare(workflow, options, StartAndWaitOptions.__optional_keys__)
-        session, wait = self._live, options.get("wait")
-        key, run_id = options.get("key"), options.get("run_id")
-        run = launch.run(input, key=key, run_id=run_id, waiter=session.ends.topic)
-        ended = await session.start_and_wait(run, None if wait is None else seconds(wait))
-        return Restorer(launch.workflow, self._app)(ended)
+        session, known = self._session, StartAndWaitOptions.__optional_keys__
+        prepared = await prepare_start(session, workflow, options, known)
+        key, run_id, wait = options.get("key"), options.get("run_id"), options.get("wait")
+        run = prepared.run(input, key=key, run_id=run_id, waiter=session.ends.topic)
+        ended = await start_and_wait(session, run, None if wait is None else seconds(wait))
+        return Restorer(prepared.workflow, session.app)(ended)
 
     # One run
 
@@ -194,117 +261,135 @@ class Client(BulkController):
     @overload
     def handle(self, run: RunRef, workflow: None = None) -> RunHandle[object]: ...
     def handle(self, run: RunRef, workflow: AnyWorkflow | None = None) -> RunHandle[object]:
-        """Return a handle of a run, without asking whether there is such a run.
+        """Return a handle of a run, without asking the database whether it exists.
 
-        With its workflow, or an app that has it, the result comes back as the declared type.
-        Whose a workflow is that is given by its name alone is looked up when the handle is used.
-        Raises InvalidInput for what is no id.
+        With its workflow, or an app that has it, the result comes back as the declared type. If
+        the workflow is given by its name alone, its app is looked up when the handle is used.
+        Raises InvalidInput for a text that is not an id.
 
         ```python
         handle = client.handle(("checkout", "order-7"), checkout)
         ```
         """
-        meant = reference(run, workflow, None if self._app is None else self._app.name)
-        wait = self._waiting(Restorer(workflow, self._app))
-        return RunHandle(self, meant, wait, workflow=workflow)
+        app = self._session.app
+        meant = reference(run, workflow, None if app is None else app.name)
+        return RunHandle(self._session, meant, Restorer(workflow, app), workflow=workflow)
 
-    async def fork(self, run: RunRef, **options: Unpack[ForkOptions]) -> RunHandle[object]:
-        """Start a run that goes on from somewhere in another's log.
+    async def signal(
+        self, run: RunRef, name: str, payload: object = None, signal_id: str | None = None
+    ) -> bool:
+        """Send a signal; the run's code gets it when it waits for that name, now or later.
 
-        What had come about there is kept: those steps are not executed again. What was asked
-        for and not answered by then is asked for anew. The other run is not touched. `options`
-        are those of `ForkOptions`; with a `run_id` the same call again finds the same run.
-
-        Raises ForkRefused for a place that the log does not have, InvalidInput, PayloadError,
-        ConfigurationError and RunNotFound.
+        With a `signal_id` it is delivered once, however often it is sent: returns False if it was
+        sent before. If the run continued as new, the newest run gets it. Raises RunNotFound,
+        RunEnded and PayloadError.
 
         ```python
-        forked = await client.fork(("checkout", "order-7"), index=1, input=Order(8))
+        await client.signal(("checkout", "order-7"), "packed", {"boxes": 2})
         ```
         """
-        origin = await self._get(await self._live.newest_of(run))
-        known = ForkOptions.__optional_keys__
-        fork = await prepare_fork(self._live, origin, self._app, options, known)
-        return await self._fork(fork)
+        return await send_signal(self._session, Signal(run, name, payload, signal_id))
 
-    async def retry(self, run: RunRef) -> RunHandle[object]:
-        """Start a run that goes on where another failed, with all that had come about in it.
+    async def signal_many(self, signals: Iterable[Signal]) -> builtins.list[Delivery]:
+        """Send signals together, and return the outcome of each; none of them raises.
 
-        For a run that failed, timed out, was cancelled or terminated; of one that continued as
-        new, the newest. A run is retried once: the same call again finds the retry, and where
-        that failed too, it is the one to retry. By a key, the newest run is meant: it is retried
-        if it failed, and found if it is a retry that did not. Raises ForkRefused and RunNotFound.
+        ```python
+        outcomes = await client.signal_many(Signal(run, "stop") for run in run_ids)
+        ```
+        """
+        return await send_signals(self._session, signals)
+
+    @overload
+    async def update(
+        self,
+        run: RunRef,
+        name: str,
+        payload: object = None,
+        *,
+        update_id: str | None = None,
+        timeout: Duration | None = None,
+        type: builtins.type[T],
+    ) -> T: ...
+    @overload
+    async def update(
+        self,
+        run: RunRef,
+        name: str,
+        payload: object = None,
+        *,
+        update_id: str | None = None,
+        timeout: Duration | None = None,
+        type: None = None,
+    ) -> object: ...
+    async def update(
+        self,
+        run: RunRef,
+        name: str,
+        payload: object = None,
+        *,
+        update_id: str | None = None,
+        timeout: Duration | None = None,
+        type: builtins.type[object] | None = None,
+    ) -> object:
+        """Ask a run to change something, and return its handler's answer.
+
+        The run may refuse the update, and then nothing of it happens. The answer comes back as a
+        `type`, else as plain JSON values. With an `update_id` it is carried out once, however
+        often it is sent, and each caller gets the answer; after a ResultTimeout, call again with
+        the same id to wait again. If the run continued as new, the newest run gets it.
+
+        Raises UpdateRejected, UpdateFailed, ResultTimeout when `timeout` is up first, RunEnded,
+        RunNotFound and PayloadError.
 
         ```python
         try:
-            retried = await client.retry(run_id)
-        except ForkRefused as refusal:
-            print(refusal.reason)
+            total = await client.update(run_id, "add-item", {"sku": "A7"}, timeout="5s")
+        except RunEnded:
+            print("too late")
         ```
         """
-        run_id = await newest(self._live.store, await self._live.names.run(run))
-        last = await self._live.newest_of(run) if isinstance(run, tuple) else run_id
-        if last != run_id and (found := await self._get(last)).status in ("running", "completed"):
-            wait = self._waiting(Restorer[object](None, self._app))
-            return RunHandle(self, last, wait, already_existed=True, status_at_start=found.status)
-        return await self._fork(await prepare_retry(self._live.store, last))
+        update = Signal(run, name, payload, update_id)
+        return await send_update(self._session, update, timeout, type)
 
-    async def _fork(self, fork: Fork) -> RunHandle[object]:
-        created, status = await fork_run(self._live, fork)
-        wait = self._waiting(Restorer[object](None, self._app))
-        return RunHandle(
-            self, fork.new_run_id, wait, already_existed=not created, status_at_start=status
-        )
+    async def why(self, run: RunRef) -> Explanation:
+        """Return what a run does or waits for, and the actions that would move it.
 
-    async def _prepare(
-        self,
-        workflow: AnyWorkflow | str,
-        options: RunOptions,
-        known: Set[str],
-        connection: object = None,
-    ) -> Launch:
-        """Check a start's options; look up whose workflow it is where only a name is given."""
-        if isinstance(workflow, str) and self._app is None and "/" not in workflow:
-            within = connection is not None
-            lookup = partial(apps_within, connection, self._schema) if within else None
-            name = check_workflow_name(workflow)
-            workflow = await find_full_name(name, self._live.store, lookup)
-        return prepare(workflow, self._app, options, known)
+        Each activity, child and approval that it waits for is explained. Raises RunNotFound.
 
-    async def _submit(
-        self, runs: Sequence[NewRun], options: TransactionOptions
-    ) -> Sequence[StartedRun]:
-        connection, notify = options.get("connection"), options.get("notify", False)
-        if connection is not None:
-            return await start_within(connection, runs, schema=self._schema, notify=notify)
-        if notify:
-            raise ConfigurationError("notify is for a start within a connection's transaction")
-        return await self._live.start(runs)
+        ```python
+        found = await client.why(run_id)
+        print(found.because, [action.do for action in found.actions])
+        ```
+        """
+        record = await get_record(self._session, await self._session.newest_of(run))
+        return await explain_run(self._session.store, record)
+
+    async def timeline(self, run: RunRef) -> Timeline:
+        """Return what happened in a run as spans: steps, calls, timers, messages.
+
+        Raises RunNotFound.
+
+        ```python
+        timeline = await client.timeline(run_id)
+        for span in timeline.spans:
+            print(span.kind, span.label, span.outcome)
+        ```
+        """
+        record = await get_record(self._session, await self._session.newest_of(run))
+        return await read_timeline(self._session.store, record)
 
     def _handles(
-        self, launch: Launch, started: Iterable[StartedRun]
+        self, prepared: PreparedStart, started: Iterable[StartedRun]
     ) -> builtins.list[RunHandle[object]]:
-        wait = self._waiting(Restorer(launch.workflow, self._app))
+        restore = Restorer(prepared.workflow, self._session.app)
         return [
             RunHandle(
-                self,
+                self._session,
                 each.run_id,
-                wait,
-                workflow=launch.workflow,
+                restore,
+                workflow=prepared.workflow,
                 already_existed=not each.created,
                 status_at_start=each.status,
             )
             for each in started
         ]
-
-    def _waiting(
-        self, restore: Restorer[Out]
-    ) -> Callable[[UUID | tuple[str, str], Duration | None], Awaitable[Out]]:
-        """Return what a handle waits with."""
-
-        async def wait(run: UUID | tuple[str, str], timeout: Duration | None) -> Out:
-            limit = None if timeout is None else seconds(timeout)
-            end = await self._live.wait(await self._live.newest_of(run), limit)
-            return restore(end, await self._get(end.run_id) if restore.needs_run else None)
-
-        return wait

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import TypedDict, cast, get_args
 
-from holdfast.client.naming import Names
-from holdfast.client.references import RunRef
+from holdfast.client.naming import Names, RunRef
 from holdfast.client.starting import moment
 from holdfast.codec import encode
 from holdfast.errors import ConfigurationError

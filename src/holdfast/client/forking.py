@@ -1,4 +1,4 @@
-"""Make a run of another's log: forks and retries."""
+"""Start a run from another run's log: forks and retries."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from difflib import get_close_matches
 from typing import TypedDict
 from uuid import UUID
 
-from holdfast.client.coalescing import persist
-from holdfast.client.session import Session
+from holdfast.client.chains import newest
+from holdfast.client.naming import RunRef
+from holdfast.client.reading import get_record, read_entries
+from holdfast.client.session import Session, persist
 from holdfast.codec import encode
 from holdfast.definitions.app import App
 from holdfast.errors import ConfigurationError, ForkRefused, RunExists, RunNotFound, UnknownWorkflow
@@ -23,20 +25,20 @@ _MOST_KEYS = 10  # that an error names
 
 
 class ForkOptions(TypedDict, total=False):
-    """From where a fork goes on, and what is different in it."""
+    """Where a fork begins, and what is different in it."""
 
     step: str | None
-    """The key of a step, activity, child or timer: what came before its first event is kept."""
+    """The key of a step, activity, child or timer: the events before its first one are kept."""
     index: int | None
-    """How many events of the log are kept; all that led to the end unless `step` is given."""
+    """How many events of the log are kept; without it and `step`, all that led to the end."""
     input: object
-    """Another input; the run's own where it is left out."""
+    """Another input; the run's own if it is left out."""
     results: Mapping[str, object]
-    """Other results for completed steps and activities that are kept, by key."""
+    """Other results of completed steps and activities that are kept, by key."""
     version: int | None
     """Another version of the workflow."""
     run_id: UUID | None
-    """The new run's id, where the caller has drawn one: the same call again finds that run."""
+    """The new run's id, drawn by the caller: the same call again finds that run."""
 
 
 async def prepare_retry(store: Store, run_id: UUID) -> Fork:
@@ -49,9 +51,9 @@ async def prepare_retry(store: Store, run_id: UUID) -> Fork:
 async def prepare_fork(
     session: Session, run: RunRecord, app: App | None, options: ForkOptions, known_options: Set[str]
 ) -> Fork:
-    """Check a fork's options against the run. Raises what `Client.fork` says."""
+    """Check a fork's options against the run. Raises what `Runs.fork` says."""
     if unknown := options.keys() - known_options:
-        raise TypeError(f"a fork takes no {', '.join(sorted(unknown))}")
+        raise TypeError(f"unexpected option for fork: {', '.join(sorted(unknown))}")
     version = options.get("version")
     if version is not None and version < 1:
         raise ConfigurationError(f"a workflow's version is 1 or more, not {version}")
@@ -66,10 +68,24 @@ async def prepare_fork(
     )
 
 
-async def fork_run(session: Session, fork: Fork) -> tuple[bool, Status]:
-    """Start the new run; say whether it did not exist before, and its status.
+async def retry_of(session: Session, run: RunRef) -> RunRecord | Fork:
+    """Return the fork that retries a run, or the run to use if the retry of a key did not fail.
 
-    Raises RunNotFound, ForkRefused, and RunExists where the id is that of another workflow's run.
+    Raises RunNotFound.
+    """
+    run_id = await newest(session.store, await session.id_of(run))
+    last = await session.newest_of(run) if isinstance(run, tuple) else run_id
+    if last != run_id:
+        found = await get_record(session, last)
+        if found.status in ("running", "completed"):
+            return found
+    return await prepare_retry(session.store, last)
+
+
+async def fork_run(session: Session, fork: Fork) -> tuple[bool, Status]:
+    """Start the new run. Return True if it did not exist before, and its status.
+
+    Raises RunNotFound, ForkRefused, and RunExists if the id is that of another workflow's run.
     """
     outcome, notices = await persist(lambda: session.store.fork_run(fork))
     session.tell(notices)
@@ -97,17 +113,17 @@ async def _reason(session: Session, outcome: Forking, fork: Fork) -> str:
     if outcome == "running":
         return (
             "only a run that failed, timed out, was cancelled or was terminated can be retried; "
-            "a fork starts another one from anywhere in its log"
+            "fork it instead: a fork begins anywhere in its log"
         )
     if outcome == "unknown_key":
         keys = ", ".join(map(repr, sorted(fork.results)))
         return f"{keys}: no step or activity of this key has completed in what is kept"
     if outcome == "unreadable":
         return (
-            "its log has an event that no worker can read, and so would the fork's; fork it with "
-            "an index from before that event"
+            "its log has an event that no worker can read, and the fork would have it too: fork it "
+            "with an index before that event"
         )
-    length = len(await session.read_log(fork.run_id, 0))
+    length = len(await read_entries(session, fork.run_id, 0))
     return f"its log has no {fork.until} events to keep: an index is 1 to {length}, its length"
 
 
@@ -119,7 +135,7 @@ async def _until(session: Session, run_id: UUID, step: str | None, index: int | 
     if index is not None:
         raise ConfigurationError("give a fork either a step or an index: both say where it begins")
     keys: dict[str, int] = {}
-    for entry in await session.read_log(run_id, 0):
+    for entry in await read_entries(session, run_id, 0):
         if entry.event.key is not None and entry.event.type not in NAMED_BY_CALLERS:
             keys.setdefault(entry.event.key, entry.idx)
     if step in keys:
@@ -128,7 +144,7 @@ async def _until(session: Session, run_id: UUID, step: str | None, index: int | 
 
 
 def _some(step: str, keys: list[str]) -> str:
-    """Name the keys that are meant most likely."""
+    """Name the keys that are most likely meant."""
     if len(keys) <= _MOST_KEYS:
         return f"there are {', '.join(keys)}" if keys else "it has none yet"
     near = get_close_matches(step, keys, n=_MOST_KEYS, cutoff=0.4) or keys[:_MOST_KEYS]
@@ -136,7 +152,7 @@ def _some(step: str, keys: list[str]) -> str:
 
 
 def _input(run: RunRecord, app: App | None, version: int | None, value: object) -> str:
-    """Encode a new input as the run's workflow declares it, where the app has that."""
+    """Encode a new input as the run's workflow declares it, if the app has that workflow."""
     if app is not None and app.name == run.app:
         try:
             return app.find(run.name, version or run.version).encode_input(value)

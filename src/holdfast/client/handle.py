@@ -1,21 +1,24 @@
-"""A run as its starter holds it."""
+"""A handle of one run: its result, what it is doing, and what can be done to it."""
 
 from __future__ import annotations
 
 import builtins
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from collections.abc import AsyncIterator
+from typing import Generic, TypeVar, overload
 from uuid import UUID
 
+from holdfast.client.approvals import Approvals
+from holdfast.client.control import cancel_run, pause_run, resume_run, terminate_run
+from holdfast.client.messaging import Signal, send_signal, send_update
 from holdfast.client.naming import known_run_id
-from holdfast.client.runs import Run
+from holdfast.client.outcomes import Restorer, wait_for_result
+from holdfast.client.reading import follow_log, get_run, get_values, read_log, watch_value
+from holdfast.client.run import Run
+from holdfast.client.session import Session
 from holdfast.definitions.app import AnyWorkflow
 from holdfast.durations import Duration
 from holdfast.insight.approvals import OpenApproval
 from holdfast.types import JSON, LoggedEvent, Status
-
-if TYPE_CHECKING:
-    from holdfast.client import Client
 
 T = TypeVar("T")
 Out_co = TypeVar("Out_co", covariant=True)
@@ -34,22 +37,28 @@ class RunHandle(Generic[Out_co]):
     ```
     """
 
-    __slots__ = ("_client", "_run", "_wait", "_workflow", "already_existed", "status_at_start")
+    __slots__ = (
+        "_restore",
+        "_run",
+        "_session",
+        "_workflow",
+        "already_existed",
+        "status_at_start",
+    )
 
     def __init__(
         self,
-        client: Client,
+        session: Session,
         run: UUID | tuple[str, str],
-        wait: Callable[[UUID | tuple[str, str], Duration | None], Awaitable[Out_co]],
+        restore: Restorer[Out_co],
         *,
         workflow: AnyWorkflow | None = None,
         already_existed: bool = False,
         status_at_start: Status | None = None,
     ) -> None:
         """Hold a run. Clients make handles: see `Client.start` and `Client.handle`."""
-        self._client = client
-        self._wait = wait
-        self._run, self._workflow = run, workflow
+        self._session, self._run = session, run
+        self._restore, self._workflow = restore, workflow
         self.already_existed = already_existed
         self.status_at_start: Status | None = status_at_start
 
@@ -60,7 +69,7 @@ class RunHandle(Generic[Out_co]):
     def run_id(self) -> UUID:
         """The run's id.
 
-        Raises InvalidInput where the handle was made of a name alone: `get()` asks the database.
+        Raises InvalidInput if the handle was made of a name without an app: then `get()` finds it.
         """
         if isinstance(self._run, UUID):
             return self._run
@@ -70,7 +79,7 @@ class RunHandle(Generic[Out_co]):
         """Wait for the run's end and return its output, as the type the workflow declares.
 
         Raises RunFailed, RunCancelled, RunTerminated or RunTimedOut for a run that ended so,
-        ResultTimeout when `timeout` is up first, and RunNotFound. A `timeout` of 0 looks once.
+        ResultTimeout when `timeout` is up first, and RunNotFound. A `timeout` of 0 does not wait.
 
         ```python
         try:
@@ -79,7 +88,7 @@ class RunHandle(Generic[Out_co]):
             print(failure.error)
         ```
         """
-        return await self._wait(self._run, timeout)
+        return await wait_for_result(self._session, self._run, self._restore, timeout)
 
     async def status(self) -> Status:
         """Return the run's status now. Raises RunNotFound.
@@ -98,7 +107,7 @@ class RunHandle(Generic[Out_co]):
         print(run.state)
         ```
         """
-        return await self._client.get(self._run, self._workflow)
+        return await get_run(self._session, self._run, self._workflow)
 
     async def signal(self, name: str, payload: object = None, signal_id: str | None = None) -> bool:
         """Send the run a signal; see `Client.signal`.
@@ -107,7 +116,7 @@ class RunHandle(Generic[Out_co]):
         await handle.signal("packed", {"boxes": 2})
         ```
         """
-        return await self._client.signal(self._run, name, payload, signal_id)
+        return await send_signal(self._session, Signal(self._run, name, payload, signal_id))
 
     @overload
     async def update(
@@ -138,7 +147,7 @@ class RunHandle(Generic[Out_co]):
         timeout: Duration | None = None,
         type: builtins.type[object] | None = None,
     ) -> object:
-        """Ask the run to change something, and return the answer; see `Client.update`.
+        """Ask the run to change something, and return its answer; see `Client.update`.
 
         ```python
         try:
@@ -147,59 +156,54 @@ class RunHandle(Generic[Out_co]):
             print("no answer yet")
         ```
         """
-        if type is None:
-            return await self._client.update(
-                self._run, name, payload, update_id=update_id, timeout=timeout
-            )
-        return await self._client.update(
-            self._run, name, payload, update_id=update_id, timeout=timeout, type=type
-        )
+        update = Signal(self._run, name, payload, update_id)
+        return await send_update(self._session, update, timeout, type)
 
     async def approvals(self) -> builtins.list[OpenApproval]:
-        """Return the run's approvals that wait for a decision; see `Client.decide`.
+        """Return the run's approvals that wait for a decision; see `Approvals.decide`.
 
         ```python
         for approval in await handle.approvals():
             print(approval.key, approval.title)
         ```
         """
-        return await self._client.approvals(self._run)
+        return await Approvals(self._session).list(self._run)
 
     async def cancel(self, reason: str | None = None) -> bool:
-        """Ask the run to end; see `Client.cancel`.
+        """Ask the run to end; see `Runs.cancel`.
 
         ```python
         await handle.cancel("the customer changed their mind")
         ```
         """
-        return await self._client.cancel(self._run, reason)
+        return await cancel_run(self._session, self._run, reason)
 
     async def terminate(self, reason: str | None = None) -> bool:
-        """End the run at once, without its code; see `Client.terminate`.
+        """End the run at once, without its code; see `Runs.terminate`.
 
         ```python
         await handle.terminate("started by mistake")
         ```
         """
-        return await self._client.terminate(self._run, reason)
+        return await terminate_run(self._session, self._run, reason)
 
     async def pause(self, reason: str | None = None) -> bool:
-        """Let the run do nothing more until it is resumed; see `Client.pause`.
+        """Let the run do nothing until it is resumed; see `Runs.pause`.
 
         ```python
         await handle.pause("the shop is closed")
         ```
         """
-        return await self._client.pause(self._run, reason)
+        return await pause_run(self._session, self._run, reason)
 
     async def resume(self) -> bool:
-        """Let the paused run go on; see `Client.resume`.
+        """Let the paused run continue; see `Runs.resume`.
 
         ```python
         await handle.resume()
         ```
         """
-        return await self._client.resume(self._run)
+        return await resume_run(self._session, self._run)
 
     async def log(self, from_index: int = 0) -> builtins.list[LoggedEvent]:
         """Return the run's log from an index on. Raises RunNotFound.
@@ -209,17 +213,17 @@ class RunHandle(Generic[Out_co]):
             print(entry.idx, entry.event.type)
         ```
         """
-        return await self._client.log(self._run, from_index)
+        return await read_log(self._session, self._run, from_index)
 
     def follow_log(self, from_index: int = 0) -> AsyncIterator[LoggedEvent]:
-        """Iterate over the run's log as it grows, to its end; see `Client.follow_log`.
+        """Iterate over the run's log as it grows, to its end; see `Runs.follow_log`.
 
         ```python
         async for entry in handle.follow_log():
             print(entry.event.type)
         ```
         """
-        return self._client.follow_log(self._run, from_index)
+        return follow_log(self._session, self._run, from_index)
 
     async def values(self) -> dict[str, JSON]:
         """Return the newest value of each name that the run has set.
@@ -229,14 +233,14 @@ class RunHandle(Generic[Out_co]):
         print(values.get("progress"))
         ```
         """
-        return await self._client.values(self._run)
+        return await get_values(self._session, self._run)
 
     def watch_value(self, name: str) -> AsyncIterator[JSON]:
-        """Iterate over a value that the run sets, as it changes; see `Client.watch_value`.
+        """Iterate over a value that the run sets, as it changes; see `Runs.watch_value`.
 
         ```python
         async for progress in handle.watch_value("progress"):
             print(progress)
         ```
         """
-        return self._client.watch_value(self._run, name)
+        return watch_value(self._session, self._run, name)

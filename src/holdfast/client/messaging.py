@@ -1,187 +1,144 @@
-"""Say things to runs: signals, updates, decisions, the results of activities."""
+"""Send messages to runs: signals, and updates, which are answered."""
 
 from __future__ import annotations
 
+import asyncio
 import builtins
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TypeVar, overload
-from uuid import uuid4
+from uuid import UUID, uuid4
 
-from holdfast.client.activities import end_from_outside, explained
-from holdfast.client.approvals import decide
-from holdfast.client.observing import Observer
-from holdfast.client.outcomes import decode_plain
-from holdfast.client.references import RunRef, Signal
+import msgspec
+
+from holdfast.client.chains import find_successor
+from holdfast.client.naming import RunRef
+from holdfast.client.reading import get_record
+from holdfast.client.run import decode_plain
+from holdfast.client.session import MAX_BATCH, Session
 from holdfast.codec import decoder, encode
 from holdfast.durations import Duration, seconds
-from holdfast.errors import RunEnded, RunNotFound
-from holdfast.texts import check_id, check_text
-from holdfast.types import Decision, Delivery
+from holdfast.errors import ResultTimeout, RunEnded, RunNotFound
+from holdfast.insight.retries import find_retry
+from holdfast.names import check_signal_name
+from holdfast.texts import check_id
+from holdfast.types import Delivery, NewSignal
 
 T = TypeVar("T")
 
 
-class Messenger(Observer):
-    """The part of a client that talks to runs."""
+class Signal(msgspec.Struct, frozen=True):
+    """A signal to send with others; see `Client.signal_many`."""
 
-    async def signal(
-        self, run: RunRef, name: str, payload: object = None, signal_id: str | None = None
-    ) -> bool:
-        """Send a signal; the run's code sees it when it waits for that name, now or later.
+    run: RunRef
+    name: str
+    payload: object = None
+    signal_id: str | None = None
 
-        With a `signal_id` it is delivered once, however often it is sent; False says that it
-        was sent before. For a run that continued as new it goes to the newest. Raises
-        RunNotFound, RunEnded, and PayloadError.
+    def encode(self, run_id: UUID) -> NewSignal:
+        """Check and encode it for a run. Raises InvalidName, InvalidInput and PayloadError."""
+        if self.signal_id is not None:
+            check_id("signal id", self.signal_id)
+        payload = encode(self.payload)
+        return NewSignal(run_id, check_signal_name(self.name), payload, self.signal_id)
 
-        ```python
-        await client.signal(("checkout", "order-7"), "packed", {"boxes": 2})
-        ```
-        """
-        meant = await self._live.names.run(run)
-        signal = Signal(run, name, payload, signal_id).encode(meant)
-        outcome, run_id = await self._live.signal(signal, by_key=isinstance(run, tuple))
-        if outcome == "missing":
-            raise RunNotFound(run_id)
-        if outcome == "ended":
-            raise RunEnded(run_id, (await self._get(run_id)).status)
-        return outcome == "delivered"
 
-    async def signal_many(self, signals: Iterable[Signal]) -> builtins.list[Delivery]:
-        """Send signals together and say what became of each; none of them raises.
+async def send_signal(session: Session, signal: Signal) -> bool:
+    """Send a signal. Return False if it was sent before. Raises what `Client.signal` says."""
+    new = signal.encode(await session.id_of(signal.run))
+    outcome, run_id = await _submit(session, new, by_key=isinstance(signal.run, tuple))
+    if outcome == "missing":
+        raise RunNotFound(run_id)
+    if outcome == "ended":
+        raise RunEnded(run_id, (await get_record(session, run_id)).status)
+    return outcome == "delivered"
 
-        ```python
-        outcomes = await client.signal_many(Signal(run, "stop") for run in run_ids)
-        ```
-        """
-        given = list(signals)
-        run_ids = await self._live.names.runs(signal.run for signal in given)
-        encoded = [signal.encode(run_id) for signal, run_id in zip(given, run_ids, strict=True)]
-        return await self._live.signal_many(encoded)
 
-    @overload
-    async def update(
-        self,
-        run: RunRef,
-        name: str,
-        payload: object = None,
-        *,
-        update_id: str | None = None,
-        timeout: Duration | None = None,
-        type: builtins.type[T],
-    ) -> T: ...
-    @overload
-    async def update(
-        self,
-        run: RunRef,
-        name: str,
-        payload: object = None,
-        *,
-        update_id: str | None = None,
-        timeout: Duration | None = None,
-        type: None = None,
-    ) -> object: ...
-    async def update(
-        self,
-        run: RunRef,
-        name: str,
-        payload: object = None,
-        *,
-        update_id: str | None = None,
-        timeout: Duration | None = None,
-        type: builtins.type[object] | None = None,
-    ) -> object:
-        """Ask a run to change something, and return what its handler answers.
+async def send_signals(session: Session, signals: Iterable[Signal]) -> list[Delivery]:
+    """Send signals in chunks, in the order given. Return the outcome of each."""
+    given = list(signals)
+    run_ids = await session.names.runs(signal.run for signal in given)
+    new = [signal.encode(run_id) for signal, run_id in zip(given, run_ids, strict=True)]
+    outcomes: list[Delivery] = []
+    for at in range(0, len(new), MAX_BATCH):
+        chunk = new[at : at + MAX_BATCH]
+        pairs = list(zip(chunk, await session.signals.send(chunk), strict=True))
+        ended = {each.run_id for each, outcome in pairs if outcome == "ended"}
+        newest = await session.store.newest_runs(list(ended)) if ended else {}
+        for each, outcome in pairs:
+            has_continued = newest.get(each.run_id, each.run_id) != each.run_id
+            outcomes.append(
+                (await _pass_on(session, outcome, each))[0] if has_continued else outcome
+            )
+    return outcomes
 
-        The run may refuse it, and then nothing of it happens. The answer comes back as a `type`,
-        else as plain JSON values. With an `update_id` it is carried out once, however often it
-        is asked for, and each asker gets the answer; after a ResultTimeout the same id waits
-        for it again. For a run that continued as new it goes to the newest.
 
-        Raises UpdateRejected, UpdateFailed, ResultTimeout when `timeout` is up first, RunEnded,
-        RunNotFound and PayloadError.
+@overload
+async def send_update(
+    session: Session, update: Signal, timeout: Duration | None, type: builtins.type[T]
+) -> T: ...
+@overload
+async def send_update(
+    session: Session, update: Signal, timeout: Duration | None, type: builtins.type[T] | None
+) -> object: ...
+async def send_update(
+    session: Session,
+    update: Signal,
+    timeout: Duration | None,
+    type: builtins.type[object] | None,
+) -> object:
+    """Send an update and return its answer. Raises what `Client.update` says."""
+    limit = None if timeout is None else seconds(timeout)
+    update_id = str(uuid4()) if update.signal_id is None else update.signal_id
+    check_id("update id", update_id)
+    new = msgspec.structs.replace(update, signal_id=update_id).encode(
+        await session.id_of(update.run)
+    )
+    answer = await _ask(session, new, update_id, limit, by_key=isinstance(update.run, tuple))
+    return decode_plain(answer) if type is None else decoder(type)(answer)
 
-        ```python
+
+async def _ask(
+    session: Session, new: NewSignal, update_id: str, timeout: float | None, *, by_key: bool
+) -> str:
+    """Send an update, and return its answer as JSON text."""
+    replies = session.replies
+    await replies.listen()
+    new = msgspec.structs.replace(new, update=True, reply_to=replies.topic)
+    with replies.expect(update_id) as woken:
+        limit = asyncio.timeout(timeout)
         try:
-            total = await client.update(run_id, "add-item", {"sku": "A7"}, timeout="5s")
-        except RunEnded:
-            print("too late")
-        ```
-        """
-        limit = None if timeout is None else seconds(timeout)
-        update_id = check_id("update id", str(uuid4()) if update_id is None else update_id)
-        run_id = await self._live.names.run(run)
-        signal = Signal(run, name, payload, update_id).encode(run_id)
-        answer = await self._live.update(signal, limit, by_key=isinstance(run, tuple))
-        return decode_plain(answer) if type is None else decoder(type)(answer)
+            async with limit:
+                outcome, run_id = await _submit(session, new, by_key=by_key)
+                at_once = outcome != "delivered"
+                return await replies.find(run_id, update_id, woken, at_once=at_once)
+        except TimeoutError:
+            if timeout is None or not limit.expired():
+                raise
+            awaited = f"answered update {new.name} ({update_id})"
+            raise ResultTimeout(new.run_id, timeout, awaited) from None
 
-    async def decide(
-        self,
-        run: RunRef,
-        key: str,
-        approved: bool,
-        *,
-        by: str | None = None,
-        feedback: str | None = None,
-        values: Mapping[str, object] | None = None,
-        decision_id: str | None = None,
-    ) -> bool:
-        """Decide an open approval of a run; `approvals` lists them with their keys.
 
-        The first decision wins: another one raises ApprovalDecided, which says who was first.
-        False where this very decision, by its `decision_id`, was taken before. The `values` are
-        those of the approval's form, by name.
+async def _submit(session: Session, new: NewSignal, *, by_key: bool) -> tuple[Delivery, UUID]:
+    """Send a signal, in one transaction with the others that are sent at the same moment.
 
-        Raises InvalidInput for values that do not fit the form, ApprovalNotFound,
-        ApprovalClosed where nobody waits for it any more, and RunNotFound.
+    For a run that continued as new it goes to the newest, for a key also to the retry of its run.
+    Return the outcome and the run that it went to.
+    """
+    return await _pass_on(session, await session.signals.submit(new), new, by_key=by_key)
 
-        ```python
-        for approval in await client.approvals():
-            await client.decide(approval.run_id, approval.key, True, by="ann")
-        ```
-        """
-        decision = Decision(
-            run_id=await self._live.newest_of(run),
-            key=check_text("key", key),
-            decision_id=check_id(
-                "decision id", str(uuid4()) if decision_id is None else decision_id
-            ),
-            approved=approved,
-            by=None if by is None else check_text("name", by),
-            feedback=None if feedback is None else check_text("feedback", feedback),
-        )
-        return await decide(self._live, decision, values)
 
-    async def complete_activity(self, token: str, result: object = None) -> None:
-        """Complete an activity from outside, with the token that its attempt gave away.
-
-        Raises TokenUnknown where the attempt has ended or another has followed it, and
-        PayloadError.
-
-        ```python
-        try:
-            await client.complete_activity(token, {"scanned": True})
-        except TokenUnknown:
-            print("nobody waits for it any more")
-        ```
-        """
-        await end_from_outside(self._live, token, result=encode(result))
-
-    async def fail_activity(
-        self, token: str, error: str | Exception, *, retryable: bool = True
-    ) -> bool:
-        """Fail an attempt of an activity from outside; True where it is tried again.
-
-        It is tried again as its retry policy says, unless `retryable` is False. Raises
-        TokenUnknown where the attempt has ended or another has followed it.
-
-        ```python
-        try:
-            await client.fail_activity(token, "the scanner is broken", retryable=False)
-        except TokenUnknown:
-            print("nobody waits for it any more")
-        ```
-        """
-        outcome = await end_from_outside(
-            self._live, token, error=explained(error), retryable=retryable
-        )
-        return outcome == "retried"
+async def _pass_on(
+    session: Session, outcome: Delivery, new: NewSignal, *, by_key: bool = False
+) -> tuple[Delivery, UUID]:
+    """Send a signal that a run no longer takes to the runs that it continued as."""
+    while outcome == "ended":
+        next_only = new.signal_id is not None
+        next_id = await find_successor(session.store, new.run_id, next_only=next_only)
+        if next_id is None and by_key:
+            retry = await find_retry(session.store, new.run_id)
+            next_id = None if retry is None else retry.run_id
+        if next_id is None:
+            break
+        new = msgspec.structs.replace(new, run_id=next_id)
+        outcome = await session.signals.submit(new)
+    return outcome, new.run_id

@@ -1,14 +1,15 @@
-"""Which app's workflow a name means, and which run a workflow and a key."""
+"""Find the workflow that a name means, and the run that an id or a key means."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
-from typing import TypeAlias
+from typing import Protocol, TypeAlias, cast
 from uuid import UUID
 
-from holdfast.client.references import Named, RunRef, read_id
+from holdfast.definitions.app import AnyWorkflow
+from holdfast.definitions.workflows import Workflow
 from holdfast.errors import AmbiguousWorkflow, InvalidInput, UnknownWorkflow
 from holdfast.ids import keyed_run_id
 from holdfast.names import check_reference, full_name, split_name
@@ -17,15 +18,47 @@ from holdfast.texts import check_key
 
 _MOST_SIMILAR = 3  # names that an error asks about
 
+
+class Named(Protocol):
+    """A workflow, as far as its name with its app is concerned."""
+
+    @property
+    def full_name(self) -> str: ...
+
+
+RunRef: TypeAlias = UUID | str | tuple[Named | str, str]
+"""A run's id (as a UUID or as text), or the workflow and the key that it was started with.
+
+The workflow is the decorated function, its name with its app (`app/name`), or its name alone if
+only one app has it.
+"""
+
 Lookup: TypeAlias = Callable[[str], Awaitable[Sequence[str]]]
 """Returns the apps that have ever signed on with a workflow of a name."""
+
+
+def given_workflow(run: RunRef) -> AnyWorkflow | None:
+    """Return the workflow that is given with a key; None for its name alone, and for an id."""
+    if isinstance(run, tuple) and isinstance(run[0], Workflow):
+        return cast("AnyWorkflow", run[0])
+    return None
+
+
+def read_id(run: UUID | str) -> UUID:
+    """Return a run's id. Raises InvalidInput for a text that is not a UUID."""
+    if isinstance(run, UUID):
+        return run
+    try:
+        return UUID(run)
+    except ValueError:
+        raise InvalidInput(f"{run!r} is not a run's id: an id is a UUID") from None
 
 
 async def find_full_name(workflow: str, store: Store, lookup: Lookup | None = None) -> str:
     """Return the full name of the one workflow that has this name.
 
-    Raises UnknownWorkflow where no app has ever had a worker with it, AmbiguousWorkflow where
-    several had: nothing is guessed.
+    Raises UnknownWorkflow if no app has ever had a worker with it, AmbiguousWorkflow if several
+    apps had: nothing is guessed.
     """
     apps = await (lookup or store.apps_with)(workflow)
     if not apps:
@@ -48,9 +81,9 @@ async def similar_names(store: Store, workflow: str) -> list[str]:
 
 
 def known_full_name(workflow: Named | str, app: str | None) -> str | None:
-    """Return a workflow's full name, as far as the caller says it; None for a name alone.
+    """Return a workflow's full name, None for a name without an app.
 
-    `app` is that of the client, which is meant where a name says none. Raises InvalidName.
+    `app` is the client's app: it completes a name without one. Raises InvalidName.
     """
     if not isinstance(workflow, str):
         return workflow.full_name
@@ -61,9 +94,10 @@ def known_full_name(workflow: Named | str, app: str | None) -> str | None:
 
 
 def reference(run: RunRef, workflow: Named | None, app: str | None) -> UUID | tuple[str, str]:
-    """Return what is said about a run: its id, or a name, with its app if that is said, and a key.
+    """Return a run's id, or the name of its workflow and its key.
 
-    Raises InvalidName and InvalidInput.
+    The name has its app if the caller, `workflow` or `app` (the client's) says which. Raises
+    InvalidName and InvalidInput.
     """
     if not isinstance(run, tuple):
         return read_id(run)
@@ -75,12 +109,12 @@ def reference(run: RunRef, workflow: Named | None, app: str | None) -> UUID | tu
 
 
 def known_run_id(run: tuple[str, str]) -> UUID:
-    """Return the id of a key's run. Raises InvalidInput where only the database knows it."""
+    """Return the id of a key's run. Raises InvalidInput if only the database knows it."""
     name, key = run
     if "/" not in name:
         raise InvalidInput(
-            f"whose workflow {name!r} is, only the database knows: pass the workflow itself, or "
-            f"name its app, as in ({full_name('APP', name)!r}, {key!r})"
+            f"only the database knows which app has the workflow {name!r}: pass the workflow "
+            f"itself, or name its app, as in ({full_name('APP', name)!r}, {key!r})"
         )
     return keyed_run_id(name, key)
 
@@ -93,7 +127,7 @@ class Names:
         self._former: frozenset[str] | None = None
 
     async def full(self, workflow: Named | str) -> str:
-        """Return a workflow's full name: of the client's app, or of the one that has it.
+        """Return a workflow's full name: of the client's app, or of the one app that has it.
 
         Raises InvalidName, and what `find_full_name` raises.
         """
@@ -103,7 +137,7 @@ class Names:
     async def matching(self, workflows: Iterable[str]) -> tuple[str, ...]:
         """Return the full names that a filter means by names.
 
-        A name that no app has is left alone: so are called the runs from before names had apps.
+        A name that no app has stays as it is: runs from before names had apps are called so.
         Raises InvalidName and AmbiguousWorkflow.
         """
         found: dict[str, None] = {}

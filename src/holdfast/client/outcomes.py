@@ -1,29 +1,36 @@
-"""What an ended run means for who waits for it: its output, or an error."""
+"""Wait for the end of a run, and make of it the run's output or an error."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Generic, Never, TypeVar, cast
 from uuid import UUID
 
-from holdfast.codec import decode_error, decoder
+from holdfast.client.chains import continued_as, find_successor
+from holdfast.client.reading import get_record
+from holdfast.client.run import decode_plain
+from holdfast.client.session import Session
+from holdfast.codec import decode_error
 from holdfast.definitions.app import App
 from holdfast.definitions.workflows import Workflow
+from holdfast.durations import Duration, seconds
 from holdfast.errors import (
+    ResultTimeout,
     RunCancelled,
     RunError,
     RunFailed,
+    RunNotFound,
     RunTerminated,
     RunTimedOut,
     UnknownWorkflow,
 )
-from holdfast.types import JSON, End, RunRecord, Status
+from holdfast.types import End, RunRecord, Status
 
+Out = TypeVar("Out")
 Out_co = TypeVar("Out_co", covariant=True)
 
-decode_plain = cast("Callable[[str], JSON]", decoder(object))
-
-_ENDS: dict[Status, Callable[[UUID], RunError]] = {
+_ERRORS: dict[Status, Callable[[UUID], RunError]] = {
     "cancelled": RunCancelled,
     "terminated": RunTerminated,
     "timed_out": RunTimedOut,
@@ -31,10 +38,10 @@ _ENDS: dict[Status, Callable[[UUID], RunError]] = {
 
 
 class Restorer(Generic[Out_co]):
-    """Makes a run's end its output, or raises what it ended with.
+    """Makes of a run's end its output, or raises the error that it ended with.
 
-    Without the workflow, the app's workflow of the run's name says of which type the output is;
-    where there is none either, the output is plain JSON values.
+    The output is of the type that the workflow declares. Without a workflow, the app's workflow of
+    the run's name is taken; without that too, the output is plain JSON values.
     """
 
     def __init__(self, workflow: Workflow[Never, Out_co] | None, app: App | None) -> None:
@@ -43,15 +50,15 @@ class Restorer(Generic[Out_co]):
 
     @property
     def needs_run(self) -> bool:
-        """Whether the type of the output is known by the run's name only."""
+        """True if only the run's name says of which type the output is."""
         return self._decode is None and self._app is not None
 
     def __call__(self, end: End, run: RunRecord | None = None) -> Out_co:
-        """Return the output, or raise the error. `run` is what `needs_run` asks for."""
+        """Return the output, or raise the error. `run` must be given if `needs_run` is True."""
         if end.status == "failed":
             raise RunFailed(end.run_id, decode_error(end.error or "null"))
-        if raises := _ENDS.get(end.status):
-            raise raises(end.run_id)
+        if error := _ERRORS.get(end.status):
+            raise error(end.run_id)
         decode = self._decode or self._decoder_of(run)
         return cast("Out_co", decode(end.output or "null"))
 
@@ -62,3 +69,48 @@ class Restorer(Generic[Out_co]):
             return self._app.latest(run.name).decode_output
         except UnknownWorkflow:
             return decode_plain
+
+
+async def wait_for_result(
+    session: Session,
+    run: UUID | tuple[str, str],
+    restore: Restorer[Out],
+    timeout: Duration | None,
+) -> Out:
+    """Wait for a run's end and return its output, or raise the error that it ended with.
+
+    Raises RunNotFound, and ResultTimeout when `timeout` is up.
+    """
+    limit = None if timeout is None else seconds(timeout)
+    end = await wait_for_end(session, await session.newest_of(run), limit)
+    return restore(end, await get_record(session, end.run_id) if restore.needs_run else None)
+
+
+async def wait_for_end(session: Session, run_id: UUID, timeout: float | None) -> End:
+    """Return how a run ended, or the last of those that it continued as.
+
+    Raises RunNotFound, and ResultTimeout after `timeout` seconds.
+    """
+    began = asyncio.get_running_loop().time()
+    end = await session.ends.wait(run_id, timeout)
+    return await last_end(session, end, run_id, timeout, began)
+
+
+async def last_end(
+    session: Session, end: End, run_id: UUID, timeout: float | None, began: float
+) -> End:
+    """Return an end, or wait for the last run that its run continued as and return that one's.
+
+    `began` is the moment, by the event loop's clock, from which `timeout` counts.
+    """
+    while end.status == "continued":
+        next_id = await find_successor(session.store, end.run_id)
+        if next_id is None:  # it was deleted meanwhile, its time of retention being over
+            raise RunNotFound(continued_as(end) or end.run_id)
+        passed = asyncio.get_running_loop().time() - began
+        try:
+            end = await session.ends.wait(next_id, timeout and max(0.0, timeout - passed))
+        except ResultTimeout:
+            assert timeout is not None
+            raise ResultTimeout(run_id, timeout) from None
+    return end

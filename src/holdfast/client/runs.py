@@ -1,167 +1,378 @@
-"""Runs as callers see them: values of the workflow's types, and moments with a time zone."""
+"""`client.runs`: list, read, control, retry and fork runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
-from datetime import datetime
-from functools import cached_property
+import builtins
+from collections.abc import AsyncGenerator, Callable
+from typing import Unpack
 from uuid import UUID
 
-from holdfast.client.chains import successor
-from holdfast.client.outcomes import decode_plain
-from holdfast.codec import decode_error
-from holdfast.definitions.app import AnyWorkflow, App
-from holdfast.definitions.workflows import Registry
-from holdfast.errors import ConfigurationError, UnknownWorkflow
-from holdfast.moments import to_datetime
-from holdfast.types import ErrorInfo, RecordPage, RunRecord, State, Status, Value, Wait
+from holdfast.client.bulk import BulkChange, BulkOutcome
+from holdfast.client.control import cancel_run, pause_run, resume_run, terminate_run
+from holdfast.client.filters import RunFilters, run_filter
+from holdfast.client.forking import ForkOptions, fork_run, prepare_fork, retry_of
+from holdfast.client.handle import RunHandle
+from holdfast.client.naming import RunRef, given_workflow
+from holdfast.client.outcomes import Restorer, wait_for_end
+from holdfast.client.reading import (
+    follow_log,
+    get_record,
+    get_run,
+    get_values,
+    read_log,
+    watch_value,
+)
+from holdfast.client.run import Run, RunPage, read_page
+from holdfast.client.session import Session
+from holdfast.definitions.app import AnyWorkflow
+from holdfast.durations import Duration, seconds
+from holdfast.errors import ConfigurationError
+from holdfast.types import JSON, Fork, LoggedEvent, Status
 
 
-class RunWait(Value, frozen=True):
-    """What a run that has not ended is doing.
+class Runs:
+    """All runs: find them, read them, and change them, one or many at a time.
 
-    `until` is the moment at which it goes on by itself, None if there is none; a run whose moment
-    has come is queued. `awaiting` names the signals that it waits for, and `worker` the worker
-    that has it. `stuck` is why it cannot go on. `attempts` counts how often it was claimed since
-    it last made progress.
+    A run is given by its id, or by its workflow and key. By a key the newest run is meant: the last
+    one that the run was continued as, or retried as.
     """
 
-    until: datetime | None
-    awaiting: tuple[str, ...]
-    worker: str | None
-    attempts: int
-    stuck: str | None
-    paused: bool
+    def __init__(self, session: Session) -> None:
+        """Make the group over a client's session."""
+        self._session = session
 
+    # Finding
 
-class Run:
-    """A run as it was when it was asked for.
+    async def list(self, **filters: Unpack[RunFilters]) -> RunPage:
+        """Return a page of runs, newest first. `filters` are those of `RunFilters`.
 
-    `state` is what it does, `status` only whether and how it ended. `key` and `headers` are those
-    of its start; `parent_run_id` and `parent_key` say which call of which run has started it.
-    `created_at`, `started_at` (by a worker, first), `completed_at` and `deadline_at` are moments in
-    UTC. `wait` says what it is doing, until it has ended. `record` is the row behind all
-    this: values as JSON text, moments in microseconds since 1970.
-    """
-
-    def __init__(self, record: RunRecord, workflow: AnyWorkflow | None = None) -> None:
-        """Hold a record, whose values are of the workflow's types. Clients make runs."""
-        self.record = record
-        self._workflow = workflow
-        self.run_id: UUID = record.run_id
-        self.app, self.name, self.version = record.app, record.name, record.version
-        self.full_name, self.handler = record.full_name, record.handler
-        self.key, self.queue, self.priority = record.key, record.queue, record.priority
-        self.status: Status = record.status
-        self.state: State = record.state
-        self.tags, self.headers = record.tags, dict(record.headers or {})
-        self.retention_seconds = record.retention_seconds
-        self.created_at: datetime = to_datetime(record.created_at)
-        self.started_at = _moment(record.started_at)
-        self.completed_at = _moment(record.completed_at)
-        self.deadline_at = _moment(record.deadline_at)
-        self.wait = None if record.wait is None else _wait(record.wait)
-        self.parent_run_id, self.parent_key = record.parent_run_id, record.parent_key
-
-    def __repr__(self) -> str:
-        return f"<Run {self.run_id} of {self.handler}: {self.state}>"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Run) and self.record == other.record
-
-    def __hash__(self) -> int:
-        return hash(self.run_id)
-
-    @cached_property
-    def input(self) -> object:
-        """The input, of the type that the workflow declares, else as plain JSON values.
-
-        Raises ConfigurationError for a run from a list without payloads, and InvalidInput for an
-        input that is of another type.
+        ```python
+        page = await client.runs.list(states="waiting", names="checkout", limit=20)
+        ```
         """
-        text = self._payload(self.record.input) or "null"
-        return decode_plain(text) if self._workflow is None else self._workflow.decode_input(text)
+        where = await run_filter(filters, self._session.names)
+        return read_page(await self._session.store.list_runs(where), self._session.app)
 
-    @cached_property
-    def output(self) -> object:
-        """The output, as `input` is typed; None for a run that has not completed.
+    async def iterate(self, **filters: Unpack[RunFilters]) -> AsyncGenerator[Run]:
+        """Iterate over all runs that `list` gives page by page; `limit` is the size of a page.
 
-        Raises what `input` raises.
+        ```python
+        async for run in client.runs.iterate(states=["failed"], since=yesterday):
+            print(run.run_id, run.error)
+        ```
         """
-        text = self._payload(self.record.output)
-        if text is None or self.status != "completed":
-            return None
-        decode: Callable[[str], object] = (
-            decode_plain if self._workflow is None else self._workflow.decode_output
-        )
-        return decode(text)
+        while True:
+            page = await self.list(**filters)
+            for run in page.runs:
+                yield run
+            if page.cursor is None:
+                return
+            filters["cursor"] = page.cursor
 
-    @cached_property
-    def error(self) -> ErrorInfo | None:
-        """What the run failed with, None if it has not failed."""
-        return None if self.record.error is None else decode_error(self.record.error)
+    async def find_ids(self, beginning: str, limit: int = 10) -> builtins.list[UUID]:
+        """Return the ids of runs that begin with these hexadecimal digits, in order.
 
-    @property
-    def continued_as(self) -> UUID | None:
-        """The run that continues this one, None if it did not continue as new.
+        Raises ConfigurationError for a text that is not digits and hyphens of an id.
 
-        Raises ConfigurationError for a run from a list without payloads.
+        ```python
+        for run_id in await client.runs.find_ids("0198c0de"):
+            print(run_id)
+        ```
         """
-        return successor(self.record) if self._payload(self.record.output) else None
-
-    def _payload(self, text: str | None) -> str | None:
-        if self.record.input is None:
+        digits = beginning.lower().replace("-", "")
+        if not 1 <= len(digits) <= 32 or set(digits) - set("0123456789abcdef"):
             raise ConfigurationError(
-                f"run {self.run_id} comes from a list, which has no inputs and outputs: list with "
-                "payloads=True, or get the run by its id"
+                f"{beginning!r} is not the beginning of a run's id: write 1 to 32 of its digits"
             )
-        return text
+        first, last = UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))
+        return await self._session.store.runs_between(first, last, limit)
 
+    # Reading one
 
-class RunPage(Value, frozen=True):
-    """A page of runs; `cursor` continues after it, None at the end.
+    async def get(self, run: RunRef, workflow: AnyWorkflow | None = None) -> Run:
+        """Return a run as it is now. Raises RunNotFound.
 
-    A filter by tag, queue or input looks at 20,000 runs at most for one page. Where that was not
-    enough, `searched_until` is the creation of the last run that was looked at, and the page has
-    fewer runs than the limit, or none, although more may follow.
-    """
+        Its values are of the types that its workflow declares if the workflow is given here or
+        with the key, or is in the client's app; else they are plain JSON values.
 
-    runs: list[Run]
-    cursor: str | None
-    searched_until: datetime | None = None
+        ```python
+        run = await client.runs.get((checkout, "order-7"))
+        print(run.state, run.input)
+        ```
+        """
+        return await get_run(self._session, run, workflow)
 
+    async def wait(self, run: RunRef, timeout: Duration | None = None) -> Run:
+        """Wait until a run has ended, in whatever way, and return it.
 
-def read_run(record: RunRecord, app: App | None, workflow: AnyWorkflow | None = None) -> Run:
-    """Make a run of a record, typed by its version of the workflow that is given or in the app."""
-    registry: Registry | App | None = app
-    if workflow is not None and workflow.full_name == record.full_name:
-        registry = workflow.registry
-    else:
-        workflow = None
-    if registry is not None and record.app == registry.name:
-        with suppress(UnknownWorkflow):
-            workflow = registry.find(record.name, record.version)
-    return Run(record, workflow)
+        If the run continued as new, the newest run is waited for and returned. Raises RunNotFound,
+        and ResultTimeout when `timeout` is up first.
 
+        ```python
+        run = await client.runs.wait(run_id, timeout="1m")
+        print(run.status)
+        ```
+        """
+        limit = None if timeout is None else seconds(timeout)
+        ended = await wait_for_end(self._session, await self._session.newest_of(run), limit)
+        return await get_run(self._session, ended.run_id, given_workflow(run))
 
-def read_page(page: RecordPage, app: App | None) -> RunPage:
-    """Make a page of runs of a page of records."""
-    return RunPage(
-        [read_run(each, app) for each in page.runs], page.cursor, _moment(page.searched_until)
-    )
+    async def log(self, run: RunRef, from_index: int = 0) -> builtins.list[LoggedEvent]:
+        """Return a run's log from an index on. Raises RunNotFound.
 
+        ```python
+        for entry in await client.runs.log(run_id):
+            print(entry.idx, entry.event.type)
+        ```
+        """
+        return await read_log(self._session, run, from_index)
 
-def _moment(at: int | None) -> datetime | None:
-    return None if at is None else to_datetime(at)
+    def follow_log(self, run: RunRef, from_index: int = 0) -> AsyncGenerator[LoggedEvent]:
+        """Iterate over a run's log as it grows, until the run has ended. Raises RunNotFound.
 
+        ```python
+        async for entry in client.runs.follow_log(run_id):
+            print(entry.event.type)
+        ```
+        """
+        return follow_log(self._session, run, from_index)
 
-def _wait(wait: Wait) -> RunWait:
-    return RunWait(
-        until=_moment(wait.visible_at),
-        awaiting=wait.awaiting,
-        worker=wait.worker,
-        attempts=wait.attempts,
-        stuck=wait.stuck,
-        paused=wait.paused,
-    )
+    async def values(self, run: RunRef) -> dict[str, JSON]:
+        """Return the newest value of each name that the run has set; empty if it has set none.
+
+        Raises RunNotFound.
+
+        ```python
+        values = await client.runs.values(run_id)
+        print(values.get("progress"))
+        ```
+        """
+        return await get_values(self._session, run)
+
+    def watch_value(self, run: RunRef, name: str) -> AsyncGenerator[JSON]:
+        """Iterate over a value that the run sets: what it is now, then each change, to the end.
+
+        Continues with the runs that it continues as. Raises RunNotFound.
+
+        ```python
+        async for progress in client.runs.watch_value(run_id, "progress"):
+            print(progress)
+        ```
+        """
+        return watch_value(self._session, run, name)
+
+    # Changing one: if it continued as new, the newest is changed
+
+    async def cancel(self, run: RunRef, reason: str | None = None) -> bool:
+        """Ask a run to end; its code may clean up first. Return False if it had ended before.
+
+        A run that no worker has begun ends at once. Raises RunNotFound.
+
+        ```python
+        await client.runs.cancel(run_id, reason="the customer changed their mind")
+        ```
+        """
+        return await cancel_run(self._session, run, reason)
+
+    async def terminate(self, run: RunRef, reason: str | None = None) -> bool:
+        """End a run at once, without its code. Return False if it had ended before.
+
+        Raises RunNotFound.
+
+        ```python
+        await client.runs.terminate(run_id, reason="started by mistake")
+        ```
+        """
+        return await terminate_run(self._session, run, reason)
+
+    async def pause(self, run: RunRef, reason: str | None = None) -> bool:
+        """Let a run do nothing until it is resumed. Return False if it was paused before.
+
+        Steps that are running end and are recorded. Timers do not fire, and signals are kept until
+        then. A deadline still ends the run. Raises RunNotFound and RunEnded.
+
+        ```python
+        await client.runs.pause(("checkout", "order-7"), reason="the shop is closed")
+        ```
+        """
+        return await pause_run(self._session, run, reason)
+
+    async def resume(self, run: RunRef) -> bool:
+        """Let a paused run continue. Return False if it was not paused.
+
+        Raises RunNotFound and RunEnded.
+
+        ```python
+        await client.runs.resume(("checkout", "order-7"))
+        ```
+        """
+        return await resume_run(self._session, run)
+
+    async def retry(self, run: RunRef) -> RunHandle[object]:
+        """Start a run that continues where another one failed, with all that it had completed.
+
+        The other run failed, timed out, was cancelled or terminated. A run is retried once: the
+        same call again finds the retry; if that failed too, retry it in turn. By a key, the newest
+        run is retried if it failed, and returned if it is a retry that did not fail. Raises
+        ForkRefused and RunNotFound.
+
+        ```python
+        try:
+            retried = await client.runs.retry(run_id)
+        except ForkRefused as refusal:
+            print(refusal.reason)
+        ```
+        """
+        found = await retry_of(self._session, run)
+        if isinstance(found, Fork):
+            return await self._fork(found)
+        return self._handle(found.run_id, already_existed=True, status_at_start=found.status)
+
+    async def fork(self, run: RunRef, **options: Unpack[ForkOptions]) -> RunHandle[object]:
+        """Start a run that continues from a place in another run's log.
+
+        What was completed before that place is kept: those steps are not executed again. What was
+        begun and not completed by then is begun again. The other run is not changed. `options` are
+        those of `ForkOptions`; with a `run_id` the same call again finds the same run.
+
+        Raises ForkRefused for a place that the log does not have, InvalidInput, PayloadError,
+        ConfigurationError and RunNotFound.
+
+        ```python
+        forked = await client.runs.fork(("checkout", "order-7"), index=1, input=Order(8))
+        ```
+        """
+        origin = await get_record(self._session, await self._session.newest_of(run))
+        known = ForkOptions.__optional_keys__
+        return await self._fork(
+            await prepare_fork(self._session, origin, self._session.app, options, known)
+        )
+
+    # Changing all that a filter matches
+
+    async def cancel_all(
+        self,
+        where: RunFilters,
+        *,
+        reason: str | None = None,
+        dry_run: bool = False,
+        progress: Callable[[BulkOutcome], None] | None = None,
+    ) -> BulkOutcome:
+        """Ask all runs of a filter to end; see `cancel`.
+
+        `where` has the filters of `list`; `{}` matches all runs. Without `states` in it, runs count
+        in the states in which the change is of use. `progress` is called after each page of runs.
+        A page is changed as a whole or not at all: the call may be interrupted and repeated, and
+        changes nothing twice. The same holds for all these methods.
+
+        ```python
+        done = await client.runs.cancel_all({"names": "checkout"}, reason="closed", dry_run=True)
+        print(done.changed)
+        ```
+        """
+        return await BulkChange(self._session, where, dry_run, progress).cancel(reason)
+
+    async def terminate_all(
+        self,
+        where: RunFilters,
+        *,
+        reason: str | None = None,
+        dry_run: bool = False,
+        progress: Callable[[BulkOutcome], None] | None = None,
+    ) -> BulkOutcome:
+        """End all runs of a filter at once, without their code; see `terminate`, `cancel_all`.
+
+        ```python
+        done = await client.runs.terminate_all({"tags": "trial", "states": "stuck"})
+        print(done.changed, "of", done.matched)
+        ```
+        """
+        return await BulkChange(self._session, where, dry_run, progress).terminate(reason)
+
+    async def pause_all(
+        self,
+        where: RunFilters,
+        *,
+        reason: str | None = None,
+        dry_run: bool = False,
+        progress: Callable[[BulkOutcome], None] | None = None,
+    ) -> BulkOutcome:
+        """Let all runs of a filter do nothing until they are resumed; see `pause`, `cancel_all`.
+
+        Runs that are started later are not paused: pause their workflow or their queue for that.
+
+        ```python
+        where = {"names": "checkout", "tags": "mail"}
+        await client.runs.pause_all(where, reason="no mail today")
+        ```
+        """
+        return await BulkChange(self._session, where, dry_run, progress).pause(reason)
+
+    async def resume_all(
+        self,
+        where: RunFilters,
+        *,
+        dry_run: bool = False,
+        progress: Callable[[BulkOutcome], None] | None = None,
+    ) -> BulkOutcome:
+        """Let all paused runs of a filter continue; see `resume` and `cancel_all`.
+
+        ```python
+        await client.runs.resume_all({"names": "checkout"})
+        ```
+        """
+        return await BulkChange(self._session, where, dry_run, progress).resume()
+
+    async def signal_all(
+        self,
+        where: RunFilters,
+        name: str,
+        payload: object = None,
+        *,
+        signal_id: str | None = None,
+        dry_run: bool = False,
+        progress: Callable[[BulkOutcome], None] | None = None,
+    ) -> BulkOutcome:
+        """Send all runs of a filter a signal; see `Client.signal` and `cancel_all`.
+
+        With a `signal_id` the same call may be made again: each run has the signal once.
+
+        ```python
+        await client.runs.signal_all({"names": "checkout"}, "prices-changed", signal_id="may")
+        ```
+        """
+        change = BulkChange(self._session, where, dry_run, progress)
+        return await change.signal(name, payload, signal_id)
+
+    async def retry_all(
+        self,
+        where: RunFilters,
+        *,
+        dry_run: bool = False,
+        progress: Callable[[BulkOutcome], None] | None = None,
+    ) -> BulkOutcome:
+        """Retry all runs of a filter that failed or timed out; see `retry` and `cancel_all`.
+
+        A run that was retried before is left as it is, so the same call may be made again.
+
+        ```python
+        done = await client.runs.retry_all({"names": "checkout", "since": yesterday})
+        print(done.changed, "of", done.matched)
+        ```
+        """
+        return await BulkChange(self._session, where, dry_run, progress).retry()
+
+    async def _fork(self, fork: Fork) -> RunHandle[object]:
+        created, status = await fork_run(self._session, fork)
+        return self._handle(fork.new_run_id, already_existed=not created, status_at_start=status)
+
+    def _handle(
+        self, run_id: UUID, *, already_existed: bool, status_at_start: Status
+    ) -> RunHandle[object]:
+        return RunHandle(
+            self._session,
+            run_id,
+            Restorer[object](None, self._session.app),
+            already_existed=already_existed,
+            status_at_start=status_at_start,
+        )

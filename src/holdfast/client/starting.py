@@ -90,7 +90,7 @@ class CommonFields(TypedDict):
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class PreparedStart:
     """Checked options of a start, ready to make runs for any number of inputs."""
 
     workflow: AnyWorkflow | None
@@ -151,14 +151,14 @@ class _Defaults:
 
 def prepare(
     workflow: AnyWorkflow | str, app: App | None, options: RunOptions, known_options: Set[str]
-) -> Launch:
+) -> PreparedStart:
     """Check a start's options against its workflow, which is of `app` where a name says no other.
 
     Raises UnknownWorkflow for a name that the app does not have, ConfigurationError for an
     option that cannot work, TypeError for one that is not known.
     """
     if unknown := options.keys() - known_options:
-        raise TypeError(f"this start takes no {', '.join(sorted(unknown))}")
+        raise TypeError(f"unexpected option for start: {', '.join(sorted(unknown))}")
     name, version, known = _resolve(workflow, app, options.get("version"))
     delay, start_at, timeout = options.get("delay"), options.get("start_at"), options.get("timeout")
     if delay is not None and start_at is not None:
@@ -176,7 +176,7 @@ def prepare(
         tags=check_tags(options.get("tags", ())),
         headers=check_headers(options.get("headers")),
     )
-    return Launch(known, encode if known is None else known.encode_input, fields)
+    return PreparedStart(known, encode if known is None else known.encode_input, fields)
 
 
 def moment(at: datetime) -> int:

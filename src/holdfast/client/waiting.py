@@ -1,8 +1,8 @@
-"""Wait for the ends of runs: one topic and one task serve every waiting caller of a client.
+"""Wait for the ends of runs: one topic and one task serve all waiting callers of a client.
 
-A wait is registered in the database, which then tells the client's topic of the run's end.
-Wake-ups may get lost, so each wait is also looked at by itself: after a second at first, then
-ever more seldom. With nobody waiting, nothing runs.
+A wait is registered in the database, which then notifies the client's topic of the run's end.
+Wake-ups may get lost, so each run that is waited for is also read: after a second at first, then
+at growing intervals. If no caller waits, no task runs.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ logger = logging.getLogger("holdfast.client")
 TICK_SECONDS = 1.0
 FIRST_LOOK_SECONDS = 1.0
 SELDOM_LOOK_SECONDS = 5.0
-_FORGET_SECONDS = 3.0  # a wait that is left behind costs one wake-up that nobody hears
+_FORGET_SECONDS = 3.0  # a wait that stays registered costs one wake-up that nobody receives
 
 
 class _Watch:
-    """The callers that wait for one run, and when it is next looked at by itself."""
+    """The callers that wait for one run, and when the run is read next."""
 
     __slots__ = ("exists", "futures", "interval", "look_at")
 
@@ -75,14 +75,14 @@ class EndWatcher:
     async def wait(self, run_id: UUID, timeout: float | None) -> End:
         """Return how the run ended, once it has; `timeout` in seconds, None for ever.
 
-        With a timeout of 0 it looks once. Raises RunNotFound, and ResultTimeout when the time is
-        up.
+        With a timeout of 0 it reads the run once. Raises RunNotFound, and ResultTimeout when the
+        time is up.
         """
         if timeout == 0:
             return await self._look_once(run_id)
         async with self.expect(run_id) as end:
             self.watch(run_id)
-            return await within(end, run_id, timeout)
+            return await end_within(end, run_id, timeout)
 
     @asynccontextmanager
     async def expect(self, run_id: UUID) -> AsyncGenerator[asyncio.Future[End]]:
@@ -95,15 +95,15 @@ class EndWatcher:
             yield end
         finally:
             if not end.cancel() and not end.cancelled():
-                end.exception()  # seen, also where the caller has gone
+                end.exception()  # retrieved, although the caller may have left
             watch.futures.discard(end)
             if not watch.futures and self._watches.get(run_id) is watch:
                 del self._watches[run_id]
                 if not self._watches:
-                    self._woken.set()  # nobody waits: the task may end
+                    self._woken.set()  # no caller waits: the task may end
 
     def watch(self, run_id: UUID, *, registered: bool = False) -> None:
-        """Look after an expected run; `registered` where its start named this topic."""
+        """Begin to read an expected run; `registered` if its start named this topic as waiter."""
         watch = self._watches[run_id]
         now = asyncio.get_running_loop().time()
         if registered:
@@ -115,7 +115,7 @@ class EndWatcher:
         self._start_dispatching()
 
     async def close(self) -> None:
-        """Stop, and fail those who still wait."""
+        """Stop, and fail the calls that still wait."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -187,7 +187,7 @@ class EndWatcher:
         return End(run_id, run.status, run.output, run.error)
 
     async def _look(self, now: float) -> None:
-        """Read the runs that were told of, and those whose time to be looked at has come."""
+        """Read the runs that a wake-up named, and those that are due."""
         told = list(self._told & self._watches.keys())
         if told:
             self._end(await self._store.get_runs(told))
@@ -223,7 +223,7 @@ class EndWatcher:
                     watch.fail(partial(RunNotFound, run_id))
 
 
-async def within(end: asyncio.Future[End], run_id: UUID, timeout: float | None) -> End:
+async def end_within(end: asyncio.Future[End], run_id: UUID, timeout: float | None) -> End:
     """Return how the run ended, or raise ResultTimeout after `timeout` seconds."""
     # asyncio.wait leaves a cancellation alone, which wait_for on Python 3.11 may swallow
     done, _ = await asyncio.wait([end], timeout=timeout)

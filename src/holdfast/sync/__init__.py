@@ -1,7 +1,7 @@
 """The client for programs without an event loop.
 
-`client`, `observing` and `handle` are generated; `portal` runs the asynchronous client on a
-thread of its own, and `base` opens and closes it.
+`base` and `portal` are written by hand: `portal` runs the asynchronous client on a thread of its
+own, `base` opens, closes and calls it. All other modules are generated from `holdfast.client`.
 """
 
 from holdfast.sync.client import SyncClient

@@ -1,4 +1,4 @@
-"""What the generated classes stand on: a client behind a portal."""
+"""The bases of the generated classes: they call an asynchronous client through a portal."""
 
 from __future__ import annotations
 
@@ -10,62 +10,31 @@ from uuid import UUID
 from holdfast.client import Client
 from holdfast.client.handle import RunHandle
 from holdfast.client.transactions import is_asynchronous
-from holdfast.definitions.app import App
 from holdfast.errors import ConfigurationError
-from holdfast.store.port import Store
 from holdfast.sync.portal import Portal, finish, make_immortal
 from holdfast.types import Status
 
+G = TypeVar("G")
 Out_co = TypeVar("Out_co", covariant=True)
 R = TypeVar("R")
 
 
-class _Target(Client):
-    """The client behind a synchronous one."""
+class Target(Client):
+    """The client that a synchronous one calls."""
 
     def abandon(self) -> object:
         """Forget the connections, which are another process's; return them.
 
-        Raises ConfigurationError where a store was given: only who made it can make another.
+        Raises ConfigurationError if a store was given: only its maker can make another.
         """
-        if self._given is not None:
-            raise ConfigurationError(
-                "this client was opened with a store before the process was forked: make a store "
-                "and a client in the child"
-            )
-        left = self._session, self._opened
-        self._session = self._opened = None
-        return left
+        return self._session.abandon()
 
 
 class SyncBase:
     """Opens and closes an asynchronous client, and calls its methods."""
 
-    def __init__(
-        self,
-        database: str | None = None,
-        *,
-        schema: str = "holdfast",
-        app: App | None = None,
-        store: Store | None = None,
-        prepare: bool | None = None,
-        listen_database: str | None = None,
-    ) -> None:
-        """Say where the runs are; `open`, or a `with`, connects.
-
-        A `store` is used as it is, and is not closed with the client. Statements are prepared
-        by name unless a connection pooler is seen in between; `prepare` decides it. Behind a
-        pooler in transaction mode `listen_database` is the server's own address, for
-        notifications; without it ends are found by looking, within seconds.
-        """
-        self._target = _Target(
-            database,
-            schema=schema,
-            app=app,
-            store=store,
-            prepare=prepare,
-            listen_database=listen_database,
-        )
+    def __init__(self, target: Target) -> None:
+        self._target = target
         self._portal = Portal(self._open_anew)
 
     def open(self) -> Self:
@@ -88,13 +57,13 @@ class SyncBase:
     def _open_anew(self) -> None:
         """Open in a process that was forked while the client was open in its parent.
 
-        Raises ConfigurationError for a client of a given store, which is the parent's.
+        Raises ConfigurationError for a client of a given store, which belongs to the parent.
         """
         make_immortal(self._target.abandon())
         self.open()
 
     def close(self) -> None:
-        """Finish what is under way, send the last wake-ups and disconnect. Idempotent.
+        """Finish the calls that are under way, send the last wake-ups and disconnect. Idempotent.
 
         ```python
         client.close()
@@ -127,9 +96,26 @@ class SyncBase:
         if connection is None:
             return self._portal.call(method(*args, **kwargs))
         if is_asynchronous(connection):
-            raise ConfigurationError("the connection is asynchronous: it takes holdfast.Client")
+            raise ConfigurationError("the connection is asynchronous: use it with holdfast.Client")
         # The caller's connection belongs to the caller's thread.
         return finish(method(*args, **kwargs))
+
+
+class SyncGroup(Generic[G]):
+    """Calls the methods of a group of an asynchronous client."""
+
+    def __init__(self, portal: Portal, target: G) -> None:
+        """Hold a group. Clients make groups."""
+        self._portal = portal
+        self._target = target
+
+    def _call(
+        self,
+        method: Callable[..., Coroutine[object, object, R]],
+        *args: object,
+        **kwargs: object,
+    ) -> R:
+        return self._portal.call(method(*args, **kwargs))
 
 
 class SyncHandleBase(Generic[Out_co]):

@@ -6,28 +6,44 @@ import builtins
 from collections.abc import Iterable, Sequence
 from typing import Never, TypeVar, Unpack, cast, overload
 
-from holdfast.client.forking import ForkOptions
 from holdfast.client.handle import RunHandle
-from holdfast.client.references import RunRef
+from holdfast.client.messaging import Signal
+from holdfast.client.naming import RunRef
 from holdfast.client.starting import (
     StartAndWaitOptions,
     StartManyOptions,
     StartOptions,
 )
-from holdfast.definitions.app import AnyWorkflow
+from holdfast.definitions.app import AnyWorkflow, App
 from holdfast.definitions.workflows import Workflow
-from holdfast.sync.bulk import SyncBulkController
+from holdfast.durations import Duration
+from holdfast.insight.spans import Timeline
+from holdfast.insight.why import Explanation
+from holdfast.store.port import Store
+from holdfast.sync.activities import SyncActivities
+from holdfast.sync.approvals import SyncApprovals
+from holdfast.sync.base import SyncBase, Target
 from holdfast.sync.handle import SyncRunHandle
+from holdfast.sync.queues import SyncQueues
+from holdfast.sync.runs import SyncRuns
+from holdfast.sync.workers import SyncWorkers
+from holdfast.sync.workflows import SyncWorkflows
+from holdfast.types import Delivery
 
 In = TypeVar("In")
 Out = TypeVar("Out")
+T = TypeVar("T")
 
 
-class SyncClient(SyncBulkController):
-    """Starts runs and talks to them. Safe to share between threads.
+class SyncClient(SyncBase):
+    """Starts runs, sends them messages and waits for their results.
 
-    The database is `database`, else `$HOLDFAST_DATABASE_URL`, else `$DATABASE_URL`, else the
-    embedded one. An `app` lets workflows be named by text and still be checked and restored.
+    Safe to share between threads. The database is `database`, else
+    `$HOLDFAST_DATABASE_URL`, else `$DATABASE_URL`, else the embedded one. With an `app`, a
+    workflow may be given by its name and is still checked, and results have their types.
+
+    What is needed less often is in groups, named as on the command line: `runs`, `approvals`,
+    `activities`, `queues`, `workflows` and `workers`.
 
     ```python
     with SyncClient() as client:
@@ -35,6 +51,40 @@ class SyncClient(SyncBulkController):
         print(handle.result())
     ```
     """
+
+    def __init__(
+        self,
+        database: str | None = None,
+        *,
+        schema: str = "holdfast",
+        app: App | None = None,
+        store: Store | None = None,
+        prepare: bool | None = None,
+        listen_database: str | None = None,
+    ) -> None:
+        """Say where the runs are; `open`, or a `with`, connects.
+
+        A `store` is used as it is, and is not closed with the client. Statements are prepared by
+        name unless a connection pooler is found in between; `prepare` decides it instead. With a
+        pooler in transaction mode, `listen_database` is the server's own address, for
+        notifications; without it the client polls for ends, and finds them within seconds.
+        """
+        super().__init__(
+            Target(
+                database,
+                schema=schema,
+                app=app,
+                store=store,
+                prepare=prepare,
+                listen_database=listen_database,
+            )
+        )
+        self.activities: SyncActivities = SyncActivities(self._portal, self._target.activities)
+        self.approvals: SyncApprovals = SyncApprovals(self._portal, self._target.approvals)
+        self.queues: SyncQueues = SyncQueues(self._portal, self._target.queues)
+        self.runs: SyncRuns = SyncRuns(self._portal, self._target.runs)
+        self.workers: SyncWorkers = SyncWorkers(self._portal, self._target.workers)
+        self.workflows: SyncWorkflows = SyncWorkflows(self._portal, self._target.workflows)
 
     @overload
     def start(
@@ -53,17 +103,17 @@ class SyncClient(SyncBulkController):
     ) -> SyncRunHandle[object]:
         """Start a run, or find the one that was started with the same key.
 
-        By name, the client's app's workflow is meant; without an app the one that a worker of
-        this database has ever signed on with. `app/name` names the app as well. Of a workflow
-        whose code is not here the input is stored as it is, for version 1 unless `version` says
-        otherwise. Calls made at the same moment share
-        one transaction. `options` are those of `StartOptions`.
+        A workflow's name means the workflow of the client's app; if the client has no app, the
+        one workflow of this name that any worker of this database has ever served. `app/name`
+        names the app too. If the workflow's code is not here, the input is stored as it is, for
+        version 1 unless `version` says otherwise. Calls made at the same moment share one
+        transaction. `options` are those of `StartOptions`.
 
-        With a `connection` the start is part of the caller's open transaction there: rolled
-        back, there is no run. It may be an asyncpg connection, a psycopg one, or a connection or
-        session of SQLAlchemy. Workers find such a run at their next look, within a second or
-        so, or at once with `notify`, which costs that PostgreSQL makes the commits of all
-        notifying transactions wait for each other.
+        With a `connection` the start is part of the caller's open transaction there: if it is
+        rolled back, there is no run. The connection is one of asyncpg or psycopg, or a connection
+        or session of SQLAlchemy. Workers find such a run when they next poll, within about a
+        second; with `notify` they find it at once, but PostgreSQL then makes the commits of all
+        transactions that notify wait for each other.
 
         Raises InvalidInput or PayloadError for an input that does not fit, before a run exists;
         UnknownWorkflow, AmbiguousWorkflow and ConfigurationError. After DatabaseUnavailable it is
@@ -151,11 +201,11 @@ class SyncClient(SyncBulkController):
     @overload
     def handle(self, run: RunRef, workflow: None = None) -> SyncRunHandle[object]: ...
     def handle(self, run: RunRef, workflow: AnyWorkflow | None = None) -> SyncRunHandle[object]:
-        """Return a handle of a run, without asking whether there is such a run.
+        """Return a handle of a run, without asking the database whether it exists.
 
-        With its workflow, or an app that has it, the result comes back as the declared type.
-        Whose a workflow is that is given by its name alone is looked up when the handle is used.
-        Raises InvalidInput for what is no id.
+        With its workflow, or an app that has it, the result comes back as the declared type. If
+        the workflow is given by its name alone, its app is looked up when the handle is used.
+        Raises InvalidInput for a text that is not an id.
 
         ```python
         handle = client.handle(("checkout", "order-7"), checkout)
@@ -163,35 +213,104 @@ class SyncClient(SyncBulkController):
         """
         return SyncRunHandle(self._portal, self._target.handle(run, workflow))
 
-    def fork(self, run: RunRef, **options: Unpack[ForkOptions]) -> SyncRunHandle[object]:
-        """Start a run that goes on from somewhere in another's log.
+    def signal(
+        self, run: RunRef, name: str, payload: object = None, signal_id: str | None = None
+    ) -> bool:
+        """Send a signal; the run's code gets it when it waits for that name, now or later.
 
-        What had come about there is kept: those steps are not executed again. What was asked
-        for and not answered by then is asked for anew. The other run is not touched. `options`
-        are those of `ForkOptions`; with a `run_id` the same call again finds the same run.
-
-        Raises ForkRefused for a place that the log does not have, InvalidInput, PayloadError,
-        ConfigurationError and RunNotFound.
+        With a `signal_id` it is delivered once, however often it is sent: returns False if it was
+        sent before. If the run continued as new, the newest run gets it. Raises RunNotFound,
+        RunEnded and PayloadError.
 
         ```python
-        forked = client.fork(("checkout", "order-7"), index=1, input=Order(8))
+        client.signal(("checkout", "order-7"), "packed", {"boxes": 2})
         ```
         """
-        return SyncRunHandle(self._portal, self._call(self._target.fork, run, **options))
+        return self._call(self._target.signal, run, name, payload, signal_id)
 
-    def retry(self, run: RunRef) -> SyncRunHandle[object]:
-        """Start a run that goes on where another failed, with all that had come about in it.
+    def signal_many(self, signals: Iterable[Signal]) -> builtins.list[Delivery]:
+        """Send signals together, and return the outcome of each; none of them raises.
 
-        For a run that failed, timed out, was cancelled or terminated; of one that continued as
-        new, the newest. A run is retried once: the same call again finds the retry, and where
-        that failed too, it is the one to retry. By a key, the newest run is meant: it is retried
-        if it failed, and found if it is a retry that did not. Raises ForkRefused and RunNotFound.
+        ```python
+        outcomes = client.signal_many(Signal(run, "stop") for run in run_ids)
+        ```
+        """
+        return self._call(self._target.signal_many, signals)
+
+    @overload
+    def update(
+        self,
+        run: RunRef,
+        name: str,
+        payload: object = None,
+        *,
+        update_id: str | None = None,
+        timeout: Duration | None = None,
+        type: builtins.type[T],
+    ) -> T: ...
+    @overload
+    def update(
+        self,
+        run: RunRef,
+        name: str,
+        payload: object = None,
+        *,
+        update_id: str | None = None,
+        timeout: Duration | None = None,
+        type: None = None,
+    ) -> object: ...
+    def update(
+        self,
+        run: RunRef,
+        name: str,
+        payload: object = None,
+        *,
+        update_id: str | None = None,
+        timeout: Duration | None = None,
+        type: builtins.type[object] | None = None,
+    ) -> object:
+        """Ask a run to change something, and return its handler's answer.
+
+        The run may refuse the update, and then nothing of it happens. The answer comes back as a
+        `type`, else as plain JSON values. With an `update_id` it is carried out once, however
+        often it is sent, and each caller gets the answer; after a ResultTimeout, call again with
+        the same id to wait again. If the run continued as new, the newest run gets it.
+
+        Raises UpdateRejected, UpdateFailed, ResultTimeout when `timeout` is up first, RunEnded,
+        RunNotFound and PayloadError.
 
         ```python
         try:
-            retried = client.retry(run_id)
-        except ForkRefused as refusal:
-            print(refusal.reason)
+            total = client.update(run_id, "add-item", {"sku": "A7"}, timeout="5s")
+        except RunEnded:
+            print("too late")
         ```
         """
-        return SyncRunHandle(self._portal, self._call(self._target.retry, run))
+        return self._call(
+            self._target.update, run, name, payload, update_id=update_id, timeout=timeout, type=type
+        )
+
+    def why(self, run: RunRef) -> Explanation:
+        """Return what a run does or waits for, and the actions that would move it.
+
+        Each activity, child and approval that it waits for is explained. Raises RunNotFound.
+
+        ```python
+        found = client.why(run_id)
+        print(found.because, [action.do for action in found.actions])
+        ```
+        """
+        return self._call(self._target.why, run)
+
+    def timeline(self, run: RunRef) -> Timeline:
+        """Return what happened in a run as spans: steps, calls, timers, messages.
+
+        Raises RunNotFound.
+
+        ```python
+        timeline = client.timeline(run_id)
+        for span in timeline.spans:
+            print(span.kind, span.label, span.outcome)
+        ```
+        """
+        return self._call(self._target.timeline, run)

@@ -6,7 +6,7 @@ import builtins
 from collections.abc import Iterator
 from typing import TypeVar, overload
 
-from holdfast.client.runs import Run
+from holdfast.client.run import Run
 from holdfast.durations import Duration
 from holdfast.insight.approvals import OpenApproval
 from holdfast.sync.base import SyncHandleBase
@@ -33,7 +33,7 @@ class SyncRunHandle(SyncHandleBase[Out_co]):
         """Wait for the run's end and return its output, as the type the workflow declares.
 
         Raises RunFailed, RunCancelled, RunTerminated or RunTimedOut for a run that ended so,
-        ResultTimeout when `timeout` is up first, and RunNotFound. A `timeout` of 0 looks once.
+        ResultTimeout when `timeout` is up first, and RunNotFound. A `timeout` of 0 does not wait.
 
         ```python
         try:
@@ -101,7 +101,7 @@ class SyncRunHandle(SyncHandleBase[Out_co]):
         timeout: Duration | None = None,
         type: builtins.type[object] | None = None,
     ) -> object:
-        """Ask the run to change something, and return the answer; see `SyncClient.update`.
+        """Ask the run to change something, and return its answer; see `SyncClient.update`.
 
         ```python
         try:
@@ -115,7 +115,7 @@ class SyncRunHandle(SyncHandleBase[Out_co]):
         )
 
     def approvals(self) -> builtins.list[OpenApproval]:
-        """Return the run's approvals that wait for a decision; see `SyncClient.decide`.
+        """Return the run's approvals that wait for a decision; see `SyncApprovals.decide`.
 
         ```python
         for approval in handle.approvals():
@@ -125,7 +125,7 @@ class SyncRunHandle(SyncHandleBase[Out_co]):
         return self._call(self._target.approvals)
 
     def cancel(self, reason: str | None = None) -> bool:
-        """Ask the run to end; see `SyncClient.cancel`.
+        """Ask the run to end; see `SyncRuns.cancel`.
 
         ```python
         handle.cancel("the customer changed their mind")
@@ -134,7 +134,7 @@ class SyncRunHandle(SyncHandleBase[Out_co]):
         return self._call(self._target.cancel, reason)
 
     def terminate(self, reason: str | None = None) -> bool:
-        """End the run at once, without its code; see `SyncClient.terminate`.
+        """End the run at once, without its code; see `SyncRuns.terminate`.
 
         ```python
         handle.terminate("started by mistake")
@@ -143,7 +143,7 @@ class SyncRunHandle(SyncHandleBase[Out_co]):
         return self._call(self._target.terminate, reason)
 
     def pause(self, reason: str | None = None) -> bool:
-        """Let the run do nothing more until it is resumed; see `SyncClient.pause`.
+        """Let the run do nothing until it is resumed; see `SyncRuns.pause`.
 
         ```python
         handle.pause("the shop is closed")
@@ -152,7 +152,7 @@ class SyncRunHandle(SyncHandleBase[Out_co]):
         return self._call(self._target.pause, reason)
 
     def resume(self) -> bool:
-        """Let the paused run go on; see `SyncClient.resume`.
+        """Let the paused run continue; see `SyncRuns.resume`.
 
         ```python
         handle.resume()
@@ -171,7 +171,7 @@ class SyncRunHandle(SyncHandleBase[Out_co]):
         return self._call(self._target.log, from_index)
 
     def follow_log(self, from_index: int = 0) -> Iterator[LoggedEvent]:
-        """Iterate over the run's log as it grows, to its end; see `SyncClient.follow_log`.
+        """Iterate over the run's log as it grows, to its end; see `SyncRuns.follow_log`.
 
         ```python
         for entry in handle.follow_log():
@@ -191,7 +191,7 @@ class SyncRunHandle(SyncHandleBase[Out_co]):
         return self._call(self._target.values)
 
     def watch_value(self, name: str) -> Iterator[JSON]:
-        """Iterate over a value that the run sets, as it changes; see `SyncClient.watch_value`.
+        """Iterate over a value that the run sets, as it changes; see `SyncRuns.watch_value`.
 
         ```python
         for progress in handle.watch_value("progress"):

@@ -44,7 +44,9 @@ async def asked(client: Client, finisher: Finisher, *fields: JSON, title: str = 
 
 
 async def resolution(client: Client, run_id: UUID) -> Event:
-    (event,) = [e.event for e in await client.log(run_id) if e.event.type == "ApprovalResolved"]
+    (event,) = [
+        e.event for e in await client.runs.log(run_id) if e.event.type == "ApprovalResolved"
+    ]
     return event
 
 
@@ -54,26 +56,26 @@ async def test_open_approvals_are_listed_with_their_form(
     """T4."""
     run_id = await asked(client, finisher, *FIELDS)
     other = await asked(client, finisher, title="Ship?")
-    first, second = await client.approvals()
+    first, second = await client.approvals.list()
     assert (first.run_id, first.key, first.workflow) == (run_id, "refund", "shop/tick")
     assert (first.title, first.description, first.timeout_at) == ("Refund?", "of order 7", None)
     assert [field.name for field in first.fields] == ["amount", "note", "rush", "via"]
     assert (first.fields[0].label, first.fields[3].choices) == ("How much?", ("mail", "van", 1))
     assert second.run_id == other
-    assert [each.run_id for each in await client.approvals(other)] == [other]
+    assert [each.run_id for each in await client.approvals.list(other)] == [other]
     assert await client.handle(run_id).approvals() == [first]
 
 
 async def test_a_decision_says_who_why_and_what(client: Client, finisher: Finisher) -> None:
     """T4."""
     run_id = await asked(client, finisher, *FIELDS)
-    assert await client.decide(
+    assert await client.approvals.decide(
         run_id, "refund", True, by="ann", feedback="fine", values={"amount": 7.5, "via": "van"}
     )
     details = json.loads((await resolution(client, run_id)).details or "")
     assert (details["approved"], details["by"], details["feedback"]) == (True, "ann", "fine")
     assert details["values"] == {"amount": 7.5, "rush": False, "via": "van"}
-    assert await client.approvals() == []
+    assert await client.approvals.list() == []
 
 
 async def test_the_first_decision_wins_and_its_repetition_is_a_no_op(
@@ -81,10 +83,10 @@ async def test_the_first_decision_wins_and_its_repetition_is_a_no_op(
 ) -> None:
     """T4. The first decision wins; the same id again is a no-op, another a typed error."""
     run_id = await asked(client, finisher)
-    assert await client.decide(run_id, "refund", False, by="ann", decision_id="d-1")
-    assert not await client.decide(run_id, "refund", False, by="ann", decision_id="d-1")
+    assert await client.approvals.decide(run_id, "refund", False, by="ann", decision_id="d-1")
+    assert not await client.approvals.decide(run_id, "refund", False, by="ann", decision_id="d-1")
     with pytest.raises(ApprovalDecided, match="was rejected by ann") as caught:
-        await client.decide(run_id, "refund", True, by="bob")
+        await client.approvals.decide(run_id, "refund", True, by="bob")
     assert (caught.value.approved, caught.value.by) == (False, "ann")
 
 
@@ -95,7 +97,9 @@ async def test_a_repeated_decision_with_values_is_a_no_op(
     run_id = await asked(client, finisher, *FIELDS)
     for first in (True, False):
         values = {"amount": 1}
-        decided = await client.decide(run_id, "refund", True, values=values, decision_id="d")
+        decided = await client.approvals.decide(
+            run_id, "refund", True, values=values, decision_id="d"
+        )
         assert decided == first
 
 
@@ -103,23 +107,23 @@ async def test_a_decision_that_nobody_waits_for_says_so(client: Client, finisher
     """T4."""
     run_id = await asked(client, finisher)
     with pytest.raises(ApprovalNotFound, match="'review'"):
-        await client.decide(run_id, "review", True)
+        await client.approvals.decide(run_id, "review", True)
     with pytest.raises(RunNotFound):
-        await client.decide(uuid4(), "refund", True)
-    await client.terminate(run_id)
+        await client.approvals.decide(uuid4(), "refund", True)
+    await client.runs.terminate(run_id)
     with pytest.raises(ApprovalClosed):
-        await client.decide(run_id, "refund", True)
+        await client.approvals.decide(run_id, "refund", True)
 
 
 async def test_values_that_do_not_fit_decide_nothing(client: Client, finisher: Finisher) -> None:
     """T4. Trap 20."""
     run_id = await asked(client, finisher, *FIELDS)
     with pytest.raises(InvalidInput, match="field 'amount' is required"):
-        await client.decide(run_id, "refund", True)
+        await client.approvals.decide(run_id, "refund", True)
     with pytest.raises(InvalidInput, match="field 'amount' takes a number"):
-        await client.decide(run_id, "refund", True, values={"amount": "7"})
-    assert len(await client.approvals()) == 1
-    assert await client.decide(run_id, "refund", False)
+        await client.approvals.decide(run_id, "refund", True, values={"amount": "7"})
+    assert len(await client.approvals.list()) == 1
+    assert await client.approvals.decide(run_id, "refund", False)
 
 
 @pytest.mark.parametrize(

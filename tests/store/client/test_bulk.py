@@ -18,7 +18,7 @@ from .workflows import Finisher, tick
 
 
 async def states(client: Client, *tags: str) -> set[str]:
-    return {run.state async for run in client.runs(tags=tags)}
+    return {run.state async for run in client.runs.iterate(tags=tags)}
 
 
 async def test_a_filter_s_runs_are_cancelled_in_pages(client: Client) -> None:
@@ -26,19 +26,19 @@ async def test_a_filter_s_runs_are_cancelled_in_pages(client: Client) -> None:
     await client.start_many(tick, [None] * 25, tags=["a"])
     spared = await client.start(tick, tags=["b"])
     seen: list[BulkOutcome] = []
-    done = await client.cancel_all({"tags": "a", "limit": 10}, progress=seen.append)
+    done = await client.runs.cancel_all({"tags": "a", "limit": 10}, progress=seen.append)
     assert done == BulkOutcome(matched=25, changed=25, unchanged=0)
     assert [each.changed for each in seen] == [10, 20, 25]
     assert await states(client, "a") == {"cancelled"}
     assert await spared.status() == "running"
-    assert await client.cancel_all({"tags": "a"}) == BulkOutcome()
+    assert await client.runs.cancel_all({"tags": "a"}) == BulkOutcome()
 
 
 async def test_a_dry_run_changes_nothing(client: Client) -> None:
     await client.start_many(tick, [None] * 5)
-    for act in (client.cancel_all, client.terminate_all, client.pause_all):
+    for act in (client.runs.cancel_all, client.runs.terminate_all, client.runs.pause_all):
         assert await act({}, dry_run=True) == BulkOutcome(5, 5, 0)
-    assert await client.signal_all({}, "go", dry_run=True) == BulkOutcome(5, 5, 0)
+    assert await client.runs.signal_all({}, "go", dry_run=True) == BulkOutcome(5, 5, 0)
     assert await states(client) == {"queued"}
 
 
@@ -47,32 +47,34 @@ async def test_a_dry_run_counts_what_a_call_would_change(
 ) -> None:
     handles = await client.start_many(tick, [None] * 4)
     await handles[0].pause()
-    assert await client.pause_all({}, dry_run=True) == await client.pause_all({"limit": 2})
-    assert await client.resume_all({}, dry_run=True) == await client.resume_all({})
+    assert await client.runs.pause_all({}, dry_run=True) == await client.runs.pause_all(
+        {"limit": 2}
+    )
+    assert await client.runs.resume_all({}, dry_run=True) == await client.runs.resume_all({})
     await finisher.fail(ValueError("no"))
-    await client.retry(handles[0].run_id)
+    await client.runs.retry(handles[0].run_id)
     everywhere: RunFilters = {"states": ("failed", "queued")}
-    foreseen = await client.retry_all(everywhere, dry_run=True)
+    foreseen = await client.runs.retry_all(everywhere, dry_run=True)
     assert foreseen == BulkOutcome(matched=5, changed=3, unchanged=2)
-    assert await client.retry_all(everywhere) == foreseen
-    assert await client.cancel_all({"states": "failed"}, dry_run=True) == BulkOutcome(4, 0, 4)
+    assert await client.runs.retry_all(everywhere) == foreseen
+    assert await client.runs.cancel_all({"states": "failed"}, dry_run=True) == BulkOutcome(4, 0, 4)
 
 
 async def test_what_is_repeated_changes_nothing_twice(client: Client) -> None:
     await client.start_many(tick, [None] * 5)
-    assert await client.pause_all({}) == BulkOutcome(5, 5, 0)
-    assert await client.pause_all({}) == BulkOutcome(5, 0, 5)
+    assert await client.runs.pause_all({}) == BulkOutcome(5, 5, 0)
+    assert await client.runs.pause_all({}) == BulkOutcome(5, 0, 5)
     assert await states(client) == {"paused"}
-    assert await client.resume_all({}) == BulkOutcome(5, 5, 0)
-    assert await client.resume_all({}) == BulkOutcome()
+    assert await client.runs.resume_all({}) == BulkOutcome(5, 5, 0)
+    assert await client.runs.resume_all({}) == BulkOutcome()
     assert await states(client) == {"queued"}
 
 
 async def test_a_signal_id_reaches_each_run_once(client: Client) -> None:
     """T5."""
     handles = await client.start_many(tick, [None] * 3)
-    assert await client.signal_all({}, "go", {"n": 1}, signal_id="s") == BulkOutcome(3, 3, 0)
-    assert await client.signal_all({}, "go", {"n": 1}, signal_id="s") == BulkOutcome(3, 0, 3)
+    assert await client.runs.signal_all({}, "go", {"n": 1}, signal_id="s") == BulkOutcome(3, 3, 0)
+    assert await client.runs.signal_all({}, "go", {"n": 1}, signal_id="s") == BulkOutcome(3, 0, 3)
     assert [len(await handle.log()) for handle in handles] == [2, 2, 2]
 
 
@@ -81,14 +83,14 @@ async def test_states_that_are_named_are_those_that_count(
 ) -> None:
     await client.start_many(tick, [None] * 2)
     await finisher.complete()
-    assert await client.terminate_all({"states": "completed"}) == BulkOutcome(2, 0, 2)
+    assert await client.runs.terminate_all({"states": "completed"}) == BulkOutcome(2, 0, 2)
 
 
 async def test_failed_runs_are_retried_once_each(client: Client, finisher: Finisher) -> None:
     await client.start_many(tick, [None] * 12, tags=["night"])
     await finisher.fail(ValueError("no"))
-    assert await client.retry_all({"tags": "night"}) == BulkOutcome(12, 12, 0)
-    assert await client.retry_all({"tags": "night"}) == BulkOutcome(12, 0, 12)
+    assert await client.runs.retry_all({"tags": "night"}) == BulkOutcome(12, 12, 0)
+    assert await client.runs.retry_all({"tags": "night"}) == BulkOutcome(12, 0, 12)
     assert len(await finisher.complete(1)) == 12
 
 
@@ -101,12 +103,12 @@ async def test_an_interrupted_operation_goes_on_where_it_was(client: Client) -> 
             begun.set()
             raise KeyboardInterrupt
 
-        await client.terminate_all({"limit": 5}, progress=progress)
+        await client.runs.terminate_all({"limit": 5}, progress=progress)
 
     with pytest.raises(KeyboardInterrupt):
         await interrupted()
     assert begun.is_set()
-    assert await client.terminate_all({"limit": 5}) == BulkOutcome(15, 15, 0)
+    assert await client.runs.terminate_all({"limit": 5}) == BulkOutcome(15, 15, 0)
 
 
 async def test_a_run_that_continues_after_it_was_listed_is_followed(
@@ -123,20 +125,20 @@ async def test_a_run_that_continues_after_it_was_listed_is_followed(
         return page
 
     monkeypatch.setattr(store, "list_runs", list_and_continue)
-    assert await client.cancel_all({}) == BulkOutcome(1, 1, 0)
-    assert (await client.get(first)).status == "continued"
-    assert (await client.get(continued[0])).status == "cancelled"
+    assert await client.runs.cancel_all({}) == BulkOutcome(1, 1, 0)
+    assert (await client.runs.get(first)).status == "continued"
+    assert (await client.runs.get(continued[0])).status == "cancelled"
 
 
 async def test_what_cannot_be_meant_is_refused_before_anything_changes(client: Client) -> None:
     await client.start(tick)
     with pytest.raises(ConfigurationError, match="no state"):
-        await client.cancel_all({"states": "asleep"})
+        await client.runs.cancel_all({"states": "asleep"})
     with pytest.raises(InvalidName):
-        await client.signal_all({}, "no name")
+        await client.runs.signal_all({}, "no name")
     assert await states(client) == {"queued"}
 
 
 async def test_children_are_a_filter(client: Client, store: Store) -> None:
     await client.start(tick)
-    assert await client.cancel_all({"parent": uuid4()}) == BulkOutcome()
+    assert await client.runs.cancel_all({"parent": uuid4()}) == BulkOutcome()

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from holdfast.client import Client
-from holdfast.client.references import Signal
+from holdfast.client.messaging import Signal
 from holdfast.errors import ResultTimeout, RunEnded
 from holdfast.store.port import Store
 
@@ -25,7 +25,7 @@ async def chain(client: Client, finisher: Finisher, length: int = 3) -> list[UUI
 
 
 async def signals(client: Client, run_id: UUID) -> list[str | None]:
-    log = await client.log(run_id)
+    log = await client.runs.log(run_id)
     return [entry.event.key for entry in log if entry.event.type == "SignalReceived"]
 
 
@@ -34,7 +34,7 @@ async def test_the_result_is_that_of_the_newest(client: Client, finisher: Finish
     waiting = asyncio.create_task(client.handle(first).result())
     await finisher.complete(7)
     assert await waiting == 7
-    ended = await client.wait(("shop/tick", "k"))
+    ended = await client.runs.wait(("shop/tick", "k"))
     assert (ended.run_id, ended.status) == (last, "completed")
 
 
@@ -127,10 +127,10 @@ async def test_an_update_that_was_begun_does_not_go_along(
 async def test_control_reaches_the_newest(client: Client, finisher: Finisher) -> None:
     """S10. B6."""
     first, second, last = await chain(client, finisher)
-    assert await client.pause(first)
-    assert (await client.get(last)).state == "paused"
-    assert await client.resume(first)
-    assert await client.cancel(first, "enough")
-    assert (await client.get(last)).status == "cancelled"
-    assert not await client.terminate(first)
-    assert (await client.get(second)).continued_as == last
+    assert await client.runs.pause(first)
+    assert (await client.runs.get(last)).state == "paused"
+    assert await client.runs.resume(first)
+    assert await client.runs.cancel(first, "enough")
+    assert (await client.runs.get(last)).status == "cancelled"
+    assert not await client.runs.terminate(first)
+    assert (await client.runs.get(second)).continued_as == last

@@ -8,14 +8,14 @@ from uuid import uuid4
 import pytest
 
 from holdfast.client import Client
-from holdfast.client.references import Signal
+from holdfast.client.messaging import Signal
 from holdfast.errors import InvalidInput, InvalidName, PayloadError, RunEnded, RunNotFound
 
 from .workflows import Finisher, tick
 
 
 async def event_types(client: Client, key: str) -> list[str]:
-    return [entry.event.type for entry in await client.log((tick, key))]
+    return [entry.event.type for entry in await client.runs.log((tick, key))]
 
 
 async def test_a_signal_waits_in_the_log(client: Client) -> None:
@@ -77,15 +77,15 @@ async def test_what_is_asked_of_no_run_says_so(client: Client) -> None:
     nobody = uuid4()
     for ask in (
         client.signal(nobody, "packed"),
-        client.cancel(nobody),
-        client.terminate(nobody),
-        client.get(nobody),
-        client.log(nobody),
+        client.runs.cancel(nobody),
+        client.runs.terminate(nobody),
+        client.runs.get(nobody),
+        client.runs.log(nobody),
     ):
         with pytest.raises(RunNotFound):
             await ask
     with pytest.raises(InvalidInput, match="UUID"):
-        await client.get("nobody")
+        await client.runs.get("nobody")
 
 
 async def test_signals_sent_together_say_what_became_of_each(
@@ -110,9 +110,9 @@ async def test_cancel_asks_a_run_that_has_begun(client: Client, finisher: Finish
     """S10. B6."""
     await client.start(tick, key="k")
     await finisher.claim()
-    assert await client.cancel((tick, "k"), reason="changed my mind")
-    assert await client.cancel((tick, "k"))
-    assert (await client.get((tick, "k"))).status == "running"
+    assert await client.runs.cancel((tick, "k"), reason="changed my mind")
+    assert await client.runs.cancel((tick, "k"))
+    assert (await client.runs.get((tick, "k"))).status == "running"
     assert await event_types(client, "k") == ["WorkflowStarted", "WorkflowCancelRequested"]
 
 

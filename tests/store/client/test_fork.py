@@ -49,14 +49,14 @@ def test_child_and_parent_both_go_on(database_url: str) -> None:
             assert not client.start(tick, key="child").already_existed
             assert before.get().key == "before"  # a handle from before the fork
             assert before.terminate()
-            assert client.wait(before.run_id, timeout=30).status == "terminated"
+            assert client.runs.wait(before.run_id, timeout=30).status == "terminated"
             client.close()
 
         assert in_child(use) == 0
         assert in_child(before.get) == 0
         assert before.status() == "terminated"
         assert not client.start(tick, key="parent").already_existed
-        assert {run.key for run in client.list().runs} == {"before", "child", "parent"}
+        assert {run.key for run in client.runs.list().runs} == {"before", "child", "parent"}
 
 
 def test_a_child_that_does_not_use_it_may_close_it(database_url: str) -> None:
@@ -68,7 +68,7 @@ def test_a_child_that_does_not_use_it_may_close_it(database_url: str) -> None:
 def test_an_iterator_from_before_the_fork_says_so(database_url: str) -> None:
     with SyncClient(database_url) as client:
         client.start_many(tick, [None] * 3)
-        runs = client.runs(limit=1)
+        runs = client.runs.iterate(limit=1)
         next(runs)
 
         def go_on() -> None:
@@ -98,7 +98,7 @@ def test_a_store_that_was_given_is_not_opened_anew() -> None:
 
         def use() -> None:
             with pytest.raises(ConfigurationError, match="make a store and a client in the child"):
-                client.list()
+                client.runs.list()
 
         assert in_child(use) == 0
 
@@ -125,7 +125,7 @@ def test_a_pool_of_forked_processes_shares_what_its_parent_opened(
         with multiprocessing.get_context("fork").Pool(2) as pool:
             started = pool.map(_start, range(6))
         assert len(set(started)) == 6
-        assert len(client.list().runs) == 7
+        assert len(client.runs.list().runs) == 7
 
 
 SCRIPT = """
@@ -139,7 +139,7 @@ async def tick(ctx: Context) -> None: ...
 
 client = SyncClient(sys.argv[1]).open()
 handle = client.start(tick)
-following = client.follow_log(handle.run_id)  # listens
+following = client.runs.follow_log(handle.run_id)  # listens
 next(following)
 pid = os.fork()
 if pid == 0:

@@ -27,16 +27,18 @@ async def with_steps(client: Client, finisher: Finisher, *names: str) -> UUID:
 
 
 async def types(client: Client, run_id: UUID) -> list[str]:
-    return [entry.event.type for entry in await client.log(run_id)]
+    return [entry.event.type for entry in await client.runs.log(run_id)]
 
 
 async def keys(client: Client, run_id: UUID) -> list[str]:
-    return [entry.event.key for entry in await client.log(run_id) if entry.event.key is not None]
+    return [
+        entry.event.key for entry in await client.runs.log(run_id) if entry.event.key is not None
+    ]
 
 
 async def test_a_fork_goes_on_from_a_step(client: Client, finisher: Finisher) -> None:
     origin = await with_steps(client, finisher, "reserve", "charge", "ship")
-    fork = await client.fork(origin, step="charge")
+    fork = await client.runs.fork(origin, step="charge")
     assert not fork.already_existed
     assert await types(client, fork.run_id) == [
         "WorkflowStarted",
@@ -50,16 +52,21 @@ async def test_a_fork_goes_on_from_a_step(client: Client, finisher: Finisher) ->
 
 async def test_a_fork_keeps_so_many_events(client: Client, finisher: Finisher) -> None:
     origin = await with_steps(client, finisher, "reserve", "charge")
-    assert await keys(client, (await client.fork(origin, index=3)).run_id) == ["reserve", "charge"]
-    assert await keys(client, (await client.fork(origin)).run_id) == ["reserve", "charge"]
-    assert await keys(client, (await client.fork(origin, index=1)).run_id) == []
+    assert await keys(client, (await client.runs.fork(origin, index=3)).run_id) == [
+        "reserve",
+        "charge",
+    ]
+    assert await keys(client, (await client.runs.fork(origin)).run_id) == ["reserve", "charge"]
+    assert await keys(client, (await client.runs.fork(origin, index=1)).run_id) == []
 
 
 async def test_a_fork_takes_another_input_and_other_results(
     client: Client, finisher: Finisher
 ) -> None:
     origin = await with_steps(client, finisher, "reserve", "charge")
-    fork = await client.fork(origin, step="charge", input=Order(8), results={"reserve": "shelf 2"})
+    fork = await client.runs.fork(
+        origin, step="charge", input=Order(8), results={"reserve": "shelf 2"}
+    )
     assert '"number":8' in (await fork.get()).record.input.replace(" ", "")
     (reserve,) = [e.event for e in await fork.log() if e.event.key == "reserve"]
     assert "shelf 2" in (reserve.details or "")
@@ -71,12 +78,12 @@ async def test_the_input_of_a_fork_is_checked_by_the_app(
     origin = await with_steps(client, finisher, "reserve")
     async with Client(store=store, app=app) as knowing:
         with pytest.raises(InvalidInput):
-            await knowing.fork(origin, step="reserve", input="no order")
+            await knowing.runs.fork(origin, step="reserve", input="no order")
 
 
 async def test_a_fork_with_an_id_is_made_once(client: Client, finisher: Finisher) -> None:
     origin, run_id = await with_steps(client, finisher, "reserve"), uuid4()
-    first, second = [await client.fork(origin, run_id=run_id) for _ in range(2)]
+    first, second = [await client.runs.fork(origin, run_id=run_id) for _ in range(2)]
     assert (first.run_id, first.already_existed) == (run_id, False)
     assert (second.run_id, second.already_existed, second.status_at_start) == (
         run_id,
@@ -88,17 +95,17 @@ async def test_a_fork_with_an_id_is_made_once(client: Client, finisher: Finisher
 async def test_a_fork_that_cannot_be_made_says_why(client: Client, finisher: Finisher) -> None:
     origin = await with_steps(client, finisher, "reserve", "charge")
     with pytest.raises(ForkRefused, match="no key 'chrage': there are reserve, charge"):
-        await client.fork(origin, step="chrage")
+        await client.runs.fork(origin, step="chrage")
     with pytest.raises(ForkRefused, match=r"has no 9 events.* 1 to \d+, its length"):
-        await client.fork(origin, index=9)
+        await client.runs.fork(origin, index=9)
     with pytest.raises(ForkRefused, match="an index is 1 or more"):
-        await client.fork(origin, index=0)
+        await client.runs.fork(origin, index=0)
     with pytest.raises(ForkRefused, match="'charge': no step or activity"):
-        await client.fork(origin, step="charge", results={"charge": 1})
+        await client.runs.fork(origin, step="charge", results={"charge": 1})
     with pytest.raises(ConfigurationError, match="either a step or an index"):
-        await client.fork(origin, step="charge", index=1)
+        await client.runs.fork(origin, step="charge", index=1)
     with pytest.raises(RunNotFound):
-        await client.fork(uuid4())
+        await client.runs.fork(uuid4())
 
 
 async def failed(client: Client, finisher: Finisher, store: Store) -> UUID:
@@ -120,7 +127,7 @@ async def failed(client: Client, finisher: Finisher, store: Store) -> UUID:
 async def test_a_retry_goes_on_where_the_run_failed(
     client: Client, finisher: Finisher, store: Store
 ) -> None:
-    retry = await client.retry(await failed(client, finisher, store))
+    retry = await client.runs.retry(await failed(client, finisher, store))
     assert await types(client, retry.run_id) == [
         "WorkflowStarted",
         "StepCompleted",
@@ -132,11 +139,11 @@ async def test_a_retry_goes_on_where_the_run_failed(
 
 async def test_a_run_is_retried_once(client: Client, finisher: Finisher, store: Store) -> None:
     run_id = await failed(client, finisher, store)
-    first, second = await client.retry(run_id), await client.retry(run_id)
+    first, second = await client.runs.retry(run_id), await client.runs.retry(run_id)
     assert (first.already_existed, second.already_existed) == (False, True)
     assert second.run_id == first.run_id
     await finisher.fail(ValueError("again"))
-    again = await client.retry(first.run_id)
+    again = await client.runs.retry(first.run_id)
     assert not again.already_existed
     assert again.run_id not in (run_id, first.run_id)
 
@@ -146,10 +153,10 @@ async def test_a_retry_is_another_run_than_that_of_a_key_in_a_workflow_named_ret
 ) -> None:
     run_id = await failed(client, finisher, store)
     keyed = await client.start("run/retry", key=str(run_id))
-    retry = await client.retry(run_id)
+    retry = await client.runs.retry(run_id)
     assert not retry.already_existed
     assert retry.run_id != keyed.run_id
-    assert (await client.get(retry.run_id)).name == "tick"
+    assert (await client.runs.get(retry.run_id)).name == "tick"
 
 
 async def test_a_retry_of_an_earlier_release_is_found(
@@ -160,14 +167,14 @@ async def test_a_retry_of_an_earlier_release_is_found(
     former = former_retry_run_id(run_id)
     outcome, _ = await store.fork_run(Fork(run_id=run_id, new_run_id=former, retry=True))
     assert outcome == "forked"
-    retry = await client.retry(run_id)
+    retry = await client.runs.retry(run_id)
     assert (retry.run_id, retry.already_existed) == (former, True)
 
 
 async def test_a_run_that_goes_on_cannot_be_retried(client: Client) -> None:
     handle = await client.start(tick)
     with pytest.raises(ForkRefused, match="only a run that failed"):
-        await client.retry(handle.run_id)
+        await client.runs.retry(handle.run_id)
 
 
 async def test_a_retry_follows_a_run_that_continued(client: Client, finisher: Finisher) -> None:
@@ -175,4 +182,4 @@ async def test_a_retry_follows_a_run_that_continued(client: Client, finisher: Fi
     [task] = await finisher.claim()
     await finisher.continue_as_new(task)
     await finisher.fail(ValueError("no"))
-    assert not (await client.retry(handle.run_id)).already_existed
+    assert not (await client.runs.retry(handle.run_id)).already_existed

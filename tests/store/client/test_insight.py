@@ -45,7 +45,7 @@ async def test_a_failed_run_can_be_retried_and_then_leads_to_its_retry(
     found = await client.why(handle.run_id)
     assert found.because.endswith("ValueError: broken")
     assert found.actions == (Action("retry", handle.run_id),)
-    retried = await client.retry(handle.run_id)
+    retried = await client.runs.retry(handle.run_id)
     assert (await client.why(handle.run_id)).actions == (Action("why", retried.run_id),)
     assert (await client.why((tick, "k"))).run_id == retried.run_id
 
@@ -59,7 +59,7 @@ async def test_what_nobody_serves_has_the_action_that_starts_a_worker(client: Cl
 
 async def test_a_paused_queue_has_the_action_that_resumes_it(client: Client) -> None:
     handle = await client.start(tick, queue="gpu")
-    await client.pause_queue("gpu", "no power")
+    await client.queues.pause("gpu", "no power")
     found = await client.why(handle.run_id)
     assert "queue 'gpu' was paused" in found.because
     assert found.actions == (Action("resume_queue", name="gpu"),)

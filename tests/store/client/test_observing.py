@@ -21,7 +21,8 @@ async def test_a_run_is_found_by_id_text_and_key(client: Client) -> None:
     """S1."""
     handle = await client.start(tick, key="k")
     found = [
-        await client.get(ref) for ref in (handle.run_id, str(handle.run_id), ("shop/tick", "k"))
+        await client.runs.get(ref)
+        for ref in (handle.run_id, str(handle.run_id), ("shop/tick", "k"))
     ]
     assert {run.run_id for run in found} == {handle.run_id}
     assert found[0].key == "k"
@@ -35,7 +36,7 @@ async def test_listings_are_newest_first_and_filtered(client: Client, finisher: 
     bought = await client.start(order, Order(7), tags=["a", "b"])
 
     async def listed(**filters: Any) -> list[object]:
-        return [run.run_id for run in (await client.list(**filters)).runs]
+        return [run.run_id for run in (await client.runs.list(**filters)).runs]
 
     ids = [handle.run_id for handle in (bought, later, ended)]
     assert sorted(await listed(), key=ids.index) == ids
@@ -52,15 +53,15 @@ async def test_listings_are_limited_to_a_time(client: Client, store: Store) -> N
     handle = await client.start(tick)
     now = datetime.fromtimestamp(await store.now() / 1e6, UTC)
     hour = timedelta(hours=1)
-    page = await client.list(since=now - hour, until=now + hour, payloads=True)
+    page = await client.runs.list(since=now - hour, until=now + hour, payloads=True)
     assert page.runs == [await handle.get()]
-    assert (await client.list(since=now + hour)).runs == []
-    assert (await client.list(until=now - hour)).runs == []
+    assert (await client.runs.list(since=now + hour)).runs == []
+    assert (await client.runs.list(until=now - hour)).runs == []
 
 
 async def test_all_pages_hold_each_run_once(client: Client) -> None:
     handles = await client.start_many(tick, [None] * 25)
-    listed = [run.run_id async for run in client.runs(limit=10)]
+    listed = [run.run_id async for run in client.runs.iterate(limit=10)]
     assert len(listed) == 25
     assert set(listed) == {handle.run_id for handle in handles}
 
@@ -80,7 +81,7 @@ async def test_a_filter_that_cannot_be_meant_is_refused(
     client: Client, filters: dict[str, object]
 ) -> None:
     with pytest.raises(ConfigurationError):
-        await client.list(**cast(Any, filters))
+        await client.runs.list(**cast(Any, filters))
 
 
 async def test_a_log_is_read_from_an_index(client: Client) -> None:
@@ -114,18 +115,21 @@ async def test_a_log_is_followed_to_its_end_without_driving_the_run(
     await finisher.complete(1)
     assert await seen.get() == "WorkflowCompleted"
     await following
-    assert [entry.idx async for entry in client.follow_log(handle.run_id, from_index=1)] == [1, 2]
+    assert [entry.idx async for entry in client.runs.follow_log(handle.run_id, from_index=1)] == [
+        1,
+        2,
+    ]
 
 
 async def test_following_no_run_says_so(client: Client) -> None:
     with pytest.raises(RunNotFound):
-        async for _ in client.follow_log(uuid4()):
+        async for _ in client.runs.follow_log(uuid4()):
             pass
 
 
 async def test_values_of_no_run_are_refused(client: Client) -> None:
     with pytest.raises(RunNotFound):
-        await client.values(uuid4())
+        await client.runs.values(uuid4())
 
 
 async def test_an_id_of_another_workflows_run_is_refused(client: Client) -> None:
@@ -154,4 +158,4 @@ async def test_values_are_the_newest_of_each_name(
 
 
 async def test_workers_that_signed_on_are_listed(client: Client) -> None:
-    assert await client.workers() == []
+    assert await client.workers.list() == []

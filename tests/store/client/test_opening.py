@@ -27,7 +27,7 @@ async def test_the_environment_names_the_database(
     async with Client() as client:
         handle = await client.start(tick)
     async with Client(database_url) as client:
-        assert (await client.get(handle.run_id)).name == "tick"
+        assert (await client.runs.get(handle.run_id)).name == "tick"
 
 
 async def test_a_database_without_the_schema_is_refused(empty_database_url: str) -> None:
@@ -59,7 +59,7 @@ async def test_opening_and_closing_twice_changes_nothing(database_url: str) -> N
     await client.close()
     await client.close()
     async with client:
-        assert len((await client.list()).runs) == 1
+        assert len((await client.runs.list()).runs) == 1
 
 
 async def test_a_store_that_was_given_stays_open() -> None:

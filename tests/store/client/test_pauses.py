@@ -29,7 +29,7 @@ async def test_a_paused_run_is_not_claimed_until_it_is_resumed(
 async def test_a_run_that_cannot_be_paused_says_so(client: Client, finisher: Finisher) -> None:
     handle = await client.start(tick)
     await finisher.complete(1)
-    for act in (client.pause, client.resume):
+    for act in (client.runs.pause, client.runs.resume):
         with pytest.raises(RunEnded):
             await act(handle.run_id)
         with pytest.raises(RunNotFound):
@@ -40,22 +40,23 @@ async def test_nothing_of_a_paused_queue_or_workflow_is_claimed(
     client: Client, finisher: Finisher
 ) -> None:
     await client.start(order, Order(7))
-    assert await client.pause_queue("orders", "the shop is closed")
-    assert not await client.pause_queue("orders")
-    assert await client.pause_workflow(order)
-    (first, second) = sorted(await client.pauses(), key=lambda pause: pause.scope)
+    assert await client.queues.pause("orders", "the shop is closed")
+    assert not await client.queues.pause("orders")
+    assert await client.workflows.pause(order)
+    [first] = await client.queues.pauses()
+    [second] = await client.workflows.pauses()
     assert (first.scope, first.name, first.reason) == ("queue", "orders", "the shop is closed")
     assert (second.scope, second.name, second.reason) == ("workflow", "shop/order", None)
-    assert await client.resume_queue("orders")
+    assert await client.queues.resume("orders")
     assert await finisher.claim() == []
-    assert await client.resume_workflow("shop/order")
-    assert not await client.resume_workflow("shop/order")
-    assert await client.pauses() == []
+    assert await client.workflows.resume("shop/order")
+    assert not await client.workflows.resume("shop/order")
+    assert await client.queues.pauses() == await client.workflows.pauses() == []
     assert len(await finisher.claim()) == 1
 
 
 async def test_a_name_that_cannot_be_meant_is_not_paused(client: Client) -> None:
-    for act in (client.pause_queue, client.resume_queue, client.pause_workflow):
+    for act in (client.queues.pause, client.queues.resume, client.workflows.pause):
         with pytest.raises(InvalidName):
             await act("no name")
 
@@ -88,7 +89,7 @@ async def test_a_watched_value_goes_on_with_the_run_s_successor(
     await finisher.continue_as_new(task)
     [task] = await finisher.claim()
     await finisher.write(task, await finisher.event("ValueSet", "n", {"value": 2}), then=Suspend())
-    watching = client.watch_value(handle.run_id, "n")
+    watching = client.runs.watch_value(handle.run_id, "n")
     assert [await anext(watching), await anext(watching)] == [1, 2]
     await watching.aclose()
 
@@ -100,6 +101,6 @@ async def test_a_watched_value_goes_on_with_the_run_s_successor(
 async def test_a_token_that_nobody_gave_away_is_named(client: Client, token: str) -> None:
     """S7. S12."""
     with pytest.raises(TokenUnknown):
-        await client.complete_activity(token, 1)
+        await client.activities.complete(token, 1)
     with pytest.raises(TokenUnknown):
-        await client.fail_activity(token, "no")
+        await client.activities.fail(token, "no")

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.client import Client, waiting
 from holdfast.client.handle import RunHandle
-from holdfast.client.runs import Run
+from holdfast.client.run import Run
 from holdfast.errors import (
     DatabaseUnavailable,
     HoldfastError,
@@ -177,7 +177,7 @@ async def test_a_failed_run_raises_its_recorded_error(client: Client, finisher: 
         await handle.result()
     assert caught.value.matches(LookupError)
     assert not caught.value.matches(OSError)
-    assert (await client.wait(handle.run_id)).status == "failed"
+    assert (await client.runs.wait(handle.run_id)).status == "failed"
 
 
 async def test_each_end_has_an_error_of_its_own(client: Client, store: Store) -> None:
@@ -260,7 +260,7 @@ async def test_run_waits_for_a_run_that_was_there_before(
 async def test_run_stops_waiting_when_told(client: Client) -> None:
     with pytest.raises(ResultTimeout):
         await client.run(tick, key="k", wait=0.01)
-    assert (await client.get((tick, "k"))).status == "running"
+    assert (await client.runs.get((tick, "k"))).status == "running"
 
 
 class Reluctant(MemoryStore):
@@ -316,7 +316,7 @@ async def test_nobody_waiting_costs_nothing(client: Client, finisher: Finisher) 
 async def test_wait_returns_the_run_however_it_ended(client: Client) -> None:
     handle = await client.start(tick)
     await handle.terminate()
-    run: Run = await client.wait(handle.run_id, timeout=10)
+    run: Run = await client.runs.wait(handle.run_id, timeout=10)
     assert run.status == "terminated"
 
 
@@ -330,4 +330,4 @@ async def test_without_time_a_run_that_has_ended_still_gives_its_result(
         await client.handle(uuid4()).result(timeout=0)
     await finisher.complete(3)
     assert await handle.result(timeout=0) == 3
-    assert (await client.wait(handle.run_id, timeout=0)).status == "completed"
+    assert (await client.runs.wait(handle.run_id, timeout=0)).status == "completed"

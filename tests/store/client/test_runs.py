@@ -21,11 +21,11 @@ async def test_values_are_of_the_types_that_the_workflow_declares(
     async with Client(store=store, app=app) as knowing:
         seen: list[Run] = [
             await handle.get(),
-            await client.get((order, "order-7")),
-            await client.get(handle.run_id, order),
-            await client.wait((order, "order-7")),
-            await knowing.get(handle.run_id),
-            (await knowing.list(payloads=True)).runs[0],
+            await client.runs.get((order, "order-7")),
+            await client.runs.get(handle.run_id, order),
+            await client.runs.wait((order, "order-7")),
+            await knowing.runs.get(handle.run_id),
+            (await knowing.runs.list(payloads=True)).runs[0],
         ]
     assert [run.input for run in seen] == [Order(7)] * 6
     assert [run.output for run in seen] == [Receipt(7, paid=True)] * 6
@@ -35,9 +35,9 @@ async def test_without_the_workflow_values_are_plain_json(
     client: Client, finisher: Finisher
 ) -> None:
     run_id = (await client.start(order, Order(7))).run_id
-    assert (await client.get(run_id)).output is None
+    assert (await client.runs.get(run_id)).output is None
     await finisher.complete(Receipt(7, paid=True))
-    for run in (await client.get(run_id), await client.get(run_id, tick)):
+    for run in (await client.runs.get(run_id), await client.runs.get(run_id, tick)):
         assert run.input == {"number": 7, "notes": []}
         assert run.output == {"number": 7, "paid": True}
         assert run.record.output == '{"number":7,"paid":true}'
@@ -47,7 +47,7 @@ async def test_a_run_keeps_the_types_of_its_own_version(client: Client, finisher
     handle = await client.start(tick)
     await finisher.complete("not a number")
     with pytest.raises(InvalidInput, match="int"):
-        _ = (await client.get(handle.run_id, tick_2)).output
+        _ = (await client.runs.get(handle.run_id, tick_2)).output
 
 
 async def test_an_error_is_what_was_recorded(client: Client, finisher: Finisher) -> None:
@@ -66,13 +66,15 @@ async def test_moments_are_in_utc(client: Client, finisher: Finisher) -> None:
     assert run.wait is not None
     assert run.wait.until == run.created_at + timedelta(hours=1)
     assert (run.started_at, run.completed_at, run.deadline_at) == (None, None, None)
-    assert [each.run_id for each in (await client.list(since=run.created_at)).runs] == [run.run_id]
-    assert (await client.list(until=run.created_at)).runs == []
+    assert [each.run_id for each in (await client.runs.list(since=run.created_at)).runs] == [
+        run.run_id
+    ]
+    assert (await client.runs.list(until=run.created_at)).runs == []
 
 
 async def test_a_list_without_payloads_says_that_it_has_none(client: Client) -> None:
     await client.start(order, Order(7))
-    [run] = (await client.list()).runs
+    [run] = (await client.runs.list()).runs
     for read in ("input", "output", "continued_as"):
         with pytest.raises(ConfigurationError, match="payloads=True"):
             getattr(run, read)

@@ -45,8 +45,10 @@ def test_a_run_is_started_awaited_and_looked_at(client: SyncClient, memory: Memo
 
 def test_iterators_yield_and_may_be_left_early(client: SyncClient) -> None:
     handles = client.start_many(tick, [None] * 25)
-    assert {run.run_id for run in client.runs(limit=10)} == {each.run_id for each in handles}
-    for _ in client.runs(limit=10):
+    assert {run.run_id for run in client.runs.iterate(limit=10)} == {
+        each.run_id for each in handles
+    }
+    for _ in client.runs.iterate(limit=10):
         break
     handles[0].terminate()
     followed = [entry.event.type for entry in handles[0].follow_log()]
@@ -57,7 +59,7 @@ def test_errors_reach_the_caller(client: SyncClient) -> None:
     with pytest.raises(InvalidInput):
         client.start("order", 7)
     with pytest.raises(RunNotFound):
-        client.get(uuid4())
+        client.runs.get(uuid4())
     with pytest.raises(ResultTimeout):
         client.run(tick, wait=0.01)
 
@@ -83,12 +85,12 @@ def test_closed_it_says_so_and_leaves_no_thread(memory: MemoryStore) -> None:
     before = threading.active_count()
     client = SyncClient(store=memory)
     with pytest.raises(ConfigurationError, match="not open"):
-        client.list()
+        client.runs.list()
     client.open()
-    following = client.follow_log(client.start(tick).run_id)
+    following = client.runs.follow_log(client.start(tick).run_id)
     assert next(following).idx == 0
     client.close()
     client.close()
     assert threading.active_count() == before
     with pytest.raises(ConfigurationError, match="not open"):
-        client.list()
+        client.runs.list()

@@ -114,7 +114,7 @@ async def test_a_start_is_part_of_the_callers_transaction(
             connection=connection,
         )
         assert (handle.already_existed, handle.status_at_start) == (False, "running")
-        assert (await client.list()).runs == []
+        assert (await client.runs.list()).runs == []
     run = await handle.get()
     assert run.input == Order(7, ("ä", '"'))
     assert (run.tags, run.headers, run.key) == (("a",), {"b": "c"}, "k")
@@ -129,7 +129,7 @@ async def test_rolled_back_there_is_no_run(begin: Begin, client: Client, databas
 
     with pytest.raises(Abandoned):
         await abandon()
-    assert (await client.list()).runs == []
+    assert (await client.runs.list()).runs == []
 
 
 async def test_the_same_key_is_found_from_inside_a_transaction(
@@ -146,7 +146,7 @@ async def test_workers_are_told_at_the_commit_where_that_is_asked_for(
     client: Client, database_url: str
 ) -> None:
     told: asyncio.Queue[str] = asyncio.Queue()
-    store = client._live.store  # pyright: ignore[reportPrivateUsage]
+    store = client._session.store  # pyright: ignore[reportPrivateUsage]
     stop = await store.listen(WORK_TOPIC, told.put_nowait)
     async with with_psycopg(database_url) as connection:
         await client.start(tick, queue="silent", connection=connection)
@@ -177,12 +177,12 @@ def test_a_synchronous_client_joins_a_psycopg_transaction(database_url: str) -> 
     with SyncClient(database_url) as client:
         with psycopg.connect(database_url) as connection:
             handle = client.start(order, Order(7), connection=connection, notify=True)
-            assert client.list().runs == []
+            assert client.runs.list().runs == []
         assert handle.get().input == Order(7)
         with psycopg.connect(database_url) as connection:
             lost = client.start(tick, connection=connection)
             connection.rollback()
-        assert lost.run_id not in {run.run_id for run in client.runs()}
+        assert lost.run_id not in {run.run_id for run in client.runs.iterate()}
 
 
 @pytest.mark.parametrize("kind", ["connection", "session"])
@@ -196,7 +196,7 @@ def test_a_synchronous_client_joins_a_transaction_of_sqlalchemy(
             connection = joined.session if isinstance(joined, SessionTransaction) else joined
             connection.execute(text("create table mine (id int)"))
             handles = client.start_many(order, [Order(1), Order(2)], connection=connection)
-            assert client.list().runs == []
+            assert client.runs.list().runs == []
         assert [handle.get().status for handle in handles] == ["running", "running"]
     engine.dispose()
 

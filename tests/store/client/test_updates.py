@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.client import Client, updates
+from holdfast.client import Client, replies
 from holdfast.errors import (
     InvalidInput,
     ResultTimeout,
@@ -25,7 +25,7 @@ from .workflows import Finisher, Receipt, tick
 
 async def received(client: Client, run_id: UUID) -> Event:
     """Wait for a run to have an update in its log."""
-    async for entry in client.follow_log(run_id):
+    async for entry in client.runs.follow_log(run_id):
         if entry.event.type == "SignalReceived":
             return entry.event
     raise AssertionError("the run ended without an update")
@@ -113,9 +113,9 @@ async def test_an_update_id_is_carried_out_once_and_answered_each_time(
     ]
     await answer(client, finisher, store, task, "UpdateCompleted", result=3)
     assert await asyncio.gather(*asking) == [3, 3, 3]
-    await client.terminate(task.run_id)
+    await client.runs.terminate(task.run_id)
     assert await client.update(task.run_id, "add", update_id="u-1") == 3
-    types = [entry.event.type for entry in await client.log(task.run_id)]
+    types = [entry.event.type for entry in await client.runs.log(task.run_id)]
     assert types.count("SignalReceived") == 1
 
 
@@ -136,7 +136,7 @@ async def test_a_run_that_ends_without_an_answer_says_so(
     task = await begun(client, finisher)
     asking = asyncio.create_task(client.update(task.run_id, "add"))
     await received(client, task.run_id)
-    await client.terminate(task.run_id)
+    await client.runs.terminate(task.run_id)
     with pytest.raises(RunEnded) as caught:
         await asking
     assert caught.value.status == "terminated"
@@ -151,11 +151,11 @@ async def test_a_run_that_is_ended_from_outside_says_so_at_once(
     task = await begun(client, finisher)
     with pytest.raises(ResultTimeout):
         await client.update(task.run_id, "add", update_id="u", timeout=0.01)
-    monkeypatch.setattr(updates, "FIRST_PAUSE_SECONDS", 3600.0)
-    monkeypatch.setattr(updates, "LONGEST_PAUSE_SECONDS", 3600.0)
+    monkeypatch.setattr(replies, "FIRST_PAUSE_SECONDS", 3600.0)
+    monkeypatch.setattr(replies, "LONGEST_PAUSE_SECONDS", 3600.0)
     asking = asyncio.create_task(client.update(task.run_id, "add", update_id="u", timeout="30s"))
     await asyncio.sleep(0)
-    await client.terminate(task.run_id)
+    await client.runs.terminate(task.run_id)
     with pytest.raises(RunEnded, match="terminated"):
         await asking
 

@@ -52,7 +52,7 @@ def complete(context: click.Context, token: str, result: str | None) -> None:
     value = decoded(read_json(result, "result"))
 
     async def work(link: Link) -> None:
-        await link.client.complete_activity(token, value)
+        await link.client.activities.complete(token, value)
 
     with_link(settings, work)
     if settings.json:
@@ -84,7 +84,7 @@ def fail(context: click.Context, token: str, message: str, final: bool) -> None:
     settings = settings_of(context)
 
     async def work(link: Link) -> bool:
-        return await link.client.fail_activity(token, message, retryable=not final)
+        return await link.client.activities.fail(token, message, retryable=not final)
 
     again = with_link(settings, work)
     if settings.json:

@@ -70,7 +70,7 @@ def list_approvals(context: click.Context, reference: str | None, limit: int) ->
 
     async def work(link: Link) -> tuple[list[OpenApproval], int]:
         run = None if reference is None else (await find_run(link.client, reference)).run_id
-        return await link.client.approvals(run, limit), await link.store.now()
+        return await link.client.approvals.list(run, limit), await link.store.now()
 
     found, now = with_link(settings, work)
     if settings.json:
@@ -151,7 +151,7 @@ def decide(
     )
 
     async def work(link: Link) -> bool:
-        return await link.client.decide(
+        return await link.client.approvals.decide(
             asked.run_id,
             asked.key,
             decision,
@@ -185,7 +185,7 @@ async def _find(link: Link, reference: str, key: str | None) -> _Asked:
     from holdfast.cli.finding import find_run
 
     run_id = (await find_run(link.client, reference)).run_id
-    found = {each.key: each for each in await link.client.approvals(run_id, _MOST)}
+    found = {each.key: each for each in await link.client.approvals.list(run_id, _MOST)}
     if key is not None:
         return _Asked(run_id, key, found.get(key))
     if not found:

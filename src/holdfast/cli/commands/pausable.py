@@ -145,7 +145,7 @@ def _pause_names(
 
     async def work(link: Link) -> tuple[dict[str, bool], Mapping[str, Sequence[str]]]:
         client = link.client
-        change = client.pause_queue if scope == "queue" else client.pause_workflow
+        change = client.queues.pause if scope == "queue" else client.workflows.pause
         full_names = await _full_names(link, scope, names)
         changes = {name: await change(name, reason) for name in full_names}
         return changes, await find_unknown(link.store, scope, full_names)
@@ -178,7 +178,7 @@ def _resume_names(context: click.Context, scope: Scope, names: tuple[str, ...]) 
 
     async def work(link: Link) -> dict[str, bool]:
         client = link.client
-        change = client.resume_queue if scope == "queue" else client.resume_workflow
+        change = client.queues.resume if scope == "queue" else client.workflows.resume
         return {name: await change(name) for name in await _full_names(link, scope, names)}
 
     settings = settings_of(context)

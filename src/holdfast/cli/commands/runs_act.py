@@ -48,11 +48,11 @@ def cancel(
     """
 
     async def one(client: Client, run_id: UUID) -> Change:
-        changed = await client.cancel(run_id, reason)
+        changed = await client.runs.cancel(run_id, reason)
         return Change(changed, "cancel asked for" if changed else "it had ended before")
 
     def every(client: Client) -> ChangeAll:
-        return partial(client.cancel_all, reason=reason)
+        return partial(client.runs.cancel_all, reason=reason)
 
     act(context, Act("asked to end", one, every), references, everything, dry_run, filters)
 
@@ -82,11 +82,11 @@ def terminate(
     """
 
     async def one(client: Client, run_id: UUID) -> Change:
-        changed = await client.terminate(run_id, reason)
+        changed = await client.runs.terminate(run_id, reason)
         return Change(changed, "terminated" if changed else "it had ended before")
 
     def every(client: Client) -> ChangeAll:
-        return partial(client.terminate_all, reason=reason)
+        return partial(client.runs.terminate_all, reason=reason)
 
     act(context, Act("terminated", one, every), references, everything, dry_run, filters)
 
@@ -118,11 +118,11 @@ def pause(
     """
 
     async def one(client: Client, run_id: UUID) -> Change:
-        changed = await client.pause(run_id, reason)
+        changed = await client.runs.pause(run_id, reason)
         return Change(changed, "paused" if changed else "it was paused before")
 
     def every(client: Client) -> ChangeAll:
-        return partial(client.pause_all, reason=reason)
+        return partial(client.runs.pause_all, reason=reason)
 
     act(context, Act("paused", one, every), references, everything, dry_run, filters)
 
@@ -150,11 +150,11 @@ def resume(
     """
 
     async def one(client: Client, run_id: UUID) -> Change:
-        changed = await client.resume(run_id)
+        changed = await client.runs.resume(run_id)
         return Change(changed, "resumed" if changed else "it was not paused")
 
     def every(client: Client) -> ChangeAll:
-        return client.resume_all
+        return client.runs.resume_all
 
     act(context, Act("resumed", one, every), references, everything, dry_run, filters)
 
@@ -184,14 +184,14 @@ def retry(
     """
 
     async def one(client: Client, run_id: UUID) -> Change:
-        retried = await client.retry(run_id)
+        retried = await client.runs.retry(run_id)
         text = f"retried as {retried.run_id}"
         if retried.already_existed:
             text = f"it was retried before, as {retried.run_id}, which is {retried.status_at_start}"
         return Change(not retried.already_existed, text, retried.run_id)
 
     def every(client: Client) -> ChangeAll:
-        return client.retry_all
+        return client.runs.retry_all
 
     act(context, Act("retried", one, every), references, everything, dry_run, filters)
 
@@ -252,7 +252,7 @@ def fork(
             ours = app if app is not None and app.name == origin.app else None
             known = ours and ours.find(origin.name, workflow_version or origin.version)
             options["input"] = known.decode_input(text) if known else decoded(text)
-        forked = await link.client.fork(origin.run_id, **options)
+        forked = await link.client.runs.fork(origin.run_id, **options)
         return (await forked.get()).record
 
     run = with_link(settings, work, app=app)

@@ -13,7 +13,7 @@ from holdfast.cli.settings import settings_of
 
 if TYPE_CHECKING:
     from holdfast.cli.connecting import Link
-    from holdfast.client.runs import RunPage
+    from holdfast.client.run import RunPage
     from holdfast.types import RunRecord
 
 
@@ -49,7 +49,7 @@ def list_runs(
     filters["limit"], filters["cursor"], filters["payloads"] = limit, cursor, payloads
 
     async def work(link: Link) -> tuple[RunPage, int, str]:
-        page = await link.client.list(**await find_parent(link.client, filters))
+        page = await link.client.runs.list(**await find_parent(link.client, filters))
         return page, await link.store.now(), str(link.database)
 
     settings = settings_of(context)
@@ -102,10 +102,10 @@ def log(context: click.Context, reference: str, follow: bool) -> None:
     async def work(link: Link) -> None:
         run = await find_run(link.client, reference)
         if not follow:
-            for entry in await link.client.log(run.run_id):
+            for entry in await link.client.runs.log(run.run_id):
                 write(entry, run)
             return
-        async with aclosing(link.client.follow_log(run.run_id)) as entries:
+        async with aclosing(link.client.runs.follow_log(run.run_id)) as entries:
             async for entry in entries:
                 write(entry, run)
 

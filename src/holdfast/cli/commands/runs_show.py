@@ -64,10 +64,10 @@ async def _look(link: Link, reference: str) -> _Picture:
     from holdfast.insight.tree import read_children
 
     run = await find_run(link.client, reference)
-    log = await link.client.log(run.run_id)
+    log = await link.client.runs.log(run.run_id)
     spans = read_spans((entry.event for entry in log), run.completed_at)
     children = await read_children(link.store, spans)
-    values = await link.client.values(run.run_id)
+    values = await link.client.runs.values(run.run_id)
     return _Picture(run, log, values, spans, children, await link.store.now())
 
 

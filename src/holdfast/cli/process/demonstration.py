@@ -80,11 +80,11 @@ class Demonstration:
             await self._until(lambda: self._waits_for_courier(handle), "the run waits for a signal")
             self._tell("the timer has gone off; the run waits for the signal picked-up: it is sent")
             await handle.signal("picked-up", {"courier": "Ada"})
-            ended = await self._link.client.wait(handle.run_id, timeout=_PATIENCE_SECONDS)
+            ended = await self._link.client.runs.wait(handle.run_id, timeout=_PATIENCE_SECONDS)
             return ended.record
 
     async def _conclude(self, run: RunRecord) -> int:
-        log = await self._link.client.log(run.run_id)
+        log = await self._link.client.runs.log(run.run_id)
         events = [entry.event for entry in log]
         now = await self._link.store.now()
         self._tell(f"the run has {run.status}")

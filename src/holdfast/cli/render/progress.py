@@ -41,12 +41,12 @@ async def watch_run(
     try:
         async with asyncio.timeout(timeout):
             if quiet:
-                return (await link.client.wait(run.run_id)).record
+                return (await link.client.runs.wait(run.run_id)).record
             if sys.stderr.isatty():
                 await _draw(link, run)
             else:
                 await _follow(link, run.run_id, lambda entry: _write_line(entry, run.created_at))
-            return (await link.client.wait(run.run_id)).record
+            return (await link.client.runs.wait(run.run_id)).record
     except asyncio.CancelledError:
         again = spelled(f"`holdfast runs wait {run.run_id}` waits again")
         click.echo(f"the run goes on; {again}", err=True)
@@ -57,7 +57,7 @@ async def watch_run(
 
 
 async def _follow(link: Link, run_id: UUID, show: Callable[[LoggedEvent], None]) -> None:
-    async with aclosing(link.client.follow_log(run_id)) as entries:
+    async with aclosing(link.client.runs.follow_log(run_id)) as entries:
         async for entry in entries:
             show(entry)
 

@@ -1,8 +1,8 @@
-"""Hear and look for the answers to updates: one topic serves every caller of a client.
+"""Wait for the answers to updates: one topic serves all callers of a client.
 
-An update is a signal with an id; its answer is an event of the run's log. Whoever answers tells
-the topic, but wake-ups may get lost, so each answer is also looked for, ever more seldom. A run
-that ends without an answer is heard of as those are who wait for its end.
+An update is a signal with an id; its answer is an event of the run's log. The worker that answers
+notifies the topic. Wake-ups may get lost, so each answer is also looked for, at growing intervals.
+The end of a run that has not answered is found as it is for callers that wait for results.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from uuid import UUID, uuid4
 
 import msgspec
 
-from holdfast.client.chains import successor
+from holdfast.client.chains import continued_as
 from holdfast.client.waiting import EndWatcher
 from holdfast.errors import (
     DatabaseError,
@@ -54,7 +54,7 @@ class Replies:
         self._stop_listening: Callable[[], Awaitable[None]] | None = None
 
     async def listen(self) -> None:
-        """Hear of answers from now on. Idempotent."""
+        """Listen for answers. Idempotent."""
         async with self._listening:
             if self._stop_listening is None:
                 try:
@@ -73,7 +73,7 @@ class Replies:
 
     @contextmanager
     def expect(self, update_id: str) -> Generator[asyncio.Event]:
-        """Give what is set when an update may have been answered. Enter before it is sent."""
+        """Return an event that is set when an update may have an answer. Enter before sending."""
         woken = asyncio.Event()
         self._expected[update_id].add(woken)
         try:
@@ -88,9 +88,8 @@ class Replies:
     ) -> str:
         """Wait for an update's answer and return its result as JSON text.
 
-        A run that continues as new takes the update along, unless it has begun with it. Raises
-        UpdateRejected, UpdateFailed, RunEnded for a run that ended without an answer, and
-        RunNotFound.
+        A run that continues as new passes the update on, unless its handler has begun. Raises
+        UpdateRejected, UpdateFailed, RunNotFound, and RunEnded if the run ended without an answer.
         """
         while True:
             found = await self._follow(run_id, update_id, woken, at_once=at_once)
@@ -101,13 +100,13 @@ class Replies:
     async def _follow(
         self, run_id: UUID, update_id: str, woken: asyncio.Event, *, at_once: bool
     ) -> Event | UUID:
-        """Wait for the answer of one run, or for the run that the update went on to."""
+        """Wait for the answer of one run, or for the run that the update was passed on to."""
         if not at_once:
             await _wait(woken, FIRST_PAUSE_SECONDS)
         found = await self._look(run_id, update_id, woken)
         if found is not None:
             return found
-        async with self._ends.expect(run_id) as end:  # what takes long may end with the run
+        async with self._ends.expect(run_id) as end:  # it may end and never answer
             self._ends.watch(run_id)
             end.add_done_callback(lambda _: woken.set())
             pause = FIRST_PAUSE_SECONDS
@@ -120,7 +119,7 @@ class Replies:
     async def _look(
         self, run_id: UUID, update_id: str, woken: asyncio.Event
     ) -> Event | UUID | None:
-        """Look once; None also where the database cannot say now."""
+        """Look once. Return None also if the database cannot be asked now."""
         woken.clear()
         try:
             return await self._ask(run_id, update_id)
@@ -129,7 +128,7 @@ class Replies:
             return None
 
     async def _ask(self, run_id: UUID, update_id: str) -> Event | UUID | None:
-        """Return the answer, or the run that the update went on to, or None before either."""
+        """Return the answer, or the run that the update was passed on to, or None for neither."""
         answer = await self._store.find_reply(run_id, update_id)
         if answer is not None:
             return answer
@@ -138,17 +137,17 @@ class Replies:
             raise RunNotFound(run_id)
         if run.status == "running":
             return None
-        # The answer may have been the last thing that the run did since the look above.
+        # The run may have answered and ended since the look above.
         answer = await self._store.find_reply(run_id, update_id)
         if answer is not None:
             return answer
-        next_id = successor(run)
+        next_id = continued_as(run)
         if next_id is None or await self._was_begun(run_id, update_id):
             raise RunEnded(run_id, run.status)
         return next_id
 
     async def _was_begun(self, run_id: UUID, update_id: str) -> bool:
-        """Say whether a handler was at work on an update, which then does not go along."""
+        """Return True if a handler has begun with an update, which is then not passed on."""
         log = (await self._store.read_events([(run_id, 0)])).get(run_id, [])
         return any(event.type == "UpdateAccepted" and event.key == update_id for event in log)
 

@@ -1,0 +1,126 @@
+"""Read one run: its row, its log, and the values that it sets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from uuid import UUID
+
+import msgspec
+
+from holdfast.client.chains import find_successor
+from holdfast.client.naming import RunRef, given_workflow
+from holdfast.client.run import Run, decode_plain, read_run
+from holdfast.client.session import Session
+from holdfast.definitions.app import AnyWorkflow
+from holdfast.errors import RunNotFound
+from holdfast.types import JSON, LoggedEvent, RunRecord
+
+POLL_SECONDS = (0.05, 1.0)  # between two reads of a log that is followed: least, most
+
+
+class _Set(msgspec.Struct):
+    """The details of ValueSet."""
+
+    value: msgspec.Raw
+
+
+async def get_record(session: Session, run_id: UUID) -> RunRecord:
+    """Return a run's row. Raises RunNotFound."""
+    found = await session.store.get_runs([run_id])
+    if run_id not in found:
+        raise RunNotFound(run_id)
+    return found[run_id]
+
+
+async def get_run(session: Session, run: RunRef, workflow: AnyWorkflow | None = None) -> Run:
+    """Return a run by its id, or the newest run of a workflow and key. Raises RunNotFound."""
+    known = workflow or given_workflow(run)
+    return read_run(await get_record(session, await session.newest_of(run)), session.app, known)
+
+
+async def get_values(session: Session, run: RunRef) -> dict[str, JSON]:
+    """Return the newest value of each name that a run has set. Raises RunNotFound."""
+    run_id = await session.newest_of(run)
+    found = await session.store.get_values([run_id])
+    if run_id not in found:
+        raise RunNotFound(run_id)
+    return {name: decode_plain(text) for name, text in found[run_id].items()}
+
+
+async def read_log(session: Session, run: RunRef, from_index: int) -> list[LoggedEvent]:
+    """Return a run's log from an index on. Raises RunNotFound."""
+    run_id = await session.newest_of(run)
+    entries = await read_entries(session, run_id, from_index)
+    if not entries:
+        await get_record(session, run_id)
+    return entries
+
+
+async def read_entries(session: Session, run_id: UUID, from_index: int) -> list[LoggedEvent]:
+    """Return a run's log from an index on, an empty one if there is no such run."""
+    events = (await session.store.read_events([(run_id, from_index)])).get(run_id, [])
+    return [LoggedEvent(run_id, idx, event) for idx, event in enumerate(events, from_index)]
+
+
+async def follow_log(session: Session, run: RunRef, from_index: int) -> AsyncGenerator[LoggedEvent]:
+    """Yield the entries of a run's log as it grows, until the run has ended.
+
+    Raises RunNotFound.
+    """
+    run_id = await session.newest_of(run)
+    async with aclosing(_follow_batches(session, run_id, from_index)) as batches:
+        async for batch in batches:
+            for entry in batch:
+                yield entry
+
+
+async def watch_value(session: Session, run: RunRef, name: str) -> AsyncGenerator[JSON]:
+    """Yield the value of a name now, then each that it is changed to, until the run has ended.
+
+    Continues with the runs that it continued as. Raises RunNotFound.
+    """
+    next_id: UUID | None = await session.newest_of(run)
+    while next_id is not None:
+        run_id, is_past = next_id, True
+        async with aclosing(_follow_batches(session, run_id, 0)) as batches:
+            async for batch in batches:
+                values = [_value(entry) for entry in batch if _sets(entry, name)]
+                for value in values[-1:] if is_past else values:
+                    yield value
+                is_past = False
+        next_id = await find_successor(session.store, run_id, next_only=True)
+
+
+async def _follow_batches(
+    session: Session, run_id: UUID, from_index: int
+) -> AsyncGenerator[list[LoggedEvent]]:
+    """Yield what is new in a run's log, until the run has ended.
+
+    Reads at short intervals while the log grows, at longer ones while it does not, and at once
+    when the run ends. Raises RunNotFound.
+    """
+    interval = POLL_SECONDS[0]
+    async with session.ends.expect(run_id) as end:
+        session.ends.watch(run_id)
+        while True:
+            ended = end.done()
+            entries = await read_entries(session, run_id, from_index)
+            if entries:
+                yield entries
+            if ended:
+                end.result()  # raises RunNotFound if there is no such run
+                return
+            from_index += len(entries)
+            interval = POLL_SECONDS[0] if entries else min(interval * 1.5, POLL_SECONDS[1])
+            await asyncio.wait([end], timeout=interval)
+
+
+def _sets(entry: LoggedEvent, name: str) -> bool:
+    return entry.event.type == "ValueSet" and entry.event.key == name
+
+
+def _value(entry: LoggedEvent) -> JSON:
+    details = msgspec.json.decode(entry.event.details or "null", type=_Set)
+    return decode_plain(bytes(details.value).decode())

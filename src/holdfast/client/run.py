@@ -1,0 +1,170 @@
+"""Runs as callers see them: values of the workflow's types, and moments with a time zone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
+from functools import cached_property
+from typing import cast
+from uuid import UUID
+
+from holdfast.client.chains import continued_as
+from holdfast.codec import decode_error, decoder
+from holdfast.definitions.app import AnyWorkflow, App
+from holdfast.definitions.workflows import Registry
+from holdfast.errors import ConfigurationError, UnknownWorkflow
+from holdfast.moments import to_datetime
+from holdfast.types import JSON, ErrorInfo, RecordPage, RunRecord, State, Status, Value, Wait
+
+decode_plain = cast("Callable[[str], JSON]", decoder(object))
+"""Decodes JSON text to plain values."""
+
+
+class RunWait(Value, frozen=True):
+    """What a run that has not ended is doing.
+
+    `until` is the moment at which it continues without a message, None if there is none; a run
+    whose moment has come is queued. `awaiting` names the signals that it waits for. `worker` is the
+    worker that has claimed it. `stuck` is the reason why it cannot continue. `attempts` counts how
+    often it was claimed since it last made progress.
+    """
+
+    until: datetime | None
+    awaiting: tuple[str, ...]
+    worker: str | None
+    attempts: int
+    stuck: str | None
+    paused: bool
+
+
+class Run:
+    """A run as it was when it was asked for.
+
+    `status` says whether and how it ended, `state` also what it is doing until then. `key` and
+    `headers` were given at its start; `parent_run_id` and `parent_key` name the run and the call
+    that started it. `created_at`, `started_at` (first, by a worker), `completed_at` and
+    `deadline_at` are moments in UTC. `wait` describes what it is doing, until it has ended.
+    `record` is its row: values as JSON text, moments in microseconds since 1970.
+    """
+
+    def __init__(self, record: RunRecord, workflow: AnyWorkflow | None = None) -> None:
+        """Hold a row, whose values are of the workflow's types. Clients make runs."""
+        self.record = record
+        self._workflow = workflow
+        self.run_id: UUID = record.run_id
+        self.app, self.name, self.version = record.app, record.name, record.version
+        self.full_name, self.handler = record.full_name, record.handler
+        self.key, self.queue, self.priority = record.key, record.queue, record.priority
+        self.status: Status = record.status
+        self.state: State = record.state
+        self.tags, self.headers = record.tags, dict(record.headers or {})
+        self.retention_seconds = record.retention_seconds
+        self.created_at: datetime = to_datetime(record.created_at)
+        self.started_at = _moment(record.started_at)
+        self.completed_at = _moment(record.completed_at)
+        self.deadline_at = _moment(record.deadline_at)
+        self.wait = None if record.wait is None else _wait(record.wait)
+        self.parent_run_id, self.parent_key = record.parent_run_id, record.parent_key
+
+    def __repr__(self) -> str:
+        return f"<Run {self.run_id} of {self.handler}: {self.state}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Run) and self.record == other.record
+
+    def __hash__(self) -> int:
+        return hash(self.run_id)
+
+    @cached_property
+    def input(self) -> object:
+        """The input, of the type that the workflow declares, else as plain JSON values.
+
+        Raises ConfigurationError for a run from a list without payloads, and InvalidInput for an
+        input that is of another type.
+        """
+        text = self._payload(self.record.input) or "null"
+        return decode_plain(text) if self._workflow is None else self._workflow.decode_input(text)
+
+    @cached_property
+    def output(self) -> object:
+        """The output, as `input` is typed; None for a run that has not completed.
+
+        Raises what `input` raises.
+        """
+        text = self._payload(self.record.output)
+        if text is None or self.status != "completed":
+            return None
+        decode: Callable[[str], object] = (
+            decode_plain if self._workflow is None else self._workflow.decode_output
+        )
+        return decode(text)
+
+    @cached_property
+    def error(self) -> ErrorInfo | None:
+        """What the run failed with, None if it has not failed."""
+        return None if self.record.error is None else decode_error(self.record.error)
+
+    @property
+    def continued_as(self) -> UUID | None:
+        """The run that continues this one, None if it did not continue as new.
+
+        Raises ConfigurationError for a run from a list without payloads.
+        """
+        return continued_as(self.record) if self._payload(self.record.output) else None
+
+    def _payload(self, text: str | None) -> str | None:
+        if self.record.input is None:
+            raise ConfigurationError(
+                f"run {self.run_id} comes from a list, which has no inputs and outputs: list with "
+                "payloads=True, or get the run by its id"
+            )
+        return text
+
+
+class RunPage(Value, frozen=True):
+    """A page of runs; `cursor` continues after it, None at the end.
+
+    A filter by tag, queue or input looks at 20,000 runs at most for one page. Where that was not
+    enough, `searched_until` is the creation of the last run that was looked at, and the page has
+    fewer runs than the limit, or none, although more may follow.
+    """
+
+    runs: list[Run]
+    cursor: str | None
+    searched_until: datetime | None = None
+
+
+def read_run(record: RunRecord, app: App | None, workflow: AnyWorkflow | None = None) -> Run:
+    """Make a run of a record, typed by its version of the workflow that is given or in the app."""
+    registry: Registry | App | None = app
+    if workflow is not None and workflow.full_name == record.full_name:
+        registry = workflow.registry
+    else:
+        workflow = None
+    if registry is not None and record.app == registry.name:
+        with suppress(UnknownWorkflow):
+            workflow = registry.find(record.name, record.version)
+    return Run(record, workflow)
+
+
+def read_page(page: RecordPage, app: App | None) -> RunPage:
+    """Make a page of runs of a page of records."""
+    return RunPage(
+        [read_run(each, app) for each in page.runs], page.cursor, _moment(page.searched_until)
+    )
+
+
+def _moment(at: int | None) -> datetime | None:
+    return None if at is None else to_datetime(at)
+
+
+def _wait(wait: Wait) -> RunWait:
+    return RunWait(
+        until=_moment(wait.visible_at),
+        awaiting=wait.awaiting,
+        worker=wait.worker,
+        attempts=wait.attempts,
+        stuck=wait.stuck,
+        paused=wait.paused,
+    )

@@ -1,0 +1,88 @@
+"""Start the runs that a caller asks for: alone, together, or within the caller's transaction."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence, Set
+from functools import partial
+
+from holdfast.client.naming import find_full_name
+from holdfast.client.outcomes import last_end
+from holdfast.client.session import MAX_BATCH, Session
+from holdfast.client.starting import PreparedStart, RunOptions, TransactionOptions, prepare
+from holdfast.client.transactions import apps_within, start_within
+from holdfast.client.waiting import end_within
+from holdfast.definitions.app import AnyWorkflow
+from holdfast.errors import ConfigurationError
+from holdfast.names import check_workflow_name
+from holdfast.types import End, NewRun, StartedRun
+
+_CHUNKS_AT_ONCE = 2  # of a large start
+
+
+async def prepare_start(
+    session: Session,
+    workflow: AnyWorkflow | str,
+    options: RunOptions,
+    known: Set[str],
+    connection: object = None,
+) -> PreparedStart:
+    """Check a start's options; look up the app of a workflow that is given by its name alone."""
+    if isinstance(workflow, str) and session.app is None and "/" not in workflow:
+        name = check_workflow_name(workflow)
+        within = connection is not None
+        lookup = partial(apps_within, connection, session.schema) if within else None
+        workflow = await find_full_name(name, session.store, lookup)
+    return prepare(workflow, session.app, options, known)
+
+
+async def submit(
+    session: Session, runs: Sequence[NewRun], options: TransactionOptions
+) -> Sequence[StartedRun]:
+    """Start runs, within the caller's transaction if the options have its connection.
+
+    Else one run is started in a transaction with others that are asked for at the same moment,
+    many are started in chunks. After an error some chunks may be started.
+    """
+    connection, notify = options.get("connection"), options.get("notify", False)
+    if connection is not None:
+        return await start_within(connection, runs, schema=session.schema, notify=notify)
+    if notify:
+        raise ConfigurationError("notify is for a start within a connection's transaction")
+    if len(runs) == 1:
+        return [await session.starts.submit(runs[0])]
+    return await _submit_chunks(session, runs)
+
+
+async def start_and_wait(session: Session, run: NewRun, timeout: float | None) -> End:
+    """Start a run that names this session's topic as its waiter; return how it ended.
+
+    Raises ResultTimeout after `timeout` seconds.
+    """
+    began = asyncio.get_running_loop().time()
+    async with session.ends.expect(run.run_id) as end:
+        started = await session.starts.submit(run)
+        if started.run_id == run.run_id:
+            session.ends.watch(run.run_id, registered=started.created)
+            ended = await end_within(end, run.run_id, timeout)
+        else:  # the key's run is from before names had apps
+            ended = await session.ends.wait(started.run_id, timeout)
+    return await last_end(session, ended, run.run_id, timeout, began)
+
+
+async def _submit_chunks(session: Session, runs: Sequence[NewRun]) -> Sequence[StartedRun]:
+    chunks = [runs[at : at + MAX_BATCH] for at in range(0, len(runs), MAX_BATCH)]
+    answers: list[Sequence[StartedRun]] = [()] * len(chunks)
+    numbers = iter(range(len(chunks)))
+
+    async def work() -> None:
+        for number in numbers:
+            answers[number] = await session.starts.send(chunks[number])
+
+    workers = [asyncio.create_task(work()) for _ in range(_CHUNKS_AT_ONCE)]
+    try:
+        await asyncio.gather(*workers)
+    finally:
+        for worker in workers:
+            worker.cancel()  # matters only if another one has failed
+    return [started for answer in answers for started in answer]

@@ -1,0 +1,25 @@
+"""`client.workers`: list the workers."""
+
+from __future__ import annotations
+
+import builtins
+
+from holdfast.client.session import Session
+from holdfast.types import WorkerInfo
+
+
+class Workers:
+    """The workers of all apps."""
+
+    def __init__(self, session: Session) -> None:
+        """Make the group over a client's session."""
+        self._session = session
+
+    async def list(self) -> builtins.list[WorkerInfo]:
+        """Return the workers that are signed on.
+
+        ```python
+        print([worker.hostname for worker in await client.workers.list()])
+        ```
+        """
+        return await self._session.store.list_workers()

@@ -1,0 +1,47 @@
+"""`client.workflows`: pause and resume workflows."""
+
+from __future__ import annotations
+
+from holdfast.client.control import list_pauses, set_pause
+from holdfast.client.naming import Named
+from holdfast.client.session import Session
+from holdfast.types import Pause
+
+
+class Workflows:
+    """The workflows of all apps: each by its function, or by its name (`app/name`)."""
+
+    def __init__(self, session: Session) -> None:
+        """Make the group over a client's session."""
+        self._session = session
+
+    async def pause(self, workflow: Named | str, reason: str | None = None) -> bool:
+        """Let no worker continue the runs of a workflow, of any version.
+
+        Returns False if it was paused before. Runs that a worker has continue until they wait.
+
+        ```python
+        await client.workflows.pause(checkout, reason="wrong prices")
+        ```
+        """
+        name = await self._session.names.full(workflow)
+        return await set_pause(self._session, "workflow", name, True, reason)
+
+    async def resume(self, workflow: Named | str) -> bool:
+        """Let the runs of a workflow continue. Return False if it was not paused.
+
+        ```python
+        await client.workflows.resume(checkout)
+        ```
+        """
+        name = await self._session.names.full(workflow)
+        return await set_pause(self._session, "workflow", name, False)
+
+    async def pauses(self) -> list[Pause]:
+        """Return the workflows that are paused, each with the moment and the reason.
+
+        ```python
+        print([pause.name for pause in await client.workflows.pauses()])
+        ```
+        """
+        return await list_pauses(self._session, "workflow")

@@ -1,0 +1,332 @@
+"""Generated from the asynchronous module by scripts/generate_sync.py."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Generator
+from typing import Unpack
+from uuid import UUID
+
+from holdfast.client.bulk import BulkOutcome
+from holdfast.client.filters import RunFilters
+from holdfast.client.forking import ForkOptions
+from holdfast.client.naming import RunRef
+from holdfast.client.run import Run, RunPage
+from holdfast.client.runs import Runs
+from holdfast.definitions.app import AnyWorkflow
+from holdfast.durations import Duration
+from holdfast.sync.base import SyncGroup
+from holdfast.sync.handle import SyncRunHandle
+from holdfast.types import JSON, LoggedEvent
+
+
+class SyncRuns(SyncGroup[Runs]):
+    """All runs: find them, read them, and change them, one or many at a time.
+
+    A run is given by its id, or by its workflow and key. By a key the newest run is meant: the last
+    one that the run was continued as, or retried as.
+    """
+
+    def list(self, **filters: Unpack[RunFilters]) -> RunPage:
+        """Return a page of runs, newest first. `filters` are those of `RunFilters`.
+
+        ```python
+        page = client.runs.list(states="waiting", names="checkout", limit=20)
+        ```
+        """
+        return self._call(self._target.list, **filters)
+
+    def iterate(self, **filters: Unpack[RunFilters]) -> Generator[Run]:
+        """Iterate over all runs that `list` gives page by page; `limit` is the size of a page.
+
+        ```python
+        for run in client.runs.iterate(states=["failed"], since=yesterday):
+            print(run.run_id, run.error)
+        ```
+        """
+        return self._portal.iterate(self._target.iterate(**filters))
+
+    def find_ids(self, beginning: str, limit: int = 10) -> builtins.list[UUID]:
+        """Return the ids of runs that begin with these hexadecimal digits, in order.
+
+        Raises ConfigurationError for a text that is not digits and hyphens of an id.
+
+        ```python
+        for run_id in client.runs.find_ids("0198c0de"):
+            print(run_id)
+        ```
+        """
+        return self._call(self._target.find_ids, beginning, limit)
+
+    def get(self, run: RunRef, workflow: AnyWorkflow | None = None) -> Run:
+        """Return a run as it is now. Raises RunNotFound.
+
+        Its values are of the types that its workflow declares if the workflow is given here or
+        with the key, or is in the client's app; else they are plain JSON values.
+
+        ```python
+        run = client.runs.get((checkout, "order-7"))
+        print(run.state, run.input)
+        ```
+        """
+        return self._call(self._target.get, run, workflow)
+
+    def wait(self, run: RunRef, timeout: Duration | None = None) -> Run:
+        """Wait until a run has ended, in whatever way, and return it.
+
+        If the run continued as new, the newest run is waited for and returned. Raises RunNotFound,
+        and ResultTimeout when `timeout` is up first.
+
+        ```python
+        run = client.runs.wait(run_id, timeout="1m")
+        print(run.status)
+        ```
+        """
+        return self._call(self._target.wait, run, timeout)
+
+    def log(self, run: RunRef, from_index: int = 0) -> builtins.list[LoggedEvent]:
+        """Return a run's log from an index on. Raises RunNotFound.
+
+        ```python
+        for entry in client.runs.log(run_id):
+            print(entry.idx, entry.event.type)
+        ```
+        """
+        return self._call(self._target.log, run, from_index)
+
+    def follow_log(self, run: RunRef, from_index: int = 0) -> Generator[LoggedEvent]:
+        """Iterate over a run's log as it grows, until the run has ended. Raises RunNotFound.
+
+        ```python
+        for entry in client.runs.follow_log(run_id):
+            print(entry.event.type)
+        ```
+        """
+        return self._portal.iterate(self._target.follow_log(run, from_index))
+
+    def values(self, run: RunRef) -> dict[str, JSON]:
+        """Return the newest value of each name that the run has set; empty if it has set none.
+
+        Raises RunNotFound.
+
+        ```python
+        values = client.runs.values(run_id)
+        print(values.get("progress"))
+        ```
+        """
+        return self._call(self._target.values, run)
+
+    def watch_value(self, run: RunRef, name: str) -> Generator[JSON]:
+        """Iterate over a value that the run sets: what it is now, then each change, to the end.
+
+        Continues with the runs that it continues as. Raises RunNotFound.
+
+        ```python
+        for progress in client.runs.watch_value(run_id, "progress"):
+            print(progress)
+        ```
+        """
+        return self._portal.iterate(self._target.watch_value(run, name))
+
+    def cancel(self, run: RunRef, reason: str | None = None) -> bool:
+        """Ask a run to end; its code may clean up first. Return False if it had ended before.
+
+        A run that no worker has begun ends at once. Raises RunNotFound.
+
+        ```python
+        client.runs.cancel(run_id, reason="the customer changed their mind")
+        ```
+        """
+        return self._call(self._target.cancel, run, reason)
+
+    def terminate(self, run: RunRef, reason: str | None = None) -> bool:
+        """End a run at once, without its code. Return False if it had ended before.
+
+        Raises RunNotFound.
+
+        ```python
+        client.runs.terminate(run_id, reason="started by mistake")
+        ```
+        """
+        return self._call(self._target.terminate, run, reason)
+
+    def pause(self, run: RunRef, reason: str | None = None) -> bool:
+        """Let a run do nothing until it is resumed. Return False if it was paused before.
+
+        Steps that are running end and are recorded. Timers do not fire, and signals are kept until
+        then. A deadline still ends the run. Raises RunNotFound and RunEnded.
+
+        ```python
+        client.runs.pause(("checkout", "order-7"), reason="the shop is closed")
+        ```
+        """
+        return self._call(self._target.pause, run, reason)
+
+    def resume(self, run: RunRef) -> bool:
+        """Let a paused run continue. Return False if it was not paused.
+
+        Raises RunNotFound and RunEnded.
+
+        ```python
+        client.runs.resume(("checkout", "order-7"))
+        ```
+        """
+        return self._call(self._target.resume, run)
+
+    def retry(self, run: RunRef) -> SyncRunHandle[object]:
+        """Start a run that continues where another one failed, with all that it had completed.
+
+        The other run failed, timed out, was cancelled or terminated. A run is retried once: the
+        same call again finds the retry; if that failed too, retry it in turn. By a key, the newest
+        run is retried if it failed, and returned if it is a retry that did not fail. Raises
+        ForkRefused and RunNotFound.
+
+        ```python
+        try:
+            retried = client.runs.retry(run_id)
+        except ForkRefused as refusal:
+            print(refusal.reason)
+        ```
+        """
+        return SyncRunHandle(self._portal, self._call(self._target.retry, run))
+
+    def fork(self, run: RunRef, **options: Unpack[ForkOptions]) -> SyncRunHandle[object]:
+        """Start a run that continues from a place in another run's log.
+
+        What was completed before that place is kept: those steps are not executed again. What was
+        begun and not completed by then is begun again. The other run is not changed. `options` are
+        those of `ForkOptions`; with a `run_id` the same call again finds the same run.
+
+        Raises ForkRefused for a place that the log does not have, InvalidInput, PayloadError,
+        ConfigurationError and RunNotFound.
+
+        ```python
+        forked = client.runs.fork(("checkout", "order-7"), index=1, input=Order(8))
+        ```
+        """
+        return SyncRunHandle(self._portal, self._call(self._target.fork, run, **options))
+
+    def cancel_all(
+        self,
+        where: RunFilters,
+        *,
+        reason: str | None = None,
+        dry_run: bool = False,
+        progress: Callable[[BulkOutcome], None] | None = None,
+    ) -> BulkOutcome:
+        """Ask all runs of a filter to end; see `cancel`.
+
+        `where` has the filters of `list`; `{}` matches all runs. Without `states` in it, runs count
+        in the states in which the change is of use. `progress` is called after each page of runs.
+        A page is changed as a whole or not at all: the call may be interrupted and repeated, and
+        changes nothing twice. The same holds for all these methods.
+
+        ```python
+        done = client.runs.cancel_all({"names": "checkout"}, reason="closed", dry_run=True)
+        print(done.changed)
+        ```
+        """
+        return self._call(
+            self._target.cancel_all, where, reason=reason, dry_run=dry_run, progress=progress
+        )
+
+    def terminate_all(
+        self,
+        where: RunFilters,
+        *,
+        reason: str | None = None,
+        dry_run: bool = False,
+        progress: Callable[[BulkOutcome], None] | None = None,
+    ) -> BulkOutcome:
+        """End all runs of a filter at once, without their code; see `terminate`, `cancel_all`.
+
+        ```python
+        done = client.runs.terminate_all({"tags": "trial", "states": "stuck"})
+        print(done.changed, "of", done.matched)
+        ```
+        """
+        return self._call(
+            self._target.terminate_all, where, reason=reason, dry_run=dry_run, progress=progress
+        )
+
+    def pause_all(
+        self,
+        where: RunFilters,
+        *,
+        reason: str | None = None,
+        dry_run: bool = False,
+        progress: Callable[[BulkOutcome], None] | None = None,
+    ) -> BulkOutcome:
+        """Let all runs of a filter do nothing until they are resumed; see `pause`, `cancel_all`.
+
+        Runs that are started later are not paused: pause their workflow or their queue for that.
+
+        ```python
+        where = {"names": "checkout", "tags": "mail"}
+        client.runs.pause_all(where, reason="no mail today")
+        ```
+        """
+        return self._call(
+            self._target.pause_all, where, reason=reason, dry_run=dry_run, progress=progress
+        )
+
+    def resume_all(
+        self,
+        where: RunFilters,
+        *,
+        dry_run: bool = False,
+        progress: Callable[[BulkOutcome], None] | None = None,
+    ) -> BulkOutcome:
+        """Let all paused runs of a filter continue; see `resume` and `cancel_all`.
+
+        ```python
+        client.runs.resume_all({"names": "checkout"})
+        ```
+        """
+        return self._call(self._target.resume_all, where, dry_run=dry_run, progress=progress)
+
+    def signal_all(
+        self,
+        where: RunFilters,
+        name: str,
+        payload: object = None,
+        *,
+        signal_id: str | None = None,
+        dry_run: bool = False,
+        progress: Callable[[BulkOutcome], None] | None = None,
+    ) -> BulkOutcome:
+        """Send all runs of a filter a signal; see `SyncClient.signal` and `cancel_all`.
+
+        With a `signal_id` the same call may be made again: each run has the signal once.
+
+        ```python
+        client.runs.signal_all({"names": "checkout"}, "prices-changed", signal_id="may")
+        ```
+        """
+        return self._call(
+            self._target.signal_all,
+            where,
+            name,
+            payload,
+            signal_id=signal_id,
+            dry_run=dry_run,
+            progress=progress,
+        )
+
+    def retry_all(
+        self,
+        where: RunFilters,
+        *,
+        dry_run: bool = False,
+        progress: Callable[[BulkOutcome], None] | None = None,
+    ) -> BulkOutcome:
+        """Retry all runs of a filter that failed or timed out; see `retry` and `cancel_all`.
+
+        A run that was retried before is left as it is, so the same call may be made again.
+
+        ```python
+        done = client.runs.retry_all({"names": "checkout", "since": yesterday})
+        print(done.changed, "of", done.matched)
+        ```
+        """
+        return self._call(self._target.retry_all, where, dry_run=dry_run, progress=progress)
