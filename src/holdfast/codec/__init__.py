@@ -6,10 +6,13 @@ sees the same value both times.
 
 from holdfast.codec._added_fields import texts_before_fields
 from holdfast.codec._contains import contains
-from holdfast.codec._decode import Decode, decoder
-from holdfast.codec._encode import (
+from holdfast.codec._failures import decode_error, describe, encode_error
+from holdfast.codec._models import is_model_type, lost_field
+from holdfast.codec._values import (
     MAX_DEPTH,
     MAX_PAYLOAD,
+    Decode,
+    decoder,
     depth,
     encode,
     encode_sorted,
@@ -17,8 +20,6 @@ from holdfast.codec._encode import (
     has_nul,
     without_nul,
 )
-from holdfast.codec._failures import decode_error, describe, encode_error
-from holdfast.codec._models import is_model_type, lost_field
 
 __all__ = [
     "MAX_DEPTH",

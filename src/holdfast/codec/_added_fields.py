@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import msgspec
 
-from holdfast.codec._encode import encode_sorted
 from holdfast.codec._models import is_model_type
+from holdfast.codec._values import encode_sorted
 
 _MOST_ADDED: Final = 3  # fields at one time
 _MOST_TEXTS: Final = 500

@@ -10,7 +10,7 @@ from typing import Final, cast
 
 import msgspec
 
-from holdfast.codec._encode import encode
+from holdfast.codec._values import encode
 from holdfast.errors import CallFailed, InvalidInput, RunFailed
 from holdfast.types import ErrorInfo
 from holdfast.types.classes import class_name

@@ -1,4 +1,7 @@
-"""Encode values as JSON text, and refuse by name what JSON or PostgreSQL cannot hold."""
+"""Values to JSON text and back into the types that the code declares.
+
+What JSON or PostgreSQL cannot hold is refused, with its place inside the value.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,16 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final, cast
+from functools import lru_cache
+from typing import Any, Final, Never, NoReturn, TypeAlias, cast
 
 import msgspec
+from msgspec import inspect as types
 
-from holdfast.codec._models import Model, dump, is_model_type
-from holdfast.errors import PayloadError
+from holdfast.codec._models import Model, adapted, dump, is_model_type, is_text_type, load
+from holdfast.errors import ConfigurationError, InvalidInput, PayloadError
+
+Decode: TypeAlias = Callable[[str | bytes | msgspec.Raw], Any]
 
 MAX_PAYLOAD: Final = 16 * 1024 * 1024
 MAX_DEPTH: Final = 256  # levels of nesting that every reader gets through
@@ -25,6 +32,7 @@ _encode_finite = json.JSONEncoder(allow_nan=False, check_circular=False).encode
 _nul = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")
 _string = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+_UNTYPED: Final = (Any, object, Never, NoReturn)
 
 
 def encode(value: object, limit: int = MAX_PAYLOAD) -> str:
@@ -178,3 +186,77 @@ def _parts(value: object) -> Iterator[tuple[str, object]]:
             yield f".{field.name}", getattr(value, field.name)
     elif is_model_type(type(value)) and isinstance(value, Model):
         yield from ((f".{name}", part) for name, part in vars(value).items())
+
+
+def decoder(annotation: object) -> Decode:
+    """Return the function that decodes JSON text into `annotation`'s type.
+
+    `Any` and `object` give plain JSON values. The function raises InvalidInput with the place
+    of what does not fit. Raises ConfigurationError for a type that JSON cannot be turned into,
+    and NameError for one whose fields name a type that is not defined yet.
+    """
+    try:
+        return _cached(annotation)
+    except TypeError:  # unhashable metadata in Annotated
+        return _build(annotation)
+
+
+@lru_cache(maxsize=1024)
+def _cached(annotation: object) -> Decode:
+    return _build(annotation)
+
+
+def _build(annotation: object) -> Decode:
+    declared = Any if any(annotation is untyped for untyped in _UNTYPED) else annotation
+    decode_json = _reader(declared)
+
+    def decode(text: str | bytes | msgspec.Raw) -> object:
+        try:
+            return decode_json(text)
+        except (ValueError, RecursionError) as error:  # those of msgspec and pydantic are, too
+            raise InvalidInput(str(error)) from None
+
+    return decode
+
+
+def _reader(annotation: object) -> Decode:
+    """Return msgspec's decoder; for types with models that it cannot take, pydantic's."""
+    try:
+        _check(annotation)
+    except ConfigurationError:
+        validate = adapted(annotation)
+        if validate is None:
+            raise
+        return lambda text: validate(text.encode() if isinstance(text, str) else bytes(text))
+    return msgspec.json.Decoder[object](annotation, dec_hook=load).decode
+
+
+def _check(annotation: object) -> None:
+    try:
+        described = types.type_info(annotation)
+    except TypeError as error:
+        raise ConfigurationError(str(error)) from None
+    for part in _walk(described, set()):
+        if isinstance(part, types.CustomType) and not _is_known(part.cls):
+            raise ConfigurationError(
+                f"{part.cls.__module__}.{part.cls.__qualname__} cannot be restored from JSON: "
+                "use a dataclass, a msgspec struct, a TypedDict or a pydantic model"
+            )
+
+
+def _is_known(kind: type) -> bool:
+    return kind is object or is_model_type(kind) or is_text_type(kind)
+
+
+def _walk(described: object, seen: set[int]) -> Iterator[object]:
+    """Yield a type's description and those of all types inside it, each once."""
+    if id(described) in seen:
+        return
+    seen.add(id(described))
+    if isinstance(described, tuple):
+        for part in cast("tuple[object, ...]", described):
+            yield from _walk(part, seen)
+    elif isinstance(described, types.Type | types.Field):
+        yield described
+        for name in described.__struct_fields__:
+            yield from _walk(getattr(described, name), seen)
