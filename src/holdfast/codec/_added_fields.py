@@ -34,7 +34,7 @@ class _FieldInfo(NamedTuple):
 def texts_before_fields(text: str, value: object) -> Iterator[str]:
     """Return what the text of a value would be without some of the fields that have defaults.
 
-    A field is left out where every instance of its class has the default.
+    A field is left out if every instance of its class has the default.
     """
     plain = msgspec.json.decode(text)
     if msgspec.json.encode(plain).decode() != text:

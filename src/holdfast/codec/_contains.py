@@ -7,7 +7,7 @@ from typing import TypeGuard
 
 
 def contains(value: object, pattern: object) -> bool:
-    """Say whether `value @> pattern` holds in PostgreSQL, for plain JSON values.
+    """Return True if `value @> pattern` holds in PostgreSQL, for plain JSON values.
 
     - An object contains an object whose every key it has, with a value that contains the
       pattern's. An absent key is not null.

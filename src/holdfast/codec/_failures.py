@@ -1,4 +1,4 @@
-"""Describe exceptions as values that can be recorded, and read them back."""
+"""Describe exceptions as values that can be recorded, and decode them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_TEXT: Final = 8 * 1024
 MAX_CAUSES: Final = 8
 MAX_DATA: Final = 64 * 1024
 
-# Frames that are not the user's: ours, and that of the pool which runs plain functions.
+# Frames that are not the user's: those of holdfast, and of the pool that runs plain functions.
 _NOT_THEIRS = (str(Path(__file__).parents[1]) + "/", concurrent.futures.thread.__file__)
 _COMMON = (object, BaseException, Exception)
 
@@ -64,7 +64,7 @@ def _describe(exc: BaseException, depth: int) -> ErrorInfo:
 
 
 def _data(exc: BaseException) -> dict[str, object] | None:
-    """Return what the exception says of itself for programs; None for what cannot be stored."""
+    """Return the exception's attribute `data`; None if it cannot be stored."""
     try:
         found = getattr(exc, "data", None)
         if not isinstance(found, Mapping):

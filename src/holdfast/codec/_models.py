@@ -1,6 +1,6 @@
-"""Types that msgspec leaves to us: those that are written as text, and pydantic's models.
+"""Types that msgspec does not know: some that are written as text, and pydantic's models.
 
-holdfast itself never imports pydantic: a program that has models has imported it.
+holdfast itself never imports pydantic: a program with models has imported it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-# Written as their text, and made of it again.
+# Written as text, and restored from it.
 _TEXTS: Final = (
     PurePath,
     ZoneInfo,
@@ -47,7 +47,7 @@ class Model(Protocol):
 
 
 def is_model_type(candidate: object) -> TypeGuard[type[Model]]:
-    """Say whether this is a class of pydantic models."""
+    """Return True if this is a class of pydantic models."""
     base = getattr(sys.modules.get("pydantic"), "BaseModel", None)
     return isinstance(base, type) and isinstance(candidate, type) and issubclass(candidate, base)
 
@@ -80,7 +80,7 @@ def lost_field(value: object, restored: object) -> str | None:
 
 
 def dump(value: object) -> object:
-    """Turn what msgspec does not know into what it does; refuse it with a TypeError."""
+    """Turn a value that msgspec does not know into one that it knows. Raises TypeError."""
     if is_model_type(type(value)) and isinstance(value, Model):
         return value.model_dump(mode="json", by_alias=True, round_trip=True)
     if isinstance(value, _TEXTS):
@@ -92,7 +92,7 @@ def dump(value: object) -> object:
 
 
 def load(kind: type, plain: object) -> object:
-    """Make an instance of `kind` from plain JSON values."""
+    """Return an instance of `kind` made from plain JSON values."""
     if is_model_type(kind):
         return kind.model_validate_json(msgspec.json.encode(plain))
     if is_text_type(kind):

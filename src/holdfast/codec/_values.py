@@ -36,7 +36,7 @@ _UNTYPED: Final = (Any, object, Never, NoReturn)
 
 
 def encode(value: object, limit: int = MAX_PAYLOAD) -> str:
-    """Encode a value as compact JSON text, keys in the order in which they stand.
+    """Encode a value as compact JSON text, with keys in their own order.
 
     Dataclasses, msgspec structs, TypedDicts, named tuples, enums, datetimes (aware or naive,
     both as they are), dates, times, timedeltas, UUIDs, Decimals, bytes, sets and pydantic
@@ -65,15 +65,15 @@ def encode_sorted(value: object, limit: int = MAX_PAYLOAD) -> str:
 
 
 def fingerprint(encoded: str) -> int:
-    """Condense encoded arguments to 32 bits, to notice that they changed."""
+    """Return 32 bits that change when encoded arguments change."""
     return zlib.crc32(encoded.encode())
 
 
 def depth(data: bytes) -> int:
     """Return how deeply JSON text is nested: 0 for a scalar; at most too much up to MAX_DEPTH.
 
-    Brackets inside texts count as well where they match, which is much faster than to leave
-    them out; only texts that are full of the wrong ones hide a level.
+    Matching brackets inside texts count as well: leaving them out would be much slower. Only
+    texts with many brackets that do not match can hide a level.
     """
     openers = data.count(b"[") + data.count(b"{")
     if openers <= MAX_DEPTH:
@@ -83,7 +83,7 @@ def depth(data: bytes) -> int:
 
 
 def _levels(data: bytes) -> int | None:
-    """Take away the innermost brackets until there are none; None where some do not match."""
+    """Count how often the innermost brackets can be removed; None if some do not match."""
     brackets, levels = data.translate(None, _NO_BRACKETS), 0
     while brackets:
         outer = brackets.replace(b"[]", b"").replace(b"{}", b"")

@@ -24,7 +24,7 @@ from holdfast.errors import (
 if TYPE_CHECKING:
     Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
 
-# What a connection raises that has ended or does not answer, in whichever state it was.
+# What a connection raises if it has ended or does not answer, in any state.
 LOST: Final = (
     OSError,
     asyncpg.InterfaceError,
@@ -48,7 +48,7 @@ async def open_connection(
         prepare: keep statements prepared by name, which a pooler may mix up.
     """
     wanted = target.parameters.attributes
-    # A standby where there is one: asked of each host before any host will do.
+    # A standby if there is one: every host is asked for that before any host is taken.
     rounds = ("standby", "any") if wanted == "prefer-standby" else (wanted,)
     last: Exception | None = None
     for attributes in rounds:
@@ -68,7 +68,7 @@ async def connect(url: str) -> asyncpg.Connection[asyncpg.Record]:
     """Open one connection to a server that is new enough.
 
     Raises:
-        DatabaseUnavailable: nobody answers, there is no such database, or the login is refused.
+        DatabaseUnavailable: no server answers, there is no such database, or the login is refused.
         InsufficientRights: the role may not connect to the database.
         InvalidDatabaseURL: the driver cannot read the URL.
         ServerTooOld: the server is older than PostgreSQL 14.
@@ -87,7 +87,7 @@ async def connect(url: str) -> asyncpg.Connection[asyncpg.Record]:
 
 
 async def close_connection(connection: Connection) -> None:
-    """Take leave of the server; a connection that is mute is dropped after a moment."""
+    """Close a connection; one that does not answer is dropped after two seconds."""
     try:
         async with asyncio.timeout(_CLOSE_SECONDS):
             await connection.close()
@@ -100,9 +100,9 @@ async def close_connection(connection: Connection) -> None:
 async def is_direct(connection: Connection) -> bool:
     """Return True if the server itself answers; a pooler shows process ids of its own.
 
-    Asked with the simple protocol: a pooler may not know prepared statements. On a direct
-    connection it also sets what would be another client's setting behind a pooler: arrays of a
-    few hundred make plans look expensive, and compiling them would take longer.
+    The question uses the simple protocol: a pooler may not know prepared statements. On a direct
+    connection it also turns off `jit`: arrays of a few hundred make plans look expensive, and
+    compiling them would take longer. Through a pooler it would change other clients' sessions.
     """
     status = await connection.execute(
         "select set_config('jit', 'off', false) "
@@ -148,7 +148,7 @@ def _system_roots() -> ssl.SSLContext:
 
 
 def _keep_alive(connection: Connection, keepalive: Keepalive) -> None:
-    """Have the kernel notice a peer that is gone, and firewalls remember the connection."""
+    """Let the kernel notice a peer that is gone, and keep the connection known to firewalls."""
     transport: asyncio.Transport = connection._transport  # type: ignore[attr-defined]
     link = transport.get_extra_info("socket")
     if link is None or link.family not in (socket.AF_INET, socket.AF_INET6) or not keepalive.on:

@@ -1,4 +1,4 @@
-"""Rights of roles that work with a schema and do not own it: given, carried on, and checked."""
+"""The rights of roles that work with a schema and do not own it: granted, and checked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.errors import InsufficientRights
 if TYPE_CHECKING:
     from holdfast.database.schema import Connection
 
-# Who may write runs may work: each of those roles gets what is new.
+# Roles that may insert runs work with the schema: each of them gets rights on what is new.
 _HOLDERS = """
 select pg_get_userbyid(a.grantee)
 from pg_class c, aclexplode(c.relacl) as a
@@ -41,10 +41,10 @@ order by 1
 
 
 async def grant(connection: Connection, schema: str, roles: Sequence[str]) -> None:
-    """Give roles, and those that could work with the schema so far, the rights to work with it.
+    """Grant rights on the schema to roles, and to the roles that already work with it.
 
     Call it in the transaction that changed the schema. Raises InsufficientRights for a role that
-    there is not, or whom the caller may not grant anything.
+    does not exist, or to which the caller may not grant anything.
     """
     holders = [row[0] for row in await connection.fetch(_HOLDERS, schema)]
     for role in dict.fromkeys([*roles, *holders]):

@@ -1,4 +1,4 @@
-"""Keeping the embedded server alive for as long as something works on it."""
+"""Keep the embedded server alive while something works on it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _LOOK_SECONDS = 1.0
 
 @asynccontextmanager
 async def kept_running(database: Database) -> AsyncGenerator[None]:
-    """Bring the embedded server back when it dies, for the length of the block.
+    """Restart the embedded server when it dies, for the length of the block.
 
-    Any other server is somebody else's to look after.
+    Any other server is left alone.
     """
     if database.server is None:
         yield

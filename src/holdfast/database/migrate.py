@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 _LOCK = "select pg_advisory_xact_lock(hashtext('holdfast.migrate'));"
 
-# So that the recorded signatures read the same whoever migrates.
+# So that the recorded signatures are the same for every role that migrates.
 _FIX_PATH = "set local search_path = pg_catalog;"
 
-# All that an earlier release recorded goes before this one's functions come: `create or replace`
-# can neither change a result's columns nor take away an overload, and what is gone is gone.
+# All functions that an earlier release recorded are dropped before those of this one are made:
+# `create or replace` can neither change a result's columns nor remove an overload.
 # Functions of migrations and of users are not recorded, and stay.
 _DROP_RECORDED = """\
 do $body$
@@ -79,7 +79,7 @@ class MigrationReport:
 async def plan(
     connection: Connection, schema: str = DEFAULT_SCHEMA, scripts: Scripts | None = None
 ) -> MigrationReport:
-    """Say what `migrate` would do, and change nothing.
+    """Return what `migrate` would do, and change nothing.
 
     Raises:
         SchemaTooNew: a later release has migrated the schema.
@@ -174,7 +174,7 @@ def _record(scripts: Scripts, schema: str) -> str:
 
 @asynccontextmanager
 async def _refusals_of(what: str, state: SchemaState) -> AsyncGenerator[None]:
-    """Say which file the server refused; the transaction around it undoes the rest."""
+    """Name the file that the server refused in the error; the transaction undoes the rest."""
     try:
         yield
     except asyncpg.InsufficientPrivilegeError as error:

@@ -14,7 +14,8 @@ from holdfast.errors import InvalidDatabaseURL
 logger = logging.getLogger("holdfast.database")
 
 CONNECT_SECONDS: Final = 10.0
-_CONNECT_SECONDS_OF_SEVERAL: Final = 4.0  # hosts, each: a mute one must not take the others' time
+# For each of several hosts: a silent one must not use up the time of the others.
+_CONNECT_SECONDS_OF_SEVERAL: Final = 4.0
 
 # The driver reads these as libpq does.
 _DRIVER: Final = frozenset(
@@ -37,7 +38,7 @@ _DRIVER: Final = frozenset(
 )
 _FILES: Final = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 
-# These ask for a protection that the driver does not have; left out, the user must hear of it.
+# These ask for a protection that the driver does not have: leaving them out needs a warning.
 _PROTECTIONS: Final = {
     "channel_binding": "use sslmode=verify-full with sslrootcert=system, or your provider's file",
     "require_auth": "let the server's pg_hba.conf decide how roles log in",
@@ -48,7 +49,7 @@ _PROTECTIONS: Final = {
 }
 _HARMLESS_VALUES: Final = frozenset({"", "prefer", "disable", "allow", "none"})
 
-# libpq's and other drivers' parameters that mean nothing here.
+# Parameters of libpq and of other drivers that have no meaning here.
 _MEANINGLESS: Final = frozenset(
     {
         "async_fallback",
@@ -76,7 +77,7 @@ _MEANINGLESS: Final = frozenset(
         "uselibpqcompat",
     }
 )
-# Other drivers' ways to say that a pooler is in between.
+# How other drivers say that a pooler is in between.
 _UNPREPARED: Final = {
     "pgbouncer": "true",
     "prepareThreshold": "0",
@@ -102,8 +103,8 @@ class Keepalive:
 class Parameters:
     """What a URL says besides the hosts, the login and the database.
 
-    `driver` goes to the driver under libpq's names, `settings` to the server. `prepare` False:
-    the URL says that a pooler is in between.
+    `driver` goes to the driver under libpq's names, `settings` to the server. `prepare` is False
+    if the URL says that a pooler is in between.
     """
 
     driver: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -120,10 +121,10 @@ class Parameters:
 
 
 def read_parameters(given: Mapping[str, str], what: str, *, several: bool) -> Parameters:
-    """Sort a URL's parameters; `several` says that it has several hosts.
+    """Return a URL's parameters, sorted by who reads them; `several` means several hosts.
 
-    Of several hosts the engine needs the one that can be written to, so that is what is looked
-    for unless `target_session_attrs` says otherwise.
+    Of several hosts the engine needs the one that can be written to, so that one is looked for
+    unless `target_session_attrs` says otherwise.
 
     Raises:
         InvalidDatabaseURL: a value cannot be read, or names a file that is not there.
@@ -181,7 +182,7 @@ def _check_files(driver: Mapping[str, str], what: str) -> None:
             raise InvalidDatabaseURL(f"{what}: {name} names {path!r}, which cannot be read")
 
 
-@cache  # one word for each is enough
+@cache  # one message for each is enough
 def _leave_out(name: str, value: str) -> None:
     if name in _PROTECTIONS and value.lower() not in _HARMLESS_VALUES:
         logger.warning(

@@ -32,10 +32,10 @@ class Source(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Connecting:
-    """How to connect besides the URL, where the caller says it.
+    """How to connect, besides the URL.
 
-    `prepare`: whether statements are prepared by name; None: where no pooler is in between.
-    `listen_url`: where to listen for notifications, if not at the URL itself.
+    `prepare` decides whether statements are prepared by name; None: if no pooler is in between.
+    `listen_url` is the address at which to listen for notifications, if it is another one.
     """
 
     prepare: bool | None = None
@@ -46,7 +46,7 @@ class Connecting:
 class Database:
     """A database's URL and where it came from; printed without its password.
 
-    The embedded server is held until `close`, or to the end of a `with` block.
+    It holds the embedded server until `close`, or until the end of a `with` block.
     """
 
     url: str
@@ -55,7 +55,7 @@ class Database:
     connecting: Connecting = Connecting()
 
     def ensure_running(self) -> None:
-        """Bring the embedded server back if it died; does nothing for any other.
+        """Restart the embedded server if it died; do nothing for any other server.
 
         Raises:
             EmbeddedServerError: it does not start again.
@@ -64,7 +64,7 @@ class Database:
             self.server.ensure_running()
 
     def close(self) -> None:
-        """Let go of the embedded server, if it is one."""
+        """Release the embedded server, if it is one."""
         if self.server is not None:
             self.server.release()
 
@@ -99,15 +99,15 @@ def resolve_database(
     """Find the database to use, and start the embedded one if it is that.
 
     The first of these: the option, $HOLDFAST_DATABASE_URL, $DATABASE_URL, the embedded
-    server. A data home that is named asks for the embedded server, whatever the
-    environment says.
+    server. If a data home is named, it is the embedded server, whatever the environment
+    says.
 
     Args:
         option: the URL given on the command line or in code.
         home: the embedded server's data home, by default $HOLDFAST_HOME or ~/.holdfast.
         environ: the environment, that of the process by default.
-        connecting: how to connect; what it does not say, $HOLDFAST_PREPARE and, for a
-            database that the environment names, $HOLDFAST_LISTEN_DATABASE_URL do.
+        connecting: how to connect; $HOLDFAST_PREPARE completes it, and for a database that the
+            environment names, $HOLDFAST_LISTEN_DATABASE_URL.
         make: whether to make an embedded database that is not there yet.
 
     Raises:
@@ -130,10 +130,10 @@ def resolve_database(
 
 
 def _connecting(given: Connecting, source: Source, environ: Mapping[str, str]) -> Connecting:
-    """Complete what the caller says by what the environment says.
+    """Return the caller's settings, completed from the environment.
 
-    The environment's address for listening belongs to the environment's database: to listen at
-    another one would be to hear nothing.
+    The environment's address for listening belongs to the environment's database: a store on
+    another database would hear nothing there.
     """
     prepare, listen_url = given.prepare, given.listen_url
     if prepare is None:

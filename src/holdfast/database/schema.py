@@ -1,4 +1,4 @@
-"""What a database's schema says about itself, and whether this release can work with it."""
+"""Read what is applied to a schema, and check that this release can work with it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class SchemaState:
         return tuple(each for each in scripts.migrations if each.version not in self.versions)
 
     def has_functions(self, scripts: Scripts) -> bool:
-        """Say whether the functions are those of the files."""
+        """Return True if the schema's functions are those of the files."""
         return self.exists and self.checksum == scripts.checksum
 
     def refuse_newer(self, scripts: Scripts) -> None:
@@ -154,5 +154,5 @@ async def _identity(connection: Connection) -> tuple[str, str]:
 
 
 def _order(release: str) -> tuple[int, ...]:
-    """Compare releases by their leading numbers: 0.10.1 is after 0.9."""
+    """Return the leading numbers of a release, by which releases are compared."""
     return tuple(int(part) for part in release.split(".")[:3] if part.isdigit())

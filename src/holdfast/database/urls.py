@@ -1,8 +1,8 @@
 """Reading a database URL: its hosts, its login, and libpq's parameters as the driver takes them.
 
 URLs are written for libpq: by people, by hosts of PostgreSQL, by other drivers' documentation.
-The driver knows a part of the parameters and would send the others to the server, which refuses
-what it does not know. So each is passed on, mapped, or left out with a word.
+The driver knows some of the parameters and would send the others to the server, which refuses
+those that it does not know. So each is passed on, mapped, or left out with a log message.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PORT: Final = 5432
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Target:
-    """Where to connect to, and how. `hosts` is empty where the environment decides ($PGHOST)."""
+    """Where and how to connect. `hosts` is empty if the environment decides ($PGHOST)."""
 
     url: str
     hosts: tuple[tuple[str, int], ...] = ()
@@ -89,9 +89,9 @@ def _hidden(parameters: Mapping[str, str]) -> dict[str, str]:
 
 
 def _split(rest: str) -> tuple[str, str, str]:
-    """Part what follows the scheme: authority, path with its slash, query.
+    """Split what follows the scheme into authority, path with its slash, and query.
 
-    Only `/` and `?` end the authority, as for libpq: passwords are pasted with a `#` in them.
+    Only `/` and `?` end the authority, as for libpq: pasted passwords may contain `#`.
     """
     before, _, query = rest.partition("?")
     authority, slash, path = before.partition("/")
@@ -99,7 +99,7 @@ def _split(rest: str) -> tuple[str, str, str]:
 
 
 def _hosts(places: str, ports: str, what: str) -> tuple[tuple[str, int], ...]:
-    """Read `host:port,host:port`, or hosts with the ports that stand apart from them."""
+    """Return the hosts of `host:port,host:port`, or of hosts and a separate list of ports."""
     if not places:
         return (("localhost", _port(ports, what)),) if ports else ()
     names = places.split(",")

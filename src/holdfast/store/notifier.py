@@ -18,9 +18,10 @@ _LAST_SECONDS = 2.0
 
 
 class Notifier:
-    """Send notices at once when idle, together when not. They may get lost: pollers make up.
+    """Send notices at once if no call is under way, and otherwise with the next call.
 
-    Of equal wake-ups for a queue one a millisecond is enough: whoever is woken takes all there is.
+    They may get lost: workers and clients also poll. Of equal wake-ups for a queue, one a
+    millisecond is enough: the worker that wakes takes everything that is due.
     """
 
     def __init__(self, notify: Callable[[Sequence[Notice]], Awaitable[None]]) -> None:
@@ -32,7 +33,7 @@ class Notifier:
 
     @property
     def idle(self) -> bool:
-        """Say whether everything submitted has been sent."""
+        """Return True if everything that was submitted has been sent."""
         return self._call is None
 
     def submit(self, notices: Iterable[Notice]) -> None:
@@ -54,17 +55,17 @@ class Notifier:
             self._call = None
 
     async def _space(self, notices: list[Notice]) -> None:
-        """Wait a moment if the last call said the same, to workers that are awake already."""
+        """Wait a moment if the last call woke the same workers: they are awake already."""
         loop = asyncio.get_running_loop()
         pause = self._sent_at + _PAUSE_SECONDS - loop.time()
         if pause > 0 and notices == self._sent and notices[0].topic == WORK_TOPIC:
             await asyncio.sleep(pause)
             for notice in notices:
-                self._waiting.pop(notice, None)  # came meanwhile, and is said now
+                self._waiting.pop(notice, None)  # came meanwhile, and is sent now
         self._sent, self._sent_at = notices, loop.time()
 
     async def stop(self) -> None:
-        """Send what waits, then return; what cannot be sent in a moment is left to pollers."""
+        """Send what waits, then return; what cannot be sent in two seconds is left to polling."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_LAST_SECONDS):
                 while self._call is not None:

@@ -8,7 +8,7 @@ from holdfast.types.base import Value
 class AppInfo(Value, frozen=True, kw_only=True):
     """An app whose workers have signed on, and the names of the workflows that it ever had.
 
-    `origin` is where its code lies, where that is told: on the embedded database.
+    `origin` is the directory of its code; it is recorded only on the embedded database.
     """
 
     app: str
@@ -20,8 +20,8 @@ class AppInfo(Value, frozen=True, kw_only=True):
 class SignedOn(Value, frozen=True):
     """The answer to an app's sign-on.
 
-    `other` is another place where an app of this name lies: then nothing was written. `former`
-    are those of the app's names that the database has from before names had apps.
+    `other` is the origin of another app of this name: then nothing was written. `former` are the
+    names of the app that the database has from before names had apps.
     """
 
     other: str | None

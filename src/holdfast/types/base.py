@@ -62,7 +62,7 @@ class ErrorInfo(Value, frozen=True, omit_defaults=True):
         return "".join([*parts, self.traceback or f"{self}\n"])
 
     def matches(self, kind: type[BaseException]) -> bool:
-        """Say whether the exception was a `kind` or a subclass of it."""
+        """Return True if the exception was a `kind` or a subclass of it."""
         known = (self.kind, *self.bases)
         if class_name(kind) in known:
             return True

@@ -10,8 +10,8 @@ from pathlib import Path
 def class_name(kind: type) -> str:
     """Return a class's qualified name.
 
-    A class of the file that runs has the module `__main__` there, and that of the file's name
-    where it is imported: the latter stands in logs.
+    A class of the file that is run has the module `__main__` there, and the file's name if it is
+    imported: the latter is written to logs.
     """
     module = kind.__module__
     return f"{_main_module() if module == '__main__' else module}.{kind.__qualname__}"

@@ -1,4 +1,4 @@
-"""The fields of an approval's form: what whoever decides is asked for, and what fits there."""
+"""The fields of an approval's form, and which values fit them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ FieldType: TypeAlias = Literal["text", "number", "boolean", "choice"]
 
 
 class FormField(Value, frozen=True, omit_defaults=True):
-    """A value that whoever approves may give, or must where it is `required`.
+    """A value that the person who approves may give, or must give if it is `required`.
 
-    `choices` are those of a choice; a `default` stands in for what is left out.
+    `choices` are the values of a choice; `default` is used for a value that is left out.
     """
 
     name: str
@@ -28,7 +28,7 @@ class FormField(Value, frozen=True, omit_defaults=True):
 
     @property
     def has_default(self) -> bool:
-        """Whether something stands in where no value is given."""
+        """Whether there is a default for a value that is left out."""
         return self.default is not msgspec.UNSET
 
     def check(self, value: object) -> object:

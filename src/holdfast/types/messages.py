@@ -1,4 +1,4 @@
-"""What is said to runs from outside: signals, decisions, pauses."""
+"""What reaches runs from outside: signals, decisions, pauses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class NewSignal(Value, frozen=True):
     """A signal to send. With a `signal_id` it is delivered once, however often it is sent.
 
     An `update` is a signal that is answered: it has an id, and `reply_to` is the topic that
-    hears when it is.
+    is notified of the answer.
     """
 
     run_id: UUID
@@ -48,7 +48,7 @@ class Approval(Value, frozen=True, kw_only=True):
 
 
 class Decision(Value, frozen=True, kw_only=True):
-    """What somebody decides about an approval. `values` is a JSON object, as text."""
+    """A person's decision about an approval. `values` is a JSON object, as text."""
 
     run_id: UUID
     key: str

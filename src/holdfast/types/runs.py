@@ -39,7 +39,7 @@ class NewRun(Value, frozen=True, kw_only=True):
 
 
 class StartedRun(Value, frozen=True):
-    """What became of a start: `created` is False where the run existed already."""
+    """What became of a start: `created` is False if the run existed already."""
 
     run_id: UUID
     created: bool

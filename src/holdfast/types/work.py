@@ -39,11 +39,11 @@ class ClaimedTask(Value, frozen=True, gc=False):
     """A task leased to this worker.
 
     `log_length` counts the run's events, a WorkerLost that this claim appended included.
-    `input` and `deadline_at` are given where the log has no more than WorkflowStarted.
+    `input` and `deadline_at` are given if the log has no more than WorkflowStarted.
     `started_at` is the moment of the task's first claim. `name` is the full name, `app/name`. An
     activity has version 0, the details of its ActivityScheduled as `payload`, and as `heartbeat`
     what its last attempt said last. The worker that was the last to suspend the run is given the
-    log from `tail_from` on, which is the log's end where there is much of it; every other worker
+    log from `tail_from` on, which is the log's end if there is much of it; every other worker
     is given None, and the key and the headers that the run was started with.
     """
 
@@ -93,7 +93,7 @@ class Finish(Value, frozen=True, gc=False):
     """End the run. `output` is JSON text; `error` is an encoded ErrorInfo.
 
     A run that continues as new has the status `continued`, WorkflowContinuedAsNew as its last
-    event, which is an order, and `{"run_id": …}` as its output.
+    event, which is a command, and `{"run_id": …}` as its output.
     """
 
     status: EndStatus
@@ -142,8 +142,8 @@ class Refusal(Value, frozen=True):
     `conflict`: `tail` holds what stands from the expected index on. `lost`: the lease is
     another's, or the run is gone or has ended (the tail says what is known of it). `invalid`:
     the database refuses a value of it, as `message` says. `failed`: the database fails at this
-    part, and not at others, for no reason that a worker knows. `busy`: somebody holds the run's
-    row in an open transaction; the same part may be committed again.
+    part, and not at others, for a reason that no worker knows. `busy`: another open transaction
+    holds the run's row; the same part may be committed again.
     """
 
     reason: Literal["conflict", "lost", "invalid", "failed", "busy"]
@@ -235,7 +235,7 @@ class WorkerInfo(Value, frozen=True, kw_only=True):
 class Heartbeat(Value, frozen=True):
     """The answer to a heartbeat: leases that are another's now, and runs with unread events.
 
-    `cancelled` are the activities that nobody waits for any more.
+    `cancelled` are the activities that their runs have cancelled.
     """
 
     now: int
@@ -268,8 +268,9 @@ class ActivityEnd(Value, frozen=True, kw_only=True):
 class OpenActivity(Value, frozen=True, kw_only=True):
     """An activity that has not ended: who executes it, or when it is due.
 
-    `attempts` counts its claims. `worker` is None where it waits for one, or, with `visible_at`
-    None, for somebody to complete it from outside. `heartbeat` is what its attempts said last.
+    `attempts` counts its claims. `worker` is None while it waits for one; if `visible_at` is None
+    as well, it waits to be completed from outside. `heartbeat` is the last details that its
+    attempts have recorded.
     """
 
     run_id: UUID
@@ -289,7 +290,7 @@ ActivityOutcome: TypeAlias = Literal["recorded", "retried", "deferred", "lost"]
 
 
 class ActivitiesEnded(Value, frozen=True):
-    """What became of each end, in the order given; `lost` where the lease was another's."""
+    """What became of each end, in the order given; `lost` if the lease was another worker's."""
 
     now: int
     outcomes: list[ActivityOutcome]

@@ -26,7 +26,7 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Who the server's programs run as, when that is not who calls."""
+    """The account that the server's programs run as, if it is not the caller's."""
 
     uid: int
     gid: int

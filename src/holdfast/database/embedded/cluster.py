@@ -1,7 +1,7 @@
 """Set up, start and stop the server of one data home.
 
 Callers hold the home's start lock and pass its descriptor on: the programs that set up and
-start the server inherit it, so that nobody begins anew beside those of a killed caller.
+start the server inherit it. So no caller starts them a second time after one was killed.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ _POLL_SECONDS = 0.01
 def held_exclusively(path: Path, timeout_seconds: float) -> Generator[int]:
     """Hold the lock file alone for the length of the block, and give its descriptor.
 
-    A child process that inherits the descriptor goes on holding the lock if its parent is
+    A child process that inherits the descriptor still holds the lock if its parent is
     killed.
 
     Raises:
@@ -47,7 +47,7 @@ def hold_shared(path: Path) -> int:
 
 
 def is_free(path: Path) -> bool:
-    """Say whether nobody holds the lock file."""
+    """Return True if no process holds the lock file."""
     descriptor = _open(path)
     try:
         return _try_lock(descriptor, fcntl.LOCK_EX)

@@ -1,4 +1,7 @@
-"""Ask a server whether it takes connections, by connecting: status files lie after a crash."""
+"""Ask a server whether it accepts connections, by connecting.
+
+After a crash its status files are wrong.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ class Answer(enum.Enum):
 
 
 def ask(path: str, timeout_seconds: float = 2.0) -> Answer:
-    """Connect to a server's socket as the driver would, and leave again.
+    """Connect to a server's socket as the driver would, and disconnect.
 
     A server that answers with any error but "cannot connect now" is up: it may be full.
     """

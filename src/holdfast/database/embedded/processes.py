@@ -1,8 +1,7 @@
 """Which processes serve a data directory.
 
 A server's processes stay in its data directory, so on Linux their working directory tells
-them from a stranger who was given the number of a dead one, and from a dead one that
-nobody has waited for.
+them from another process that got the number of a dead one, and from a zombie.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ def live_pid(data: Path) -> int | None:
 
 
 def serves(pid: int, data: Path) -> bool:
-    """Say whether this process lives and works in the data directory."""
+    """Return True if this process lives and works in the data directory."""
     if _HAS_PROC:
         return _works_in(_PROC / str(pid), data)
     try:

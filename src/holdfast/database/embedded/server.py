@@ -36,9 +36,9 @@ def is_made(home: Path | None = None) -> bool:
 class EmbeddedServer:
     """A running PostgreSQL that is shared by all processes of one data home.
 
-    Use `acquire`, which starts the server where nobody has; the last client to release it
-    stops it. A client that is killed gives up its hold with its life, and the server then
-    runs until the next client has come and gone.
+    Use `acquire`, which starts the server unless it runs; the last client to release it stops
+    it. A client that is killed loses its hold, and the server then runs until the next client
+    has released it.
 
         with EmbeddedServer.acquire(Path("/tmp/shop")) as server:
             connection = await asyncpg.connect(server.url)
@@ -54,7 +54,7 @@ class EmbeddedServer:
     def acquire(cls, home: Path | None = None, *, binaries: Path | None = None) -> Self:
         """Start the server of a data home, or join it, and hold it until `release`.
 
-        Blocks: about a second where the data is new, milliseconds where the server runs.
+        Blocks: about a second if the data is new, milliseconds if the server runs.
 
         Args:
             home: the data home, by default `default_home()`.
@@ -93,7 +93,7 @@ class EmbeddedServer:
         return processes.live_pid(self._cluster.data)
 
     def ensure_running(self) -> None:
-        """Bring the server back if it died; costs one connection when it lives.
+        """Restart the server if it died; costs one connection if it lives.
 
         Any thread may call it, and any number of processes at once.
 
@@ -113,7 +113,7 @@ class EmbeddedServer:
                 self._cluster.start(socket, lock)
 
     def release(self) -> None:
-        """Let go of the server, and stop it if nobody else holds it. May be called again."""
+        """Release the server, and stop it if no other client holds it. May be called again."""
         with self._mutex, _explained(self._cluster):
             if self._hold is None:
                 return
@@ -159,7 +159,7 @@ def _explained(cluster: Cluster) -> Generator[None]:
 def _short_path(data: Path) -> Path:
     """Name the link to a data directory, in the first temporary folder whose own path is short.
 
-    Raises EmbeddedServerError where there is none.
+    Raises EmbeddedServerError if there is none.
     """
     name = f"holdfast-{os.geteuid()}-{hashlib.sha256(os.fsencode(data)).hexdigest()[:16]}"
     for folder in (tempfile.gettempdir(), os.environ.get("XDG_RUNTIME_DIR"), "/tmp"):
@@ -178,8 +178,8 @@ def _is_short(directory: Path) -> bool:
 def _reachable(data: Path) -> Path:
     """Return a path to the data directory that is short enough for a socket's address.
 
-    The longer ones get a link beside other temporary files; a link that somebody else put
-    there could lead to somebody else's server, so it is refused.
+    A longer path gets a link in a temporary folder. A link of another user is refused: it could
+    lead to another server.
     """
     if _is_short(data):
         return data

@@ -135,7 +135,7 @@ class MemoryActivities(Part):
 
 
 def schedule(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notice]:
-    """Carry out ActivityScheduled: a task for whoever serves the queue."""
+    """Carry out ActivityScheduled: insert a task for the workers of the queue."""
     if not tables.is_running(run_id) or event.key is None:
         return []
     order = details.read(event.details, _Scheduled)
@@ -159,7 +159,7 @@ def schedule(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notic
 
 
 def cancel(tables: Tables, run_id: UUID, event: Event) -> list[Notice]:
-    """Carry out ActivityCancelRequested: free ones go, the holder of a leased one is told."""
+    """Carry out ActivityCancelRequested: delete a free task, notify the holder of a leased one."""
     task = tables.tasks.get((run_id, event.key or TURN))
     if task is None or task.kind != "activity":
         return []
@@ -171,12 +171,12 @@ def cancel(tables: Tables, run_id: UUID, event: Event) -> list[Notice]:
 
 
 def stop_notice(worker_id: str, task: TaskRow) -> Notice:
-    """Return what tells a worker that an activity which it executes is to stop."""
+    """Return the notice that tells a worker to stop an activity that it executes."""
     return Notice(worker_topic(worker_id), f"{task.run_id} {task.key}")
 
 
 def _holds(task: TaskRow, worker_id: str | None, end: ActivityEnd) -> bool:
-    """Say whether this is the attempt under way; from outside its number alone says so.
+    """Return True if the end is that of the current attempt; from outside, only its number counts.
 
     Between a failed attempt and the claim that follows, no attempt is under way.
     """
@@ -213,25 +213,25 @@ def _end(
 
 
 def _attempt(task: TaskRow) -> int:
-    """Return the number of the attempt; one given back and completed later was one, too."""
+    """Return the attempt's number; one that was given back and completed later counts as 1."""
     return max(task.attempts, 1)
 
 
 def _deferred_until(now: int, end: ActivityEnd, limit: float | None) -> int:
-    """Return when an attempt that others are to complete is given up."""
+    """Return when an attempt that is completed from outside times out."""
     if limit is None:
         return NEVER
     return (now if end.started_at is None else end.started_at) + to_micros(limit)
 
 
 def _free(task: TaskRow, end: ActivityEnd, visible_at: int) -> None:
-    """Give the lease back; what the attempt said last stays for the next one."""
+    """Give the lease back; the attempt's last heartbeat details stay for the next attempt."""
     task.worker, task.visible_at = None, visible_at
     task.heartbeat = task.heartbeat if end.details is None else end.details
 
 
 def _retry_at(now: int, task: TaskRow, policy: _Policy, asked: float | None) -> int | None:
-    """Return when the next attempt is due, None where this was the last one."""
+    """Return when the next attempt is due, None if this was the last one."""
     exhausted = policy.attempts is not None and _attempt(task) >= policy.attempts
     if exhausted or task.cancelled:
         return None
@@ -265,7 +265,7 @@ def _fail(tables: Tables, now: int, task: TaskRow, error: str, end: ActivityEnd)
 
 
 def _write_end(tables: Tables, task: TaskRow, event: Event) -> list[Notice]:
-    """Write an activity's end. Where nobody waits for it any more, nobody is woken."""
+    """Append an activity's end, and wake its run unless the activity was cancelled."""
     del tables.tasks[task.run_id, task.key]
     if task.cancelled:
         tables.append(task.run_id, event)

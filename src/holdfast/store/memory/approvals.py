@@ -60,7 +60,7 @@ class MemoryApprovals(Part):
 
 
 def request(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notice]:
-    """Carry out ApprovalRequested: a row that nobody claims, listed until it is decided."""
+    """Carry out ApprovalRequested: insert a row that is listed until it is decided."""
     if not tables.is_running(run_id) or event.key is None:
         return []
     turn = tables.turn(run_id)
@@ -80,7 +80,7 @@ def request(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notice
 
 
 def withdraw(tables: Tables, run_id: UUID, event: Event) -> list[Notice]:
-    """Carry out ApprovalWithdrawn: nobody is asked any more."""
+    """Carry out ApprovalWithdrawn: delete the row of an open approval."""
     if _open(tables, run_id, event.key or TURN) is not None:
         del tables.tasks[run_id, event.key or TURN]
     return []
@@ -92,7 +92,7 @@ def _open(tables: Tables, run_id: UUID, key: str) -> TaskRow | None:
 
 
 def _standing(tables: Tables, decision: Decision) -> Decided:
-    """Say why there is nothing to decide: also after the run's end its log knows."""
+    """Return why there is nothing to decide; the log knows it even after the run's end."""
     events = [e for e in tables.read(decision.run_id) if e.key == decision.key]
     resolved = next((e for e in events if e.type == "ApprovalResolved"), None)
     if resolved is not None:

@@ -1,4 +1,4 @@
-"""Orders to other runs: start a child, ask it to stop, signal, go on as a new run."""
+"""Commands to other runs: start a child, ask it to stop, signal, continue as a new run."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class _Continued(msgspec.Struct, frozen=True):
 
 
 def start(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notice]:
-    """Carry out ChildStarted. A child that is there already is the child; another's run is not."""
+    """Carry out ChildStarted. A child of this run that exists is used; another's is refused."""
     order = details.read(event.details, _ChildStarted)
     existing = tables.runs.get(order.child_run_id)
     if existing is not None:
@@ -100,9 +100,9 @@ def _refuse(
 
 
 def cancel(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notice]:
-    """Carry out ChildCancelRequested, on the run that a child has become.
+    """Carry out ChildCancelRequested, on the last run that the child was continued as.
 
-    A run that was refused as a child is none.
+    A run that was refused as a child is left alone.
     """
     order = details.read(event.details, _ChildCancelRequested)
     child_id = newest(tables, order.child_run_id)
@@ -115,7 +115,7 @@ def cancel(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notice]
 def signal(
     tables: Tables, now: int, sender: UUID, event: Event, undelivered: list[Undelivered]
 ) -> list[Notice]:
-    """Carry out SignalSent; note it as undelivered if there is no such run, or it has ended."""
+    """Carry out SignalSent; record it as undelivered if there is no such run, or it has ended."""
     order = details.read(event.details, _SignalSent)
     run_id, payload = newest(tables, order.run_id), bytes(order.input).decode()
     sent = NewSignal(run_id, order.signal_name, payload, order.signal_id)
@@ -127,7 +127,7 @@ def signal(
 
 
 def continue_as_new(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notice]:
-    """Carry out WorkflowContinuedAsNew: a run that takes the place of this one."""
+    """Carry out WorkflowContinuedAsNew: start a run that takes the place of this one."""
     order, old = details.read(event.details, _ContinuedAsNew), tables.runs[run_id]
     new = msgspec.structs.replace(
         successor(old),
@@ -150,7 +150,7 @@ def continue_as_new(tables: Tables, now: int, run_id: UUID, event: Event) -> lis
 
 
 def successor(old: RunRow) -> NewRun:
-    """Describe a run like another: it may take as long, and has no key."""
+    """Return a new run like another one: it has the same timeout, and no key."""
     timeout = None if old.deadline_at is None else (old.deadline_at - old.created_at) / 1e6
     return msgspec.structs.replace(
         old.new,
@@ -163,7 +163,7 @@ def successor(old: RunRow) -> NewRun:
 
 
 def newest(tables: Tables, run_id: UUID) -> UUID:
-    """Follow a run that continued as new to the end of the chain."""
+    """Return the last run of a chain of runs that continued as new."""
     while run_id in tables.runs and tables.runs[run_id].status == "continued":
         run_id = details.read(tables.runs[run_id].output, _Continued).run_id
     return run_id

@@ -99,7 +99,11 @@ class MemoryClaims(Part):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a worker asks for; `rivals` are heard workers; leases of `spared` are left."""
+    """What a worker asks for.
+
+    `rivals` are the other live workers, which keep what they suspended for a moment. Expired
+    leases of `spared` workers are left alone.
+    """
 
     worker_id: str
     queues: Collection[str]
@@ -113,17 +117,17 @@ class Claim:
     max_attempts: int
 
     def serves(self, task: TaskRow) -> bool:
-        """Say whether this worker may ever have the task."""
+        """Return True if the worker serves the queue and the handler of the task."""
         return task.queue in self.queues and task.handler in self.handlers
 
     def due_at(self, task: TaskRow) -> int:
-        """Return when this worker may have the task: another's suspended run a little later."""
+        """Return when this worker may have the task: later if another live worker suspended it."""
         if task.worker is None and task.sticky_worker in self.rivals:
             return task.visible_at + self.sticky_micros
         return task.visible_at
 
     def takes(self, task: TaskRow, now: int) -> bool:
-        """Say whether the task is due. A lease is never taken before it has run out."""
+        """Return True if the task is due. A lease is never taken before it has expired."""
         if task.worker in self.spared:
             return False
         ahead = self.ahead_micros if task.worker is None else 0
@@ -131,19 +135,19 @@ class Claim:
 
 
 def _served(tables: Tables, claim: Claim) -> list[TaskRow]:
-    """Return the tasks that this worker may have, paused ones left out."""
+    """Return the tasks that this worker serves and that are not paused."""
     return [
         task for task in tables.tasks.values() if claim.serves(task) and not tables.is_paused(task)
     ]
 
 
 def _is_suspect(tables: Tables, task: TaskRow) -> bool:
-    """Say whether the task has lost three workers, the one that has it now among them."""
+    """Return True if the task has lost three workers, the one that has it now among them."""
     return task.worker is not None and task.attempts >= 3 and _has_lost(tables, task, 2)
 
 
 def _has_lost(tables: Tables, task: TaskRow, losses: int) -> bool:
-    """Say whether so many attempts were lost, where that many have begun.
+    """Return True if so many attempts were lost, of at least as many that have begun.
 
     The attempts of an activity may also have failed, and its log knows.
     """
@@ -156,7 +160,7 @@ def _has_lost(tables: Tables, task: TaskRow, losses: int) -> bool:
 
 
 def _holds_suspect(tables: Tables, now: int, claim: Claim) -> bool:
-    """Say whether the worker has its one suspect already."""
+    """Return True if the worker already holds a suspect; it may hold only one."""
     return any(
         task.worker == claim.worker_id
         and task.attempts > 3
@@ -168,9 +172,9 @@ def _holds_suspect(tables: Tables, now: int, claim: Claim) -> bool:
 
 
 def _lose_workers(tables: Tables, now: int, tasks: Sequence[TaskRow]) -> None:
-    """Fence the holders whose leases ran out; attempts start anew after progress.
+    """Fence the holders of expired leases. A turn's attempts start at 0 again after progress.
 
-    An activity's attempts go on counting: its policy says how many there are.
+    An activity's attempts keep counting: its policy limits them.
     """
     lost = [task for task in tasks if task.worker is not None]
     for task in sorted(lost, key=lambda task: (task.run_id, task.key)):
@@ -183,7 +187,7 @@ def _lose_workers(tables: Tables, now: int, tasks: Sequence[TaskRow]) -> None:
 def _made_progress(tables: Tables, turn: TaskRow) -> bool:
     """Return True if a worker has committed since the claim.
 
-    What others appended does not keep a run alive that eats its workers.
+    Events of others are not progress: they must not keep a run alive that kills its workers.
     """
     return any(row.token is not None for row in tables.logs[turn.run_id][turn.claimed_idx :])
 
@@ -199,7 +203,7 @@ def _is_poisoned(tables: Tables, task: TaskRow, max_attempts: int) -> bool:
 
 
 def _fail(tables: Tables, now: int, poisoned: Sequence[TaskRow]) -> list[Notice]:
-    """Fail the runs that eat their workers."""
+    """Fail the runs that kill their workers."""
     _lose_workers(tables, now, poisoned)
     errors = {task.run_id: _poison(task.attempts) for task in poisoned}
     event = Event("WorkflowFailed", None, None, now)
@@ -253,7 +257,7 @@ def _lease(tables: Tables, now: int, task: TaskRow, claim: Claim) -> ClaimedTask
 
 
 def _next_due_at(tables: Tables, claim: Claim) -> int | None:
-    """Return when the next free task is due; what others hold is the reaper's to watch."""
+    """Return when the next free task is due; expired leases are found by the reaper."""
     waiting = (task for task in _served(tables, claim) if task.worker is None)
     next_at = min((claim.due_at(task) for task in waiting), default=NEVER)
     return None if next_at >= NEVER else next_at

@@ -73,7 +73,7 @@ class MemoryCommits(Part):
 
 
 def _place_behind(tables: Tables, turn: TurnCommit, token: UUID) -> int:
-    """Return where a part stands, or may, behind what others have appended meanwhile."""
+    """Return the index of a part that was, or may be, written after events of others."""
     log = tables.logs.get(turn.run_id, [])
     for place, row in enumerate(log[turn.expected :], turn.expected):
         if row.token == token:
@@ -83,14 +83,14 @@ def _place_behind(tables: Tables, turn: TurnCommit, token: UUID) -> int:
 
 
 class _Target(msgspec.Struct, frozen=True):
-    """The run that an order writes to."""
+    """The run to which a command writes."""
 
     run_id: UUID | None = None
     child_run_id: UUID | None = None
 
 
 def _check_flags(tables: Tables, turn: TurnCommit) -> None:
-    """Raise ValueError where a part does not announce what it does to others.
+    """Raise ValueError if a part does not announce what it does to others.
 
     A database looks only at what is announced: a caller that works here must work there.
     """
@@ -114,13 +114,13 @@ def _check_flags(tables: Tables, turn: TurnCommit) -> None:
 
 
 def _is_written(tables: Tables, turn: TurnCommit, token: UUID) -> bool:
-    """Say whether an earlier try of this very call, whose answer was lost, wrote this part."""
+    """Return True if an earlier attempt of this call wrote this part, and its answer was lost."""
     log = tables.logs.get(turn.run_id, [])
     return turn.expected < len(log) and log[turn.expected].token == token
 
 
 def _refusal(tables: Tables, worker_id: str, turn: TurnCommit) -> Refusal | None:
-    """Say why a part cannot be written, None where it can."""
+    """Return why a part cannot be written, None if it can."""
     try:
         check_turn(turn)
     except PayloadError as error:
@@ -150,7 +150,7 @@ def _apply(tables: Tables, now: int, worker_id: str, token: UUID, turn: TurnComm
 
 
 def _suspend(tables: Tables, worker_id: str, run_id: UUID, suspend: Suspend) -> None:
-    """Give the lease back; the worker that has the run in memory is preferred later."""
+    """Give the lease back; later, the worker that has the run in memory is preferred."""
     task = tables.turn(run_id)
     task.worker, task.sticky_worker = None, worker_id
     task.visible_at = NEVER if suspend.visible_at is None else suspend.visible_at

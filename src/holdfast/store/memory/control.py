@@ -67,7 +67,7 @@ class MemoryControl(Part):
 
 
 def _set_paused(tables: Tables, run_ids: Sequence[UUID], paused: bool, event: Event) -> list[UUID]:
-    """Pause what is not paused, or resume what is; return which runs these were."""
+    """Pause or resume the runs, and return those that this changed."""
     going_on = sorted(filter(tables.is_running, set(run_ids)))
     changed = [run_id for run_id in going_on if tables.turn(run_id).paused != paused]
     for run_id in changed:

@@ -1,6 +1,6 @@
 """The details of events: written as JSON text, read as values.
 
-What user code made (results, inputs, errors) is passed on as the very text that it is.
+What user code made (results, inputs, errors) stays the text that it is.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ T = TypeVar("T")
 
 
 def write(**fields: object) -> str:
-    """Write details. A `msgspec.Raw` stands there as it is."""
+    """Write details. A `msgspec.Raw` is written as it is."""
     return msgspec.json.encode(fields).decode()
 
 
 def raw(text: str | None) -> msgspec.Raw | None:
-    """Return JSON text as something that `write` passes on."""
+    """Return JSON text as a value that `write` writes as it is."""
     return None if text is None else msgspec.Raw(text.encode())
 
 
@@ -28,5 +28,5 @@ def text(value: msgspec.Raw | None) -> str | None:
 
 
 def read(details: str | None, shape: type[T]) -> T:
-    """Read details; fields that the shape lacks are passed over."""
+    """Read details; fields that the shape lacks are ignored."""
     return msgspec.json.decode(details or "null", type=shape)

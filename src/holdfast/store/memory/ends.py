@@ -1,6 +1,6 @@
-"""The ends of runs, and what follows from them: the parent is told, children stop.
+"""The ends of runs, and what follows from them: parents are told, children are stopped.
 
-A run ends by its own commit or from outside, and many may end at once. All their logs have their
+A run ends by its own commit or from outside, and many may end at once. All their logs get their
 last event before the first parent is told; the close policies of their children come last.
 """
 
@@ -25,9 +25,9 @@ def end_from_outside(
     *,
     errors: Mapping[UUID, str] | None = None,
 ) -> tuple[list[UUID], list[Notice]]:
-    """End those of the runs that go on, without their code; return which these were.
+    """End the runs that have not ended, without their code; return which they were.
 
-    Their waiters and parents are told, and who holds something of them, so that it lets go.
+    Their waiters and parents are notified, and the workers that hold something of them.
     """
     ended = sorted(filter(tables.is_running, set(run_ids)))
     if not ended:
@@ -42,7 +42,7 @@ def end_from_outside(
 
 
 def _holders(tables: Tables, run_ids: Iterable[UUID]) -> list[Notice]:
-    """Return what tells workers to let go of turns and of activities."""
+    """Return the notices that tell workers to let go of turns and activities."""
     return [
         Notice(worker_topic(task.worker), str(run_id) if key == TURN else f"{run_id} {key}")
         for run_id in run_ids
@@ -52,7 +52,7 @@ def _holders(tables: Tables, run_ids: Iterable[UUID]) -> list[Notice]:
 
 
 def tell_parents(tables: Tables, now: int, run_ids: Iterable[UUID]) -> list[Notice]:
-    """Tell the parents of runs that have ended; one that has ended itself hears nothing."""
+    """Tell the parents of runs that have ended, except parents that have ended themselves."""
     notices: list[Notice] = []
     for run_id in run_ids:
         row = tables.runs[run_id]
@@ -88,10 +88,10 @@ def close_children(tables: Tables, now: int, run_ids: Iterable[UUID]) -> list[No
 def request_cancels(
     tables: Tables, now: int, reasons: Mapping[UUID, str]
 ) -> tuple[list[UUID], list[Notice]]:
-    """Ask the runs to stop that go on and were not asked before; return which these were.
+    """Ask runs to stop that have not ended and were not asked before; return which they were.
 
-    `reasons` are the details of the requests. One that no worker ever had, nor its origin, has
-    nothing to clean up and ends at once.
+    `reasons` are the details of the requests. A run that no worker ever had, and whose origin
+    none had, has nothing to clean up and ends at once.
     """
     asked = [run_id for run_id in sorted(reasons) if _can_be_asked(tables, run_id)]
     for run_id in asked:

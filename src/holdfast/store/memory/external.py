@@ -89,9 +89,9 @@ def _deliver(tables: Tables, now: int, signal: NewSignal) -> list[Notice]:
 
 
 def outcomes(tables: Tables, run_ids: Sequence[UUID], changed: Iterable[UUID]) -> list[Delivery]:
-    """Say what became of runs that were to be changed, in the order given.
+    """Return what became of runs that a call was to change, in the order given.
 
-    Those that go on and did not change had been changed before, or stand there twice.
+    A running run that did not change had been changed before, or was given twice.
     """
     new = set(changed)
     answers: list[Delivery] = []

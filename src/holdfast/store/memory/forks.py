@@ -99,13 +99,13 @@ class MemoryForks(Part):
 
 
 def _in_order_of_delivery(events: Sequence[Event]) -> list[Event]:
-    """Return events as the code saw them, some ahead of what stands before them in the log."""
+    """Return events in the order in which the code saw them, which the log may not have."""
     places = {id(event): _place(idx, event) for idx, event in enumerate(events)}
     return [without_mark(event) for event in sorted(events, key=lambda event: places[id(event)])]
 
 
 def _place(idx: int, event: Event) -> tuple[int, bool, int]:
-    """Return what sorts events as the code saw them: some ahead of what stands before them."""
+    """Return a sort key: events in the order in which the code saw them."""
     seen = read_seen(event)
     return (idx, True, idx) if seen is None else (seen, False, idx)
 
@@ -122,8 +122,9 @@ def _untried(events: Sequence[Event], fatal: Fatal) -> list[Event]:
 
 
 def _answered(events: Sequence[Event]) -> list[Event]:
-    """Leave out orders that nobody has answered, and what is said of orders left out, such as a
-    signal to a child: the child is another one in the copy.
+    """Leave out commands without an end, and what refers to them, such as a signal to a child.
+
+    In the copy, the child is another run.
     """
     ends = {(event.type, event.key) for event in events}
     orders = {
@@ -148,7 +149,7 @@ def _answered(events: Sequence[Event]) -> list[Event]:
 
 
 def _replaced(event: Event, results: Mapping[str, str]) -> Event:
-    """Return an event with the result that is asked for."""
+    """Return an event with the result that the fork gives instead, if it gives one."""
     if event.type not in _REPLACEABLE or event.key is None or event.key not in results:
         return event
     fields = details.read(event.details, dict[str, msgspec.Raw])
@@ -157,7 +158,7 @@ def _replaced(event: Event, results: Mapping[str, str]) -> Event:
 
 
 def _forked(fork: Fork, until: int, log: Sequence[EventRow], now: int) -> Event:
-    """Return the last event of the copy. Ids and chance go on from the first origin's seed."""
+    """Return the last event of the copy. Ids and random numbers keep the first origin's seed."""
     seed = str(fork.run_id)
     for row in log:
         if row.event.type == FORKED:

@@ -1,4 +1,4 @@
-"""What a database refuses to store: the model refuses it, too."""
+"""Refuse the values that a database refuses to store."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FARTHEST: Final = 10**16  # microseconds
 
 
 def check_run(run: NewRun) -> None:
-    """Raise InvalidInput where a run to start has a value that is not allowed."""
+    """Raise InvalidInput if a run to start has a value that is not allowed."""
     _check_name(_check_workflow, run.name)
     _check_name(check_queue_name, run.queue)
     check_version(run.version)
@@ -55,7 +55,7 @@ def check_version(version: int) -> None:
 
 
 def check_signal(signal: NewSignal) -> None:
-    """Raise InvalidInput where a signal has a value that is not allowed."""
+    """Raise InvalidInput if a signal has a value that is not allowed."""
     _check_name(check_signal_name, signal.name)
     for what, text in (("signal id", signal.signal_id), ("topic", signal.reply_to)):
         if text is not None:
@@ -70,7 +70,7 @@ def check_reason(reason: str | None) -> None:
 
 
 def check_pause(scope: str, name: str, reason: str | None) -> None:
-    """Raise InvalidInput where a pause has a value that is not allowed."""
+    """Raise InvalidInput if a pause has a value that is not allowed."""
     if scope not in ("queue", "workflow"):
         raise InvalidInput(f"a scope is queue or workflow, not {scope!r}")
     _check_name(check_queue_name if scope == "queue" else _check_workflow, name)
@@ -78,14 +78,14 @@ def check_pause(scope: str, name: str, reason: str | None) -> None:
 
 
 def check_end(end: ActivityEnd) -> None:
-    """Raise InvalidInput where an activity's end has a value that no run could read."""
+    """Raise InvalidInput if an activity's end has a value that no run could read."""
     for text in (end.result, end.error, end.details):
         if text is not None:
             check_json("end", text)
 
 
 def check_decision(decision: Decision) -> None:
-    """Raise InvalidInput where a decision has a value that is not allowed."""
+    """Raise InvalidInput if a decision has a value that is not allowed."""
     check_id("decision id", decision.decision_id)
     for what, text in (("name", decision.by), ("feedback", decision.feedback)):
         if text is not None:
@@ -97,7 +97,7 @@ def check_decision(decision: Decision) -> None:
 
 
 def check_fork(fork: Fork) -> None:
-    """Raise InvalidInput where a fork has a value that is not allowed."""
+    """Raise InvalidInput if a fork has a value that is not allowed."""
     if fork.input is not None:
         check_json("input", fork.input)
     if fork.version is not None:
@@ -108,7 +108,7 @@ def check_fork(fork: Fork) -> None:
 
 
 def check_turn(turn: TurnCommit) -> None:
-    """Raise PayloadError where a turn's part has a value that cannot be stored."""
+    """Raise PayloadError if a turn's part has a value that cannot be stored."""
     for event in turn.events:
         _check_event(event)
     if isinstance(turn.then, Finish):

@@ -131,7 +131,7 @@ def _run(tables: Tables, now: int, run_id: UUID) -> RunRecord:
 
 
 def _state(row: RunRow, turn: TaskRow | None, now: int) -> State:
-    """Derive what a person sees of a run from the row of its next turn."""
+    """Return the state of a run that people see, from the row of its next turn."""
     if row.status != "running" or turn is None:
         return row.status
     if turn.worker is not None:

@@ -1,4 +1,4 @@
-"""What a retry makes again: the calls whose failures ended a run."""
+"""Find what a retry makes again: the calls whose failures ended a run."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from holdfast.events import (
 from holdfast.store.memory import details
 from holdfast.types import ErrorInfo, Event
 
-# What is kept of that which came after the failure: results and failures that the run did not
-# end by, with the commands that they end, and what was said and decided once.
+# What is kept of the events after the failure: results, and failures that did not end the run,
+# with their commands, and what people and other runs said.
 _LATER: Final = with_role("command", "command_end") | STEP_ENDS | {SIGNAL_RECEIVED, VALUE_RECORDED}
 # What may stand between a failure and the end of a run whose code did nothing in between.
 _QUIET: Final = (
@@ -64,7 +64,7 @@ class Fatal(msgspec.Struct, frozen=True):
 
 
 def fatal_failures(events: Sequence[Event], error: str | None) -> Fatal:
-    """Return the failures that ended a run, which are none where it did not end by one."""
+    """Return the failures that ended a run; none if it did not end by a failure."""
     if events[-1].type != FAILED:
         return Fatal()
     said = details.read(events[-1].details or "{}", WorkflowFailed)
@@ -76,8 +76,8 @@ def fatal_failures(events: Sequence[Event], error: str | None) -> Fatal:
 def without_failures(events: Sequence[Event], fatal: Fatal) -> Iterator[Event]:
     """Leave out the failures that ended the run, and what only followed from them.
 
-    That is: children and activities that were taken back then, and the timers around the calls
-    that failed, whose time counts anew.
+    That is: children and activities that were cancelled then, and the timers around the failed
+    calls, which start anew.
     """
     calls, seen = fatal.calls, fatal.seen
     if not calls:
@@ -109,9 +109,9 @@ def _surrounds(outer: str, inner: str) -> bool:
 
 
 def _guessed(events: Sequence[Event], error: str | None) -> Fatal:
-    """Find those failures of a run that did not write them down: older releases did not.
+    """Find the failures in a log of an older release, which did not write them down.
 
-    The error names the call that it is of. Others count if the code did nothing behind them.
+    The error names its call. Others count if the code did nothing after them.
     """
     failed = {event.key: idx for idx, event in enumerate(events) if event.type in CALL_FAILURES}
     last = max(idx for idx, event in enumerate(events) if event.type not in _QUIET)
@@ -129,7 +129,7 @@ def _guessed(events: Sequence[Event], error: str | None) -> Fatal:
 
 
 def _chain(error: ErrorInfo) -> Iterator[ErrorInfo]:
-    """Go through an error and its causes, as far as they are of the run itself."""
+    """Yield an error and its causes, up to the first that is of a call."""
     one: ErrorInfo | None = error
     while one is not None:
         yield one

@@ -40,9 +40,9 @@ class MemoryStarts(Part):
 
 
 def insert_run(tables: Tables, now: int, new: NewRun, parent: Parent | None = None) -> TaskRow:
-    """Write the run, the first entry of its log and its first task, which is returned.
+    """Write the run, the first entry of its log and its first task; return the task.
 
-    The time a run has counts from the moment it may start, not from when it was asked for.
+    The run's timeout counts from the moment at which it may start.
     """
     visible_at = new.start_at
     if visible_at is None:

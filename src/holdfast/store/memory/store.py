@@ -76,7 +76,7 @@ class MemoryStore(
         return None if next_at >= NEVER else next_at
 
     async def open(self) -> None:
-        """Do nothing: there is nothing to connect to."""
+        """Do nothing: there is no connection."""
 
     async def close(self) -> None:
         """Stop calling listeners; what is stored stays readable."""

@@ -30,7 +30,7 @@ ParentClose: TypeAlias = Literal["terminate", "cancel", "abandon"]
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """Whose child a run is, by which call, and what becomes of it when the parent ends first."""
+    """The parent of a run: its id, the key of the call, and its close policy."""
 
     run_id: UUID
     key: str
@@ -39,7 +39,7 @@ class Parent:
 
 @dataclass(slots=True)
 class RunRow:
-    """A run: what was asked for, and what became of it."""
+    """A run: how it was started, and how it ended."""
 
     new: NewRun
     created_at: int
@@ -82,19 +82,19 @@ class TaskRow:
     started_at: int | None = None
     stuck: str | None = None
     paused: bool = False
-    deadline_at: int | None = None  # an activity's: it is over then, whatever it does
-    heartbeat: str | None = None  # an activity's: what its attempts said last
-    cancelled: bool = False  # an activity's: nobody waits for it
+    deadline_at: int | None = None  # an activity's: it fails then, whatever it does
+    heartbeat: str | None = None  # an activity's: the last heartbeat details of its attempts
+    cancelled: bool = False  # an activity's: its run cancelled it
 
     @property
     def handler(self) -> str:
-        """What a worker must have to run this; an approval is nothing that workers run."""
+        """The handler that a worker must have for this task; an approval has none."""
         return "" if self.kind == "approval" else f"{self.name}@{self.version}"
 
 
 @dataclass(slots=True)
 class Tables:
-    """Everything the store knows. Logs are lists: the place of an event is its idx."""
+    """Everything that the store holds. Logs are lists: an event's index is its place."""
 
     runs: dict[UUID, RunRow] = field(default_factory=dict[UUID, RunRow])
     logs: dict[UUID, list[EventRow]] = field(default_factory=dict[UUID, list[EventRow]])
@@ -115,11 +115,11 @@ class Tables:
         self.logs[run_id].append(EventRow(event, token))
 
     def read(self, run_id: UUID, since: int = 0) -> list[Event]:
-        """Return a run's events from an index on, with what its row holds filled in."""
+        """Return a run's events from an index on, filled in from the run's row."""
         return [self.filled(run_id, row.event) for row in self.logs.get(run_id, [])[since:]]
 
     def filled(self, run_id: UUID, event: Event) -> Event:
-        """Fill in the input, output or error, which are stored once: in the run's row."""
+        """Return an event with the input, output or error, which only the run's row stores."""
         run = self.runs[run_id]
         match event.type:
             case "WorkflowStarted":
@@ -153,7 +153,7 @@ class Tables:
         )
 
     def is_running(self, run_id: UUID) -> bool:
-        """Say whether there is such a run and it has not ended."""
+        """Return True if the run exists and has not ended."""
         return run_id in self.runs and self.runs[run_id].status == "running"
 
     def open_children(self, run_id: UUID) -> list[UUID]:
@@ -166,7 +166,7 @@ class Tables:
         return "abandon" if parent is None else parent.close
 
     def is_paused(self, task: TaskRow) -> bool:
-        """Say whether nothing of the task is claimed because somebody paused it or its like."""
+        """Return True if the task is paused, or its run, its queue or its workflow is."""
         workflow = task.kind == "workflow" and ("workflow", task.name) in self.pauses
         return task.paused or workflow or ("queue", task.queue) in self.pauses
 
@@ -178,24 +178,24 @@ class Tables:
         )
 
     def tasks_of(self, worker_id: str) -> Iterator[TaskRow]:
-        """Yield what a worker has leased."""
+        """Yield the tasks that a worker has leased."""
         return (task for task in self.tasks.values() if task.worker == worker_id)
 
     def wake(self, task: TaskRow, now: int) -> list[Notice]:
-        """Make a task due. A leased row is left alone: its holder is told instead."""
+        """Make a task due. A leased task is left alone, and its holder is notified instead."""
         if task.worker is not None:
             return [Notice(worker_topic(task.worker), str(task.run_id))]
         task.visible_at = min(task.visible_at, now)
         return [Notice(WORK_TOPIC, task.queue)]
 
     def wake_for(self, run_id: UUID, topic: str, now: int) -> list[Notice]:
-        """Wake a run that awaits this; one that is leased hears of every news."""
+        """Wake a run that awaits the topic; the holder of a leased run is notified in any case."""
         turn = self.turn(run_id)
         awaited = turn.worker is not None or topic in turn.awaiting
         return self.wake(turn, now) if awaited else []
 
     def tell(self, run_id: UUID, event: Event) -> list[Notice]:
-        """Append the end of what a run asked for, and wake the run where it awaits one."""
+        """Append the end of a command to its run's log, and wake the run if it awaits an end."""
         self.append(run_id, event)
         return self.wake_for(run_id, ANY_END, event.at)
 
@@ -208,7 +208,7 @@ class Tables:
         output: str | None = None,
         error: str | None = None,
     ) -> list[Notice]:
-        """Give a run its end: nothing of it is dispatched any more, and its waiters are told."""
+        """End a run: delete its tasks, and return the notices for its waiters."""
         run, turn = self.runs[run_id], self.turn(run_id)
         run.status, run.output, run.error = status, output, error
         run.started_at, run.completed_at = turn.started_at, now

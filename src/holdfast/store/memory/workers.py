@@ -109,7 +109,7 @@ class MemoryWorkers(Part):
 
 
 def rivals_of(tables: Tables, now: int, worker_id: str) -> frozenset[str]:
-    """Return the other workers that were heard just now."""
+    """Return the other workers that were heard recently."""
     return frozenset(
         other
         for other, info in tables.workers.items()
@@ -118,16 +118,17 @@ def rivals_of(tables: Tables, now: int, worker_id: str) -> frozenset[str]:
 
 
 def spared_by(tables: Tables, now: int, worker_id: str, lease: int) -> frozenset[str]:
-    """Return the workers whose leases a claim leaves alone although they ran out.
+    """Return the workers whose expired leases a claim leaves alone.
 
-    These are all that are signed on, unless the claiming worker was heard for a lease's length.
+    These are all workers that are signed on, unless the claiming worker itself was heard without
+    a gap for the length of a lease.
     """
     judges = _hears(tables, now, worker_id, lease)
     return frozenset() if judges else frozenset(tables.workers)
 
 
 def _hear(tables: Tables, now: int, info: WorkerInfo, interval: int) -> None:
-    """Sign a worker on, or note that it lives. Two beats that were missed are a gap."""
+    """Sign a worker on, or record that it lives. Two missed heartbeats are a gap."""
     known = tables.workers.get(info.worker_id)
     if known is None or not _is_heard(known, now, 2 * interval):
         tables.heard_since[info.worker_id] = now
@@ -138,7 +139,7 @@ def _hear(tables: Tables, now: int, info: WorkerInfo, interval: int) -> None:
 
 
 def _is_heard(info: WorkerInfo, now: int, within: int) -> bool:
-    """Return True if a worker was heard at about this time; clocks that are set go both ways."""
+    """Return True if a worker was heard at about this time, before or after: clocks get set."""
     return abs(now - info.heard_at) <= within
 
 
@@ -153,7 +154,7 @@ def _hears(tables: Tables, now: int, worker_id: str | None, span: int) -> bool:
 
 
 def _silent(tables: Tables, now: int, observer: str | None, silent: int) -> list[WorkerInfo]:
-    """Return the workers that fell silent, all at once: one that is about to is waited for."""
+    """Return the silent workers, or none while another worker is about to fall silent."""
     if not _hears(tables, now, observer, silent):
         return []
     quiet = [info for info in tables.workers.values() if not _is_heard(info, now, silent // 2)]
@@ -162,7 +163,7 @@ def _silent(tables: Tables, now: int, observer: str | None, silent: int) -> list
 
 
 def _outlived(tables: Tables, info: WorkerInfo, observer: str | None) -> bool:
-    """Return True if the database was away from the observer after the worker was heard last."""
+    """Return True if the observer could not reach the database after the worker was heard last."""
     if observer is None:
         return False
     since = tables.heard_since[observer]

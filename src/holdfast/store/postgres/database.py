@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 logger = logging.getLogger("holdfast.database")
 
-# No call of ours takes so long: one without an answer by then was cut off, or hangs.
+# No call takes so long: one without an answer by then was cut off, or hangs.
 _CALL_SECONDS: Final = 20.0
 _SLOWEST: Final = 256 * 1024  # bytes a second, of a connection that is worth waiting for
 
@@ -266,7 +266,7 @@ def _translate(error: Exception) -> HoldfastError:
 
 
 def error_class(error: asyncpg.PostgresError) -> type[HoldfastError]:
-    """Return the class of ours for an error of the server."""
+    """Return the class of holdfast's error for an error of the server."""
     code = error.sqlstate or ""
     return _ERRORS.get(code) or _ERRORS.get(code[:2]) or DatabaseError
 

@@ -1,4 +1,4 @@
-"""Connections that are lent for one call each, and kept for the next while they are sound."""
+"""Connections, lent for one call each, and kept for further calls while they are sound."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# One that was idle for longer is asked before it is trusted: a firewall may have forgotten it.
+# A connection that was idle for longer is tested before use: a firewall may have forgotten it.
 _TRUSTED_SECONDS: Final = 10.0
-_FRESH_SECONDS: Final = 0.001  # one that was given back so lately need not be looked at
+_FRESH_SECONDS: Final = 0.001  # after a pause so short a connection need not be looked at
 _ANSWER_SECONDS: Final = 2.0
 _LAST_CALLS_SECONDS: Final = 2.0
 
-# After these of the server's errors a connection is of no use to anybody: it has ended, or leads
-# to a server that has become a standby.
+# After these errors of the server a connection is useless: it has ended, or it leads to a server
+# that has become a standby.
 _BROKEN: Final = (
     asyncpg.OperatorInterventionError,
     asyncpg.PostgresConnectionError,
     asyncpg.ReadOnlySQLTransactionError,
 )
 
-# The driver raises these where the end of the session had arrived before the call was sent.
+# The driver raises these if the end of the session had arrived before the call was sent.
 NOT_SENT: Final = (asyncpg.InterfaceError, asyncpg.InternalClientError)
 _NOT_SENT_TEXTS: Final = (
     "cannot switch to state",
@@ -40,10 +40,10 @@ _NOT_SENT_TEXTS: Final = (
 
 
 class Pool:
-    """At most `size` connections, the one used last lent first.
+    """At most `size` connections; the one that was used last is lent first.
 
-    A call leaves nothing behind in its session, so nothing is reset. A connection whose call was
-    cancelled, or not answered, is not lent again.
+    A call leaves nothing in its session, so nothing is reset. A connection is not lent again
+    after a call that was cancelled or not answered.
     """
 
     def __init__(self, connect: Callable[[], Awaitable[Connection]], size: int) -> None:
@@ -52,7 +52,7 @@ class Pool:
         self._idle: list[tuple[Connection, float]] = []  # with the loop's time of the return
         self._lent: set[Connection] = set()
         self._returned = asyncio.Event()
-        self._parting: set[asyncio.Task[None]] = set()
+        self._closing: set[asyncio.Task[None]] = set()
         self._doubted = 0.0  # those returned before this moment are asked, too
         self._loop = asyncio.get_running_loop()
         self._closed = False
@@ -67,17 +67,17 @@ class Pool:
             except BaseException as error:
                 self._give_back(connection, sound=_is_sound(error))
                 if isinstance(error, TimeoutError) or was_not_sent(error):
-                    self._part_with_idle()
-                elif isinstance(error, asyncio.CancelledError):  # the caller's patience was over
+                    self._drop_idle()
+                elif isinstance(error, asyncio.CancelledError):  # the caller waited no longer
                     self._doubted = self._loop.time()
                 raise
             self._give_back(connection, sound=True)
             return answer
 
     async def close(self) -> None:
-        """End every connection; those in use get a moment to return."""
+        """Close every connection; those in use get two seconds to be given back."""
         self._closed = True
-        self._part_with_idle()
+        self._drop_idle()
         try:
             async with asyncio.timeout(_LAST_CALLS_SECONDS):
                 while self._lent:
@@ -86,8 +86,8 @@ class Pool:
         except TimeoutError:
             for connection in self._lent:
                 connection.terminate()
-        if self._parting:
-            await asyncio.wait(self._parting)
+        if self._closing:
+            await asyncio.wait(self._closing)
 
     async def _take(self) -> Connection:
         while self._idle:
@@ -96,7 +96,7 @@ class Pool:
                 continue
             if self._is_trusted(connection, since) or await self._answers(connection):
                 return connection
-            self._part_with_idle()
+            self._drop_idle()
         return await self._connect()
 
     def _is_trusted(self, connection: Connection, since: float) -> bool:
@@ -109,10 +109,10 @@ class Pool:
         try:
             await connection.execute("select 1", timeout=_ANSWER_SECONDS)
         except LOST:
-            self._part(connection)
+            self._drop(connection)
             return False
         except BaseException:
-            self._part(connection)
+            self._drop(connection)
             raise
         return True
 
@@ -125,23 +125,23 @@ class Pool:
         if sound and not self._closed:
             self._idle.append((connection, self._loop.time()))
         else:
-            self._part(connection)
+            self._drop(connection)
 
-    def _part_with_idle(self) -> None:
-        """Leave all that wait: what made one mute is likely to have made the others."""
+    def _drop_idle(self) -> None:
+        """Close all idle connections: what silenced one has probably silenced the others."""
         idle, self._idle = self._idle, []
         for connection, _ in idle:
-            self._part(connection)
+            self._drop(connection)
 
-    def _part(self, connection: Connection) -> None:
-        """End a connection in the background: nobody waits for a server that may be mute."""
+    def _drop(self, connection: Connection) -> None:
+        """Close a connection in the background: the server may not answer."""
         task = self._loop.create_task(close_connection(connection))
-        self._parting.add(task)
-        task.add_done_callback(self._parting.discard)
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
 
 def _has_news(connection: Connection) -> bool:
-    """Say whether something arrived that the event loop has not read: most often, the end."""
+    """Return True if something arrived that the event loop has not read: usually the end."""
     if not hasattr(select, "poll"):  # Windows
         return False
     transport: asyncio.Transport = connection._transport  # type: ignore[attr-defined]
@@ -152,12 +152,12 @@ def _has_news(connection: Connection) -> bool:
 
 
 def was_not_sent(error: BaseException) -> bool:
-    """Say whether nothing of a call has reached the server, so that it may be made anew."""
+    """Return True if nothing of a call has reached the server: then it may be repeated."""
     return isinstance(error, NOT_SENT) and str(error).startswith(_NOT_SENT_TEXTS)
 
 
 def _is_sound(error: BaseException) -> bool:
-    """Say whether a connection can be used after a call that ended with this error."""
+    """Return True if a connection can be used after a call that ended with this error."""
     if isinstance(error, asyncpg.PostgresError):
         return not isinstance(error, _BROKEN)
     # The driver could not encode a parameter: nothing was sent.

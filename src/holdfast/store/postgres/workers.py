@@ -87,11 +87,11 @@ class PostgresWorkers(Part):
 
 
 def _details(leases: Sequence[Lease]) -> list[str | None] | None:
-    """Return what activities said last; None where none has anything new to say."""
+    """Return the heartbeat details of activities; None if none has new ones."""
     details = [lease.details for lease in leases]
     return None if all(each is None for each in details) else details
 
 
 def _at(leases: Sequence[Lease], places: list[int] | None) -> list[Lease]:
-    """Return the leases at places, which count from 1."""
+    """Return the leases at positions, which count from 1."""
     return [leases[place - 1] for place in places or ()]
