@@ -14,8 +14,9 @@ from typing import Any
 import msgspec
 
 import holdfast
-from holdfast import logs, testing, types
-from holdfast.client import Client, run
+from holdfast import client, definitions, logs, testing, types
+from holdfast.client import Client
+from holdfast.definitions import attempts, middleware
 from holdfast.insight import actions, approvals, spans, why
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "api.md"
@@ -31,6 +32,16 @@ Errors have [a page of their own](errors.md), and so have [options](options.md).
 methods of `RunHandle`.
 """
 
+# What `@app.workflow` and the like make, what runs inside them, and what surrounds them.
+_DEFINITIONS = (
+    definitions.Workflow,
+    definitions.Step,
+    definitions.Activity,
+    attempts.StepContext,
+    attempts.ActivityContext,
+    middleware.Middleware,
+)
+_CLIENT = (client.Run, client.RunPage, client.RunWait, client.Signal)
 # What a value of `holdfast.types` is, where callers get one in hand.
 _VALUES = (types.RunRecord, types.Wait, types.LoggedEvent, types.Event, types.ErrorInfo)
 
@@ -71,9 +82,10 @@ def _sections() -> Iterator[tuple[str, list[tuple[str, object]]]]:
     yield "`holdfast`", sorted(ours.items(), key=lambda item: (item[0][0].islower(), item[0]))
     groups = {name: value for name, value in vars(Client()).items() if not name.startswith("_")}
     yield "Groups of a client", [(f"client.{name}", type(each)) for name, each in groups.items()]
+    yield "`holdfast.definitions`", [(each.__name__, each) for each in _DEFINITIONS]
     yield "`holdfast.testing`", [("Environment", testing.Environment)]
     yield "`holdfast.logs`", [(name, getattr(logs, name)) for name in logs.__all__]
-    yield "`holdfast.client`", [(each.__name__, each) for each in (run.RunPage, run.RunWait)]
+    yield "`holdfast.client`", [(each.__name__, each) for each in _CLIENT]
     yield "`holdfast.insight`", [(each.__name__, each) for each in _FOUND]
     yield "`holdfast.types`", [(each.__name__, each) for each in _VALUES]
 

@@ -11,18 +11,9 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from holdfast import (
-    App,
-    Context,
-    Retry,
-    RunCancelled,
-    RunFailed,
-    RunTimedOut,
-    StepFailed,
-    StepTimedOut,
-    current_step,
-)
+from holdfast import App, Context, Retry, RunCancelled, RunFailed, StepFailed, current_step
 from holdfast.database import embedded
+from holdfast.errors import RunTimedOut, StepTimedOut
 from holdfast.testing import Environment
 
 calls: list[str] = []

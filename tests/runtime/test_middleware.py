@@ -10,18 +10,10 @@ from typing import TypeVar, cast
 
 import pytest
 
-from holdfast import (
-    ActivityContext,
-    App,
-    CallNext,
-    Context,
-    Middleware,
-    Retry,
-    RunFailed,
-    StepContext,
-    StepFailed,
-)
+from holdfast import App, Context, Retry, RunFailed, StepFailed
 from holdfast.client import Client
+from holdfast.definitions.attempts import ActivityContext, StepContext
+from holdfast.definitions.middleware import CallNext, Middleware
 from holdfast.errors import ConfigurationError
 from holdfast.store.memory import MemoryStore, wall_clock
 from holdfast.testing import Environment

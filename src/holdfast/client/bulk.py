@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.client.filters import RunFilters, run_filter
 from holdfast.client.forking import fork_run, prepare_retry
-from holdfast.client.messaging import Signal
+from holdfast.client.messaging import Signal, encode_signal
 from holdfast.client.session import Session
 from holdfast.errors import ForkRefused, RunNotFound
 from holdfast.insight.retries import find_retries
@@ -79,7 +79,7 @@ class BulkChange:
         """Send the runs a signal, each with the same id."""
         signal_id = str(uuid4()) if signal_id is None else signal_id
         no_run = UUID(int=0)
-        pattern = Signal(no_run, name, payload, signal_id).encode(no_run)
+        pattern = encode_signal(Signal(no_run, name, payload, signal_id), no_run)
 
         async def send(run_ids: Sequence[UUID]) -> Delivered:
             signals = [msgspec.structs.replace(pattern, run_id=run_id) for run_id in run_ids]

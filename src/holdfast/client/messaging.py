@@ -21,12 +21,12 @@ from holdfast.errors import ResultTimeout, RunEnded, RunNotFound
 from holdfast.insight.retries import find_retry
 from holdfast.names import check_signal_name
 from holdfast.texts import check_id
-from holdfast.types import Delivery, NewSignal
+from holdfast.types import Delivery, NewSignal, Value
 
 T = TypeVar("T")
 
 
-class Signal(msgspec.Struct, frozen=True):
+class Signal(Value, frozen=True):
     """A signal to send with others; see `Client.signal_many`."""
 
     run: RunRef
@@ -34,17 +34,18 @@ class Signal(msgspec.Struct, frozen=True):
     payload: object = None
     signal_id: str | None = None
 
-    def encode(self, run_id: UUID) -> NewSignal:
-        """Check and encode it for a run. Raises InvalidName, InvalidInput and PayloadError."""
-        if self.signal_id is not None:
-            check_id("signal id", self.signal_id)
-        payload = encode(self.payload)
-        return NewSignal(run_id, check_signal_name(self.name), payload, self.signal_id)
+
+def encode_signal(signal: Signal, run_id: UUID) -> NewSignal:
+    """Check and encode a signal for a run. Raises InvalidName, InvalidInput and PayloadError."""
+    if signal.signal_id is not None:
+        check_id("signal id", signal.signal_id)
+    name, payload = check_signal_name(signal.name), encode(signal.payload)
+    return NewSignal(run_id, name, payload, signal.signal_id)
 
 
 async def send_signal(session: Session, signal: Signal) -> bool:
     """Send a signal. Return False if it was sent before. Raises what `Client.signal` says."""
-    new = signal.encode(await session.id_of(signal.run))
+    new = encode_signal(signal, await session.id_of(signal.run))
     outcome, run_id = await _submit(session, new, by_key=isinstance(signal.run, tuple))
     if outcome == "missing":
         raise RunNotFound(run_id)
@@ -57,7 +58,7 @@ async def send_signals(session: Session, signals: Iterable[Signal]) -> list[Deli
     """Send signals in chunks, in the order given. Return the outcome of each."""
     given = list(signals)
     run_ids = await session.names.runs(signal.run for signal in given)
-    new = [signal.encode(run_id) for signal, run_id in zip(given, run_ids, strict=True)]
+    new = [encode_signal(signal, run_id) for signal, run_id in zip(given, run_ids, strict=True)]
     outcomes: list[Delivery] = []
     for at in range(0, len(new), MAX_BATCH):
         chunk = new[at : at + MAX_BATCH]
@@ -90,9 +91,8 @@ async def send_update(
     limit = None if timeout is None else seconds(timeout)
     update_id = str(uuid4()) if update.signal_id is None else update.signal_id
     check_id("update id", update_id)
-    new = msgspec.structs.replace(update, signal_id=update_id).encode(
-        await session.id_of(update.run)
-    )
+    update = msgspec.structs.replace(update, signal_id=update_id)
+    new = encode_signal(update, await session.id_of(update.run))
     answer = await _ask(session, new, update_id, limit, by_key=isinstance(update.run, tuple))
     return decode_plain(answer) if type is None else decoder(type)(answer)
 
