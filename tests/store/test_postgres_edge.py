@@ -286,7 +286,7 @@ async def test_a_refusal_is_an_error_of_ours_in_our_words(scene: Scene) -> None:
 
 # Functions that cannot have a path of their own, because then they would not be inlined; they are
 # only called by functions that have one.
-INLINED = {"_free_lanes"}
+INLINED = {"_free_ranges"}
 
 
 async def test_no_function_heeds_the_path_of_its_session(scene: Scene) -> None:

@@ -2,10 +2,11 @@
 --
 -- An activity is a task row with the details of its ActivityScheduled as payload. It is gone once
 -- its end is in the log. `claimed_idx` is 0 while no attempt is open: before the first claim, and
--- between a failure and the claim that follows. The numbers alone would not tell, because a
+-- between a failure and the claim that follows. The lease number alone would not tell, because a
 -- retry keeps the number of the lease that failed.
 
--- Return a moment so many seconds after another, null for never; timestamps end somewhere.
+-- Return a moment so many seconds after another; null for never. At most 10,000,000,000 seconds:
+-- timestamps end.
 create or replace function holdfast._after(p_at timestamptz, p_seconds float8)
 returns timestamptz
 language sql immutable parallel safe
@@ -13,7 +14,8 @@ return case when p_seconds is not null
     then p_at + least(p_seconds, 1e10::float8) * interval '1 second' end;
 
 -- Write the tasks of activities whose ActivityScheduled is in the log. Returns (topic, payload)
--- notices. Locks: nothing that others wait for. Called by commit, with the turn rows locked.
+-- notices.
+-- Locks: nothing that others wait for; expects the turn rows locked. Called by _carry_out.
 create or replace function holdfast._schedule_activities(
     p_now timestamptz, p_run_ids uuid[], p_keys text[], p_details json[]
 ) returns text[]
@@ -45,9 +47,9 @@ begin
     return v_notices;
 end $$;
 
--- Stop activities that their runs no longer wait for: one that no worker has is forgotten, the
--- holder of another is told. Returns (topic, payload) notices.
--- Locks: expects the turn rows locked; task rows by (run_id, key). Called by commit.
+-- Stop activities that their runs no longer wait for: one that no worker has is deleted, the holder
+-- of another is told. Returns (topic, payload) notices.
+-- Locks: expects the turn rows locked; task rows by (run_id, key). Called by _carry_out.
 create or replace function holdfast._cancel_activities(
     p_now timestamptz, p_run_ids uuid[], p_keys text[]
 ) returns text[]

@@ -1,7 +1,7 @@
 -- Activities whose time is over.
 
--- Fail activities past their deadline, the longest overdue first, whoever holds them: their
--- holders are told. `next_due_at` is the next deadline, null for none. A run whose turn row is
+-- Fail activities past their deadline, the longest overdue first, whether a worker holds them or
+-- not; holders are told. `next_due_at` is the next deadline, null for none. A run whose turn row is
 -- locked is left for the next call.
 -- Locks: turn rows by run_id, skipping locked ones, then task rows by (run_id, key), then events,
 -- run by run. Called by maintenance, in any number of processes at once.

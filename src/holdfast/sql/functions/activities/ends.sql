@@ -1,20 +1,21 @@
--- How attempts of activities end: as the workers that executed them say, or whoever holds a token.
+-- How attempts of activities end: reported by workers, or from outside with a token.
 
--- Record how attempts of activities ended; the arrays are parallel. With a result or an error it
--- is an end; without either it comes from outside later: the lease is given back, and the task is
--- due again when the attempt's time is over. An error is tried again as the payload's policy
--- says, if p_retryable and if its run still waits for it; p_delays are the pauses, in seconds, that
--- errors have asked for.
+-- Record how attempts of activities ended; the arrays are parallel. With a result or an error the
+-- attempt has ended. Without either it ends later, from outside: the lease is given back, and the
+-- task is due again when the attempt's time is over. After an error there is another attempt as the
+-- policy in the payload says, if p_retryable and if the run still waits for the activity; p_delay_seconds
+-- are the pauses, in seconds, that errors have asked for.
 --
--- An attempt is known by its lease's number and its worker; with p_worker null, from outside,
--- by the number alone, as long as it is open. Outcomes keep the order given: 'recorded',
--- 'retried', 'deferred', 'lost' where it is open no longer. Notices are (topic, payload).
--- Refuses JSON that no run could read (22023). Locks: turn rows by run_id, then task rows by
--- (run_id, key), then events, run by run. Called by workers and clients.
+-- An attempt is known by the number of its lease and its worker; with p_worker null, from outside,
+-- by the number alone, while the attempt is open. Outcomes keep the order given: 'recorded',
+-- 'retried', 'deferred', or 'lost' if the attempt is no longer open. Notices are (topic, payload).
+-- Refuses JSON that no run could read (22023).
+-- Locks: turn rows by run_id, then task rows by (run_id, key), then events, run by run. Called by
+-- workers and clients.
 create or replace function holdfast.end_activities(
     p_worker text, p_run_ids uuid[], p_keys text[], p_leases int[],
     p_results json[], p_errors json[], p_retryable boolean[], p_timed_out boolean[],
-    p_started_ats bigint[], p_details json[], p_delays float8[] default null,
+    p_started_ats bigint[], p_details json[], p_delay_seconds float8[] default null,
     out now bigint, out outcomes text[], out notices text[]
 )
 language plpgsql
@@ -33,7 +34,7 @@ begin
     perform holdfast._lock_turns(array(select distinct unnest(p_run_ids)));
     for v_run in
         select * from holdfast._end_attempts(v_now, p_worker, p_run_ids, p_keys, p_leases,
-            p_results, p_errors, p_retryable, p_timed_out, p_started_ats, p_details, p_delays)
+            p_results, p_errors, p_retryable, p_timed_out, p_started_ats, p_details, p_delay_seconds)
     loop
         v_places := v_places || v_run.places;
         v_outcomes := v_outcomes || v_run.outcomes;
@@ -65,8 +66,8 @@ begin
     end if;
 end $$;
 
--- Append what became of a run's activities to its log as one block, and wake the run if it waits
--- for one of them. Returns (topic, payload) notices, or null.
+-- Append the ends of a run's activities to its log as one block, and wake the run if it waits for
+-- one of them. Returns (topic, payload) notices, or null.
 -- Locks: expects the turn row locked; events. Called by end_activities and time_out_activities.
 create or replace function holdfast._tell_ends(
     p_now timestamptz, p_run_id uuid, p_types text[], p_keys text[], p_details json[],
@@ -85,14 +86,14 @@ begin
     return holdfast._wake_ends(p_now, p_run_id);
 end $$;
 
--- Change the tasks of attempts that ended, and say for each run, by run_id, what became of which
--- (places in the arrays, from 1) and what belongs into its log. Attempts that are open no longer
--- are left out, and so is what stands twice in one call.
+-- Change the tasks of attempts that ended. Returns for each run, by run_id, the outcomes with their
+-- places in the arrays (from 1), and the events to append to its log. Attempts that are no longer
+-- open are left out, and so is the second of two ends of one attempt in a call.
 -- Locks: expects the turn rows locked; task rows by (run_id, key). Called by end_activities.
 create or replace function holdfast._end_attempts(
     p_now timestamptz, p_worker text, p_run_ids uuid[], p_keys text[], p_leases int[],
     p_results json[], p_errors json[], p_retryable boolean[], p_timed_out boolean[],
-    p_started_ats bigint[], p_details json[], p_delays float8[]
+    p_started_ats bigint[], p_details json[], p_delay_seconds float8[]
 ) returns table (
     run_id uuid, places int[], outcomes text[],
     types text[], keys text[], details json[], is_awaited boolean, notices text[]
@@ -109,9 +110,9 @@ begin
     with held as materialized (
         select u.*, t.*, row_number() over (partition by u.run_id, u.key order by u.place) as try
         from unnest(p_run_ids, p_keys, p_leases, p_results, p_errors, p_retryable,
-                p_timed_out, p_started_ats, p_details, p_delays) with ordinality
+                p_timed_out, p_started_ats, p_details, p_delay_seconds) with ordinality
             as u (run_id, key, lease_no, result, error, retryable, timed_out, started_at,
-                said, delay, place)
+                said, delay_seconds, place)
         cross join lateral (
             select t.ctid as tid, t.queue, t.handler, t.cancelled, t.deadline_at, t.payload,
                 greatest(t.attempts, 1) as attempt, t.worker, t.lease_no as held_no,
@@ -135,7 +136,7 @@ begin
             select case when h.result is null and h.error is not null and h.retryable
                     and not h.cancelled
                 then holdfast._after(p_now, holdfast._retry_pause(
-                    h.payload -> 'retry', h.attempt, h.delay))
+                    h.payload -> 'retry', h.attempt, h.delay_seconds))
                 end as retry_at
         ) as r
         where h.try = 1
@@ -164,8 +165,8 @@ begin
     order by j.run_id;
 end $$;
 
--- Write what a log says of an attempt's end; nothing of one that comes later. Called by
--- _end_attempts and time_out_activities.
+-- Return the event that an attempt's end is in the log, without a type if the end comes later.
+-- Called by _end_attempts and time_out_activities.
 create or replace function holdfast._attempt_event(
     p_outcome text, p_handler text, p_attempt int, p_worker text, p_started_at bigint,
     p_result json, p_error json, p_timed_out boolean, p_retry_at timestamptz
@@ -190,11 +191,11 @@ begin atomic
             || ',"worker":' || coalesce(to_json(p_worker)::text, 'null') || '}' as course) as e;
 end;
 
--- Draw the pause after so many failed attempts, in seconds; null where no other follows. The
+-- Draw the pause after so many failed attempts, in seconds; null if no other attempt follows. The
 -- policy is that of ActivityScheduled; the error may have asked for a pause of its own. Called by
 -- _end_attempts.
 create or replace function holdfast._retry_pause(
-    p_retry json, p_attempt int, p_asked float8
+    p_retry json, p_attempt int, p_asked_seconds float8
 ) returns float8
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
@@ -207,8 +208,8 @@ begin
     if (p_retry ->> 'attempts')::int <= p_attempt then
         return null;
     end if;
-    if p_asked is not null then
-        return p_asked;
+    if p_asked_seconds is not null then
+        return p_asked_seconds;
     end if;
     v_growth := case
         when v_backoff = 'fixed' then 1

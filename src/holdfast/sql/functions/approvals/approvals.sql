@@ -1,8 +1,8 @@
 -- Approvals: asked for by a run, decided by a person. Open ones are task rows that nobody claims,
 -- so that they are listed while the run's turn is leased; decided ones are events.
 
--- List the approvals of ApprovalRequested. Locks: nothing that others wait for. Called by
--- _carry_out, with the turn rows locked. Returns no notices.
+-- Insert the tasks of approvals whose ApprovalRequested is in the log. Returns no notices.
+-- Locks: nothing that others wait for; expects the turn rows locked. Called by _carry_out.
 create or replace function holdfast._request_approvals(
     p_now timestamptz, p_run_ids uuid[], p_keys text[], p_details json[]
 ) returns text[]
@@ -23,8 +23,8 @@ begin
     return null;
 end $$;
 
--- Take the approvals of ApprovalWithdrawn from the list. Locks: expects the turn rows locked; task
--- rows. Called by _carry_out. Returns no notices.
+-- Delete the tasks of approvals whose ApprovalWithdrawn is in the log. Returns no notices.
+-- Locks: expects the turn rows locked; task rows. Called by _carry_out.
 create or replace function holdfast._withdraw_approvals(p_run_ids uuid[], p_keys text[])
 returns text[]
 language plpgsql
@@ -43,12 +43,12 @@ begin
     return null;
 end $$;
 
--- Decide an approval: ApprovalResolved, once; the run wakes where it awaits a decision. Outcomes
--- are 'decided', 'duplicate' for a decision id that was taken before, 'conflict' where another
--- was, 'closed' where the run withdrew the approval or has ended, 'missing'. The event is the one
--- that stands, null where there is none.
--- Refuses values that are not allowed (22004, 22023). Locks: the turn row, the approval's, events.
--- Called by clients.
+-- Decide an approval once: append ApprovalResolved, and wake the run if it awaits a decision.
+-- Outcomes are 'decided', 'duplicate' if this decision id was taken before, 'conflict' if another
+-- one was, 'closed' if the run withdrew the approval or has ended, 'missing'. The event is the
+-- decision that stands, null if there is none.
+-- Refuses values that are not allowed (22004, 22023).
+-- Locks: the turn row, the approval's, events. Called by clients.
 create or replace function holdfast.decide_approval(
     p_run_id uuid, p_key text, p_decision_id text, p_approved boolean,
     p_by text default null, p_feedback text default null, p_values json default null,

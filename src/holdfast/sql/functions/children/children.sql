@@ -1,8 +1,8 @@
 -- Children: runs that runs start, and runs that continue as new.
 
--- Start the children of ChildStarted. An id that is another's is refused: ChildFailed in the log
--- of the run that asked; one that this run has started before is its child already, and told it
--- under the key of the first call. Returns (topic, payload) notices.
+-- Start the children of ChildStarted. If the id is that of another run's child or of a run without
+-- a parent, ChildFailed is appended to the log of the run that asked. If this run started the child
+-- before, it is told of the end under the key of the first call. Returns (topic, payload) notices.
 -- Locks: ids of runs, in order; expects the turn rows of the parents locked; their events, run by
 -- run. Called by _carry_out.
 create or replace function holdfast._start_children(
@@ -54,7 +54,8 @@ begin
     return v_notices;
 end $$;
 
--- Tell runs which of their children are no children of theirs. Returns (topic, payload) notices.
+-- Tell runs which runs that they asked for are not children of theirs. Returns (topic, payload)
+-- notices.
 -- Locks: expects the turn rows locked; events, run by run. Called by _start_children.
 create or replace function holdfast._refuse_children(
     p_now timestamptz, p_run_ids uuid[], p_keys text[], p_details json[]
@@ -91,8 +92,8 @@ begin
     return v_notices;
 end $$;
 
--- Ask the children of ChildCancelRequested to stop, or the runs as which they continued; a run that
--- was refused as a child is none. Returns (topic, payload) notices.
+-- Ask the children of ChildCancelRequested to stop, or the runs as which they continued. A run that
+-- is not a child of the asking run is left alone. Returns (topic, payload) notices.
 -- Locks: turn rows, most of which commit has locked; then as _cancel. Called by _carry_out.
 create or replace function holdfast._cancel_children(
     p_now timestamptz, p_run_ids uuid[], p_details json[]
@@ -125,8 +126,8 @@ begin
     return c.notices from holdfast._cancel(p_now, v_run_ids, v_details) as c;
 end $$;
 
--- Start the runs as which others continue: with their properties but the key, as much time as they
--- had, and the signals that they have not read. Returns (topic, payload) notices.
+-- Start the runs as which others continue: with the same properties but the key, with as much time
+-- as those had, and with the signals that they have not read. Returns (topic, payload) notices.
 -- Locks: ids of runs. Called by _carry_out.
 create or replace function holdfast._continue_runs(
     p_now timestamptz, p_run_ids uuid[], p_details json[]

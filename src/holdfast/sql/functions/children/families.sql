@@ -1,10 +1,9 @@
--- Families: whom the end of a run concerns, its parent and its open descendants.
+-- Families: the parent of a run that ends, and its open descendants.
 
 -- Append the ends of children to the logs of their parents, as one block each, and wake those that
--- await one. A child that continued as new has not ended; a parent that has ended hears nothing.
+-- await one. A child that continued as new has not ended. A parent that has ended is not told.
 -- Returns (topic, payload) notices.
--- Locks: expects the parents' turn rows locked; events, run by run. Called by commit and
--- _end_each.
+-- Locks: expects the parents' turn rows locked; events, run by run. Called by commit and _end_each.
 create or replace function holdfast._tell_parents(p_now timestamptz, p_run_ids uuid[])
 returns text[]
 language plpgsql
@@ -39,7 +38,7 @@ begin
     return v_notices;
 end $$;
 
--- Write what a parent is told of a child's end. Called by _tell_parents.
+-- Return the details of a child's end in its parent's log. Called by _tell_parents.
 create or replace function holdfast._end_of_child(
     p_run_id uuid, p_status text, p_output json, p_error json
 ) returns json
@@ -89,9 +88,10 @@ begin
     return v_notices;
 end $$;
 
--- List the open runs that the ends of runs concern: children that are to end or to stop, and
--- those of children that are to end. Locks nothing. Called by _lock_family and _lock_families.
-create or replace function holdfast._heirs(p_run_ids uuid[]) returns uuid[]
+-- Return the open runs that end or are cancelled with some runs: children that are to end or to
+-- stop, and those of children that are to end. Locks nothing. Called by _lock_family and
+-- _lock_families.
+create or replace function holdfast._open_descendants(p_run_ids uuid[]) returns uuid[]
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -99,12 +99,12 @@ set enable_seqscan = off
 as $$
 begin
     return array(
-        with recursive heirs as (
-            select u.run_id, 'terminate' as parent_close, false as is_heir
+        with recursive family as (
+            select u.run_id, 'terminate' as parent_close, false as is_descendant
             from unnest(p_run_ids) as u (run_id)
             union all
             select c.run_id, c.parent_close, true
-            from heirs h
+            from family h
             cross join lateral (
                 select r.run_id, r.parent_close, r.status from holdfast.runs r
                 where r.parent_run_id = h.run_id offset 0
@@ -112,11 +112,11 @@ begin
             where h.parent_close = 'terminate' and c.parent_close <> 'abandon'
                 and c.status = 'running'
         )
-        select h.run_id from heirs h where h.is_heir);
+        select h.run_id from family h where h.is_descendant);
 end $$;
 
--- List the runs that are told of the ends of runs that go on. Locks nothing. Called by all that
--- end runs from outside.
+-- Return the parents that are told of the ends of runs, for runs that have not ended. Locks
+-- nothing. Called by all that end runs from outside.
 create or replace function holdfast._parents(p_run_ids uuid[]) returns uuid[]
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -134,9 +134,9 @@ begin
         where t.parent_run_id is not null);
 end $$;
 
--- Lock the turn rows of runs, and of all that the ends of some of them concern, by run_id. What a
--- child started meanwhile is locked behind that: where it deadlocks, the caller tries again.
--- Called by commit and by all that end runs from outside.
+-- Lock the turn rows of runs, and of the open descendants of those that are ending, by run_id. A
+-- child that was started meanwhile is locked after the others: if that deadlocks, the caller tries
+-- again. Called by commit and by all that end runs from outside.
 create or replace function holdfast._lock_family(p_run_ids uuid[], p_ending uuid[]) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -144,22 +144,22 @@ set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
 declare
-    v_run_ids uuid[] := p_run_ids || holdfast._heirs(p_ending);
+    v_run_ids uuid[] := p_run_ids || holdfast._open_descendants(p_ending);
     v_all uuid[] := v_run_ids;
 begin
     loop
         perform holdfast._lock_turns(v_run_ids);
         v_run_ids := array(
-            select unnest(holdfast._heirs(p_ending)) except select unnest(v_all));
+            select unnest(holdfast._open_descendants(p_ending)) except select unnest(v_all));
         exit when cardinality(v_run_ids) = 0;
         v_all := v_all || v_run_ids;
     end loop;
 end $$;
 
--- Lock the turn rows of runs that are to end, and of all that their ends concern, by run_id.
--- Returns the runs of which it has all. A run is left out if another transaction has its row or its
--- parent's: one that stays open must not hold up the ends of other runs. Children are waited for.
--- Called by time_out_runs and fail_poisoned.
+-- Lock the turn rows of runs that are to end, of their parents and of their open descendants, by
+-- run_id. Returns the runs of which all rows are locked. A run is left out if another transaction
+-- has its row or its parent's: one transaction that stays open must not hold up the ends of other
+-- runs. Rows of descendants are waited for. Called by time_out_runs and fail_poisoned.
 create or replace function holdfast._lock_families(p_run_ids uuid[]) returns uuid[]
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -167,18 +167,18 @@ set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
 declare
-    v_heirs uuid[] := holdfast._heirs(p_run_ids);
+    v_descendants uuid[] := holdfast._open_descendants(p_run_ids);
     v_busy uuid[] := '{}';
     v_run_ids uuid[];
     v_run_id uuid;
 begin
-    -- One by one, because some are waited for and some are not, and the order must be one.
+    -- One by one and in one order: some are waited for, and some are not.
     for v_run_id in
         select distinct u.run_id
-        from unnest(p_run_ids || holdfast._parents(p_run_ids) || v_heirs) as u (run_id)
+        from unnest(p_run_ids || holdfast._parents(p_run_ids) || v_descendants) as u (run_id)
         order by u.run_id
     loop
-        if v_run_id = any (v_heirs) then
+        if v_run_id = any (v_descendants) then
             perform holdfast._lock_turns(array[v_run_id]);
         elsif not holdfast._lock_free_turn(v_run_id) then
             v_busy := v_busy || v_run_id;

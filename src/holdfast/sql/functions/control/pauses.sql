@@ -1,9 +1,9 @@
 -- Pauses: of runs, and of whole queues and workflows.
 
--- Let nothing of runs be claimed, neither turns nor activities, until they are resumed:
--- WorkflowPaused. Holders of turns are told, end what they have begun, and give the leases back. A
--- run that is paused is a duplicate. Refuses nulls among the ids (22004) and a reason that is too
--- long (22023).
+-- Pause runs: append WorkflowPaused, and let neither turns nor activities of them be claimed until
+-- they are resumed. Holders of turns are told; they finish what they have begun, and give the
+-- leases back. A run that is paused already is a duplicate. Refuses nulls among the ids (22004) and
+-- a reason that is too long (22023).
 -- Locks: turn rows, then other task rows, then events, by run_id. Called by clients.
 create or replace function holdfast.pause_runs(
     p_run_ids uuid[], p_reason text default null, out outcomes text[], out notices text[]
@@ -19,12 +19,12 @@ begin
     perform holdfast._check_change(p_run_ids, p_reason);
     v_run_ids := holdfast._set_paused(
         p_run_ids, true, 'WorkflowPaused', holdfast._reason(p_reason));
-    notices := holdfast._holders(v_run_ids);
+    notices := holdfast._holder_notices(v_run_ids);
     outcomes := holdfast._outcomes(p_run_ids, v_run_ids);
 end $$;
 
--- Let paused runs go on: WorkflowResumed, and they wake; one that was not to start yet still does
--- not. A run that is not paused is a duplicate.
+-- Resume paused runs: append WorkflowResumed, and wake them. A run whose start time has not come
+-- still waits for it. A run that is not paused is a duplicate.
 -- Locks: turn rows, then other task rows, then events, by run_id. Called by clients.
 create or replace function holdfast.resume_runs(
     p_run_ids uuid[], out outcomes text[], out notices text[]
@@ -50,7 +50,8 @@ begin
     outcomes := holdfast._outcomes(p_run_ids, v_run_ids);
 end $$;
 
--- Pause runs that are not paused, or resume those that are, with this event. Returns them.
+-- Pause runs that are not paused, or resume those that are, and append this event. Returns the runs
+-- that have it.
 -- Locks: turn rows, then other task rows, then events, by run_id. Called by pause_runs and
 -- resume_runs.
 create or replace function holdfast._set_paused(
@@ -77,10 +78,10 @@ begin
         array_fill(p_details, array[cardinality(v_run_ids)]));
 end $$;
 
--- Let nothing of a queue or a workflow be claimed, or again: p_scope is 'queue' or 'workflow'.
--- `changed` says whether that is new, `queues` what to tell workers of: where there may be work
--- again. Refuses other scopes and values that are not allowed (22004, 22023). Locks: the pause.
--- Called by clients.
+-- Pause or resume a queue or a workflow: p_scope is 'queue' or 'workflow'. Nothing of it is claimed
+-- while it is paused. `changed` is false if it was so before; `queues` are those that may have work
+-- again. Refuses other scopes and values that are not allowed (22004, 22023).
+-- Locks: the pause. Called by clients.
 create or replace function holdfast.set_pause(
     p_scope text, p_name text, p_paused boolean, p_reason text default null,
     out changed boolean, out queues text[]

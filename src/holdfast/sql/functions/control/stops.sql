@@ -1,17 +1,20 @@
--- Change runs from outside: signal, cancel, terminate, time out. Each locks the turn rows of its
--- runs first, by run_id: that keeps other guests away, and suspends and ends; only checkpoints
--- race, and the appends are tried again. A free task is woken, a leased one never touched: its
--- holder is told. What ends runs locks the rows of their parents and children as well; all events
--- of a call are in the logs before the first parent is told.
+-- Stop runs from outside: cancel, terminate, time out.
+--
+-- All that changes runs from outside, signals included, locks the turn rows of its runs first, by
+-- run_id. That keeps others away that change them from outside, and commits that suspend or end
+-- them; only checkpoints race, and then the append is tried again. A free task is woken. A leased
+-- task is never changed: its holder is told. What ends runs locks the rows of their parents and
+-- children as well; all events of a call are in the logs before the first parent is told.
 --
 -- Outcomes keep the order given: 'delivered', 'duplicate', 'ended', 'missing'. Notices are
 -- (topic, payload).
 
--- Ask runs to stop: WorkflowCancelRequested, once; the run wakes and its code cleans up. One
--- that no worker ever had, nor its origin, has nothing to clean up and ends at once. A second
--- request is a duplicate. Refuses nulls among the ids (22004) and a reason that is too long
--- (22023).
--- Locks: turn rows as _lock_family, then events and runs, by run_id. Called by clients.
+-- Ask runs to stop: append WorkflowCancelRequested once, and wake the run, so that its code cleans
+-- up. A run that no worker ever had, nor the run that it is a fork of, has nothing to clean up and
+-- ends at once. A second request is a duplicate. Refuses nulls among the ids (22004) and a reason
+-- that is too long (22023).
+-- Locks: turn rows as _lock_turns, of the runs and their parents; then events and runs, by run_id.
+-- Called by clients.
 create or replace function holdfast.cancel_runs(
     p_run_ids uuid[], p_reason text default null, out outcomes text[], out notices text[]
 )
@@ -91,9 +94,9 @@ begin
     outcomes := holdfast._outcomes(p_run_ids, v_ended);
 end $$;
 
--- End runs past their deadline, the longest overdue first: WorkflowTimedOut. `next_due_at` is
--- the next deadline, null for none. A run is left for the next call if another transaction has its
--- turn row or its parent's.
+-- End runs past their deadline, the longest overdue first: append WorkflowTimedOut. `next_due_at`
+-- is the next deadline, null for none. A run is left for the next call if another transaction has
+-- its turn row or its parent's.
 -- Locks: turn rows as _lock_families, then events and runs, by run_id. Called by maintenance, in
 -- any number of processes at once.
 create or replace function holdfast.time_out_runs(
@@ -137,7 +140,7 @@ begin
     perform holdfast._check_text('a reason', p_reason);
 end $$;
 
--- Write why somebody ends, stops or pauses a run.
+-- Return the details of an event that ends, stops or pauses a run.
 create or replace function holdfast._reason(p_reason text) returns json
 language sql immutable
 set search_path = pg_catalog, pg_temp

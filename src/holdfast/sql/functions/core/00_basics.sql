@@ -1,22 +1,22 @@
--- Clock, moments, identities, states: what the other functions stand on.
+-- What all other functions use: time, ids of runs, roles of events, states.
 --
--- No function heeds the operators and functions that a session's search_path puts before
--- PostgreSQL's: it has a path of its own, or is one expression after `return`, which is read when
--- it is defined. The latter are inlined.
+-- Operators and functions that a session's search_path puts before PostgreSQL's have no effect: a
+-- function has a path of its own, or is one expression after `return`, which is parsed when it is
+-- created. The latter are inlined.
 
--- Say what time it is for the engine. Sessions may fake it: `set holdfast.fake_now = '…'`.
--- STABLE, so that it can be compared through an index.
+-- Return the engine's time. Sessions may fake it: `set holdfast.fake_now = '…'`. STABLE, so that it
+-- can be compared through an index.
 create or replace function holdfast.now() returns timestamptz
 language sql stable parallel safe
 return coalesce(
     nullif(current_setting('holdfast.fake_now', true), '')::timestamptz, statement_timestamp());
 
--- Turn microseconds since 1970 into a timestamp; exact until the year 2242.
+-- Return microseconds since 1970 as a timestamp; exact until the year 2242.
 create or replace function holdfast._moment(p_micros bigint) returns timestamptz
 language sql immutable parallel safe
 return to_timestamp(p_micros / 1000000.0::float8);
 
--- Turn a timestamp into microseconds since 1970; 'infinity' has none.
+-- Return a timestamp as microseconds since 1970; null for 'infinity'.
 create or replace function holdfast._micros(p_at timestamptz) returns bigint
 language sql stable parallel safe
 return round(
@@ -53,7 +53,7 @@ return p_event_type in (
     'WorkflowCompleted', 'WorkflowFailed', 'WorkflowCanceled',
     'WorkflowTimedOut', 'WorkflowTerminated', 'WorkflowContinuedAsNew');
 
--- Derive the id of a run that is started with a key: UUIDv8 of sha256(name, 0x00, key), with the
+-- Return the id of a run that is started with a key: UUIDv8 of sha256(name, 0x00, key), with the
 -- first byte 0xff so that keyed runs lie together. The name is `app/name`: two apps with the same
 -- workflow and key have two runs.
 create or replace function holdfast.keyed_run_id(p_name text, p_key text) returns uuid
@@ -79,12 +79,12 @@ return (
         from 1 for 6) as b) as d
 );
 
--- Say what time it is for the engine, in microseconds since 1970.
+-- Return the engine's time in microseconds since 1970.
 create or replace function holdfast.now_micros() returns bigint
 language sql stable parallel safe
 return holdfast._micros(holdfast.now());
 
--- Derive what a person sees of a run from its status and the row of its next turn.
+-- Return the state of a run as people see it, from its status and the row of its next turn.
 create or replace function holdfast._state(
     p_status text, p_worker text, p_paused boolean, p_stuck text, p_visible_at timestamptz
 ) returns text
@@ -97,13 +97,14 @@ return case
     when p_visible_at <= holdfast.now() then 'queued'
     else 'waiting' end;
 
--- Say whether the details of an event are those of its run: input, output or error, which are
--- stored once.
+-- Return true if the details of an event are the run's input, output or error, which are stored
+-- once: in the run's row.
 create or replace function holdfast._is_told_by_run(p_event_type text) returns boolean
 language sql immutable parallel safe
 return p_event_type in ('WorkflowStarted', 'WorkflowCompleted', 'WorkflowFailed');
 
--- Return those details.
+-- Return a run's input, output or error as the details of an event of this type. Called by
+-- read_events and recent_events.
 create or replace function holdfast._told_by_run(p_run_id uuid, p_event_type text) returns json
 language plpgsql stable
 set search_path = pg_catalog, pg_temp

@@ -1,46 +1,47 @@
--- What the functions that people call refuse: names that no program can have, values that no reader
--- can read, and what no index can hold. Refused here it cannot reach a log; found in a log later
--- it would hold up its run, and the runs beside it.
+-- Values that the functions which people call refuse: names that no program can have, JSON that no
+-- reader can read, keys that no index can hold. In a log such a value would stop its run, and the
+-- runs beside it.
 --
 -- A refusal is null_value_not_allowed (22004) or invalid_parameter_value (22023). The functions
--- _is_… find out cheaply whether all is right: most are single expressions, which PostgreSQL
--- inlines. Only if something is not right do the functions _check_… look for what it is.
+-- _is_… test cheaply if all is right: most are single expressions, which PostgreSQL inlines. Only
+-- if something is wrong do the functions _check_… look for what it is.
 
--- Say whether programs can have this name for a workflow, a queue or a signal. Lengths are counted
--- apart: {1,128} makes an automaton of as many states, at each call, which costs more than a start.
+-- Return true if programs can have this name for a workflow, a queue or a signal. The length is
+-- checked apart: {1,128} in the pattern builds as many states at each call, which costs more than a
+-- start.
 create or replace function holdfast._is_name(p_name text) returns boolean
 language sql immutable parallel safe
 return octet_length(p_name) <= 128 and p_name ~ '^[a-zA-Z0-9._-]+$';
 
--- Say whether programs can have this name for a workflow, with or without its app.
+-- Return true if programs can have this name for a workflow, with or without its app.
 create or replace function holdfast._is_workflow(p_name text) returns boolean
 language sql immutable parallel safe
 return octet_length(p_name) <= 257 and octet_length(split_part(p_name, '/', 1)) <= 128
     and octet_length(split_part(p_name, '/', 2)) <= 128
     and p_name ~ '^([a-zA-Z0-9._-]+/)?[a-zA-Z0-9._-]+$';
 
--- Say whether an index can hold this key or id.
+-- Return true if an index can hold this key or id.
 create or replace function holdfast._is_id(p_id text) returns boolean
 language sql immutable parallel safe
 return octet_length(p_id) between 1 and 1024;
 
--- Say whether a JSON text is so short and plain that there is nothing in it to look for.
+-- Return true if a JSON text is so short and plain that nothing in it can be wrong.
 create or replace function holdfast._is_plain(p_value json) returns boolean
 language sql stable parallel safe
 return octet_length(p_value::text) <= 512 and strpos(p_value::text, '\u') = 0;
 
--- Say whether a length of time, in seconds, stays within what timestamps can hold.
+-- Return true if timestamps can hold a length of time in seconds.
 create or replace function holdfast._is_seconds(p_seconds float8) returns boolean
 language sql immutable parallel safe
 return p_seconds between 0 and 1e10;
 
--- Say whether a moment, in microseconds since 1970, is in these centuries.
+-- Return true if a moment, in microseconds since 1970, is within 317 years of 1970.
 create or replace function holdfast._is_moment(p_at bigint) returns boolean
 language sql immutable parallel safe
 return p_at between -10000000000000000 and 10000000000000000;
 
--- Say what is wrong with a JSON text; null where nothing is. PostgreSQL stores more in json than it
--- can read: it decodes no escapes, and bounds no depth but that of its stack. Called by
+-- Return what is wrong with a JSON text; null if nothing is. PostgreSQL stores more in json than it
+-- can read: it decodes no escapes when it stores, and its stack alone bounds the depth. Called by
 -- _check_json, _is_legible and _is_unreadable.
 create or replace function holdfast._json_flaw(p_value json, p_deepest int default 256)
 returns text
@@ -77,7 +78,7 @@ exception
         return 'is nested more than 256 levels deep';
 end $$;
 
--- Say whether a JSON text is one that every reader can read.
+-- Return true if every reader can read a JSON text.
 create or replace function holdfast._is_legible(p_value json) returns boolean
 language sql stable parallel safe
 return p_value is not null
@@ -94,7 +95,7 @@ begin
     end if;
 end $$;
 
--- Refuse names that no program can have, and nulls. p_of says what is named: 'a signal'.
+-- Refuse names that no program can have, and nulls. p_of is what is named: 'a signal'.
 create or replace function holdfast._check_name(p_of text, p_name text) returns void
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -147,7 +148,7 @@ begin
     end if;
 end $$;
 
--- Say whether a JSON text is an array of texts or an object of texts, as p_type says.
+-- Return true if a JSON text is an array of texts or an object of texts, as p_type says.
 create or replace function holdfast._is_of_texts(p_type text, p_value json) returns boolean
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -187,7 +188,7 @@ begin
     end if;
 end $$;
 
--- Return how many rows are asked for; null for all. Refuses a negative number (22023).
+-- Return the number of rows that are asked for; null for all. Refuses a negative number (22023).
 create or replace function holdfast._limit(p_limit int) returns int
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -237,8 +238,8 @@ begin
     end if;
 end $$;
 
--- Say whether no worker could read an event: it was written by others before they were checked. A
--- NUL does not count: it is only PostgreSQL that cannot read it. Called by _readable.
+-- Return true if no worker could read an event: it was written before values were checked. A NUL
+-- does not count: only PostgreSQL cannot read it. Called by _readable.
 create or replace function holdfast._is_unreadable(p_event_type text, p_details json)
 returns boolean
 language plpgsql stable

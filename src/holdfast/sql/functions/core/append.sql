@@ -1,8 +1,8 @@
 -- Append to logs from outside a run's own commits.
 
--- Append one event behind a log's last one, trying again as long as others are faster. Returns
--- its idx, or null where the run does not exist or has ended, and for a signal id that the log
--- has already. Locks: the event. Called by all that append from outside.
+-- Append one event to a log, trying again while others are faster. Returns its idx, or null if the
+-- run does not exist or has ended, or if the log has this signal id already.
+-- Locks: the event. Called by all that append from outside.
 create or replace function holdfast._append(
     p_now timestamptz, p_run_id uuid, p_event_type text,
     p_details json default null, p_key text default null
@@ -32,7 +32,7 @@ begin
         returning idx into v_idx;
         exit when v_idx is not null;
 
-        -- Nothing was written: is that for good, or was somebody faster?
+        -- Nothing was written: either nothing can be, or another transaction was faster.
         select holdfast._is_terminal(e.event_type) into v_ended
         from holdfast.events e where e.run_id = p_run_id order by e.idx desc limit 1;
         exit when coalesce(v_ended, true);
@@ -41,8 +41,8 @@ begin
     return v_idx;
 end $$;
 
--- Append several events behind a log's last one, as one block: the first one owns the append,
--- and nobody else can know the places behind it. Returns the first idx, or null where the run does
+-- Append several events to a log as one block: whoever inserts the first event owns the append, and
+-- no other transaction can know the places after it. Returns the first idx, or null if the run does
 -- not exist or has ended. Signals need _append, which looks for their ids.
 -- Locks: the events. Called by all that tell a run of several ends at once.
 create or replace function holdfast._append_block(
@@ -65,10 +65,11 @@ begin
     return v_idx;
 end $$;
 
--- Append one event to each of many runs, which stand there once each. Returns those that have it
--- now, in no order; the others do not exist or have ended.
--- Locks: expects the turn rows locked, so that nobody else appends to the runs that no worker
--- holds: these go at once, and then the others run by run. Called by all that end or cancel runs.
+-- Append one event to each of many runs; each run is given once. Returns those that have it now, in
+-- no order; the others do not exist or have ended.
+-- Locks: expects the turn rows locked, so that no other transaction appends to the runs that no
+-- worker holds: these are written at once, and then the others run by run. Called by all that end
+-- or cancel runs.
 create or replace function holdfast._append_each(
     p_now timestamptz, p_run_ids uuid[], p_event_type text, p_details json[]
 ) returns uuid[]
@@ -113,7 +114,7 @@ begin
     return v_run_ids;
 end $$;
 
--- Say whether a run's log has a signal of this id. Locks nothing. Called by _append and
+-- Return true if a run's log has a signal of this id. Locks nothing. Called by _append and
 -- signal_runs.
 create or replace function holdfast._has_signal(p_run_id uuid, p_key text) returns boolean
 language plpgsql stable

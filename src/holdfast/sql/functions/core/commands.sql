@@ -1,14 +1,14 @@
--- Orders: events of a run's own commit that ask for something elsewhere. They are carried out in
--- the transaction that writes them, so nothing is ordered twice, and nothing is lost.
+-- Commands: events of a run's own commit that ask for something elsewhere. They are carried out in
+-- the transaction that writes them, so that each is carried out exactly once.
 
--- Carry out the orders among the events of a commit; the last four arrays are parallel, in the
--- order of the logs. Only those of p_ordering count. What is new comes first, then what is given
--- up, then what others are told. A run of p_ended has no tasks any more, and gets none. `notices` are
--- (topic, payload); `undelivered` is that of commit.
--- Locks: expects the turn rows of p_ordering, and of the runs that their orders are for, locked;
--- ids of new runs; other task rows; events, run by run. Called by commit.
+-- Carry out the commands among the events of a commit; the last four arrays are parallel, in the
+-- order of the logs. Only the runs of p_commanding count. What is new comes first, then what is
+-- withdrawn, then what others are told. A run of p_ended has no tasks any more, and gets none.
+-- `notices` are (topic, payload); `undelivered` is that of commit.
+-- Locks: expects the turn rows of p_commanding, and of the runs that their commands are for,
+-- locked; ids of new runs; other task rows; events, run by run. Called by commit.
 create or replace function holdfast._carry_out(
-    p_now timestamptz, p_ordering uuid[], p_ended uuid[],
+    p_now timestamptz, p_commanding uuid[], p_ended uuid[],
     p_run_ids uuid[], p_types text[], p_keys text[], p_details json[],
     out notices text[], out undelivered json
 )
@@ -19,15 +19,15 @@ set enable_seqscan = off
 as $$
 declare
     v_told text[];
-    v_order record;
+    v_command record;
 begin
-    for v_order in
+    for v_command in
         select o.event_type, array_agg(o.run_id order by o.place) as run_ids,
             array_agg(o.key order by o.place) as keys,
             array_agg(o.details order by o.place) as details
         from unnest(p_run_ids, p_types, p_keys, p_details) with ordinality
             as o (run_id, event_type, key, details, place)
-        where o.run_id = any (p_ordering)
+        where o.run_id = any (p_commanding)
             and not (o.run_id = any (p_ended) and o.event_type in ('ActivityScheduled',
                 'ActivityCancelRequested', 'ApprovalRequested', 'ApprovalWithdrawn'))
         group by o.event_type
@@ -35,27 +35,27 @@ begin
             'WorkflowContinuedAsNew', 'ActivityCancelRequested', 'ApprovalWithdrawn',
             'SignalSent', 'ChildCancelRequested'], o.event_type)
     loop
-        if v_order.event_type = 'SignalSent' then
+        if v_command.event_type = 'SignalSent' then
             select s.notices, s.undelivered into v_told, undelivered
-            from holdfast._send_signals(v_order.run_ids, v_order.details) as s;
+            from holdfast._send_signals(v_command.run_ids, v_command.details) as s;
             notices := notices || v_told;
             continue;
         end if;
-        notices := notices || case v_order.event_type
+        notices := notices || case v_command.event_type
             when 'ActivityScheduled' then holdfast._schedule_activities(
-                p_now, v_order.run_ids, v_order.keys, v_order.details)
+                p_now, v_command.run_ids, v_command.keys, v_command.details)
             when 'ApprovalRequested' then holdfast._request_approvals(
-                p_now, v_order.run_ids, v_order.keys, v_order.details)
+                p_now, v_command.run_ids, v_command.keys, v_command.details)
             when 'ChildStarted' then holdfast._start_children(
-                p_now, v_order.run_ids, v_order.keys, v_order.details)
+                p_now, v_command.run_ids, v_command.keys, v_command.details)
             when 'WorkflowContinuedAsNew' then holdfast._continue_runs(
-                p_now, v_order.run_ids, v_order.details)
+                p_now, v_command.run_ids, v_command.details)
             when 'ActivityCancelRequested' then holdfast._cancel_activities(
-                p_now, v_order.run_ids, v_order.keys)
+                p_now, v_command.run_ids, v_command.keys)
             when 'ApprovalWithdrawn' then holdfast._withdraw_approvals(
-                v_order.run_ids, v_order.keys)
+                v_command.run_ids, v_command.keys)
             when 'ChildCancelRequested' then holdfast._cancel_children(
-                p_now, v_order.run_ids, v_order.details)
+                p_now, v_command.run_ids, v_command.details)
             end;
     end loop;
 end $$;

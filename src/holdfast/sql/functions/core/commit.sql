@@ -1,28 +1,29 @@
 -- Commit turns of many runs at once; all or nothing for each.
 --
--- The first six arrays describe each run's first event, at the index its worker expects to be
--- the log's end; whoever inserts it owns the append. p_rest_… are the events that follow, then
--- come the runs that suspend and the runs that end. p_ordering are the runs whose events order
--- something, p_touched all others that these orders and ends may write to, p_parents those of the
--- runs that end which have had children. p_behind are those whose events may stand behind what
--- others have appended meanwhile, if all of that can wait. p_token is drawn once for a call and its
--- repetitions: a part that carries it already was written by an earlier try, and is done.
+-- The first six arrays describe each run's first event, at the index at which its worker expects
+-- the log's end; whoever inserts it owns the append. p_rest_… are the events that follow, then come
+-- the runs that suspend and the runs that end. p_commanding are the runs that have commands among
+-- their events, p_touched all other runs that these commands and ends may write to, p_parents those
+-- of the runs that end which have had children. p_behind are the runs whose events may be moved
+-- after what others have appended meanwhile, if all of that can wait. p_token is drawn once for a
+-- call and its repetitions: a part that carries it already was written by an earlier try, and is
+-- done.
 --
--- `refused` is null, or a JSON array of [run_id, reason, [[event_type, key, details, at], …]]
--- with the events from the expected index on: reason 'lost' where the lease is another's or the
--- run has ended, 'conflict' where only the index is taken. `notices` are (topic, payload). `ahead`
--- is null, or a JSON array of [run_id, […]] with the events that stand ahead of a part of p_behind.
+-- `refused` is null, or a JSON array of [run_id, reason, [[event_type, key, details, at], …]] with
+-- the events from the expected index on: the reason is 'lost' if the lease is another's or the run
+-- has ended, 'conflict' if only the index is taken. `notices` are (topic, payload). `ahead` is
+-- null, or a JSON array of [run_id, […]] with the events that stand before a part of p_behind.
 -- Details are text in both; workers of releases before p_texts take them as JSON. `undelivered` is
--- null, or, with p_undelivered, a JSON array of [run_id, target, name, outcome]: the signals that runs
--- sent to a run that does not exist ('missing') or has ended ('ended').
--- With p_tell, the schema's name, the call sends its notices itself where it can.
+-- null, or, with p_undelivered, a JSON array of [run_id, target, name, outcome]: the signals that
+-- runs sent to a run that does not exist ('missing') or has ended ('ended'). With p_tell, the
+-- schema's name, the call sends its notices itself if it can.
 --
--- Refuses a run twice in one call (22023). Gives up on a lock after 50 ms (55P03), so that one
--- busy run does not hold up its batch; the caller then splits it.
--- Locks: a pure checkpoint none but the events it inserts, by run_id; otherwise first the turn
--- rows of the runs that suspend, end or order something, of those in p_behind, and of what they
--- touch, by run_id. Own events are written before those for others, and suspends before wake-ups.
--- Called by workers.
+-- Refuses a run twice in one call (22023). Gives up on a lock after 50 ms (55P03), so that one busy
+-- run does not hold up its batch; the caller then splits it.
+-- Locks: a pure checkpoint none but the events it inserts, by run_id; otherwise first the turn rows
+-- of the runs that suspend, end or have commands, of those in p_behind, and of what they touch, by
+-- run_id. Own events are written before those for others, and suspends before wake-ups. Called by
+-- workers.
 create or replace function holdfast.commit(
     p_worker text, p_token uuid,
     p_runs uuid[], p_leases int[], p_expected int[],
@@ -31,7 +32,7 @@ create or replace function holdfast.commit(
     p_rest_types text[], p_rest_keys text[], p_rest_details json[], p_rest_ats bigint[],
     p_suspended uuid[], p_visible_ats bigint[], p_awaiting json[],
     p_ended uuid[], p_statuses text[], p_outputs json[], p_errors json[],
-    p_ordering uuid[], p_touched uuid[], p_parents uuid[], p_behind uuid[] default '{}',
+    p_commanding uuid[], p_touched uuid[], p_parents uuid[], p_behind uuid[] default '{}',
     p_tell text default null, p_texts boolean default false,
     p_undelivered boolean default false,
     out now bigint, out refused json, out notices text[], out ahead json, out undelivered json
@@ -51,15 +52,15 @@ declare
 begin
     now := holdfast._micros(v_now);
     if cardinality(p_touched) + cardinality(p_parents) > 0 then
-        perform holdfast._lock_family(p_suspended || p_ended || p_ordering || p_behind || p_touched
+        perform holdfast._lock_family(p_suspended || p_ended || p_commanding || p_behind || p_touched
             || array(select n.newest from holdfast.newest_runs(p_touched) as n), p_parents);
-    elsif cardinality(p_suspended) + cardinality(p_ended) + cardinality(p_ordering)
+    elsif cardinality(p_suspended) + cardinality(p_ended) + cardinality(p_commanding)
             + cardinality(p_behind) > 0 then
-        perform holdfast._lock_turns(p_suspended || p_ended || p_ordering || p_behind);
+        perform holdfast._lock_turns(p_suspended || p_ended || p_commanding || p_behind);
     end if;
     if cardinality(p_behind) > 0 then
         select b.expected, b.rest_idx, b.ahead into p_expected, p_rest_idx, ahead
-        from holdfast._stand_behind(
+        from holdfast._move_after_others(
             p_token, p_runs, p_expected, p_behind, p_rest_runs, p_rest_idx) as b;
     end if;
 
@@ -106,16 +107,16 @@ begin
         from holdfast._end_runs(
             v_now, p_ended, p_statuses, p_outputs, p_errors, v_skipped) as e;
     end if;
-    if cardinality(p_ordering) > 0 then
+    if cardinality(p_commanding) > 0 then
         select c.notices, case when p_undelivered then c.undelivered end
         into v_told, undelivered
         from holdfast._carry_out(v_now,
-            array(select unnest(p_ordering) except select unnest(v_skipped)), p_ended,
+            array(select unnest(p_commanding) except select unnest(v_skipped)), p_ended,
             p_runs || p_rest_runs, p_types || p_rest_types, p_keys || p_rest_keys,
             p_details || p_rest_details) as c;
         notices := notices || v_told;
     end if;
-    if v_children is not null then  -- behind what they have said last
+    if v_children is not null then  -- after what their own commands have appended
         notices := notices || holdfast._tell_parents(v_now, v_children);
     end if;
     if cardinality(p_parents) > 0 then
@@ -126,10 +127,11 @@ begin
 end $$;
 
 -- Move the parts of p_behind to the ends of their logs, if all that others have appended from the
--- expected index on can wait. A part that an earlier try wrote stays where that try put it. `ahead`
--- is that of commit.
--- Locks: expects the turn rows of p_behind locked, so that nobody else appends. Called by commit.
-create or replace function holdfast._stand_behind(
+-- expected index on can wait. A part that an earlier try wrote stays in its place. `ahead` is that
+-- of commit.
+-- Locks: expects the turn rows of p_behind locked, so that no other transaction appends. Called by
+-- commit.
+create or replace function holdfast._move_after_others(
     p_token uuid, p_runs uuid[], p_expected int[], p_behind uuid[], p_rest_runs uuid[],
     p_rest_idx int[], out expected int[], out rest_idx int[], out ahead json
 )
@@ -166,8 +168,8 @@ begin
     from unnest(v_moved, v_from, v_to) as m (run_id, since, until);
 end $$;
 
--- Say whether a worker's entries may stand behind an event of this type that others have appended
--- while they were on their way. Called by _stand_behind.
+-- Return true if a worker's entries that are on their way may be written after an event of this
+-- type. Called by _move_after_others.
 create or replace function holdfast._can_wait(p_event_type text) returns boolean
 language sql immutable parallel safe
 return p_event_type in (
@@ -175,7 +177,8 @@ return p_event_type in (
     'ChildCompleted', 'ChildFailed', 'WorkerLost');
 
 -- Give the leases of suspended runs back, until a moment or until something that they await. Runs
--- in p_skipped are left alone. Locks: expects the turn rows locked. Called by commit.
+-- in p_skipped are left alone.
+-- Locks: expects the turn rows locked. Called by commit.
 create or replace function holdfast._suspend_runs(
     p_worker text, p_run_ids uuid[], p_visible_ats bigint[], p_awaiting json[], p_skipped uuid[]
 ) returns void
@@ -198,8 +201,8 @@ begin
     where t.ctid = f.ctid and s.run_id <> all (p_skipped);
 end $$;
 
--- Say which runs of a commit were not written now (`skipped`), and which of them not by an
--- earlier try either (`refused`, as commit returns it). Locks nothing. Called by commit.
+-- Return the runs of a commit that were not written now (`skipped`), and those of them that no
+-- earlier try wrote either (`refused`, as commit returns it). Locks nothing. Called by commit.
 create or replace function holdfast._refusals(
     p_worker text, p_token uuid, p_runs uuid[], p_leases int[], p_expected int[], p_won uuid[],
     p_texts boolean, out skipped uuid[], out refused json

@@ -1,9 +1,9 @@
 -- How runs end.
 
--- End runs whose log has its last event: write the end, remove all their tasks and waiters.
--- The arrays are parallel; runs in p_skipped are left alone. `notices` are (topic, payload) for
--- those who wait; a payload is the run id and, where it fits a notification, the output.
--- `children` are the runs that have a parent, which is to be told; null for none.
+-- End runs whose log has its last event: write the end, remove all their tasks and waiters. The
+-- arrays are parallel; runs in p_skipped are left alone. `notices` are (topic, payload) for those
+-- who wait; a payload is the run id and, if it fits a notification, the output. `children` are the
+-- runs that have a parent, which is to be told; null for none.
 -- Locks: expects the turn rows locked; runs by run_id; waiters. Called by commit and _end_each.
 create or replace function holdfast._end_runs(
     p_now timestamptz, p_run_ids uuid[], p_statuses text[],
@@ -58,10 +58,9 @@ begin
     into notices from told t;
 end $$;
 
--- End runs without their code, each with this event; what each was given is parallel to the runs,
--- which stand there once each. Their waiters and parents are told, who holds something of them, so
--- that it lets go, and the close policies of their children apply. `ended` are those that had not
--- ended before, in no order.
+-- End runs without their code, each with this event; the arrays are parallel, and each run is given
+-- once. Their waiters and parents are told, and the workers that hold something of them; the close
+-- policies of their children apply. `ended` are those that had not ended before, in no order.
 -- Locks: expects the turn rows locked as by _lock_family; events and runs. Called by all that end
 -- runs from outside.
 create or replace function holdfast._end_each(
@@ -75,14 +74,14 @@ set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
 declare
-    v_holders text[] := holdfast._holders(p_run_ids, true);
+    v_holder_notices text[] := holdfast._holder_notices(p_run_ids, true);
     v_children uuid[];
 begin
     ended := holdfast._append_each(p_now, p_run_ids, p_event_type, p_details);
     if cardinality(ended) = 0 then
         return;
     end if;
-    select e.notices || v_holders, e.children into notices, v_children
+    select e.notices || v_holder_notices, e.children into notices, v_children
     from holdfast._end_runs(p_now, p_run_ids,
         array_fill(p_status, array[cardinality(p_run_ids)]), null, p_errors,
         array(select unnest(p_run_ids) except select unnest(ended))) as e;

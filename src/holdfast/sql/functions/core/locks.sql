@@ -1,7 +1,6 @@
 -- Lock rows of tasks in one order: turns by run id, then other tasks by run id and key.
 
--- Lock the turn rows of runs, by run_id. Called by commit and by all that
--- change runs from outside.
+-- Lock the turn rows of runs, by run_id. Called by commit and by all that change runs from outside.
 create or replace function holdfast._lock_turns(p_run_ids uuid[]) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -17,8 +16,8 @@ begin
     ) as t;
 end $$;
 
--- Lock a run's turn row unless another transaction has it. Returns true if it is locked now, also
--- where there is none. Called by _lock_families.
+-- Lock a run's turn row unless another transaction has it. Returns true if it is locked now, or if
+-- there is none. Called by _lock_families.
 create or replace function holdfast._lock_free_turn(p_run_id uuid) returns boolean
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -32,9 +31,9 @@ begin
         select from holdfast.tasks t where t.run_id = p_run_id and t.key = '');
 end $$;
 
--- Lock task rows by (run_id, key). A statement of its own, because one that waited for a row while
--- a worker said that it lives, or claimed it, does not see the row's new place, and would change
--- nothing. Called by _end_attempts, _cancel_activities, time_out_activities and adopt_tasks.
+-- Lock task rows by (run_id, key). The lock is a statement of its own: a statement that waited for
+-- a row while its holder changed it would not see the row's new place, and would change nothing.
+-- Called by _end_attempts, _cancel_activities, time_out_activities and adopt_tasks.
 create or replace function holdfast._lock_tasks(p_run_ids uuid[], p_keys text[]) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp

@@ -1,7 +1,7 @@
--- Wake-ups. PostgreSQL lets one transaction that notifies commit at a time, in the whole cluster: if
--- all did, none could share another's way to the disk. So most of them notify after their change,
--- in a transaction of its own. What is told within the change saves a round trip and a commit to
--- those who wait for it: one transaction of a schema may do so at a time, and the others do not wait.
+-- Wake-ups. PostgreSQL commits one notifying transaction at a time, in the whole cluster: if all
+-- notified, none could share a flush with another. So most of them notify after their change, in a
+-- transaction of its own. A notice that is sent within the change saves the receiver a round trip
+-- and a commit: one transaction of a schema may do so at a time, and the others do not wait.
 
 -- Send payloads to channels, after the change they tell of. Called by workers and clients.
 create or replace function holdfast.notify(p_channels text[], p_payloads text[])
@@ -19,10 +19,10 @@ language sql immutable parallel safe
 return case when octet_length(p_schema || ':' || p_topic) <= 63 then p_schema || ':' || p_topic
     else left(encode(sha256(convert_to(p_schema || ':' || p_topic, 'UTF8')), 'hex'), 63) end;
 
--- Send (topic, payload) notices with the transaction that they tell of, and return those that its
--- caller has to send: all of them if p_schema is null, if another transaction tells just now, or if
--- the server's queue of notifications fills up, which would have the commit fail.
--- Locks: none that it waits for; at the commit, the server's one for notifications. Called by all
+-- Send (topic, payload) notices with the transaction that they tell of. Returns those that the
+-- caller has to send: all of them if p_schema is null, if another transaction is sending now, or if
+-- the server's queue of notifications fills up, which would make the commit fail.
+-- Locks: none that it waits for; at the commit, the server's lock for notifications. Called by all
 -- that a caller waits for one by one.
 create or replace function holdfast._tell(p_schema text, p_notices text[]) returns text[]
 language plpgsql

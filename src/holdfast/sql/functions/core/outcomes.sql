@@ -1,8 +1,8 @@
 -- What became of runs that were to be changed: 'delivered', 'duplicate', 'ended', 'missing'.
 
--- Say what became of runs that were to be changed: the first mention of one in p_changed was
--- 'delivered'; another that goes on was so before and is a 'duplicate'. Locks nothing. Called by
--- all that change runs from outside and take many of them at once.
+-- Return what became of runs that were to be changed: the first mention of a run in p_changed was
+-- 'delivered'; another run that has not ended was so before, a 'duplicate'. Locks nothing. Called
+-- by all that change many runs at once from outside.
 create or replace function holdfast._outcomes(p_run_ids uuid[], p_changed uuid[])
 returns text[]
 language plpgsql stable
@@ -27,8 +27,8 @@ begin
         order by u.place);
 end $$;
 
--- Say why nothing more can be appended to a run's log. Locks nothing. Called by all that change
--- runs from outside.
+-- Return why nothing more can be appended to a run's log: 'ended' or 'missing'. Locks nothing.
+-- Called by all that change runs from outside.
 create or replace function holdfast._absence(p_run_id uuid) returns text
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -37,8 +37,8 @@ begin
     return case when holdfast._has_run(p_run_id) then 'ended' else 'missing' end;
 end $$;
 
--- Say whether a run exists. Asks for its row: an index that has the id as its last column would
--- do for the id alone. Locks nothing. Called by _absence and fork_run.
+-- Return true if a run exists. It reads the row's ctid: for the id alone PostgreSQL could choose an
+-- index that has the id as its last column. Locks nothing. Called by _absence and fork_run.
 create or replace function holdfast._has_run(p_run_id uuid) returns boolean
 language plpgsql stable
 set search_path = pg_catalog, pg_temp

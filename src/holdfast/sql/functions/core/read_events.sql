@@ -1,7 +1,7 @@
 -- Read logs.
 
--- Read logs, each from an index on, in order. What the run's row holds is filled in: the input
--- is told as the details of WorkflowStarted, output and error as those of the ends.
+-- Return logs, each from an index on, in order. What the run's row holds is filled in: the input as
+-- the details of WorkflowStarted, output and error as those of the ends.
 -- Locks nothing. Called by workers and clients, and by commit for the tails of conflicts.
 create or replace function holdfast.read_events(p_run_ids uuid[], p_since int[])
 returns table (run_id uuid, idx int, event_type text, key text, details json, at bigint)
@@ -26,9 +26,9 @@ begin
 end $$;
 
 -- Return a log from an index on, and up to another, as a JSON array of [event_type, key, details,
--- at]. With p_texts the details are text in it: what is wrong with those of one event must not be
--- wrong with the answer of a call. Workers of releases before that take them as JSON. Called by
--- claim_tasks, commit and _stand_behind.
+-- at]. With p_texts the details are text in it, so that a flaw in the details of one event is not
+-- one in the answer of the call. Workers of releases before that take them as JSON. Called by
+-- claim_tasks, commit and _move_after_others.
 create or replace function holdfast._tail(
     p_run_id uuid, p_since int, p_texts boolean, p_until int default null
 ) returns json

@@ -1,6 +1,6 @@
--- Wake runs, and say what is told to the workers that hold them.
+-- Wake runs, or tell the workers that hold them.
 
--- Wake a run that awaits this and say that its queue has work, or tell the worker that holds it.
+-- Wake a run that awaits this and report that its queue has work, or tell the worker that holds it.
 -- Returns a (topic, payload) notice, or null.
 -- Locks: expects the turn row locked. Called by signal_runs and _wake_ends.
 create or replace function holdfast._wake(p_now timestamptz, p_run_id uuid, p_topic text)
@@ -61,14 +61,14 @@ begin
         returning t.queue
     )
     select array_agg(distinct array['work', w.queue]) into v_queues from woken w;
-    return v_queues || holdfast._holders(p_run_ids);
+    return v_queues || holdfast._holder_notices(p_run_ids);
 end $$;
 
--- Write what the workers that hold something of runs are told: of a turn the run's id, of an
--- activity RUN KEY. Returns (topic, payload) notices. Locks nothing. Called by _wake_each,
--- _end_each and pause_runs.
-create or replace function holdfast._holders(p_run_ids uuid[], p_activities boolean default false)
-returns text[]
+-- Return the (topic, payload) notices for workers that hold something of runs: for a turn the run's
+-- id, for an activity RUN KEY. Locks nothing. Called by _wake_each, _end_each and pause_runs.
+create or replace function holdfast._holder_notices(
+    p_run_ids uuid[], p_activities boolean default false
+) returns text[]
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan

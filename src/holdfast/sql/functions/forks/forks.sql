@@ -1,15 +1,15 @@
 -- Fork: a new run with a copy of another's log.
 
--- Start a run with a copy of the first p_until events of another's log, or of all, without its end,
--- without what its workers and operators did to it, and without what it had asked for and not got
--- by then: that is asked for anew. p_retry takes a run that did not complete and leaves out the
--- failures that ended it; results and failures of other calls are kept, also later ones. p_input
--- replaces the input, p_results (an object by key) those of steps and activities. The log ends with
+-- Start a run with a copy of the first p_until events of another's log, or of all. Not copied are:
+-- the end, what workers and operators did to the run, and commands that had not ended by then: the
+-- new run gives them anew. p_retry takes a run that did not complete and leaves out the failures
+-- that ended it; results and failures of other calls are kept, also later ones. p_input replaces
+-- the input, p_results (an object by key) those of steps and activities. The log ends with
 -- WorkflowForked.
 --
--- Outcomes: 'forked', 'exists' where the new id is taken, 'missing', 'running' for the retry of a
--- run that has not failed, 'bad_index', 'unknown_key', 'unreadable' where the log has what no
--- worker can read: it would hold up the fork as well.
+-- Outcomes: 'forked', 'exists' if the new id is taken, 'missing', 'running' for the retry of a run
+-- that has not failed, 'bad_index', 'unknown_key', 'unreadable' if the log has an event that no
+-- worker can read: it would stop the fork as well.
 -- Refuses values that are not allowed (22004, 22023).
 -- Locks: the new id; nothing of the origin, whose log only grows. Called by clients.
 create or replace function holdfast.fork_run(
@@ -63,7 +63,7 @@ begin
             notices := array[array['work', v_origin.queue]];
         end if;
     exception
-        when sqlstate 'HF002' then  -- of _readable: the fork was not written either
+        when sqlstate 'HF002' then  -- of _readable: nothing of the fork was written
             outcome := 'unreadable';
     end;
 end $$;
@@ -89,8 +89,8 @@ begin
     perform holdfast._check_version(p_version);
 end $$;
 
--- Write the row of a fork, and of its turn, which counts the time from its origin's first claim.
--- Says 'forked', or 'exists'. Locks: the id. Called by fork_run.
+-- Insert the row of a fork, and of its turn, whose time counts from its origin's first claim.
+-- Returns 'forked', or 'exists'. Locks: the id. Called by fork_run.
 create or replace function holdfast._start_fork(
     p_origin holdfast.runs, p_run_id uuid, p_input json, p_version int
 ) returns text
@@ -133,7 +133,7 @@ begin
     return p_details;
 end $$;
 
--- Write the log of a fork. The seed of what the code draws stays that of the first origin. Raises
+-- Write the log of a fork. The seed of the fork's chance stays that of the first origin. Raises
 -- HF002 if an event cannot be read. Locks nothing that others wait for. Called by fork_run.
 create or replace function holdfast._copy_log(
     p_run_id uuid, p_new_run_id uuid, p_until int, p_calls text[], p_seen int, p_retry boolean,
@@ -164,7 +164,7 @@ begin
         holdfast.now());
 end $$;
 
--- Put another result into the details of a completed step or activity; null leaves them as they
+-- Return the details of a completed step or activity with another result; null leaves them as they
 -- are. Called by _copy_log.
 create or replace function holdfast._with_result(p_details json, p_result json) returns json
 language sql immutable
@@ -174,11 +174,11 @@ return case when p_result is null then p_details else (
             || '}')::json
         from json_each(p_details) with ordinality as d (name, value, place)) end;
 
--- List the events of a log that a fork gets, numbered anew, in the order in which the code saw
--- them: no event says `seen` then, and an event may have another index than in the first log. What
--- a retry makes again is left out: _untried_events. Every order has its end here, and every end its
--- order; what belongs together has the same key and begins with the same word. A signal to a child
--- that is left out is left out as well. Called by fork_run and _copy_log.
+-- Return the events that a fork gets of a log, numbered anew, in the order in which the code saw
+-- them: none has `seen` any more, and an event may have another index than in the first log. What a
+-- retry makes again is left out: _untried_events. Every command has its end here, and every end its
+-- command; what belongs together has the same key and begins with the same word. A signal to a
+-- child that is left out is left out as well. Called by fork_run and _copy_log.
 create or replace function holdfast._forked_events(
     p_run_id uuid, p_until int, p_calls text[], p_seen int, p_retry boolean
 ) returns table (idx int, event_type text, key text, details json, at timestamptz)
@@ -221,19 +221,19 @@ begin
     order by 1;
 end $$;
 
--- Return how many entries the code had seen when it saw this one, null where that was all that
--- stand ahead of it. Called by _forked_events and _untried_events.
+-- Return how many entries the code had seen when it saw this one; null if it had seen all entries
+-- before it. Called by _forked_events and _untried_events.
 create or replace function holdfast._seen(p_event_type text, p_details json) returns int
 language sql immutable
 return case when p_event_type in ('StepCompleted', 'StepFailed', 'TimerFired') then
     substring(left(p_details::text, 60)
         from '^\{(?:"python":"[^"]*",)?"seen":(\d+),')::int end;
 
--- List the first p_until events of a log without what a retry makes again: the failures of p_calls,
--- and what only followed from them. After the first p_seen events (in the order in which the code
--- saw them) that is everything but results, other failures, the orders that they answer, signals,
--- decisions and patches; anywhere, a timer around such a call that had not fired. Called by
--- _forked_events.
+-- Return the first p_until events of a log without what a retry makes again: the failures of
+-- p_calls, and what only followed from them. After the first p_seen events (in the order in which
+-- the code saw them) only results, other failures, the commands that they end, signals, decisions
+-- and patches are kept. Anywhere, a timer around such a call that had not fired is left out. Called
+-- by _forked_events.
 create or replace function holdfast._untried_events(
     p_run_id uuid, p_until int, p_calls text[], p_seen int
 ) returns setof holdfast.events

@@ -1,8 +1,8 @@
 -- Retry: which calls are made again in a run that takes over from one that failed.
 
 -- Return the calls whose failures ended a run, and how many entries of its log led to the first of
--- them, as its last entry says; no calls if no failure ended it. Older releases did not write them
--- down: _guess_failures. Locks nothing. Called by fork_run.
+-- them, as its last entry says; no calls if no failure ended it. Older releases did not record
+-- them: _guess_failures finds them. Locks nothing. Called by fork_run.
 create or replace function holdfast._fatal_failures(
     p_run_id uuid, p_until int, out calls text[], out seen int
 )
@@ -28,7 +28,7 @@ begin
     end if;
 end $$;
 
--- Find the failures that ended a run, from its error and from how its log ends: the call that the
+-- Return the failures that ended a run, from its error and from how its log ends: the call that the
 -- error names, and other calls if the code did nothing after they had failed. Called by
 -- _fatal_failures.
 create or replace function holdfast._guess_failures(
@@ -87,8 +87,8 @@ create or replace function holdfast._scope(p_key text) returns text
 language sql immutable parallel safe
 return case when p_key like '%/%' then regexp_replace(p_key, '/[^/]*$', '') else '' end;
 
--- Say whether a timer is of a task that made one of these calls, or that has made a task above it:
--- a timeout around the call, whose time counts anew. Called by _untried_events.
+-- Return true if a timer belongs to a task that made one of these calls, or that has made a task
+-- above it: a timeout around the call, whose time counts anew. Called by _untried_events.
 create or replace function holdfast._surrounds_failure(p_timer text, p_calls text[])
 returns boolean
 language sql immutable parallel safe

@@ -2,7 +2,7 @@
 -- from the index that leads to the fewest runs. If they can only be found by looking at one run
 -- after the other, it looks at a bounded number of them and says how far it came.
 
--- Show runs as a caller sees them: with the row of the next turn, and the state derived from it.
+-- Return runs as a caller sees them: with the row of the next turn, and the state derived from it.
 -- Without p_payloads, input and output are null. Called by get_runs and list_runs.
 create or replace function holdfast._show_runs(p_run_ids uuid[], p_payloads boolean)
 returns table (
@@ -39,7 +39,7 @@ begin
     order by u.place;
 end $$;
 
--- Show runs, each with its payloads. Called by clients, and by wait_for_end.
+-- Return runs, each with its payloads. Called by clients, and by wait_for_end.
 create or replace function holdfast.get_runs(p_run_ids uuid[])
 returns table (
     run_id uuid, name text, version int, key text, queue text, priority int, status text,
@@ -54,8 +54,8 @@ as $$
     select * from holdfast._show_runs(p_run_ids, true)
 $$;
 
--- Find the runs whose next turn is in one of the states queued, running, stuck and paused, from the
--- few rows of tasks that are; more than p_limit if there are more. Called by _list_ids.
+-- Return the runs whose next turn is in one of the states queued, running, stuck and paused, from
+-- the few rows of tasks in that state; more than p_limit if there are more. Called by _list_ids.
 create or replace function holdfast._active_runs(p_states text[], p_limit int)
 returns setof uuid
 language plpgsql stable
@@ -79,13 +79,13 @@ begin
     end if;
     if 'queued' = any (p_states) then
         return query
-        with recursive lanes as (
-            select n.* from holdfast._next_lane('', '') as n
+        with recursive ranges as (
+            select n.* from holdfast._next_range('', '') as n
             union all
-            select n.* from lanes l cross join lateral holdfast._next_lane(l.queue, l.handler) as n
+            select n.* from ranges l cross join lateral holdfast._next_range(l.queue, l.handler) as n
         )
         select t.run_id
-        from lanes l
+        from ranges l
         cross join generate_series(0, 4) as p (priority)
         cross join lateral (
             select t.run_id from holdfast.tasks t
@@ -98,9 +98,9 @@ begin
     end if;
 end $$;
 
--- Walk through runs, newest first, starting after the run of p_before_at and p_before_id: through
--- p_candidates, or the children of p_parent_run_id, or else the runs of these names (null: all)
--- and statuses. Called by _list_ids.
+-- Return runs, newest first, from after the run of p_before_at and p_before_id on: of p_candidates,
+-- or of the children of p_parent_run_id, or else of the runs of these names (null: all) and
+-- statuses. Called by _list_ids.
 create or replace function holdfast._walk_runs(
     p_candidates uuid[], p_parent_run_id uuid, p_names text[], p_statuses text[],
     p_since timestamptz, p_until timestamptz, p_before_at timestamptz, p_before_id uuid, p_limit int
@@ -170,8 +170,8 @@ begin
     end if;
 end $$;
 
--- Say whether a JSON text contains another as jsonb does; false for one that jsonb cannot hold: a
--- run that was started with it must not hide all others. Called by _matching_runs.
+-- Return true if a JSON text contains another as jsonb does; false for one that jsonb cannot hold:
+-- a run that was started with it must not hide all others. Called by _matching_runs.
 create or replace function holdfast._contains(p_value json, p_pattern jsonb) returns boolean
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -183,7 +183,7 @@ exception
         return false;
 end $$;
 
--- Keep of some runs, in their order, those that match the filters that are not null. Called by
+-- Return those of some runs, in their order, that match the filters that are not null. Called by
 -- _list_ids.
 create or replace function holdfast._matching_runs(
     p_run_ids uuid[], p_states text[], p_names text[], p_queues text[], p_tags text[], p_key text,
@@ -216,9 +216,9 @@ begin
     limit p_limit;
 end $$;
 
--- List the ids of runs, newest first, that match all of the filters that are not null. At most
--- p_bound runs are looked at one by one; where that was not enough for p_limit, stopped_at and
--- stopped_id are the last one's place. Called by list_runs.
+-- Return the ids of runs, newest first, that match all of the filters that are not null. At most
+-- p_bound runs are looked at one by one; if that was not enough for p_limit, stopped_at and
+-- stopped_id are the place of the last one. Called by list_runs.
 create or replace function holdfast._list_ids(
     p_states text[], p_names text[], p_queues text[], p_tags text[], p_key text,
     p_since timestamptz, p_until timestamptz, p_parent_run_id uuid, p_input_contains jsonb,
@@ -283,10 +283,10 @@ begin
     return next;
 end $$;
 
--- List runs as get_runs shows them, newest first, that match all of the filters that are not null.
--- If tags, queues, states or an input must be looked for run by run, p_bound runs are looked at; if
--- more may follow, stopped_at and stopped_id say after which run the next call continues, and a
--- list without any run is one row without a run_id. Called by clients.
+-- Return runs as get_runs shows them, newest first, that match all of the filters that are not
+-- null. If tags, queues, states or an input must be looked for run by run, p_bound runs are looked
+-- at. If more may follow, stopped_at and stopped_id are the run after which the next call
+-- continues; a list without any run is then one row without a run_id. Called by clients.
 create or replace function holdfast.list_runs(
     p_states text[], p_names text[], p_queues text[], p_tags text[], p_key text,
     p_since bigint, p_until bigint, p_parent_run_id uuid, p_input_contains jsonb,
@@ -311,7 +311,7 @@ as $$
     left join lateral holdfast._show_runs(l.run_ids, p_payloads) as s on true
 $$;
 
--- Find runs whose ids begin alike: between two ids, at most p_limit. Called by clients.
+-- Return runs whose ids begin alike: between two ids, at most p_limit. Called by clients.
 create or replace function holdfast.runs_between(p_first uuid, p_last uuid, p_limit int)
 returns setof uuid
 language plpgsql stable

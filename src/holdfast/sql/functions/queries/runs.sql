@@ -1,7 +1,7 @@
--- The questions about runs that are known; list_runs.sql finds runs. None of them changes anything,
--- save for wait_for_end's registration.
+-- Queries about runs whose ids are known; list_runs.sql finds runs. None of them changes anything,
+-- except that wait_for_end registers a topic.
 
--- Find the run that was started with a key; null where there is none. Called by clients.
+-- Return the run that was started with a key; null if there is none. Called by clients.
 create or replace function holdfast.find_run(p_name text, p_key text) returns uuid
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -14,7 +14,7 @@ begin
         holdfast.keyed_run_id(p_name, p_key), p_name, p_key);
 end $$;
 
--- Follow runs that continued as new to the last ones of their chains. Called by clients, and by
+-- Return the last run of the chain of each run that continued as new. Called by clients, and by
 -- what sends signals and cancels for runs.
 create or replace function holdfast.newest_runs(p_run_ids uuid[])
 returns table (run_id uuid, newest uuid)
@@ -46,7 +46,7 @@ begin
     order by c.first, c.place desc;
 end $$;
 
--- Find how a run answered an update: its UpdateCompleted or UpdateRejected. Called by clients.
+-- Return a run's reply to an update: its UpdateCompleted or UpdateRejected. Called by clients.
 create or replace function holdfast.find_reply(p_run_id uuid, p_update_id text)
 returns table (event_type text, key text, details json, at bigint)
 language plpgsql stable
@@ -64,7 +64,7 @@ begin
     limit 1;
 end $$;
 
--- Say what happened in all runs since a moment, oldest first. Called by clients.
+-- Return what happened in all runs since a moment, oldest first. Called by clients.
 create or replace function holdfast.recent_events(p_since bigint, p_limit int)
 returns table (run_id uuid, idx int, event_type text, key text, details json, at bigint)
 language sql stable
@@ -106,9 +106,9 @@ as $$
     order by r.run_id, e.key, e.idx desc
 $$;
 
--- Register a topic with the runs that go on, to be told of their ends; return those that have
--- ended, as get_runs shows them. Called by clients.
--- Locks: the runs FOR SHARE, by run_id, so that no end slips in between.
+-- Register a topic with the runs that have not ended, to be told of their ends. Returns those that
+-- have ended, as get_runs shows them. Called by clients.
+-- Locks: the runs FOR SHARE, by run_id, so that no end comes in between.
 create or replace function holdfast.wait_for_end(p_topic text, p_run_ids uuid[])
 returns table (
     run_id uuid, name text, version int, key text, queue text, priority int, status text,
@@ -126,8 +126,9 @@ begin
     return query select r.* from holdfast.get_runs(p_run_ids) as r where r.status <> 'running';
 end $$;
 
--- Drop every registration of a topic. Locks: the registrations, skipping locked ones, which the
--- ends of their runs are dropping. Called by clients that go.
+-- Delete every registration of a topic.
+-- Locks: the registrations, skipping locked ones, which the ends of their runs are deleting. Called
+-- by clients that stop.
 create or replace function holdfast.forget_waits(p_topic text) returns void
 language sql
 set search_path = pg_catalog, pg_temp
@@ -136,8 +137,8 @@ as $$
         select f.ctid from holdfast.waiters f where f.topic = p_topic for update skip locked))
 $$;
 
--- List the activities of a run that have not ended, by key. A null visible_at waits for somebody
--- to complete it from outside. Called by clients.
+-- Return the activities of a run that have not ended, by key. If visible_at is null, the activity
+-- waits to be completed from outside. Called by clients.
 create or replace function holdfast.list_activities(p_run_id uuid, p_limit int default 100)
 returns table (
     key text, name text, queue text, attempts int, worker text, visible_at bigint,

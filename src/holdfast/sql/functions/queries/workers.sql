@@ -1,4 +1,4 @@
--- The questions about workers.
+-- Queries about workers.
 
 -- Return the workers signed on, by id. Called by clients.
 create or replace function holdfast.list_workers()
@@ -16,8 +16,9 @@ as $$
     order by w.worker_id
 $$;
 
--- Find the lane after another in either index of tasks. Called by unserved and _active_runs.
-create or replace function holdfast._next_lane(p_queue text, p_handler text)
+-- Return the queue and handler that come next in either index of tasks. Called by unserved and
+-- _active_runs.
+create or replace function holdfast._next_range(p_queue text, p_handler text)
 returns table (queue text, handler text)
 language sql stable
 set search_path = pg_catalog, pg_temp
@@ -36,9 +37,9 @@ as $$
     order by l.queue, l.handler limit 1
 $$;
 
--- Count the tasks that no worker signed on may claim, by queue and handler, to 1,000 each; open
--- approvals, which have no handler, wait for a person. Jumps from lane to lane through the index,
--- so that the tasks of served lanes cost nothing. Called by clients.
+-- Return how many tasks no worker that is signed on may claim, by queue and handler, to 1,000 each;
+-- open approvals, which have no handler, wait for a person. It jumps from range to range through
+-- the index, so that tasks that are served cost nothing. Called by clients.
 create or replace function holdfast.unserved()
 returns table (queue text, handler text, tasks int)
 language sql stable
@@ -46,13 +47,13 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
-    with recursive lanes as (
-        select n.* from holdfast._next_lane('', '') as n
+    with recursive ranges as (
+        select n.* from holdfast._next_range('', '') as n
         union all
-        select n.* from lanes l cross join lateral holdfast._next_lane(l.queue, l.handler) as n
+        select n.* from ranges l cross join lateral holdfast._next_range(l.queue, l.handler) as n
     )
     select l.queue, l.handler, c.tasks
-    from lanes l
+    from ranges l
     cross join lateral (
         select count(*)::int as tasks
         from (

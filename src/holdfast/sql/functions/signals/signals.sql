@@ -1,11 +1,11 @@
 -- Signals, and updates: signals that are answered.
 
--- Append SignalReceived to each run's log, and wake the run where it awaits that signal. A
--- signal id that the run's log has already is a duplicate, also after the run's end. An update is
--- a signal that is answered: p_reply_tos are the topics that hear of the answers.
--- With p_tell, the schema's name, the call sends its notices itself where it can.
--- Refuses values that are not allowed (22004, 22023). Locks: turn rows, then events, by run_id.
--- Called by clients, and by _send_signals.
+-- Append SignalReceived to each run's log, and wake the run if it awaits that signal. A signal id
+-- that the run's log has already is a duplicate, also after the run's end. An update is a signal
+-- that is answered: p_reply_tos are the topics that hear of the answers. With p_tell, the schema's
+-- name, the call sends its notices itself if it can.
+-- Refuses values that are not allowed (22004, 22023).
+-- Locks: turn rows, then events, by run_id. Called by clients, and by _send_signals.
 create or replace function holdfast.signal_runs(
     p_run_ids uuid[], p_names text[], p_payloads json[], p_signal_ids text[],
     p_updates boolean[] default null, p_reply_tos text[] default null, p_tell text default null,
@@ -84,7 +84,7 @@ begin
     end if;
 end $$;
 
--- Write what a log says of a signal. Called by signal_runs and _continue_runs.
+-- Return the details of a SignalReceived. Called by signal_runs and _continue_runs.
 create or replace function holdfast._signal(
     p_name text, p_payload json, p_is_update boolean, p_reply_to text
 ) returns json
@@ -93,8 +93,8 @@ return ('{"signal_name":' || to_json(p_name) || ',"input":' || p_payload || case
     when p_is_update then ',"update":true,"reply_to":'
         || coalesce(to_json(p_reply_to)::text, 'null') else '' end || '}')::json;
 
--- Send the signals of SignalSent, which p_run_ids have written. If the receiver continued as new, its
--- newest run gets the signal. `notices` are (topic, payload); `undelivered` is that of commit.
+-- Send the signals of SignalSent, which p_run_ids have written. If the receiver continued as new,
+-- its newest run gets the signal. `notices` are (topic, payload); `undelivered` is that of commit.
 -- Locks: as signal_runs. Called by _carry_out.
 create or replace function holdfast._send_signals(
     p_run_ids uuid[], p_details json[], out notices text[], out undelivered json

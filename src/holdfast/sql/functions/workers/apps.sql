@@ -18,11 +18,11 @@ as $$
     select array(select f.name from holdfast.former_names f order by f.name)
 $$;
 
--- Sign an app on: its workflows are kept, with those that it ever had. `other` is the place where
--- its code lay so far, if that is told and another than p_origin, and neither null nor p_replaces:
--- then nothing is written. `former` are those of the names from before names had apps. In a
--- database that has such names they are all of the app's: programs of a former release that are
--- not replaced yet may start more of them.
+-- Sign an app on: add its workflows to those that it ever had. `other` is the place of its code so
+-- far, if that is known, is not p_origin, and neither is null or p_replaces: then nothing is
+-- written. `former` are those of its names from before names had apps. In a database that has such
+-- names they are all of the app's: programs of a former release that are not replaced yet may start
+-- more of them.
 -- Locks: the app's row; former names, by name; rows of pauses. Called by workers.
 create or replace function holdfast.sign_on_app(
     p_app text, p_workflows text[], p_activities text[], p_origin text default null,
@@ -62,8 +62,8 @@ begin
     end if;
 end $$;
 
--- Take over what waits under former names for what an app's worker serves: its turns with their
--- runs, and its activities, so many at most. Returns how many tasks that were.
+-- Take over tasks that wait under former names which an app's worker serves: turns with their runs,
+-- and activities, at most p_limit. Returns how many tasks that were.
 -- Locks: turn rows by run_id, then other task rows by (run_id, key), then runs. Called by workers
 -- that sign on, and by maintenance.
 create or replace function holdfast.adopt_tasks(
@@ -109,8 +109,9 @@ begin
     return v_count;
 end $$;
 
--- Give runs of former names that have ended the app that has taken the name over, so many at
--- most. Returns how many those were. Locks: runs, skipping locked ones. Called by maintenance.
+-- Rename runs of former names that have ended to the app that has taken the names over, at most
+-- p_limit. Returns how many those were.
+-- Locks: runs, skipping locked ones. Called by maintenance.
 create or replace function holdfast.adopt_ended(p_app text, p_workflows text[], p_limit int)
 returns int
 language plpgsql

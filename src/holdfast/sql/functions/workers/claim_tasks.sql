@@ -1,29 +1,30 @@
 -- Claim tasks: choose what is due, lock it, lease it.
 
--- Lease due tasks of some queues and handlers: the most urgent first, then the oldest. Nothing of
--- a paused queue, workflow or run.
+-- Lease due tasks of some queues and handlers: the most urgent first, then the oldest. Nothing of a
+-- paused queue, workflow or run is leased.
 --
--- The last row has no run_id and speaks of the claim as a whole: the time, when to ask again
--- (at once if the limit was reached, null for never), (topic, payload) notices, the watermark, up
--- to which tasks were taken, the poisoned runs, and, if leases that ran out were looked for, how
--- many pages were read. Each further row is a task. p_since hides tasks due before that moment:
--- while vacuum is held back, dead index entries pile up there. Callers pass an earlier watermark,
--- and now and then nothing, or, with p_until, a part of the past. Leases that ran out are looked
--- for from p_leased_since on; from the beginning if p_since is null, and else not at all. p_within
--- bounds the look for what comes due next, in seconds.
+-- The last row has no run_id and is about the claim as a whole: the time, when to ask again (at
+-- once if the limit was reached, null for never), (topic, payload) notices, the watermark, up to
+-- which tasks were taken, the poisoned runs, and, if leases that ran out were looked for, how many
+-- pages were read. Each other row is a task. p_since hides tasks due before that moment: while
+-- vacuum is held back, dead index entries pile up there. Callers pass an earlier watermark, and now
+-- and then nothing, or, with p_until, a part of the past. Leases that ran out are looked for from
+-- p_leased_since on; from the beginning if p_since is null, and else not at all. p_within_seconds
+-- bounds the look for what comes due next.
 --
 -- A run begins when it is first claimed, but not before its log does: a claim may have read the
 -- time before the start did.
 --
--- A task that another worker suspended is left to that worker until p_sticky seconds after it
--- came due, if that worker was heard of in the last three seconds. A lease that ran out is left to
--- a worker that is signed on, unless p_worker was heard for a lease's length without a gap: the
--- database may have been away, and the holder lives and will say so. A task whose lease ran out
--- gets WorkerLost in its run's log; a turn that lost p_max_attempts workers without progress is not
+-- A task that another worker suspended is left to that worker until p_sticky_seconds after it came
+-- due, if that worker was heard in the last three seconds. A lease that ran out is left to its
+-- worker while that is signed on, unless p_worker was heard for a lease's length without a gap: the
+-- database may have been away, and the holder will be heard again. A task whose lease ran out gets
+-- WorkerLost in its run's log. A turn that lost p_max_attempts workers without progress is not
 -- leased again: its run is poisoned, and the caller calls fail_poisoned, which locks the run's
 -- whole family in one order. An activity's policy is the worker's to keep: attempts may be over it.
--- A task that has lost three is a suspect: a worker holds one of those at a time, so that one that
--- eats its workers does not take the runs beside it along.
+-- A task that has lost three workers is a suspect: a worker holds one of those at a time, so that a
+-- task that kills its workers does not stop the runs beside it.
+--
 -- The worker that was the last to suspend the run is given `tail`, the log from `tail_from` on:
 -- from its last claim if the log has grown by a little since, else from the log's end. Other
 -- workers are given none. Its details are text; workers of releases before p_texts take them as
@@ -33,9 +34,9 @@
 -- then events, run by run. Called by workers.
 create or replace function holdfast.claim_tasks(
     p_worker text, p_queues text[], p_handlers text[], p_limit int,
-    p_lease float8, p_ahead float8 default 0, p_sticky float8 default 0.25,
+    p_lease_seconds float8, p_ahead_seconds float8 default 0, p_sticky_seconds float8 default 0.25,
     p_max_attempts int default 5, p_since bigint default null, p_until bigint default null,
-    p_leased_since bigint default null, p_within float8 default null,
+    p_leased_since bigint default null, p_within_seconds float8 default null,
     p_texts boolean default false, p_properties boolean default false
 ) returns table (
     now bigint, next_due_at bigint, notices text[], watermark bigint,
@@ -53,7 +54,7 @@ as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := holdfast.now();
-    v_ahead timestamptz := v_now + p_ahead * interval '1 second';
+    v_ahead timestamptz := v_now + p_ahead_seconds * interval '1 second';
     v_rivals text[] := array(
         select w.worker_id from holdfast.workers w
         where w.worker_id <> p_worker and holdfast._is_heard(w.heard_at, v_now, 3));
@@ -71,12 +72,14 @@ begin
     if exists (select from holdfast.pauses) then
         select * into p_queues, p_handlers from holdfast._unpaused(p_queues, p_handlers);
     end if;
-    if v_leased is not null and not holdfast._hears(p_worker, v_now, p_lease) then
+    if v_leased is not null
+        and not holdfast._is_heard_without_gap(p_worker, v_now, p_lease_seconds)
+    then
         v_spared := array(select w.worker_id from holdfast.workers w);
     end if;
     select * into v_due
     from holdfast._lock_due(p_worker, v_rivals, coalesce(v_spared, '{}'), p_queues, p_handlers,
-        p_limit, least(v_now, v_until), v_until, v_ahead - p_sticky * interval '1 second',
+        p_limit, least(v_now, v_until), v_until, v_ahead - p_sticky_seconds * interval '1 second',
         v_since, v_leased);
     if v_leased is not null then
         pages := pages + holdfast._pages_of_tasks();
@@ -84,14 +87,14 @@ begin
     if v_due.expired then
         select * into v_due.run_ids, v_due.keys, poisoned
         from holdfast._lock_lost(v_due.run_ids, v_due.keys, p_max_attempts);
-        perform holdfast._lose_workers(v_now, v_due.run_ids, v_due.keys);
+        perform holdfast._record_lost_workers(v_now, v_due.run_ids, v_due.keys);
     end if;
 
     if v_due.run_ids is not null then
         return query
         with leased as (
             update holdfast.tasks t
-            set worker = p_worker, visible_at = v_now + p_lease * interval '1 second',
+            set worker = p_worker, visible_at = v_now + p_lease_seconds * interval '1 second',
                 attempts = t.attempts + 1, lease_no = t.lease_no + 1, claimed_idx = l.length,
                 awaiting = null, started_at = coalesce(t.started_at, greatest(v_now, l.at))
             from unnest(v_due.run_ids, v_due.keys) with ordinality as u (run_id, key, ord)
@@ -135,8 +138,8 @@ begin
         and p_until is null
     then
         v_next := holdfast._next_due(v_rivals, p_queues, p_handlers, v_ahead,
-            p_sticky * interval '1 second',
-            coalesce(v_now + p_within * interval '1 second', 'infinity'));
+            p_sticky_seconds * interval '1 second',
+            coalesce(v_now + p_within_seconds * interval '1 second', 'infinity'));
     end if;
     now := holdfast._micros(v_now);
     next_due_at := holdfast._micros(v_next);
@@ -144,9 +147,9 @@ begin
     return next;
 end $$;
 
--- List the lanes of a claim: each is one range of the index. Called by _lock_due and
+-- Return the ranges of the index of tasks that a claim looks at. Called by _lock_due and
 -- _holds_suspect.
-create or replace function holdfast._lanes(p_queues text[], p_handlers text[])
+create or replace function holdfast._ranges(p_queues text[], p_handlers text[])
 returns table (queue text, handler text, priority int)
 language sql immutable
 begin atomic
@@ -155,12 +158,12 @@ begin atomic
         unnest(p_handlers) as h (handler);
 end;
 
--- List the lanes that may hold free tasks which come due between two moments. A handler without
--- any costs one probe, not one for each priority: most handlers of an app rest at any moment.
--- Before version 17 PostgreSQL descends once for each priority all the same, or, planned while
--- there was little, reads all that waits and filters by priority: there every lane is listed.
--- Called by _lock_due and _next_due.
-create or replace function holdfast._free_lanes(
+-- Return the ranges that may hold free tasks which come due between two moments. A handler without
+-- any costs one probe, not one for each priority: most handlers of an app have no work at any
+-- moment. Before version 17 PostgreSQL descends once for each priority all the same, or, planned
+-- while there was little, reads all that waits and filters by priority: there every range is
+-- returned. Called by _lock_due and _next_due.
+create or replace function holdfast._free_ranges(
     p_queues text[], p_handlers text[], p_since timestamptz, p_until timestamptz
 ) returns table (queue text, handler text, priority int)
 language sql stable as $$
@@ -182,16 +185,17 @@ language sql stable as $$
     from busy b cross join generate_series(0, 4) as p (priority)
 $$;
 
--- Say whether a worker may have a free task that is due: not if a rival has the run in its
--- cache, until p_others. Called by claim_tasks.
+-- Return true if a worker may have a free task that is due: not if a rival has the run in its
+-- cache, until p_rivals_until. Called by claim_tasks.
 create or replace function holdfast._may_have(
-    p_sticky_worker text, p_rivals text[], p_visible_at timestamptz, p_others timestamptz
+    p_sticky_worker text, p_rivals text[], p_visible_at timestamptz, p_rivals_until timestamptz
 ) returns boolean
 language sql immutable
-return p_sticky_worker is null or p_sticky_worker <> all (p_rivals) or p_visible_at <= p_others;
+return p_sticky_worker is null or p_sticky_worker <> all (p_rivals)
+    or p_visible_at <= p_rivals_until;
 
--- Leave out what is paused. Workflows have versions from 1 on; an activity of the same name is
--- another's. Called by claim_tasks.
+-- Return the queues and handlers that are not paused. Workflows have versions from 1 on; an
+-- activity of the same name is another handler. Called by claim_tasks.
 create or replace function holdfast._unpaused(inout p_queues text[], inout p_handlers text[])
 language sql stable
 set search_path = pg_catalog, pg_temp
@@ -208,15 +212,15 @@ as $$
     )
 $$;
 
--- Choose due tasks and lock them. Choosing locks nothing, so that no more is locked than is
--- taken; where others were faster, a second try takes what it can lock, lane by lane. Leases that
--- ran out are looked for from p_leased on, null for none.
--- `newest` is the latest visible_at among them, `expired` whether one is another's lease.
+-- Choose due tasks and lock them. Choosing locks nothing, so that no more is locked than is taken;
+-- if others were faster, a second try takes what it can lock, range by range. Leases that ran out
+-- are looked for from p_leased on, null for none. `newest` is the latest visible_at among the
+-- tasks; `expired` is true if one of them is another's lease.
 -- Locks: task rows, skipping locked ones. Called by claim_tasks.
 create or replace function holdfast._lock_due(
     p_worker text, p_rivals text[], p_spared text[], p_queues text[], p_handlers text[],
     p_limit int,
-    p_now timestamptz, p_ahead timestamptz, p_others timestamptz, p_since timestamptz,
+    p_now timestamptz, p_ahead_seconds timestamptz, p_rivals_until timestamptz, p_since timestamptz,
     p_leased timestamptz,
     out run_ids uuid[], out keys text[], out newest timestamptz, out expired boolean
 )
@@ -231,19 +235,19 @@ declare
 begin
     with candidates as materialized (
         select t.run_id, t.key, t.priority, t.visible_at, false as suspect
-        from holdfast._free_lanes(p_queues, p_handlers, p_since, p_ahead) as l
+        from holdfast._free_ranges(p_queues, p_handlers, p_since, p_ahead_seconds) as l
         cross join lateral (
             select t.run_id, t.key, t.priority, t.visible_at
             from holdfast.tasks t
             where t.queue = l.queue and t.handler = l.handler and t.priority = l.priority
                 and t.worker is null and not t.paused
-                and t.visible_at > p_since and t.visible_at <= p_ahead
-                and holdfast._may_have(t.sticky_worker, p_rivals, t.visible_at, p_others)
+                and t.visible_at > p_since and t.visible_at <= p_ahead_seconds
+                and holdfast._may_have(t.sticky_worker, p_rivals, t.visible_at, p_rivals_until)
             order by t.visible_at limit p_limit
         ) as t
         union all
         select t.run_id, t.key, t.priority, t.visible_at, t.suspect
-        from holdfast._lanes(p_queues, p_handlers) as l
+        from holdfast._ranges(p_queues, p_handlers) as l
         cross join lateral (
             (select t.run_id, t.key, t.priority, t.visible_at, false as suspect
             from holdfast.tasks t
@@ -251,7 +255,7 @@ begin
                 and t.worker is not null and not t.paused
                 and t.visible_at > p_leased and t.visible_at <= p_now
                 and t.worker <> all (p_spared)
-                and (t.attempts < 3 or not holdfast._has_lost(t.run_id, t.key, 2))
+                and (t.attempts < 3 or not holdfast._lost_before(t.run_id, t.key, 2))
             order by t.visible_at limit p_limit)
             union all
             (select t.run_id, t.key, t.priority, t.visible_at, true
@@ -260,7 +264,7 @@ begin
                 and t.worker is not null and not t.paused
                 and t.visible_at > p_leased and t.visible_at <= p_now
                 and t.worker <> all (p_spared)
-                and t.attempts >= 3 and holdfast._has_lost(t.run_id, t.key, 2)
+                and t.attempts >= 3 and holdfast._lost_before(t.run_id, t.key, 2)
             order by t.visible_at, t.run_id, t.key limit 1)
         ) as t
         where p_leased is not null
@@ -278,7 +282,7 @@ begin
         cross join lateral (
             select * from holdfast.tasks t
             where t.run_id = d.run_id and t.key = d.key and not t.paused
-                and case when t.worker is null then t.visible_at <= p_ahead
+                and case when t.worker is null then t.visible_at <= p_ahead_seconds
                     else t.visible_at <= p_now end
             for update skip locked
         ) as t
@@ -297,15 +301,15 @@ begin
     from (
         select t.run_id, t.key, t.visible_at, t.worker
         from (
-            select * from holdfast._free_lanes(p_queues, p_handlers, p_since, p_ahead) as l
+            select * from holdfast._free_ranges(p_queues, p_handlers, p_since, p_ahead_seconds) as l
             order by l.priority, random()
         ) as l
         cross join lateral (
             select * from holdfast.tasks t
             where t.queue = l.queue and t.handler = l.handler and t.priority = l.priority
                 and t.worker is null and not t.paused
-                and t.visible_at > p_since and t.visible_at <= p_ahead
-                and holdfast._may_have(t.sticky_worker, p_rivals, t.visible_at, p_others)
+                and t.visible_at > p_since and t.visible_at <= p_ahead_seconds
+                and holdfast._may_have(t.sticky_worker, p_rivals, t.visible_at, p_rivals_until)
             order by t.visible_at limit p_limit
             for update skip locked
         ) as t
@@ -313,8 +317,8 @@ begin
     ) as t;
 end $$;
 
--- Return how many pages of tasks and its indexes this transaction has read: what counts is by how
--- much the number grows. Called by claim_tasks.
+-- Return how many pages of tasks and its indexes this transaction has read; callers use the
+-- difference of two calls. Called by claim_tasks.
 create or replace function holdfast._pages_of_tasks() returns int
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
@@ -326,9 +330,9 @@ begin
     from pg_type t where t.oid = pg_typeof(null::holdfast.tasks)::oid;
 end $$;
 
--- Say when the next free task comes due, from what was not taken now. Looks at a few tasks of
--- each lane only: if more are kept for other workers, the answer may be too early. Locks
--- nothing. Called by claim_tasks.
+-- Return when the next free task comes due, of those not taken now. It looks at a few tasks of each
+-- range only: if more are kept for other workers, the answer may be too early. Locks nothing.
+-- Called by claim_tasks.
 create or replace function holdfast._next_due(
     p_rivals text[], p_queues text[], p_handlers text[], p_taken timestamptz, p_sticky interval,
     p_until timestamptz
@@ -343,7 +347,7 @@ begin
     return least(
         min(t.visible_at + case when t.sticky_worker = any (p_rivals) then p_sticky else '0' end),
         min(t.visible_at) filter (where t.place = 8))
-    from holdfast._free_lanes(p_queues, p_handlers, p_taken - p_sticky, p_until) as l
+    from holdfast._free_ranges(p_queues, p_handlers, p_taken - p_sticky, p_until) as l
     cross join lateral (
         select t.visible_at, t.sticky_worker, row_number() over (order by t.visible_at) as place
         from holdfast.tasks t

@@ -1,8 +1,8 @@
 -- Leases: given back, renewed by heartbeats, and taken from workers that fell silent.
 
 -- Give tasks back unfinished: due again at a moment, or at once. The attempt does not count. A
--- lease that is another's by now is left alone; an activity that was to stop is gone. Returns the
--- queues that have work again.
+-- lease that is another's by now is left alone; an activity that was to stop is deleted. Returns
+-- the queues that have work again.
 -- Locks: turn rows by run_id, then other task rows by (run_id, key). Called by workers that stop,
 -- or whose run is stuck.
 create or replace function holdfast.release_tasks(
@@ -46,21 +46,20 @@ begin
     select distinct r.queue from released r;
 end $$;
 
--- Say that a worker lives, and renew its leases. Names (run, key, number): "all of this worker"
--- would keep leases alive whose claim's answer was lost. `lost` holds the places in the arrays,
--- from 1, of leases that are another's now, `news` those of runs with more events than known,
--- `cancelled` those of activities that are to stop. p_details is what activities said last, null
--- where that is known.
--- p_threads is how the worker's threads are used: how many, taken, given up, waited for. If a
--- worker missed two heartbeats of p_interval, or was heard in the future, heard_since begins anew:
--- it had a gap.
--- A row that somebody has locked is passed over: it is renewed the next time.
+-- Record that a worker lives, and renew its leases. It names them (run, key, number): renewing "all
+-- of this worker" would keep leases alive of which a claim's lost answer told nobody. `lost` are
+-- the places in the arrays, from 1, of leases that are another's now, `news` those of runs with
+-- more events than known, `cancelled` those of activities that are to stop. p_details is what
+-- activities reported last, null if that is known. p_threads is how the worker's threads are used:
+-- how many, taken, given up, waited for. If a worker missed two heartbeats of p_interval_seconds,
+-- or was heard in the future, heard_since begins anew: it had a gap. A row that another transaction
+-- has locked is renewed the next time.
 -- Locks: the worker's row; task rows by (run_id, key), skipping locked ones. Called by workers.
 create or replace function holdfast.heartbeat(
     p_worker text, p_hostname text, p_pid int, p_queues text[], p_handlers text[],
-    p_concurrency int, p_version text, p_started_at bigint, p_lease float8,
+    p_concurrency int, p_version text, p_started_at bigint, p_lease_seconds float8,
     p_run_ids uuid[], p_keys text[], p_leases int[], p_known int[],
-    p_details json[] default null, p_interval float8 default 2,
+    p_details json[] default null, p_interval_seconds float8 default 2,
     p_threads int[] default null,
     out now bigint, out lost int[], out news int[], out cancelled int[]
 )
@@ -83,7 +82,7 @@ begin
         handlers = excluded.handlers, concurrency = excluded.concurrency,
         holdfast_version = excluded.holdfast_version, heard_at = excluded.heard_at,
         threads = excluded.threads,
-        heard_since = case when holdfast._is_heard(w.heard_at, v_now, 2 * p_interval)
+        heard_since = case when holdfast._is_heard(w.heard_at, v_now, 2 * p_interval_seconds)
             then w.heard_since else v_now end;
     if cardinality(p_run_ids) = 0 then
         return;
@@ -106,7 +105,7 @@ begin
         where t.worker = p_worker and t.lease_no = u.lease_no
     ) as l;
     update holdfast.tasks t
-    set visible_at = v_now + p_lease * interval '1 second',
+    set visible_at = v_now + p_lease_seconds * interval '1 second',
         heartbeat = coalesce(f.details, t.heartbeat)
     from unnest(v_held.run_ids, v_held.keys, v_held.details) as h (run_id, key, details)
     cross join lateral (
@@ -132,9 +131,9 @@ begin
     ) as e on true;
 end $$;
 
--- Return true if a worker was heard at about this time: so many seconds ago at the most, or ahead,
--- because the database's clock may have been set back. Called by heartbeat, claim_tasks, _hears and
--- _silent_workers.
+-- Return true if a worker was heard at about this time: at most so many seconds ago, or ahead,
+-- because the database's clock may have been set back. Called by heartbeat, claim_tasks,
+-- _is_heard_without_gap and _silent_workers.
 create or replace function holdfast._is_heard(
     p_heard_at timestamptz, p_now timestamptz, p_seconds float8
 ) returns boolean
@@ -145,8 +144,9 @@ return p_heard_at between p_now - p_seconds * interval '1 second'
 -- Return true if a worker is heard now and was for so many seconds without a gap. Only such a
 -- worker can tell a worker that is gone from a database that was away. Locks nothing. Called by
 -- claim_tasks and _silent_workers.
-create or replace function holdfast._hears(p_worker text, p_now timestamptz, p_seconds float8)
-returns boolean
+create or replace function holdfast._is_heard_without_gap(
+    p_worker text, p_now timestamptz, p_seconds float8
+) returns boolean
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
@@ -156,38 +156,38 @@ as $$
             and w.heard_since <= p_now - p_seconds * interval '1 second')
 $$;
 
--- List the workers that fell silent, if the observer can tell. While another has missed half of its
--- time, none is listed: those that fell silent together are judged together. A run cannot have
--- caused the losses that are `innocent`: workers of several hosts fell silent at once, or the
--- database was away after the worker was heard last. Locks nothing. Called by reap_workers.
+-- Return the workers that fell silent, if the observer can tell. While another worker has missed
+-- half of its time, none is returned: those that fell silent together are judged together. Losses
+-- are `innocent` if a run cannot have caused them: workers of several hosts fell silent at once, or
+-- the database was away after the worker was heard last. Locks nothing. Called by reap_workers.
 create or replace function holdfast._silent_workers(
-    p_observer text, p_now timestamptz, p_silent float8
+    p_observer text, p_now timestamptz, p_silent_seconds float8
 ) returns table (worker_id text, innocent boolean)
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
     with quiet as (
         select w.worker_id, w.hostname, w.heard_at,
-            not holdfast._is_heard(w.heard_at, p_now, p_silent) as is_silent
+            not holdfast._is_heard(w.heard_at, p_now, p_silent_seconds) as is_silent
         from holdfast.workers w
-        where not holdfast._is_heard(w.heard_at, p_now, p_silent / 2)
+        where not holdfast._is_heard(w.heard_at, p_now, p_silent_seconds / 2)
     )
     select q.worker_id, (select count(distinct h.hostname) > 1 from quiet h)
         or q.heard_at < o.heard_since and o.started_at < o.heard_since
         or q.heard_at < pg_postmaster_start_time() and pg_postmaster_start_time() <= p_now
     from quiet q
     join holdfast.workers o on o.worker_id = p_observer
-    where holdfast._hears(p_observer, p_now, p_silent)
+    where holdfast._is_heard_without_gap(p_observer, p_now, p_silent_seconds)
         and (select bool_and(a.is_silent) from quiet a)
 $$;
 
--- Forget workers that were silent for so many seconds, in the eyes of p_observer, and those that
--- are named, and let their leases run out now: the next claim fences them. Innocent losses do not
--- count as attempts. A task that another transaction has locked is left to its lease's end.
+-- Delete workers that p_observer has not heard for so many seconds, and those that are named, and
+-- let their leases run out now: the next claim fences them. Innocent losses do not count as
+-- attempts. A task that another transaction has locked is left to its lease's end.
 -- Locks: worker rows by id; task rows, skipping locked ones. Called by maintenance, in any number
 -- of processes at once, and by callers that know that a worker is gone.
 create or replace function holdfast.reap_workers(
-    p_silent float8, p_workers text[], p_observer text default null,
+    p_silent_seconds float8, p_workers text[], p_observer text default null,
     out gone text[], out queues text[]
 )
 language plpgsql
@@ -203,12 +203,12 @@ begin
     perform from holdfast.workers w
     where w.worker_id = any (p_workers)
         or w.worker_id in (select s.worker_id from holdfast._silent_workers(
-            p_observer, v_now, p_silent) as s)
+            p_observer, v_now, p_silent_seconds) as s)
     order by w.worker_id for update;
-    -- Asked again: one that beat while its row was waited for is not silent.
+    -- Asked again: a worker that was heard while its row was waited for is not silent.
     select array_agg(s.worker_id), array_agg(s.worker_id) filter (where s.innocent)
     into gone, v_innocent
-    from holdfast._silent_workers(p_observer, v_now, p_silent) as s
+    from holdfast._silent_workers(p_observer, v_now, p_silent_seconds) as s
     where s.worker_id <> all (p_workers);
     gone := array(select w.worker_id from unnest(gone || p_workers) as w (worker_id) order by 1);
     if cardinality(gone) = 0 then
@@ -237,7 +237,7 @@ begin
     select array_agg(distinct f.queue) into queues from freed f;
 end $$;
 
--- Sign a worker off that has released its tasks. Called by workers that stop.
+-- Delete a worker that stops and has released its tasks. Called by workers that stop.
 create or replace function holdfast.remove_worker(p_worker text) returns void
 language sql
 set search_path = pg_catalog, pg_temp

@@ -1,10 +1,10 @@
--- Lost workers: leases that ran out. Their holders are fenced. A task that loses worker after worker
--- is kept apart from others, and in the end its run fails.
+-- Lost workers: leases that ran out, whose holders are fenced. A task that loses one worker after
+-- another is kept apart from other tasks, and in the end its run fails.
 
--- Choose among the tasks that a claim has locked: those that it may lease, and the runs that are
--- `poisoned`. An activity whose lease ran out is left out if another transaction has its turn row,
--- because that may come to the activity's row with its events written, for which WorkerLost would
--- wait. So is one that was to stop: it is deleted.
+-- Choose among the tasks that a claim has locked: return those that it may lease, and the runs that
+-- are `poisoned`. Skip activities whose lease ran out and whose turn row another transaction has
+-- locked: it may have inserted events that WorkerLost would have to wait for, and wait for the
+-- activity's row. An activity that was to stop is deleted.
 -- Locks: turn rows of activities, skipping locked ones. Called by claim_tasks.
 create or replace function holdfast._lock_lost(
     inout p_run_ids uuid[], inout p_keys text[], p_max_attempts int, out poisoned uuid[]
@@ -46,11 +46,11 @@ begin
     where not t.is_lost or (u.run_id is not null and not t.cancelled);
 end $$;
 
--- Fence the holders of leases that ran out: WorkerLost with the lease's number. Attempts start
--- anew if the run made progress under that lease, which signals are not. An activity's attempts
--- continue to count.
+-- Fence the holders of leases that ran out: append WorkerLost with the lease's number. The attempts
+-- of a turn start anew if the run made progress under that lease; signals are not progress. An
+-- activity's attempts continue to count.
 -- Locks: expects the task rows locked; events, run by run. Called by claim_tasks and fail_poisoned.
-create or replace function holdfast._lose_workers(
+create or replace function holdfast._record_lost_workers(
     p_now timestamptz, p_run_ids uuid[], p_keys text[]
 ) returns void
 language plpgsql
@@ -72,8 +72,8 @@ begin
     loop
         perform holdfast._append(p_now, v_task.run_id, 'WorkerLost', json_build_object(
             'task_key', v_task.key, 'lease_no', v_task.lease_no, 'worker', v_task.worker));
-        -- The attempts of an activity are its policy's: its next worker decides. Progress is asked
-        -- for after WorkerLost: a late checkpoint may have come before it.
+        -- An activity's attempts count for its policy, which its next worker applies. Progress is
+        -- looked for after WorkerLost is written: a late checkpoint may have come before it.
         if v_task.key = '' and holdfast._made_progress(v_task.run_id, v_task.claimed_idx) then
             update holdfast.tasks t set attempts = 0
             where t.run_id = v_task.run_id and t.key = v_task.key;
@@ -82,7 +82,7 @@ begin
 end $$;
 
 -- Return true if a worker has committed to a run's log from an index on. Locks nothing. Called by
--- _lock_lost and _lose_workers.
+-- _lock_lost and _record_lost_workers.
 create or replace function holdfast._made_progress(p_run_id uuid, p_since int) returns boolean
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -95,9 +95,9 @@ begin
         where e.run_id = p_run_id and e.idx >= p_since and e.commit_token is not null);
 end $$;
 
--- Say whether so many attempts of a task were lost, where that many have begun: the attempts of an
--- activity may also have failed, and its log knows. Called by _lock_due and _holds_suspect.
-create or replace function holdfast._has_lost(p_run_id uuid, p_key text, p_losses int)
+-- Return true if a task lost at least so many workers; its attempts have begun that often. Attempts
+-- of an activity may also have failed: its log tells. Called by _lock_due and _holds_suspect.
+create or replace function holdfast._lost_before(p_run_id uuid, p_key text, p_losses int)
 returns boolean
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -123,20 +123,21 @@ set enable_seqscan = off
 as $$
 begin
     return exists (
-        select from holdfast._lanes(p_queues, p_handlers) as l
+        select from holdfast._ranges(p_queues, p_handlers) as l
         cross join lateral (
             select from holdfast.tasks t
             where t.queue = l.queue and t.handler = l.handler and t.priority = l.priority
                 and t.worker is not null and t.visible_at > p_now
                 and t.worker = p_worker and t.attempts > 3
-                and holdfast._has_lost(t.run_id, t.key, 3)
+                and holdfast._lost_before(t.run_id, t.key, 3)
             limit 1
         ) as t);
 end $$;
 
--- Fail runs whose leases ran out and that lost p_max_attempts workers without progress: WorkerLost,
--- then WorkflowFailed. A run that made progress after all is free again; one whose row or whose
--- parent's another transaction has is left for the next claim. Returns (topic, payload) notices.
+-- Fail runs whose leases ran out and that lost p_max_attempts workers without progress: append
+-- WorkerLost, then WorkflowFailed. A run that made progress after all is free again; one whose turn
+-- row or whose parent's another transaction has is left for the next claim. Returns (topic,
+-- payload) notices.
 -- Locks: turn rows as _lock_families, then events and runs, by run_id. Called by workers for what
 -- claim_tasks calls poisoned.
 create or replace function holdfast.fail_poisoned(p_run_ids uuid[], p_max_attempts int)
@@ -163,7 +164,7 @@ begin
     if v_run_ids is null then
         return null;
     end if;
-    perform holdfast._lose_workers(
+    perform holdfast._record_lost_workers(
         v_now, v_run_ids, array_fill(''::text, array[cardinality(v_run_ids)]));
 
     with spared as (
