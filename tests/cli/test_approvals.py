@@ -80,7 +80,7 @@ def test_the_first_decision_wins(cli: CommandLine, run: str) -> None:
 
 def test_the_only_open_approval_needs_no_key(cli: CommandLine, run: str) -> None:
     several = cli("approvals", "decide", run, "--approve", code=exits.USAGE)
-    assert "add b, refund" in several.stderr or "add refund, b" in several.stderr
+    assert "add one of b, refund" in several.stderr or "add one of refund, b" in several.stderr
     cli("approvals", "decide", run, "refund", "--reject")
     cli("approvals", "decide", run, "--approve")
     assert "waits for no decision" in cli("approvals", "decide", run, code=exits.NOT_FOUND).stderr

@@ -62,7 +62,7 @@ def test_a_run_that_has_ended_is_named_once_where_it_is_left_alone(
     run = cli.start("double", "1")
     hand.fail(run)
     shown = cli("runs", "pause", run, code=exits.FAILED).stdout
-    assert shown == f"{run}: it has ended (failed) and takes nothing more\n"
+    assert shown == f"{run}: it has ended (failed) and cannot be changed\n"
 
 
 def test_a_failed_run_is_retried_once(cli: CommandLine, hand: Hand) -> None:
@@ -77,7 +77,7 @@ def test_a_failed_run_is_retried_once(cli: CommandLine, hand: Hand) -> None:
     assert f"retried as run {answer['new_run_id']}, which is queued" in explained["details"][-1]
     assert explained["commands"] == [f"holdfast runs why {answer['new_run_id']}"]
     dry = cli("runs", "retry", "--all", "--dry-run").stdout
-    assert dry == "0 runs would be retried; 1 would be left as they are; nothing was changed\n"
+    assert dry == "0 runs would be retried; 1 would stay as they are; nothing was changed\n"
     assert cli("runs", "retry", "--all").stdout == "0 runs retried; 1 left as they were\n"
 
 
@@ -166,7 +166,7 @@ def test_an_activity_that_fails_is_tried_again_unless_it_is_final(
     hand.turn(run, activity("scan"))
     assert "tried again" in cli("activities", "fail", hand.lease_activity("scan"), "dirty").stdout
     final = ("fail", hand.lease_activity("scan"), "broken", "--final")
-    assert cli("activities", *final).stdout == "failed for good\n"
+    assert cli("activities", *final).stdout == "failed, and is not retried\n"
     types = [event["type"] for event in cli.json("runs", "show", run)["log"]]
     assert types[-2:] == ["ActivityRetryScheduled", "ActivityFailed"]
 

@@ -99,7 +99,7 @@ def test_a_file_that_does_not_exist_is_a_usage_error(tmp_path: Path) -> None:
 def test_an_app_that_is_named_wrongly_is_a_usage_error(folder: Path, tmp_path: Path) -> None:
     done = call("--data", str(tmp_path / "home"), "dev", f"{folder / 'draft.py'}:drfat")
     assert done.returncode == exits.USAGE
-    assert "is no App: name it, as in draft:app" in done.stderr
+    assert "is not an App: name it, as in draft:app" in done.stderr
     assert live_pid(tmp_path / "home" / "postgres") is None
 
 

@@ -64,7 +64,7 @@ def test_a_variable_that_was_never_set_is_refused(cli: CommandLine, option: str)
 
 
 def test_an_empty_input_is_not_taken_for_null(cli: CommandLine) -> None:
-    assert "the input is no JSON" in cli("start", "double", "", code=exits.USAGE).stderr
+    assert "the input is not JSON" in cli("start", "double", "", code=exits.USAGE).stderr
 
 
 @pytest.mark.parametrize("arguments", [["double", '"\udce9"'], ["double", "-"]])
@@ -136,7 +136,7 @@ def test_at_takes_a_moment_in_a_time_zone(cli: CommandLine) -> None:
 def test_at_without_a_time_zone_says_which_moment_it_takes(cli: CommandLine) -> None:
     local = datetime(2100, 1, 1, 9).astimezone()
     asked = cli("start", "double", "1", "--at", "2100-01-01T09:00")
-    assert f"2100-01-01T09:00 names no time zone: taken as {local.isoformat()}" in asked.stderr
+    assert f"2100-01-01T09:00 has no time zone: read as {local.isoformat()}" in asked.stderr
     started = cli.json("start", "double", "1", "--at", "2100-01-01T09:00")
     assert datetime.fromisoformat(started["start_at"]) == local
     assert started["wait"]["visible_at"] == started["start_at"]
@@ -195,7 +195,7 @@ def test_ctrl_c_while_waiting_is_130_and_the_run_goes_on(cli: CommandLine, tmp_p
         process.await_text("WorkflowStarted")
         process.send(signal.SIGINT)
         assert process.ended() == exits.INTERRUPTED
-        assert "the run goes on" in process.text()
+        assert "the run continues" in process.text()
         assert "Traceback" not in process.text()
     assert [run["state"] for run in cli.json("runs", "list")["runs"]] == ["queued"]
 

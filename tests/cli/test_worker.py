@@ -141,7 +141,7 @@ def test_its_log_may_be_json(cli: CommandLine, tmp_path: Path) -> None:
     [
         ("nowhere:app", "there is no module nowhere"),
         ("nowhere.py", "there is no file nowhere.py"),
-        (f"{SAMPLE}:nothing", "is no App: name it, as in tests.cli.sample:app"),
+        (f"{SAMPLE}:nothing", "is not an App: name it, as in tests.cli.sample:app"),
     ],
 )
 def test_an_app_that_cannot_be_found_is_a_usage_error(

@@ -1,4 +1,4 @@
-"""The command line. What a command needs is imported when it runs, so that none waits for all."""
+"""The command line. A command imports what it needs when it runs, so that every command is fast."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 def main() -> None:
     """Run `holdfast` with the process's arguments, and exit."""
-    if sys.argv[1:] == ["--version"]:  # answered without the rest: scripts ask it often
+    if sys.argv[1:] == ["--version"]:  # without importing the rest: scripts ask often
         from holdfast._version import __version__
 
         print(f"holdfast {__version__}")

@@ -1,4 +1,4 @@
-"""From the global options to an open client, for commands that ask or tell the database."""
+"""Open a client on the database that the global options name."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CONNECTIONS = 2
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """An open connection to the runs: the client, and the store below it."""
+    """An open client, with its database and its store."""
 
     database: Database
     store: Store
@@ -35,7 +35,8 @@ class Link:
 def find_database(settings: Settings, *, make: bool = True) -> Database:
     """Find the database that the global options and the environment name.
 
-    Without `make`, an embedded one that is not there yet is not made. Raises DatabaseUnavailable.
+    Without `make`, an embedded database that does not exist is not created. Raises
+    DatabaseUnavailable.
     """
     connecting = Connecting(settings.prepare, settings.listen_database)
     return resolve_database(settings.database, settings.data, connecting=connecting, make=make)
@@ -43,9 +44,9 @@ def find_database(settings: Settings, *, make: bool = True) -> Database:
 
 @contextmanager
 def database_of(settings: Settings, *, make: bool = True) -> Generator[Database]:
-    """Find the database, and hold the embedded server for the length of the block.
+    """Find the database, and keep an embedded server running while the block lasts.
 
-    The embedded database is nobody else's to prepare, so its schema is brought up to date.
+    The schema of an embedded database is brought up to date: nobody else would do it.
     """
     with find_database(settings, make=make) as database:
         if database.server is not None:
@@ -55,7 +56,7 @@ def database_of(settings: Settings, *, make: bool = True) -> Generator[Database]
 
 @contextmanager
 def checked_database(settings: Settings, *, make: bool = True) -> Generator[Database]:
-    """Find the database, and refuse one whose schema is not this release's."""
+    """Find the database, and refuse one whose schema is not the one of this release."""
     with database_of(settings, make=make) as database:
         if database.server is None:
             asyncio.run(_check(database.url, settings.schema))
@@ -71,7 +72,7 @@ async def _check(url: str, schema: str) -> None:
 
 
 async def plan_schema(url: str, schema: str) -> MigrationReport:
-    """Say what would bring a schema up to date."""
+    """Return what would bring a schema up to date."""
     connection = await connect(url)
     try:
         return await plan(connection, schema)
@@ -80,7 +81,7 @@ async def plan_schema(url: str, schema: str) -> MigrationReport:
 
 
 async def prepare_schema(url: str, schema: str) -> bool:
-    """Bring a schema up to date; say whether there was anything to do."""
+    """Bring a schema up to date; return True if anything was changed."""
     connection = await connect(url)
     try:
         return not (await migrate(connection, schema)).is_empty
@@ -97,8 +98,8 @@ def with_link(
 ) -> T:
     """Open a client, do a command's work with it, and close it.
 
-    Only with `make` is an embedded database made that is not there yet: who looks at runs, or
-    speaks to them, makes none. Raises DatabaseUnavailable.
+    An embedded database that does not exist is created only with `make`: a command that reads
+    runs or messages them creates none. Raises DatabaseUnavailable.
     """
 
     async def connected(database: Database) -> T:

@@ -1,4 +1,4 @@
-"""Exit codes, and which error ends a command with which."""
+"""Exit codes, and the exit code of each error."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MEANINGS: Final = (
     (USAGE, "the command, its input or the app cannot be used as given"),
     (DATABASE, "the database cannot be used"),
     (NOT_FOUND, "there is no such run, approval or token"),
-    (TIMED_OUT, "the time to wait was up; the run goes on"),
+    (TIMED_OUT, "the time limit was reached; the run continues"),
     (INTERRUPTED, "ended by Ctrl-C"),
 )
 

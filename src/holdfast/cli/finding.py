@@ -1,4 +1,4 @@
-"""Which run a command line means: an id, a part of one, workflow/key, or app/workflow/key."""
+"""Find the run that an argument names: an id, a part of one, workflow/key, or app/workflow/key."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from holdfast.client.filters import RunFilters
 from holdfast.errors import RunNotFound, UnknownWorkflow
 from holdfast.types import RunRecord
 
-_NEWEST = 2_000  # runs that a part of an id is looked for in
+_NEWEST = 2_000  # runs that are searched for a part of an id
 _SHORTEST = 4
 _SHOWN = 5
 
 
 async def find_run(client: Client, reference: str) -> RunRecord:
-    """Return the run that is meant.
+    """Return the run that an argument names.
 
     Raises:
-        RunNotFound: there is none with this id, or with this workflow and key.
-        Refusal: none of the newest runs, or more than one, has an id with this part.
+        RunNotFound: no run has this id, or this workflow and key.
+        Refusal: no run, or more than one, has an id with this part.
     """
     if "/" in reference:
         return await _find_by_key(client, reference)
@@ -33,9 +33,9 @@ async def find_run(client: Client, reference: str) -> RunRecord:
 
 
 async def find_parent(client: Client, filters: RunFilters) -> RunFilters:
-    """Return filters in which `parent`, as a command line names a run, is its id.
+    """Return filters in which `parent` is a run's id, instead of an argument that names the run.
 
-    A whole id needs no run: the children of one that was forgotten may be there.
+    A whole id is not looked up: the children of a deleted run may still exist.
     """
     parent = filters.get("parent")
     if not isinstance(parent, str):
@@ -69,7 +69,7 @@ async def _find_by_key(client: Client, reference: str) -> RunRecord:
 async def _find_by_part(client: Client, part: str) -> RunRecord:
     if len(part) < _SHORTEST or not all(each in "0123456789abcdef-" for each in part):
         raise Refusal(
-            f"{part!r} names no run: write an id, at least {_SHORTEST} digits of its beginning "
+            f"{part!r} is not a run: write an id, at least {_SHORTEST} digits of its beginning "
             "or end, or workflow/key",
             USAGE,
         )
@@ -84,8 +84,8 @@ async def _find_by_part(client: Client, part: str) -> RunRecord:
                 break
     if not matches:
         raise Refusal(
-            f"no run has an id that begins with {part}, and none of the newest {looked_at:,} one "
-            "that ends so",
+            f"no run has an id that begins with {part}, and none of the newest {looked_at:,} runs "
+            "has one that ends with it",
             NOT_FOUND,
         )
     if len(matches) > 1:

@@ -1,4 +1,4 @@
-"""An approval's form on the command line: values from options, or asked for on a terminal."""
+"""The form of an approval on the command line: values from options, or asked on a terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _YES, _NO = ("yes", "y", "true", "1"), ("no", "n", "false", "0")
 
 
 def read_value(field: FormField, text: str) -> object:
-    """Read what somebody typed for a field. Raises InvalidInput, which names the field."""
+    """Return the value of a field from the text that was typed. Raises InvalidInput."""
     match field.type:
         case "text":
             return field.check(text)
@@ -29,20 +29,20 @@ def read_value(field: FormField, text: str) -> object:
 
 
 def read_values(fields: Sequence[FormField], texts: Sequence[str]) -> dict[str, object]:
-    """Read `NAME=VALUE` for the fields of a form. Raises InvalidInput, which names the field."""
+    """Return the values of `NAME=VALUE` arguments by field. Raises InvalidInput."""
     by_name = {field.name: field for field in fields}
     values: dict[str, object] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
-            raise InvalidInput(f"{text!r} is no value of a field: write NAME=VALUE")
-        # One that the form does not have is refused with the others' names by the client.
+            raise InvalidInput(f"{text!r} is not the value of a field: write NAME=VALUE")
+        # The client refuses a field that the form does not have, and names those it has.
         values[name] = read_value(by_name[name], value) if name in by_name else value
     return values
 
 
 def ask_for_values(fields: Sequence[FormField], given: dict[str, object]) -> dict[str, object]:
-    """Ask for what the form takes and was not given; what need not be may be left empty."""
+    """Ask for the values that were not given; an optional value may be left empty."""
     return given | {
         field.name: value
         for field in fields
@@ -51,12 +51,12 @@ def ask_for_values(fields: Sequence[FormField], given: dict[str, object]) -> dic
 
 
 def describe_field(field: FormField) -> str:
-    """Say what a field takes."""
+    """Return a line that says what a field takes."""
     takes: str = field.type
     if field.type == "choice":
         takes = " | ".join(_shown(each) for each in field.choices)
     notes = [] if field.required else ["optional"]
-    notes += [f"else {_shown(field.default)}"] if field.has_default else []
+    notes += [f"default {_shown(field.default)}"] if field.has_default else []
     label = f" {field.label}" if field.label else ""
     return f"{field.name}: {takes}{label}" + (f" ({', '.join(notes)})" if notes else "")
 

@@ -32,7 +32,7 @@ class Command(click.Command):
 
 
 class Group(click.Group):
-    """A group whose commands are made already, or imported when they are asked for."""
+    """A group whose commands exist already, or are imported when they are needed."""
 
     def __init__(
         self,
@@ -47,11 +47,11 @@ class Group(click.Group):
         self.examples = tuple(examples)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Name the commands in the order in which they are of use."""
+        """Return the names of the commands in the order in which they are listed."""
         return [*self.sources, *self.commands]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command, imported where it was not made already."""
+        """Return a command; import it if it is not loaded yet."""
         source = self.sources.get(cmd_name)
         if source is None:
             return self.commands.get(cmd_name)
@@ -62,7 +62,7 @@ class Group(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that is meant; of an unknown one the error names those that may be."""
+        """Find the command; for an unknown one the error suggests similar ones."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -73,7 +73,7 @@ class Group(click.Group):
             raise click.UsageError(meant, ctx) from None
 
     def _below(self, ctx: click.Context, name: str) -> list[str]:
-        """Return the commands of this name that groups of this one have."""
+        """Return `group name` for each group of this one that has a command of this name."""
         groups = [(each, self.get_command(ctx, each)) for each in self.list_commands(ctx)]
         return [
             f"{each} {name}"
@@ -87,7 +87,7 @@ class Group(click.Group):
 
 
 class RootGroup(Group):
-    """The outermost group: errors of ours end a command with their line and code."""
+    """The outermost group: an error of holdfast ends a command with one line and its exit code."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -135,7 +135,7 @@ def _write_error(kind: str, message: str, code: int) -> None:
 
 
 def global_options(*, hidden: bool) -> list[click.Parameter]:
-    """Make the options that every command takes."""
+    """Return the options that every command takes."""
 
     def option(*names: str, help: str, **kwargs: Any) -> click.Option:
         return click.Option(
@@ -146,27 +146,28 @@ def global_options(*, hidden: bool) -> list[click.Parameter]:
         option(
             "--database",
             metavar="URL",
-            help="The database. Else $HOLDFAST_DATABASE_URL, then $DATABASE_URL, "
+            help="The database. Default: $HOLDFAST_DATABASE_URL, then $DATABASE_URL, "
             "then the embedded PostgreSQL.",
         ),
         option(
             "--data",
             metavar="DIR",
             type=click.Path(file_okay=False, path_type=Path),
-            help="Where the embedded PostgreSQL keeps its data. Else $HOLDFAST_HOME, "
+            help="Where the embedded PostgreSQL keeps its data. Default: $HOLDFAST_HOME, "
             "then ~/.holdfast.",
         ),
         option(
             "--listen-database",
             metavar="URL",
-            help="Where to listen for notifications, behind a pooler in transaction mode: the "
-            "server's own address. Else $HOLDFAST_LISTEN_DATABASE_URL, then the database.",
+            help="Where to listen for notifications if --database is a pooler in transaction "
+            "mode: the server's own address. Default: $HOLDFAST_LISTEN_DATABASE_URL, then the "
+            "database.",
         ),
         option(
             "--prepare/--no-prepare",
             default=None,
-            help="Prepare statements by name. Else $HOLDFAST_PREPARE (on, off), then unless a "
-            "pooler is in between.",
+            help="Prepare statements by name. Default: $HOLDFAST_PREPARE (on, off), else yes "
+            "unless a connection pooler is detected.",
         ),
         option("--schema", metavar="NAME", help="The schema in the database [holdfast]."),
         option("--json", is_flag=True, help="Answer in JSON, for scripts; errors too, on stderr."),

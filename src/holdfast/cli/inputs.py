@@ -34,7 +34,7 @@ _number = re.compile(r"\d+(?:\.\d+)?")
 def read_json(text: str | None, what: str) -> str:
     """Return JSON text from the argument, `@file`, or `-` for stdin; `null` without an argument.
 
-    Stdin is read for `-` only: in a shell loop it holds what the loop reads. Raises
+    Stdin is read only for `-`: in a shell loop, stdin belongs to the loop. Raises
     click.BadParameter if the text is not JSON.
     """
     import msgspec
@@ -51,8 +51,8 @@ def read_json(text: str | None, what: str) -> str:
     except (msgspec.DecodeError, UnicodeError) as error:
         hint = ""
         if source == "argument" and text and text[0].isalpha():
-            hint = f"; a text takes quotes: '\"{text}\"'"
-        raise click.BadParameter(f"the {what} is no JSON ({error}){hint}") from None
+            hint = f"; a text needs quotes: '\"{text}\"'"
+        raise click.BadParameter(f"the {what} is not JSON ({error}){hint}") from None
     return content
 
 
@@ -75,37 +75,37 @@ def _read(text: str | None) -> tuple[str, str]:
 
 
 def named_values(texts: Sequence[str], what: str) -> dict[str, object]:
-    """Read values as they are given on the command line: `NAME=JSON`, `NAME=@FILE`."""
+    """Return the values of `NAME=JSON` and `NAME=@FILE` arguments, by name."""
     from holdfast.cli.render.console import decoded
 
     values: dict[str, object] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise click.BadParameter(f"{text!r} is no {what}: write NAME=JSON")
+            raise click.BadParameter(f"{text!r} is not a {what}: write NAME=JSON")
         values[name] = decoded(read_json(value, f"{what} {name}"))
     return values
 
 
 def filled(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """Refuse an empty text: it is a shell variable that was never set, not a wish."""
+    """Refuse an empty text: it comes from a shell variable that was never set."""
     if value == "":
         raise click.BadParameter("it is empty")
     return value
 
 
 def past_moment(text: str) -> datetime:
-    """Read a moment: ISO 8601 (local time unless it names a zone), or how long ago (`2h`)."""
+    """Return a moment from ISO 8601 (local time unless it names a zone) or how long ago (`2h`)."""
     return _moment(text, -1)
 
 
 def future_moment(text: str) -> datetime:
-    """Read a moment: ISO 8601 (local time unless it names a zone), or how far ahead (`2h`)."""
+    """Return a moment from ISO 8601 (local time unless it names a zone) or how far ahead (`2h`)."""
     return _moment(text, 1)
 
 
 def duration(text: str) -> float:
-    """Read a length of time: seconds, or with units `250ms`, `90s`, `1h30m`, `7d`."""
+    """Return a length of time in seconds, from seconds or with units: `250ms`, `1h30m`, `7d`."""
     try:
         return seconds(float(text)) if _number.fullmatch(text) else seconds(text)
     except ConfigurationError as error:
@@ -120,7 +120,7 @@ def _moment(text: str, direction: int) -> datetime:
     else:
         if written.tzinfo is None:
             local = written.astimezone().isoformat()
-            click.echo(f"{text} names no time zone: taken as {local}", err=True)
+            click.echo(f"{text} has no time zone: read as {local}", err=True)
         return written.astimezone(UTC)
     try:
         return datetime.now(UTC) + direction * timedelta(seconds=seconds(text))
@@ -167,16 +167,16 @@ _OPTIONS = (
 
 
 def filter_options(fn: F) -> F:
-    """Add the options to a command; `read_filters` makes filters of what they give."""
+    """Add the filter options to a command; `read_filters` reads their values."""
     for option in reversed(_OPTIONS):
         fn = option(fn)
     return fn
 
 
 def read_filters(options: dict[str, object]) -> RunFilters:
-    """Take the filters out of a command's options. Empty where none was given.
+    """Remove the filters from a command's options and return them, empty if none was given.
 
-    `parent` is as the command line has it; `finding.find_parent` makes an id of it.
+    `parent` is still an argument that names a run; `finding.find_parent` looks up its id.
     """
     from holdfast.cli.render.console import decoded
 

@@ -39,7 +39,7 @@ _COMMANDS = "holdfast.cli.commands"
 def holdfast() -> None:
     """Durable workflows for Python on PostgreSQL.
 
-    Workflows are plain async functions; what they have done is recorded, so they survive
+    Workflows are plain async functions. What they have done is recorded, so they survive
     crashes, deploys and months of waiting. Without a database of your own an embedded one is
-    used. The options below may stand before or after a command.
+    used. The options below may be given before or after a command.
     """

@@ -1,4 +1,4 @@
-"""What the global options say: which database, and how to answer."""
+"""The global options: which database, and how to answer."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Settings:
     debug: bool = False
 
     def arguments(self) -> list[str]:
-        """Write the options again, for a child process. The database's URLs are left out.
+        """Return the options as arguments of a child process, without the database's URLs.
 
-        They may hold a password, and other users see a process's arguments: they go into the
-        child's environment.
+        These may hold a password, and other users can see the arguments of a process. They are
+        passed in the child's environment.
         """
         arguments: list[str] = []
         if self.data is not None and self.database is None:
@@ -40,7 +40,7 @@ class Settings:
         return arguments
 
     def environment(self) -> dict[str, str]:
-        """Return what a child process's environment adds."""
+        """Return the variables to add to the environment of a child process."""
         added: dict[str, str] = {}
         if self.database is not None:
             added["HOLDFAST_DATABASE_URL"] = self.database
@@ -55,10 +55,10 @@ def settings_of(context: click.Context) -> Settings:
 
 
 def change(context: click.Context, parameter: click.Parameter, value: object) -> None:
-    """Take a global option, wherever on the command line it stands."""
-    if value == "":  # a variable that was never set must not lead to another database
+    """Record a global option, wherever it stands on the command line."""
+    if value == "":  # an unset shell variable must not select another database
         raise click.BadParameter("it is empty", ctx=context, param=parameter)
-    # One that was not given leaves what stands.
+    # An option that is not given must not overwrite the one that was given before.
     if context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE:
         root = context.find_root()
         fields: dict[str, Any] = {str(parameter.name): value}

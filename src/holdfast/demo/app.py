@@ -1,4 +1,4 @@
-"""An order: reserve, charge, pack the parcels side by side, wait for the courier, tell them."""
+"""The workflow of the demo: reserve, charge, pack in parallel, wait for the courier, notify."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Order:
 
 @dataclass
 class Delivery:
-    """What became of an order."""
+    """The result of an order."""
 
     payment: str
     parcels: list[str]

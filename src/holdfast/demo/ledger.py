@@ -1,7 +1,7 @@
-"""An outside world for the demo: a file of what was asked of it, and what it did.
+"""The outside world of the demo: a file of what it was asked to do, and what it did.
 
-It behaves as a payment provider does that takes idempotency ids: asked twice with the same id,
-it acts once and gives the first answer again.
+It behaves like a payment provider with idempotency keys: asked twice with the same key, it acts
+once and returns the first receipt again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Ledger:
             self._append(descriptor, Entry("asked", step, id, os.getpid()))
 
     def act(self, step: str, id: str) -> str:
-        """Make the effect happen unless it has, and return its receipt."""
+        """Carry out the effect unless it was carried out before, and return its receipt."""
         with self._alone() as descriptor:
             for entry in self.entries():
                 if entry.kind == "happened" and entry.id == id:

@@ -17,7 +17,7 @@ class _Completed(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """One step: how often it stands in the log, was asked for, and happened."""
+    """One step: how often it was recorded in the log, asked for, and carried out."""
 
     step: str
     recorded: int
@@ -27,17 +27,17 @@ class Proof:
 
     @property
     def holds(self) -> bool:
-        """Whether the effect happened once, as recorded."""
+        """True if the effect happened once, as recorded."""
         return self.recorded == self.happened == 1 and self.agrees
 
     @property
     def interrupted(self) -> int:
-        """How many attempts were cut off: asked for, and not lived to be recorded."""
+        """How many attempts were cut off by the kill: asked for, and not recorded."""
         return self.asked - self.recorded
 
 
 def prove(log: Iterable[Event], ledger: Sequence[Entry]) -> list[Proof]:
-    """Compare step by step, in the order in which the outside world was asked."""
+    """Return a comparison for each step, in the order in which the outside world was asked."""
     results: dict[str, list[str]] = {}
     for event in log:
         if event.type == "StepCompleted" and event.key and event.details:

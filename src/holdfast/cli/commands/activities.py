@@ -26,7 +26,7 @@ _HERE = "holdfast.cli.commands.activities"
     ),
 )
 def activities() -> None:
-    """End activities from outside, with the token that an attempt gave away."""
+    """End activities from outside, with the token of the attempt."""
 
 
 @command(
@@ -42,8 +42,8 @@ def activities() -> None:
 def complete(context: click.Context, token: str, result: str | None) -> None:
     """Complete an activity with RESULT.
 
-    RESULT is JSON, @FILE, or - for stdin. Exit code 4 where the attempt has ended, or another
-    has followed it.
+    RESULT is JSON, @FILE, or - for stdin. Exit code 4 if the attempt has ended, or a newer one
+    has started.
     """
     from holdfast.cli.connecting import with_link
     from holdfast.cli.render.console import decoded, write_json
@@ -70,13 +70,13 @@ def complete(context: click.Context, token: str, result: str | None) -> None:
 )
 @click.argument("token")
 @click.argument("message")
-@click.option("--final", is_flag=True, help="Do not try it again, whatever its policy says.")
+@click.option("--final", is_flag=True, help="Do not retry it, whatever its retry policy is.")
 @click.pass_context
 def fail(context: click.Context, token: str, message: str, final: bool) -> None:
     """Fail an attempt of an activity with MESSAGE.
 
-    It is tried again as its retry policy says. Exit code 4 where the attempt has ended, or
-    another has followed it.
+    The activity is retried according to its retry policy. Exit code 4 if the attempt has ended,
+    or a newer one has started.
     """
     from holdfast.cli.connecting import with_link
     from holdfast.cli.render.console import write_json
@@ -90,4 +90,4 @@ def fail(context: click.Context, token: str, message: str, final: bool) -> None:
     if settings.json:
         write_json({"token": token, "outcome": "retried" if again else "recorded"})
     else:
-        click.echo("failed; it is tried again" if again else "failed for good")
+        click.echo("failed; it is tried again" if again else "failed, and is not retried")

@@ -41,7 +41,7 @@ _HERE = "holdfast.cli.commands.approvals"
 )
 @click.pass_context
 def approvals(context: click.Context) -> None:
-    """List what waits for a person's decision, and decide it."""
+    """List what waits for a decision by a person, and decide it."""
     if context.invoked_subcommand is None:
         context.invoke(list_approvals)
 
@@ -104,7 +104,7 @@ _MOST = 1_000
 @click.argument("key", metavar="[KEY]", required=False)
 @click.option("--approve", is_flag=True, help="Say yes.")
 @click.option("--reject", is_flag=True, help="Say no.")
-@click.option("--by", callback=filled, help="Who decides. Else the user of this machine.")
+@click.option("--by", callback=filled, help="Who decides. Default: the user of this machine.")
 @click.option("--feedback", help="Why; the run sees it.")
 @click.option(
     "--set",
@@ -114,7 +114,7 @@ _MOST = 1_000
     help="A value of the approval's form; may be repeated.",
 )
 @click.option(
-    "--id", "decision_id", callback=filled, help="The same decision again changes nothing."
+    "--id", "decision_id", callback=filled, help="Decide once, even if this id is sent again."
 )
 @click.pass_context
 def decide(
@@ -130,9 +130,9 @@ def decide(
 ) -> None:
     """Decide what a run waits for. The first decision wins.
 
-    KEY may be left out where the run waits for one decision. On a terminal what is not given is
-    asked for: the decision, and the values of the form. Exit code 1 where it was decided before,
-    or nobody waits for it any more.
+    KEY may be omitted if the run waits for one decision. On a terminal you are asked for what is
+    not given: the decision, and the values of the form. Exit code 1 if it was decided before, or
+    the run no longer waits for it.
     """
     from holdfast.cli.connecting import with_link
     from holdfast.cli.render.console import write_json
@@ -144,7 +144,7 @@ def decide(
     async def find(link: Link) -> tuple[_Asked, int]:
         return await _find(link, reference, key), await link.store.now()
 
-    # Nothing is connected while a person thinks.
+    # There is no connection while the person decides.
     asked, now = with_link(settings, find)
     decision, values = _fill(
         asked.approval, now, True if approve else False if reject else None, settings_of_fields
@@ -168,12 +168,12 @@ def decide(
     elif changed:
         click.echo(f"{'approved' if decision else 'rejected'} {asked.key} of run {asked.run_id}")
     else:
-        click.echo("this decision was taken before; nothing was changed")
+        click.echo("this decision was made before; nothing was changed")
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """The approval that is meant; None where it is no longer open, or never was."""
+    """The approval to decide; `approval` is None if it is not open."""
 
     run_id: UUID
     key: str
@@ -181,7 +181,7 @@ class _Asked:
 
 
 async def _find(link: Link, reference: str, key: str | None) -> _Asked:
-    """Find the approval that is meant. Raises Refusal where that is not clear."""
+    """Return the approval to decide. Raises Refusal if there is none, or more than one."""
     from holdfast.cli.finding import find_run
 
     run_id = (await find_run(link.client, reference)).run_id
@@ -190,12 +190,14 @@ async def _find(link: Link, reference: str, key: str | None) -> _Asked:
         return _Asked(run_id, key, found.get(key))
     if not found:
         raise exits.Refusal(
-            f"run {run_id} waits for no decision; `holdfast runs show {run_id}` has those taken",
+            f"run {run_id} waits for no decision; `holdfast runs show {run_id}` shows those made",
             exits.NOT_FOUND,
         )
     if len(found) > 1:
         keys = ", ".join(found)
-        raise exits.Refusal(f"run {run_id} waits for several decisions: add {keys}", exits.USAGE)
+        raise exits.Refusal(
+            f"run {run_id} waits for several decisions: add one of {keys}", exits.USAGE
+        )
     (only,) = found.values()
     return _Asked(run_id, only.key, only)
 
@@ -203,7 +205,7 @@ async def _find(link: Link, reference: str, key: str | None) -> _Asked:
 def _fill(
     approval: OpenApproval | None, now: int, approved: bool | None, texts: tuple[str, ...]
 ) -> tuple[bool, dict[str, object]]:
-    """Return the decision and the values, asking on a terminal for what was not given."""
+    """Return the decision and the values; on a terminal, ask for what was not given."""
     from holdfast.cli.forms import ask_for_values, read_values
 
     values = read_values(() if approval is None else approval.fields, texts)

@@ -29,7 +29,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What became of one run: whether it was changed, and how to say it."""
+    """What happened to one run: whether it was changed, and a text for people."""
 
     changed: bool
     text: str
@@ -50,7 +50,7 @@ class ChangeAll(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """A change of runs: `verb` is what it does to them, `one` and `every` do it."""
+    """A change of runs: `verb` names it ("paused"), `one` and `every` carry it out."""
 
     verb: str
     one: Callable[[Client, UUID], Awaitable[Change]]
@@ -58,12 +58,12 @@ class Act:
 
 
 def run_options(fn: F) -> F:
-    """Add what says on which runs a command acts."""
+    """Add the arguments and options that choose the runs of a command."""
     options = (
         click.argument("references", metavar="[RUN]...", nargs=-1),
         filter_options,
         click.option("--all", "everything", is_flag=True, help="All runs, without a filter."),
-        click.option("--dry-run", is_flag=True, help="Say how many runs it would be, and stop."),
+        click.option("--dry-run", is_flag=True, help="Count the runs, and change nothing."),
     )
     for option in reversed(options):
         fn = option(fn)
@@ -78,11 +78,12 @@ def act(
     dry_run: bool,
     options: dict[str, object],
 ) -> None:
-    """Change the runs that are meant, say what became of them, and exit."""
+    """Change the chosen runs, report what happened to them, and exit."""
     where = read_filters(options)
     if bool(references) + bool(where) + everything != 1:
         raise click.UsageError(
-            "name the runs (RUN...), or give filters such as --workflow, or --all: one of these"
+            "name the runs (RUN...), or give filters such as --workflow, or give --all: only one "
+            "of these"
         )
     settings = settings_of(context)
     if references:
@@ -91,7 +92,7 @@ def act(
 
 
 def _act_on_each(settings: Settings, what: Act, references: tuple[str, ...], dry_run: bool) -> int:
-    """Find every run before the first is touched, so that a wrong one leaves all as they were."""
+    """Find all runs before the first is changed, so that a wrong name changes none."""
     from holdfast.cli.connecting import with_link
     from holdfast.cli.finding import find_run
     from holdfast.cli.render.console import write_json
@@ -116,7 +117,7 @@ async def _attempt(what: Act, client: Client, run_id: UUID) -> Change:
     try:
         return await what.one(client, run_id)
     except RunEnded as error:
-        return Change(False, f"it has ended ({error.status}) and takes nothing more")
+        return Change(False, f"it has ended ({error.status}) and cannot be changed")
     except ForkRefused as error:
         return Change(False, error.reason)
 
@@ -143,7 +144,7 @@ def _act_on_all(settings: Settings, what: Act, where: RunFilters, dry_run: bool)
             counter.end()
             if not dry_run:
                 done = several(counter.outcome.changed, "run")
-                click.echo(f"{done} {what.verb}; the same command goes on", err=True)
+                click.echo(f"{done} {what.verb}; the same command does the rest", err=True)
             raise
 
     outcome = with_link(settings, work)
@@ -159,16 +160,16 @@ def _act_on_all(settings: Settings, what: Act, where: RunFilters, dry_run: bool)
 def _summary(verb: str, outcome: BulkOutcome, dry_run: bool) -> str:
     changed, left = several(outcome.changed, "run"), f"{outcome.unchanged:,}"
     if dry_run:
-        rest = f"; {left} would be left as they are" if outcome.unchanged else ""
+        rest = f"; {left} would stay as they are" if outcome.unchanged else ""
         return f"{changed} would be {verb}{rest}; nothing was changed"
     return f"{changed} {verb}" + (f"; {left} left as they were" if outcome.unchanged else "")
 
 
-_LINE_SECONDS = 5.0  # between two lines where stderr is no terminal
+_LINE_SECONDS = 5.0  # between two lines if stderr is not a terminal
 
 
 class Counter:
-    """Shows the counts so far: in place on a terminal, now and then as a line elsewhere."""
+    """Shows the counts so far: on a terminal in one line that changes, elsewhere as lines."""
 
     def __init__(self) -> None:
         from holdfast.client.bulk import BulkOutcome
@@ -178,7 +179,7 @@ class Counter:
         self._next_line = time.monotonic() + _LINE_SECONDS
 
     def __call__(self, outcome: BulkOutcome) -> None:
-        """Take the counts so far."""
+        """Record and show the counts so far."""
         self.outcome = outcome
         text = f"{outcome.changed:,} of {several(outcome.matched, 'run')} …"
         if self._on_terminal:
@@ -188,6 +189,6 @@ class Counter:
             click.echo(text, err=True)
 
     def end(self) -> None:
-        """Leave the line free for what comes next."""
+        """Clear the line on a terminal."""
         if self._on_terminal:
             click.echo("\r\x1b[K", err=True, nl=False)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         "holdfast migrate --sql > holdfast.sql     for psql --file holdfast.sql",
     ),
 )
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
 @click.option(
     "--grant",
     "roles",
@@ -40,9 +40,8 @@ if TYPE_CHECKING:
 def migrate(context: click.Context, dry_run: bool, roles: tuple[str, ...], sql: bool) -> None:
     """Bring the database's schema up to date.
 
-    Roles that could work with the schema can work with what is new in it. All of it is one
-    transaction; any number of processes may run it at once. With --sql no
-    database is needed.
+    Roles that could use the schema before can use what is new in it. Everything happens in one
+    transaction, and several processes may run this at once. With --sql no database is needed.
     """
     import asyncio
 
@@ -93,11 +92,11 @@ def _describe(outcome: MigrationReport, dry_run: bool) -> str:
 @command("doctor", examples=("holdfast doctor", "holdfast doctor --json | jq '.[].level'"))
 @click.pass_context
 def doctor(context: click.Context) -> None:
-    """Check the database, the workers, and what nobody serves.
+    """Check the database, the workers, and the tasks that nobody serves.
 
-    Each line is a check, with the way out where something is amiss.
+    Each line is one check. If something is wrong, the next line says what to do.
 
-    Exit code 1 where a check failed, 3 where the database cannot be reached at all.
+    Exit code 1 if a check failed, 3 if the database cannot be reached.
     """
     import asyncio
 

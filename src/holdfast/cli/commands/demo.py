@@ -16,21 +16,21 @@ from holdfast.cli.settings import settings_of
 @command("demo", examples=("holdfast demo", "holdfast demo --data ~/.holdfast     keep the run"))
 @click.pass_context
 def demo(context: click.Context) -> None:
-    """Kill a worker midway, and see its run lose nothing.
+    """Kill a worker midway, and see that its run loses nothing.
 
     An order is fulfilled with steps, a durable timer, a signal and a fan-out. Its worker is
-    killed with SIGKILL while it packs, another takes over, and what the steps did to the
-    outside is compared with what the run's log says.
+    killed with SIGKILL while it packs, and another worker takes over. Then the effects of the
+    steps on the outside world are compared with the log of the run.
 
-    Needs nothing: the embedded database runs in a temporary directory (or in that of --data,
-    or the one that --database names), and nothing is left running. Takes about ten seconds.
+    Needs nothing: the embedded database runs in a temporary directory, unless --data or
+    --database is given, and nothing is left running. Takes about ten seconds.
     """
     from holdfast.cli.connecting import Link, with_link
     from holdfast.cli.process.demonstration import Demonstration
     from holdfast.cli.render.console import console
     from holdfast.demo.app import app
 
-    # Whoever ends it early, by Ctrl-C or by a time limit: nothing is left running.
+    # If it is stopped early, by Ctrl-C or SIGTERM, nothing is left running.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     settings = settings_of(context)
     output = console()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from holdfast.cli.process.supervising import StartWorker, TellOfCrash
     from holdfast.database.resolve import Database
 
-_GRACE_SECONDS = 2  # seconds; what is cut off goes on with the new code
+_GRACE_SECONDS = 2  # a step that is cut off is executed again with the new code
 
 
 @command("dev", examples=("holdfast dev shop.py", "holdfast dev shop:app --data ./.holdfast"))
@@ -28,7 +28,7 @@ _GRACE_SECONDS = 2  # seconds; what is cut off goes on with the new code
 @click.option(
     "--migrate",
     is_flag=True,
-    help="Bring the schema up to date on a server of your own, too, without asking.",
+    help="Also bring the schema of a server of your own up to date, without asking.",
 )
 @log_level_option
 @click.pass_context
@@ -39,16 +39,16 @@ def dev(
     migrate: bool,
     log_level: str,
 ) -> None:
-    """Run an app's workflows while you write them.
+    """Run the workflows of an app while you write them.
 
-    The embedded database is started and its schema made; on a server of your own that is asked
-    first. A worker runs the app and starts anew whenever a Python file changes. Each run is
-    replayed whenever it wakes, so that code which is not deterministic is found at once. Runs go on
-    with the new code where the old one left off. The worker has this terminal, so that
-    breakpoint() in a step or a workflow opens the debugger here; in a workflow also when the run is
-    replayed.
-    MODULE:APP may be a file with one App in it; it must be one that can be loaded to begin with.
-    Ctrl-C ends it all (exit code 130).
+    The embedded database is started and its schema is created; on a server of your own you are
+    asked first. A worker runs the app, and is replaced whenever a Python file changes. Runs
+    continue with the new code where the old code stopped. Each run is replayed whenever it wakes,
+    so that code which is not deterministic is found at once. The worker shares this terminal:
+    breakpoint() in a step or a workflow opens the debugger here, in a workflow also during a
+    replay.
+    MODULE:APP may be a file with one App in it. It must be loadable when the command starts.
+    Ctrl-C ends everything (exit code 130).
     """
     import asyncio
 
@@ -71,7 +71,7 @@ def dev(
 
 
 def _prepare(settings: Settings, database: Database, migrate: bool) -> None:
-    """Bring a server's schema up to date, if that is what is wanted: others may depend on it."""
+    """Bring the schema of a server up to date after asking: other programs may depend on it."""
     import asyncio
 
     from holdfast.cli.connecting import plan_schema, prepare_schema

@@ -43,9 +43,9 @@ _HERE = "holdfast.cli.commands"
     ),
 )
 def runs() -> None:
-    """Look at runs, and act on them.
+    """Look at runs, message them, and change them.
 
-    A RUN is named by its id, by four or more digits of the beginning or end of its id, or by
+    A RUN is given by its id, by four or more digits of the beginning or end of its id, or by
     its workflow and key: checkout/order-7, or with the app, shop/checkout/order-7.
     """
 
@@ -61,7 +61,7 @@ def runs() -> None:
 @click.argument("name")
 @click.argument("payload", required=False)
 @click.option(
-    "--id", "signal_id", callback=filled, help="Deliver once, however often this id is sent."
+    "--id", "signal_id", callback=filled, help="Deliver once, even if this id is sent again."
 )
 @click.pass_context
 def signal(
@@ -69,7 +69,7 @@ def signal(
 ) -> None:
     """Send a run the signal NAME.
 
-    PAYLOAD is JSON, @FILE, or - for stdin. A run that has ended takes none: exit code 1.
+    PAYLOAD is JSON, @FILE, or - for stdin. Exit code 1 if the run has ended.
     """
     from holdfast.cli.connecting import with_link
     from holdfast.cli.finding import find_run
@@ -88,7 +88,7 @@ def signal(
     elif delivered:
         click.echo(f"sent {name} to run {run_id}")
     else:
-        click.echo(f"run {run_id} has had signal {signal_id} before")
+        click.echo(f"run {run_id} had received signal {signal_id} before")
 
 
 @command(
@@ -102,10 +102,10 @@ def signal(
 @click.argument("name")
 @click.argument("payload", required=False)
 @click.option(
-    "--id", "update_id", callback=filled, help="Carry out once, however often this id is sent."
+    "--id", "update_id", callback=filled, help="Carry out once, even if this id is sent again."
 )
 @click.option(
-    "--timeout", metavar="TIME", type=duration, help="Stop waiting after so long (exit code 5)."
+    "--timeout", metavar="TIME", type=duration, help="Stop waiting after this time (exit code 5)."
 )
 @click.pass_context
 def update(
@@ -118,8 +118,8 @@ def update(
 ) -> None:
     """Ask a run to carry out the update NAME, and write its answer.
 
-    PAYLOAD is JSON, @FILE, or - for stdin. Exit code 1 where the run refuses it, fails to carry
-    it out, or has ended.
+    PAYLOAD is JSON, @FILE, or - for stdin. Exit code 1 if the run refuses it, fails to carry it
+    out, or has ended.
     """
     import asyncio
 
@@ -138,7 +138,8 @@ def update(
                 run.run_id, name, value, update_id=sent_as, timeout=timeout
             )
         except asyncio.CancelledError:
-            click.echo(f"the run may go on with it; --id {sent_as} waits for its answer", err=True)
+            text = f"the run may still carry it out; --id {sent_as} waits for the answer"
+            click.echo(text, err=True)
             raise
 
     run_id, answer = with_link(settings, work)

@@ -44,12 +44,12 @@ def cancel(
 ) -> None:
     """Ask runs to end: their code may clean up first.
 
-    Name them, or give filters. Exit code 1 where one that is named had ended before.
+    Name them, or give filters. Exit code 1 if a named run had ended before.
     """
 
     async def one(client: Client, run_id: UUID) -> Change:
         changed = await client.runs.cancel(run_id, reason)
-        return Change(changed, "cancel asked for" if changed else "it had ended before")
+        return Change(changed, "cancel requested" if changed else "it had ended before")
 
     def every(client: Client) -> ChangeAll:
         return partial(client.runs.cancel_all, reason=reason)
@@ -78,7 +78,7 @@ def terminate(
 ) -> None:
     """End runs at once, without their code.
 
-    Name them, or give filters. Exit code 1 where one that is named had ended before.
+    Name them, or give filters. Exit code 1 if a named run had ended before.
     """
 
     async def one(client: Client, run_id: UUID) -> Change:
@@ -110,11 +110,11 @@ def pause(
     reason: str | None,
     **filters: object,
 ) -> None:
-    """Let runs do nothing more until they are resumed.
+    """Stop runs until they are resumed.
 
-    Running steps end and are recorded. Name the runs, or give filters; those that are started
+    Steps that run now end and are recorded. Name the runs, or give filters. Runs that are started
     later are not paused: see `holdfast workflows pause` and `holdfast queues pause`. Exit code 1
-    where one that is named was paused before, or has ended.
+    if a named run was paused before, or has ended.
     """
 
     async def one(client: Client, run_id: UUID) -> Change:
@@ -144,9 +144,9 @@ def resume(
     dry_run: bool,
     **filters: object,
 ) -> None:
-    """Let paused runs go on.
+    """Let paused runs continue.
 
-    Name them, or give filters. Exit code 1 where one that is named was not paused.
+    Name them, or give filters. Exit code 1 if a named run was not paused.
     """
 
     async def one(client: Client, run_id: UUID) -> Change:
@@ -176,11 +176,11 @@ def retry(
     dry_run: bool,
     **filters: object,
 ) -> None:
-    """Start runs that go on where others failed.
+    """Start new runs that continue where others failed.
 
-    What had come about is kept. Name the runs, or give filters: then those that failed or timed
-    out are meant. A run is retried once; the retry is the one to retry if it fails too. Exit
-    code 1 where one that is named was retried before, or cannot be.
+    What the failed run had done is kept. Name the runs, or give filters, which then find runs that
+    failed or timed out. A run is retried once; if the retry fails too, retry the retry. Exit
+    code 1 if a named run was retried before, or cannot be retried.
     """
 
     async def one(client: Client, run_id: UUID) -> Change:
@@ -205,8 +205,10 @@ def retry(
     ),
 )
 @click.argument("reference", metavar="RUN")
-@click.option("--step", metavar="KEY", help="Keep what came before this step, activity or child.")
-@click.option("--index", type=click.IntRange(1), help="Keep so many events of the log.")
+@click.option(
+    "--step", metavar="KEY", help="Keep the log up to this step, activity, child or timer."
+)
+@click.option("--index", type=click.IntRange(1), help="Keep this many events of the log.")
 @click.option("--input", "payload", metavar="JSON", help="Another input: JSON, @FILE, or -.")
 @click.option(
     "--result",
@@ -228,10 +230,10 @@ def fork(
     workflow_version: int | None,
     app_reference: str | None,
 ) -> None:
-    """Start a run that goes on from somewhere in another's log, and write its id.
+    """Start a new run from a place in the log of another, and write its id.
 
-    What had come about by then is kept, so those steps are not executed again; without --step
-    and --index it is all that led to the run's end. The other run is not touched. `runs log`
+    The log up to that place is kept, so its steps are not executed again. Without --step and
+    --index that is everything before the end of the run. The other run is not changed. `runs log`
     shows the keys and indexes.
     """
     from holdfast.cli.connecting import with_link

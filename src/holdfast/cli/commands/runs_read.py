@@ -35,8 +35,8 @@ def list_runs(
 ) -> None:
     """List runs, newest first.
 
-    --state, --workflow and --queue may be repeated: any of them. A tag, a queue or an input is
-    looked for among 20,000 runs at a time; the command says how far it came.
+    --state, --workflow and --queue may be repeated: runs with any of them. With a tag, a queue or
+    an input, 20,000 runs are searched at a time; the command says how far it searched.
     """
     from holdfast.cli.connecting import with_link
     from holdfast.cli.finding import find_parent
@@ -65,7 +65,7 @@ def list_runs(
     else:
         click.echo(f"no runs in {database}", err=True)
     if page.searched_until is not None:
-        click.echo(f"looked at the runs since {moment(to_micros(page.searched_until))}", err=True)
+        click.echo(f"searched the runs since {moment(to_micros(page.searched_until))}", err=True)
     if page.cursor is not None:
         click.echo(f"more with --cursor {page.cursor}", err=True)
 
@@ -78,7 +78,7 @@ def list_runs(
     ),
 )
 @click.argument("reference", metavar="RUN")
-@click.option("--follow", is_flag=True, help="Go on until the run has ended.")
+@click.option("--follow", is_flag=True, help="Continue until the run has ended.")
 @click.pass_context
 def log(context: click.Context, reference: str, follow: bool) -> None:
     """Write a run's log, one entry a line.
@@ -115,13 +115,13 @@ def log(context: click.Context, reference: str, follow: bool) -> None:
 @command("wait", examples=("holdfast runs wait checkout/order-7 --timeout 10m",))
 @click.argument("reference", metavar="RUN")
 @click.option(
-    "--timeout", metavar="TIME", type=duration, help="Stop waiting after so long (exit code 5)."
+    "--timeout", metavar="TIME", type=duration, help="Stop waiting after this time (exit code 5)."
 )
 @click.pass_context
 def wait(context: click.Context, reference: str, timeout: float | None) -> None:
-    """Wait for a run's end, and write its output.
+    """Wait until a run has ended, and write its output.
 
-    Of a run that continued as new, the newest is waited for. The exit code says how it ended.
+    If the run continues as new, wait for the newest. The exit code says how it ended.
     """
     from holdfast.cli.connecting import with_link
     from holdfast.cli.finding import find_run

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 @command("show", examples=("holdfast runs show checkout/order-7", "holdfast runs show 3f9a --json"))
 @click.argument("reference", metavar="RUN")
-@click.option("--all", "whole", is_flag=True, help="Give each step of a long run its own line.")
+@click.option("--all", "whole", is_flag=True, help="Show each step of a long run on its own line.")
 @click.pass_context
 def show(context: click.Context, reference: str, whole: bool) -> None:
     """Show a run: what it is, what it has set, its timeline, and the runs it started.
 
-    A timeline of more than 60 lines has one line for steps that are alike and done.
+    In a timeline of more than 60 lines, similar steps that are done share one line.
 
     \b
     ✓ step done    ✗ step failed   ↻ step being tried again   ☠ worker lost
@@ -104,9 +104,9 @@ def _write(settings: Settings, picture: _Picture, whole: bool) -> None:
 @click.argument("reference", metavar="RUN")
 @click.pass_context
 def why(context: click.Context, reference: str) -> None:
-    """Say what a run is doing or waiting for, and what would move it.
+    """Say what a run does or waits for, and what would move it.
 
-    Of activities, children and decisions that it waits for, each is explained.
+    Each activity, child and decision that it waits for is explained.
     """
     from holdfast.cli.connecting import with_link
     from holdfast.cli.finding import find_run
@@ -127,7 +127,7 @@ def why(context: click.Context, reference: str) -> None:
 
 
 def _write_explanation(console: Console, explanation: Explanation) -> None:
-    """Write what is so, its details, and the commands that would move the run."""
+    """Write the explanation, its details, and the commands that would move the run."""
     from rich.text import Text
 
     from holdfast.cli.render.console import write_traceback

@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 @click.argument("input", required=False)
 @click.option("--app", "app_reference", metavar="MODULE:APP", help="Check the input by this app.")
 @click.option("--key", callback=filled, help="Start once: the same key finds the same run.")
-@click.option("--delay", metavar="TIME", type=duration, help="Become due so long after now.")
-@click.option("--at", metavar="MOMENT", type=future_moment, help="Become due at this moment.")
+@click.option("--delay", metavar="TIME", type=duration, help="Start it this long after now.")
+@click.option("--at", metavar="MOMENT", type=future_moment, help="Start it at this moment.")
 @click.option("--priority", type=click.IntRange(0, 4), help="0 (first) to 4.")
 @click.option("--queue", help="The queue whose workers may run it.")
 @click.option("--workflow-version", type=click.IntRange(1), help="The workflow's version.")
 @click.option(
-    "--timeout", metavar="TIME", type=duration, help="End the run so long after its start."
+    "--timeout", metavar="TIME", type=duration, help="End the run this long after its start."
 )
 @click.option("--tag", "tags", multiple=True, help="A label to list runs by; may be repeated.")
 @click.option("--wait", is_flag=True, help="Show what it does, and write its output.")
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     "--wait-timeout",
     metavar="TIME",
     type=duration,
-    help="Stop waiting after so long (exit code 5).",
+    help="Stop waiting after this time (exit code 5).",
 )
 @click.pass_context
 def start(
@@ -67,10 +67,10 @@ def start(
 ) -> None:
     """Start a run of WORKFLOW, and write its id.
 
-    WORKFLOW is a name, or app/name: a name that workers of several apps have had, or none yet,
-    needs its app. INPUT is JSON, @FILE, or - for stdin; left out, it is null. With --app an
-    input that the workflow does not take is refused; without it, the run is there and fails.
-    With --wait the exit code says how the run ended.
+    WORKFLOW is a name, or app/name. A name needs its app if workers of several apps have had it,
+    or of none yet. INPUT is JSON, @FILE, or - for stdin; the default is null. With --app an input
+    that does not fit the workflow is refused; without it, the run is started and fails. With
+    --wait the exit code says how the run ended.
     """
     from holdfast.cli.connecting import with_link
 
@@ -105,7 +105,7 @@ def start(
 def _checked(
     app_reference: str | None, workflow: str, version: int | None, payload: str
 ) -> tuple[App | None, object]:
-    """Return the app and the input, which the app's workflow restores to its declared type."""
+    """Return the app and the input, decoded to the type that the workflow declares."""
     from holdfast.cli.process.loading import AppReference
     from holdfast.cli.render.console import decoded
 
@@ -142,9 +142,9 @@ async def _watch(settings: Settings, link: Link, run: RunRecord, timeout: float 
 
 
 async def _mind(link: Link, run: RunRecord) -> None:
-    """Say what keeps a run from being taken: a pause, or that nobody is there to run it.
+    """Warn if no worker will take the run now: a pause, or no live worker that serves it.
 
-    Then its name may be mistyped, or no worker started.
+    Its name may be misspelled, or no worker was started.
     """
     from holdfast.cli.render.hints import command_of
     from holdfast.client.naming import similar_names

@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     type=click.IntRange(1),
     default=200,
     show_default=True,
-    help="Runs and activities at once.",
+    help="Runs and activities that are executed at once.",
 )
 @click.option(
     "--threads",
     type=click.IntRange(1),
     default=32,
     show_default=True,
-    help="Steps and activities written as plain functions that run at once.",
+    help="Steps and activities written as plain functions that are executed at once.",
 )
 @click.option(
     "--grace",
@@ -50,19 +50,19 @@ if TYPE_CHECKING:
     type=duration,
     default="30s",
     show_default=True,
-    help="How long running steps may take to end after SIGTERM.",
+    help="How much time running steps get to end after SIGTERM.",
 )
 @click.option(
     "--processes",
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="Worker processes; one that crashes is replaced.",
+    help="Worker processes; a process that crashes is replaced.",
 )
 @click.option(
     "--check",
     is_flag=True,
-    help="Replay each run whenever it wakes, and warn of code that a replay cannot repeat.",
+    help="Replay each run whenever it wakes, and warn about code that is not deterministic.",
 )
 @click.option("--log-json", is_flag=True, help="Write the log as one JSON object a line.")
 @log_level_option
@@ -82,10 +82,10 @@ def worker(
     """Run the workflows and activities of an app.
 
     MODULE:APP is a module and the name of the App in it, or a file: shop:app, src/shop.py:app,
-    or shop.py where it has only one.
+    or shop.py if it has only one.
 
-    SIGTERM or Ctrl-C: nothing new is begun, running steps get the grace period, what is left
-    is given back for another worker to go on with at once. The second signal ends the grace
+    After SIGTERM or Ctrl-C nothing new is started, running steps get the grace period, and the
+    rest is given back for another worker to continue at once. A second signal ends the grace
     period. The exit code is 0 after SIGTERM, 130 after Ctrl-C.
     """
     from holdfast.cli.process.logs import configure
@@ -147,8 +147,8 @@ def _supervise(settings: Settings, arguments: list[str], processes: int, grace: 
 def workers(context: click.Context) -> None:
     """List the workers that are signed on.
 
-    With what they serve, how many of their threads for plain functions are taken, and when they
-    were last heard of.
+    Shows what they serve, how many of their threads for plain functions are in use, and when they
+    last sent a heartbeat.
     """
     from holdfast.cli.connecting import with_link
     from holdfast.cli.render.console import console, plain, write_json

@@ -16,12 +16,12 @@ from holdfast.cli import exits
 logger = logging.getLogger("holdfast.supervisor")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
-_KILL_SECONDS = 20.0  # after the grace period: a worker ends by itself long before
-_HEALTHY_SECONDS = 30.0  # one that lived so long begins again with the first pause
+_KILL_SECONDS = 20.0  # after the grace period: a worker normally ends long before
+_HEALTHY_SECONDS = 30.0  # a child that ran longer is restarted after the first pause
 
 
 class Child:
-    """One worker process. It is killed with its parent only if it does not see it go."""
+    """One worker process. It drains by itself when its parent is gone."""
 
     def __init__(self, process: asyncio.subprocess.Process, lifeline: int) -> None:
         self.process = process
@@ -39,9 +39,9 @@ class Child:
     ) -> Child:
         """Start `holdfast` with these arguments in a session of its own.
 
-        Ctrl-C in the terminal reaches the parent alone, which passes it on once. What it writes
-        goes to `output`, by default to where this process's goes; where it `reads`, it has this
-        process's stdin, as for a debugger.
+        Ctrl-C in the terminal reaches only the parent, which passes it on once. The child writes
+        to `output`, by default to the parent's stdout and stderr. If it `reads`, it shares the
+        parent's stdin: a debugger needs that.
         """
         pipe, lifeline = os.pipe()
         try:
@@ -71,7 +71,7 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """The process's number."""
+        """The process id."""
         return self.process.pid
 
     @property
@@ -80,12 +80,12 @@ class Child:
         return self.process.returncode is None
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal, if it lives."""
+        """Send a signal, unless the process has ended."""
         if self.alive:
             self.process.send_signal(number)
 
     def terminate(self, grace_seconds: float) -> None:
-        """Send SIGTERM, and SIGKILL if it lives for long after the grace period."""
+        """Send SIGTERM, and SIGKILL if the process runs long after the grace period."""
         self.signal(signal.SIGTERM)
         if self._killer is None and self.alive:
             seconds = grace_seconds + _KILL_SECONDS
@@ -97,7 +97,7 @@ class Child:
             self.signal(signal.SIGKILL)
 
     async def ended(self) -> int:
-        """Wait for its end and return its exit code; below 0, the signal that killed it."""
+        """Wait for the end of the process; return its exit code, or minus the signal's number."""
         code = await self.process.wait()
         if self._lifeline is not None:
             os.close(self._lifeline)
@@ -108,10 +108,10 @@ class Child:
 
 
 class Supervisor:
-    """Keep `count` worker processes alive.
+    """Keeps `count` worker processes running.
 
-    `start` starts one; `crashed` is told the process number of one that died, to have its runs
-    go on elsewhere at once.
+    `start` starts one. `crashed` gets the process id of one that died, so that other workers
+    take its runs at once.
     """
 
     def __init__(
@@ -128,13 +128,13 @@ class Supervisor:
         self._exit_code = exits.OK
 
     def stop(self) -> None:
-        """Have the children drain; asked again, have them end at once."""
+        """Let the children drain; called again, they end at once."""
         self._stopping.set()
         for child in self._children:
             child.terminate(self._grace_seconds)
 
     async def run(self) -> int:
-        """Keep the children alive until stopped; return the exit code."""
+        """Keep the children running until stopped; return the exit code."""
         await asyncio.gather(*(self._keep_alive() for _ in range(self._count)))
         return self._exit_code
 
@@ -151,7 +151,7 @@ class Supervisor:
             self._children.discard(child)
             if self._stopping.is_set():
                 return
-            if code == exits.USAGE:  # it would say the same each time
+            if code == exits.USAGE:  # every further process would end the same way
                 self._exit_code = code
                 self.stop()
                 return
@@ -171,7 +171,7 @@ class Supervisor:
 
 
 def describe_exit(code: int) -> str:
-    """Say how a process ended."""
+    """Return how a process ended, in words."""
     if code >= 0:
         return f"ended with code {code}"
     try:
@@ -185,20 +185,20 @@ PARENT_VARIABLE = "HOLDFAST_SUPERVISOR"
 
 @dataclass(frozen=True, slots=True)
 class Starter:
-    """The process that started this one: its number, and a pipe that ends when it is gone."""
+    """The process that started this one: its id, and a pipe that closes when it is gone."""
 
     pid: int
     pipe: int
 
     def variable(self) -> dict[str, str]:
-        """Return what tells a child of it."""
+        """Return the environment variable by which a child finds its starter."""
         return {PARENT_VARIABLE: f"{self.pid}:{self.pipe}"}
 
 
 def find_starter() -> Starter | None:
-    """Return who started this process, None if it was not a supervisor.
+    """Return the supervisor that started this process, None if there is none.
 
-    The variable is taken away: what this process starts is not a child of that supervisor.
+    The variable is removed: processes that this one starts are not children of the supervisor.
     """
     pid, _, pipe = os.environ.pop(PARENT_VARIABLE, "").partition(":")
     return Starter(int(pid), int(pipe)) if pid.isdecimal() and pipe.isdecimal() else None

@@ -40,11 +40,11 @@ _ITEMS = ["lamp", "chair", "clock", "kettle"]
 
 
 class DemoFailed(HoldfastError):
-    """Something in the demo did not come about in time."""
+    """Something in the demo did not happen in time."""
 
 
 class Demonstration:
-    """Runs the demo in a directory of its own and tells what happens."""
+    """Runs the demo in a directory of its own, and prints what happens."""
 
     def __init__(self, settings: Settings, link: Link, scratch: Path, console: Console) -> None:
         self._settings, self._link, self._console = settings, link, console
@@ -54,7 +54,7 @@ class Demonstration:
         self._began = time.monotonic()
 
     async def run(self) -> int:
-        """Play all acts; return the exit code."""
+        """Run the demo; return the exit code."""
         with self._log_path.open("ab") as output:
             try:
                 run = await self._play(output)
@@ -78,7 +78,7 @@ class Demonstration:
         async with self._worker(output) as second:
             self._tell(f"worker process {second.pid} takes the run over")
             await self._until(lambda: self._waits_for_courier(handle), "the run waits for a signal")
-            self._tell("the timer has gone off; the run waits for the signal picked-up: it is sent")
+            self._tell("the timer has fired; the run waits for the signal picked-up: it is sent")
             await handle.signal("picked-up", {"courier": "Ada"})
             ended = await self._link.client.runs.wait(handle.run_id, timeout=_PATIENCE_SECONDS)
             return ended.record
@@ -110,7 +110,7 @@ class Demonstration:
 
     @asynccontextmanager
     async def _worker(self, output: IO[bytes]) -> AsyncGenerator[Child]:
-        """Run a worker process for the length of the block."""
+        """Run a worker process while the block lasts."""
         environment = {**self._settings.environment(), LEDGER_VARIABLE: str(self._ledger.path)}
         arguments = ["worker", "holdfast.demo.app:app", "--queue", self._queue, "--grace", "2"]
         child = await Child.start(
@@ -129,7 +129,7 @@ class Demonstration:
         return bool(await workers_of(self._link.store, child.pid))
 
     async def _in_the_middle_of_packing(self) -> str:
-        """Say what is being packed, once one parcel is done and others are under way."""
+        """Return what is being packed if one parcel is done and others are not, else nothing."""
         entries = self._ledger.entries()
         done = any(each.kind == "happened" and "pack" in each.step for each in entries)
         return ", ".join(self._ledger.unfinished()) if done else ""
@@ -139,7 +139,7 @@ class Demonstration:
         return run.status != "running" or (run.wait is not None and bool(run.wait.awaiting))
 
     async def _until(self, look: Callable[[], Awaitable[str | bool]], what: str) -> str | bool:
-        """Look until there is something to see, and return it."""
+        """Call `look` until it returns something, and return that."""
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 while not (seen := await look()):
@@ -154,7 +154,7 @@ class Demonstration:
 
 
 def proof_table(proofs: Sequence[Proof]) -> Table:
-    """Set the log against the outside world, a row a step."""
+    """Return a table that compares the log with the outside world, a row for each step."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="dim")

@@ -1,4 +1,4 @@
-"""Find the app that a command names: `module:app`, `path/file.py:app`, `module` or `file.py`."""
+"""Load the app that a command names: `module:app`, `path/file.py:app`, `module` or `file.py`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from types import ModuleType
 from holdfast.definitions.app import App
 from holdfast.errors import ConfigurationError
 
-# Where the frames lie that stand between a command and the code of an app.
+# The files whose frames are not shown: they lie between a command and the code of an app.
 _MACHINERY = (
     str(Path(__file__).parent.parent) + os.sep,
     str(Path(importlib.__file__).parent) + os.sep,
@@ -28,7 +28,7 @@ class AppNotLoaded(ConfigurationError):
 
 @dataclass(frozen=True, slots=True)
 class AppReference:
-    """Where an app is: `module` as Python imports it, from `directory`; `name` may be left out."""
+    """Where an app is: `module` is imported from `directory`; `name` may be None."""
 
     module: str
     directory: Path
@@ -36,10 +36,10 @@ class AppReference:
 
     @classmethod
     def parse(cls, text: str) -> AppReference:
-        """Read a reference. Raises ConfigurationError where there is no such file."""
+        """Read a reference. Raises ConfigurationError if there is no such file."""
         place, _, name = text.rpartition(":") if ":" in text else (text, "", "")
         if not place:
-            raise ConfigurationError(f"{text!r} names no module: write module:app or file.py")
+            raise ConfigurationError(f"{text!r} has no module: write module:app or file.py")
         if place.endswith(".py") or "/" in place:
             path = Path(place).expanduser().resolve()
             if not path.is_file():
@@ -64,7 +64,7 @@ class AppReference:
             if isinstance(found, App):
                 return found
             raise ConfigurationError(
-                f"{self.module}:{self.name} is no App" + _suggestion(_apps(module), self.module)
+                f"{self.module}:{self.name} is not an App" + _suggestion(_apps(module), self.module)
             )
         apps = _apps(module)
         if len(apps) == 1:
@@ -76,9 +76,9 @@ class AppReference:
 
     @property
     def origin(self) -> str | None:
-        """Where the project of a loaded app lies; None for one that is installed.
+        """The directory of the project of a loaded app; None for an installed package.
 
-        Two projects on one database whose apps have one name are told apart by it.
+        It tells apart two projects on one database whose apps have the same name.
         """
         path = getattr(sys.modules[self.module], "__file__", None)
         if path is None or self.module.partition(".")[0] == "holdfast":
@@ -95,8 +95,7 @@ class AppReference:
         except ModuleNotFoundError as error:
             if error.name is not None and f"{self.module}.".startswith(f"{error.name}."):
                 raise ConfigurationError(
-                    f"there is no module {self.module} in {directory}, nor elsewhere "
-                    "on Python's path"
+                    f"there is no module {self.module} in {directory} or elsewhere on Python's path"
                 ) from None
             raise AppNotLoaded(_explain(self.module, error)) from error
         except Exception as error:
@@ -104,7 +103,7 @@ class AppReference:
 
 
 def _explain(module: str, error: Exception) -> str:
-    """Show where the module's code raised; frames of ours and of the import say nothing."""
+    """Return where the module's code raised, without frames of holdfast and of the import."""
     shown = traceback.TracebackException.from_exception(error)
     for each in _with_causes(shown):
         each.stack = traceback.StackSummary.from_list(
@@ -123,7 +122,7 @@ def _with_causes(
 
 
 def _importable(path: Path) -> tuple[Path, str]:
-    """Return the directory to import from and the module's name, packages around it included."""
+    """Return the directory to import from, and the module's name with its packages."""
     parts, directory = [path.stem], path.parent
     while (directory / "__init__.py").exists():
         parts.insert(0, directory.name)
@@ -132,7 +131,7 @@ def _importable(path: Path) -> tuple[Path, str]:
 
 
 def _apps(module: ModuleType) -> dict[str, App]:
-    """Find a module's apps, each once, under its first name."""
+    """Return the apps of a module by their first names."""
     found: dict[str, App] = {}
     for name, value in vars(module).items():
         if isinstance(value, App) and not any(value is each for each in found.values()):

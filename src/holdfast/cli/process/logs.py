@@ -1,4 +1,4 @@
-"""How a worker's log looks: lines for people, or one JSON object a line."""
+"""Format the log of a worker: lines for people, or one JSON object a line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {
 
 
 class JsonFormatter(logging.Formatter):
-    """Write a record as one JSON object; what `extra` holds stands beside the rest."""
+    """Formats a record as one JSON object, with the fields of `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
@@ -38,7 +38,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class LineFormatter(logging.Formatter):
-    """Write a record as a line that begins with the time; only what is unusual has its level."""
+    """Formats a record as a line that begins with the time, with its level unless it is info."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, and the traceback below it."""
@@ -58,11 +58,11 @@ def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:
 
 
 def configure(*, as_json: bool, debug: bool, level: str = "info") -> None:
-    """Send the process's log to stderr, unless the app has set up logging itself.
+    """Send the log of the process to stderr, unless the app has configured logging itself.
 
-    `level` holds for all loggers; with `debug` those of holdfast write more. What steps print is
-    written line by line, so that it stands in order with the log, in a file too, and is there
-    when the process is killed.
+    `level` applies to all loggers; with `debug` those of holdfast write more. What steps print is
+    written line by line: so it stays in order with the log, even in a file, and is not lost if
+    the process is killed.
     """
     reconfigure: Callable[..., None] | None = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
@@ -74,5 +74,5 @@ def configure(*, as_json: bool, debug: bool, level: str = "info") -> None:
     if debug:
         logging.getLogger("holdfast").setLevel(logging.DEBUG)
     logging.getLogger("watchfiles").setLevel(logging.WARNING)
-    # While the database is away its pools write a traceback a try; ours is a line.
+    # While the database is unavailable asyncpg logs a traceback for each attempt; we log a line.
     logging.getLogger("asyncpg").setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""The development loop: a worker as a child, replaced when a file changes."""
+"""The development loop: a worker as a child process that is replaced when a file changes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _PAUSE_SECONDS = 1.0  # before a crashed worker is replaced
 
 
 class Reloader:
-    """Keep one worker alive, and start it anew after each batch of changes.
+    """Keeps one worker running, and replaces it after each batch of changes.
 
-    One that cannot load its app is not started again before the next change; where that is the
-    first, there is nothing to wait for: the app may be named wrongly.
+    A worker that cannot load its app is not started again before the next change. If the first
+    worker cannot load it, the command ends: the app may be misspelled.
     """
 
     def __init__(
@@ -38,13 +38,13 @@ class Reloader:
         self._loaded = False  # a worker has been able to load the app
 
     def stop(self) -> None:
-        """Have the worker drain; asked again, have it end at once."""
+        """Let the worker drain; called again, it ends at once."""
         self._stopping.set()
         if self._child is not None:
             self._child.terminate(self._grace_seconds)
 
     async def run(self) -> int:
-        """Go on until stopped; return the exit code."""
+        """Run until stopped; return the exit code."""
         watching = asyncio.create_task(self._watch(), name="holdfast file watch")
         try:
             while not self._stopping.is_set():
@@ -56,7 +56,7 @@ class Reloader:
             await asyncio.gather(watching, return_exceptions=True)
 
     async def _once(self) -> int | None:
-        """Start a worker and see it to its end; return its exit code if it ended by itself."""
+        """Start a worker and wait for its end; return its exit code if it ended by itself."""
         self._changed.clear()
         child = self._child = await self._start()
         if self._stopping.is_set():
@@ -77,7 +77,7 @@ class Reloader:
         return code
 
     async def _until_ended_or_changed(self, child: Child) -> int | None:
-        """Return the exit code, or None where the worker was replaced because of a change."""
+        """Return the exit code, or None if the worker was stopped because of a change."""
         await self._first_of(child.ended(), self._changed.wait())
         if not child.alive:
             return await child.ended()
@@ -88,7 +88,7 @@ class Reloader:
     async def _watch(self) -> None:
         async for paths in self._changes:
             names = ", ".join(sorted(path.name for path in paths)[:3])
-            logger.info("%s changed: the worker starts anew", names)
+            logger.info("%s changed: the worker starts again", names)
             self._changed.set()
 
     @staticmethod
@@ -103,7 +103,7 @@ class Reloader:
 
 
 async def python_changes(directory: Path) -> AsyncIterator[list[Path]]:
-    """Iterate over the changes of Python files below a directory."""
+    """Yield each batch of changed Python files below a directory."""
     from watchfiles import PythonFilter, awatch  # pyright: ignore[reportUnknownVariableType]
 
     async for changes in awatch(directory, watch_filter=PythonFilter()):

@@ -24,14 +24,14 @@ TellOfCrash: TypeAlias = Callable[[int], Awaitable[None]]
 
 
 class Overseer(Protocol):
-    """Keeps worker processes alive until it is stopped."""
+    """Keeps worker processes running until it is stopped."""
 
     def stop(self) -> None:
-        """Have the workers drain; asked again, have them end at once."""
+        """Let the workers drain; called again, they end at once."""
         ...
 
     async def run(self) -> int:
-        """Go on until stopped; return the exit code."""
+        """Run until stopped; return the exit code."""
         ...
 
 
@@ -39,7 +39,7 @@ class StopSignals:
     """Calls back on SIGTERM and on Ctrl-C, and remembers whether it was Ctrl-C.
 
     `arrived` is called by the event loop. `at_once` is called in the signal handler, between two
-    instructions of what the main thread executes: it is also heard where code holds the loop.
+    instructions of the main thread: it is called even if user code blocks the event loop.
     """
 
     def __init__(
@@ -54,14 +54,14 @@ class StopSignals:
         }
 
     def restore(self) -> None:
-        """Leave the signals to those who had them before."""
+        """Restore the handlers that were installed before."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
     def exit_code(self, code: int = exits.OK, *, unasked: int | None = None) -> int:
-        """Return the code to end with: that of Ctrl-C, or the one given.
+        """Return the exit code: that of Ctrl-C, else `code`.
 
-        `unasked` is the one where no signal came.
+        `unasked` is returned, if it is given, when no signal came.
         """
         if self._interrupted:
             return exits.INTERRUPTED
@@ -83,9 +83,10 @@ async def oversee(
     *,
     reads: bool = False,
 ) -> int:
-    """Run what `make` makes of how to start a worker with these arguments; return the exit code.
+    """Run the overseer that `make` returns; return the exit code.
 
-    Workers that `read` have this process's stdin.
+    `make` gets a function that starts a worker with these arguments, and one to call when a
+    worker has died. If `reads` is set, workers share this process's stdin.
     """
 
     async def start() -> Child:
@@ -122,12 +123,15 @@ async def reap_process(store: Store, pid: int) -> list[str]:
 
 
 def reaper(store: Store) -> Callable[[int], Awaitable[None]]:
-    """Return what a supervisor calls when a process died; without a database, silence decides."""
+    """Return a function that reaps the workers of a dead process.
+
+    If the database is unavailable, they are reaped later, because they are silent.
+    """
 
     async def reap(pid: int) -> None:
         try:
             await reap_process(store, pid)
         except DatabaseError as error:
-            logger.warning("the runs of process %d wait for its silence: %s", pid, error)
+            logger.warning("the runs of process %d are reaped later: %s", pid, error)
 
     return reap

@@ -1,4 +1,4 @@
-"""One worker process: run an app's workflows until a signal says to stop."""
+"""One worker process: run the workflows of an app until a signal stops it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ logger = logging.getLogger("holdfast.worker")
 def fix_hash_seed() -> None:
     """Start this process again with a fixed PYTHONHASHSEED unless it has one.
 
-    Sets of texts in workflow code must iterate on replay as they did before.
+    A set of texts in workflow code must have the same order in every process that replays it.
     """
     if os.environ.get("PYTHONHASHSEED", "random") == "random":
         environment = os.environ | {"PYTHONHASHSEED": "0"}
@@ -46,9 +46,9 @@ def serve(
 
 
 def leave_threads_behind(code: int) -> None:
-    """End the process now if a step's thread still runs: Python would wait for it.
+    """End the process now if the thread of a step still runs: Python would wait for it.
 
-    The worker has drained, so its runs are others' already, and nobody listens to the thread.
+    The worker has drained: other workers have its runs, and the result of the thread is unused.
     """
     if any(thread.name.startswith(STEP_THREADS) for thread in threading.enumerate()):
         logging.shutdown()
@@ -58,10 +58,10 @@ def leave_threads_behind(code: int) -> None:
 
 
 def _calm_collector() -> None:
-    """Let the garbage collector look less often, and never at what was there at the start.
+    """Let the garbage collector run less often, and skip the objects that exist now.
 
-    A worker's suspended runs are many small objects that live long: with the defaults the
-    collector walks over them all the time, a seventh of the worker's processor time.
+    The suspended runs of a worker are many small objects that live long. With the defaults the
+    collector visits them so often that it takes a seventh of the worker's CPU time.
     """
     gc.collect()
     gc.freeze()
@@ -89,11 +89,11 @@ async def _serve(
             async with _parent_watched(process.supervisor, stop):
                 await stop.wait()
             logger.info(
-                "worker %s stops: %d run(s) held%s",
+                "worker %s stops: %d active run(s)%s",
                 worker.worker_id,
                 worker.active,
-                f", whose steps may take {options.grace_seconds:g} s to end; asked again, it "
-                "ends at once"
+                f", whose steps may take {options.grace_seconds:g} s to end; a second signal "
+                "ends it at once"
                 if worker.active
                 else "",
             )
@@ -106,9 +106,9 @@ async def _serve(
 
 
 class WorkerProcess(Process):
-    """The process of `holdfast worker`, which ends where user code does not let go of it.
+    """The process of `holdfast worker`, which can end although user code blocks it.
 
-    `signals` are those that it has had, `supervisor` is the process that started it.
+    `signals` are the stop signals that came, `supervisor` is the process that started it.
     """
 
     def __init__(self) -> None:
@@ -116,13 +116,13 @@ class WorkerProcess(Process):
         self.supervisor = find_starter()
 
     def end(self) -> None:
-        """End at once, without the clean-up of a process whose main thread is held."""
+        """End at once, without clean-up: user code blocks the main thread."""
         signals = self.signals
         os._exit(exits.FAILED if signals is None else signals.exit_code(unasked=exits.FAILED))
 
     @property
     def orphaned(self) -> bool:
-        """Whether the supervisor that started this process is gone."""
+        """True if the supervisor that started this process is gone."""
         return self.supervisor is not None and os.getppid() != self.supervisor.pid
 
 
@@ -146,7 +146,7 @@ def _on_signals(worker: Worker, stop: asyncio.Event, grace_seconds: float) -> St
 
     def arrived() -> None:
         if stop.is_set():
-            logger.warning("asked again: worker %s ends at once", worker.worker_id)
+            logger.warning("second signal: worker %s ends at once", worker.worker_id)
             worker.end_grace()
         stop.set()
 
@@ -155,7 +155,7 @@ def _on_signals(worker: Worker, stop: asyncio.Event, grace_seconds: float) -> St
 
 @asynccontextmanager
 async def _parent_watched(supervisor: Starter | None, stop: asyncio.Event) -> AsyncGenerator[None]:
-    """In a supervisor's child, stop when the supervisor is gone, however it died."""
+    """In the child of a supervisor, stop when the supervisor is gone, however it ended."""
     if supervisor is None:
         yield
         return
@@ -174,7 +174,7 @@ async def _parent_watched(supervisor: Starter | None, stop: asyncio.Event) -> As
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return uvloop's event loop where it is installed: it saves a fifth of the worker's CPU."""
+    """Return the event loop of uvloop if it is installed: it saves a fifth of the worker's CPU."""
     try:
         import uvloop
     except ImportError:

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-_WIDTH = 120  # of what is not a terminal
+_WIDTH = 120  # characters, if stdout is not a terminal
 
 
 def console() -> Console:
-    """Return the console of stdout; its lines are not cut to a terminal that is not there.
+    """Return the console of stdout, 120 characters wide if stdout is not a terminal.
 
-    A character that stdout's encoding does not have is written as `?`.
+    A character that the encoding of stdout does not have is written as `?`.
     """
     from rich.console import Console
 
@@ -39,7 +39,7 @@ def write_json(value: object) -> None:
 
 
 def plain(value: Value) -> dict[str, object]:
-    """Return a value's fields by name, for JSON: moments as datetimes, which RFC 3339 writes."""
+    """Return the fields of a value by name, for JSON: moments as datetimes (RFC 3339)."""
     return {name: _plain(name, getattr(value, name)) for name in value.__struct_fields__}
 
 
@@ -52,7 +52,7 @@ def _plain(name: str, field: object) -> object:
 
 
 def embed(text: str | None) -> msgspec.Raw | None:
-    """Return JSON text as a part of what is written, instead of as a string in it."""
+    """Return JSON text so that it is written as JSON, not as a string."""
     return None if text is None else msgspec.Raw(text.encode())
 
 
@@ -63,7 +63,7 @@ def decoded(text: str | None) -> JSON:
 
 
 def write_traceback(console: Console, traceback: str) -> None:
-    """Write a recorded traceback, indented; nothing where there is none."""
+    """Write a recorded traceback, indented; nothing if it is empty."""
     from rich.text import Text
 
     for line in traceback.splitlines():

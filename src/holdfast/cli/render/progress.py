@@ -1,4 +1,4 @@
-"""Show what a run does until it has ended, and report how it ended."""
+"""Show what a run does until it ends, and report how it ended."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _REDRAW_SECONDS = 0.25
 async def watch_run(
     link: Link, run: RunRecord, timeout: float | None, *, quiet: bool = False
 ) -> RunRecord:
-    """Show what a run does on stderr, and return it once it has ended.
+    """Show on stderr what a run does, and return it when it has ended.
 
-    Raises ResultTimeout when `timeout` is up first.
+    Raises ResultTimeout after `timeout` seconds.
     """
     try:
         async with asyncio.timeout(timeout):
@@ -49,7 +49,7 @@ async def watch_run(
             return (await link.client.runs.wait(run.run_id)).record
     except asyncio.CancelledError:
         again = spelled(f"`holdfast runs wait {run.run_id}` waits again")
-        click.echo(f"the run goes on; {again}", err=True)
+        click.echo(f"the run continues; {again}", err=True)
         raise
     except TimeoutError:
         assert timeout is not None
@@ -67,7 +67,7 @@ def _write_line(entry: LoggedEvent, began_at: int) -> None:
 
 
 async def _draw(link: Link, run: RunRecord) -> None:
-    """Redraw the timeline with each entry, and in between because open spans grow."""
+    """Redraw the timeline at short intervals: entries are added, and open spans grow."""
     from rich.console import Console
     from rich.live import Live
 
@@ -99,7 +99,7 @@ def _rows(console: Console) -> int:
 
 
 def report_end(settings: Settings, run: RunRecord) -> int:
-    """Write how a run ended; return the exit code that says so."""
+    """Write how a run ended, its output to stdout; return the exit code for it."""
     if settings.json:
         write_json(run_object(run))
     else:

@@ -28,12 +28,12 @@ STYLES = {
     "continued": "green",
 }
 _LONGEST = 300
-_ROOM_FOR_IDS = 100  # characters of a line in a list of runs
+_ROOM_FOR_IDS = 100  # characters of a line: with fewer, a list shows the ends of ids
 _ID_END = 12  # characters: the last group of an id
 
 
 def run_object(run: RunRecord) -> dict[str, object]:
-    """Return a run for JSON, with its payloads as they are."""
+    """Return a run for JSON, with its payloads as JSON."""
     return plain(run) | {
         "input": embed(run.input),
         "output": embed(run.output),
@@ -47,10 +47,10 @@ def event_object(entry: LoggedEvent) -> dict[str, object]:
 
 
 def runs_table(runs: Sequence[RunRecord], now: int, width: int) -> Table:
-    """List runs, newest first.
+    """Return runs as a table, in their order.
 
-    In lines of less than 100 characters the end of an id stands for it: it is enough to name the
-    run. Names and keys are cut before all else.
+    If a line has less than 100 characters, only the end of an id is shown: it is enough to name
+    the run. Names and keys are cut before anything else.
     """
     from rich.table import Table
 
@@ -75,14 +75,14 @@ def runs_table(runs: Sequence[RunRecord], now: int, width: int) -> Table:
 
 
 def state_text(run: RunRecord) -> Text:
-    """Write a run's state in its colour."""
+    """Return the state of a run in its colour."""
     from rich.text import Text
 
     return Text(run.state.replace("_", " "), STYLES.get(run.state, ""))
 
 
 def summary(run: RunRecord, values: Mapping[str, JSON], now: int) -> Table:
-    """Describe one run, a line for each thing worth knowing."""
+    """Return one run as a table of its properties."""
     from rich.table import Table
     from rich.text import Text
 
@@ -116,7 +116,7 @@ def _facts(run: RunRecord, now: int) -> list[tuple[str, str]]:
 
 
 def event_line(entry: LoggedEvent, began_at: int) -> str:
-    """Write a log's entry as one line."""
+    """Return an entry of a log as one line."""
     event = entry.event
     parts = [f"{entry.idx:>4}", f"+{length(event.at - began_at):<9}", f"{event.type:<23}"]
     if event.key:

@@ -1,4 +1,4 @@
-"""A run's spans as lines of the terminal: when, what, a bar, how long, how it went."""
+"""The spans of a run as lines on a terminal: when, what, a bar, how long, the result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BAR = 32
 _NOTE = 48
 _LABEL = 40
 _TIMELESS = " "
-_WORK = ("step", "activity", "child")  # somebody is at it, however long it takes
+_WORK = ("step", "activity", "child")  # something works on them; the others only wait
 
 _SIGNS = {
     ("step", "done"): ("✓", "green"),
@@ -62,14 +62,14 @@ def timeline(
 ) -> Table:
     """Draw spans on one scale, from the run's creation to its end or to now.
 
-    Unless it is to be drawn as a `whole`, a long timeline has a line for spans that are alike.
+    Unless `whole` is given, similar spans of a long timeline share one line.
     """
     from rich.table import Table
 
     until = ended_at or max([now, *(span.ended_at or 0 for span in spans)])
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 1, 0, 0))
-    # Where there is little room, rich narrows the columns that may wrap: labels and notes, whose
-    # texts are cut instead (see `_cut`).
+    # On a narrow terminal, rich narrows the columns that may wrap: labels and notes. Their texts
+    # are cut instead of wrapped (see `_cut`).
     table.add_column(justify="right", style="dim", no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(max_width=_LABEL)
@@ -128,14 +128,14 @@ def _rows(span: Span, began_at: int, until: int) -> Iterator[tuple[str | Text, .
 
 
 def _cut(text: str, style: str) -> Text:
-    """Style a text that stays on its line, however narrow its column is."""
+    """Return a styled text that is cut, not wrapped, if its column is too narrow."""
     from rich.text import Text
 
     return Text(text, style, no_wrap=True, overflow="ellipsis")
 
 
 def _bar(span: Span, began_at: int, until: int, style: str) -> Text:
-    """Draw where the span lies; anything is at least one cell wide."""
+    """Draw the position and length of a span, at least one cell wide."""
     from rich.text import Text
 
     scale = _BAR / max(1, until - began_at)
