@@ -1,4 +1,4 @@
-"""Texts that a caller gives: what PostgreSQL can hold, and what can be meant."""
+"""Check texts that a caller gives: PostgreSQL must be able to hold them."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def check_text(what: str, text: str) -> str:
 
 
 def check_id(what: str, text: str) -> str:
-    """Return an id or a key that a caller has made up, of 1 to 1,024 bytes. Raises InvalidInput."""
+    """Return an id or a key of a caller, of 1 to 1,024 bytes. Raises InvalidInput."""
     if text == "":
-        raise InvalidInput(f"the {what} is empty: it would be everybody's")
+        raise InvalidInput(f"the {what} is empty: all callers would share it")
     length = len(check_text(what, text).encode())
     if length > MAX_ID:
         raise InvalidInput(f"the {what} takes {length:,} bytes, more than {MAX_ID:,}")
@@ -39,13 +39,6 @@ def check_id(what: str, text: str) -> str:
 def check_reason(reason: str | None) -> str | None:
     """Return the reason of a change, which may be left out. Raises InvalidInput."""
     return None if reason is None else check_text("reason", reason)
-
-
-def check_key(key: str) -> str:
-    """Return the key that makes a run's id. Raises InvalidInput, ConfigurationError if empty."""
-    if not key:
-        raise ConfigurationError("a key must not be empty: it would be everybody's")
-    return check_id("key", key)
 
 
 def check_tags(tags: Iterable[str]) -> tuple[str, ...]:

@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from holdfast import Context
-from holdfast.errors import HoldfastError
+from holdfast import Client, Context
+from holdfast.errors import HoldfastError, InvalidInput
+from holdfast.store.memory import MemoryStore
 from tests.runtime.bench import Bench
 
 Call = Callable[[Context], Awaitable[object]]
@@ -47,3 +48,9 @@ def test_what_cannot_be_stored_is_refused_at_the_call(name: str) -> None:
         word in bench.output for word in ("NUL", "surrogate", "empty", "several", "1 or more")
     )
     assert bench.ended == "completed"
+
+
+async def test_an_empty_key_is_invalid_input_like_every_empty_id() -> None:
+    async with Client(store=MemoryStore()) as client:
+        with pytest.raises(InvalidInput, match="the key is empty"):
+            await client.start("shop/ship", key="")

@@ -48,24 +48,23 @@ pool_mode = {mode}
 default_pool_size = {size}
 {f"user = {_ACCOUNT}" if os.geteuid() == 0 else ""}
 """)
-    process = subprocess.Popen(
-        [PROGRAM, str(config)], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
-    )
+    errors = folder / "pgbouncer.err"
+    with errors.open("wb") as output:
+        process = subprocess.Popen([PROGRAM, str(config)], stderr=output, stdout=subprocess.DEVNULL)
     try:
-        _wait_for(port, process)
+        _wait_for(port, process, errors)
         yield f"postgresql://{parts.username}@127.0.0.1:{port}{parts.path}"
     finally:
         process.kill()
-        process.communicate()
+        process.wait()
+        print(f"pgbouncer said:\n{errors.read_text()}")  # shown with a test that failed
 
 
-def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
+def _wait_for(port: int, process: subprocess.Popen[bytes], errors: Path) -> None:
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline and process.poll() is None:
         with socket.socket() as link:
             if link.connect_ex(("127.0.0.1", port)) == 0:
                 return
         time.sleep(0.02)
-    process.kill()
-    _, said = process.communicate()
-    raise AssertionError(f"pgbouncer does not serve: {said.decode()}")
+    raise AssertionError(f"pgbouncer does not serve: {errors.read_text()}")

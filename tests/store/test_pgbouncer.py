@@ -96,7 +96,7 @@ def test_the_synchronous_client_and_commands_work_through_a_pooler(
     """The environment says it as well as an option does."""
     monkeypatch.setenv("HOLDFAST_DATABASE_URL", pooled)
     monkeypatch.setenv("HOLDFAST_LISTEN_DATABASE_URL", database_url)
-    assert "notifications come through" in CliRunner().invoke(holdfast, ["doctor"]).output
+    assert "notifications arrive" in CliRunner().invoke(holdfast, ["doctor"]).output
     with SyncClient(app=app) as client:
         handle = client.start(calculate, 1)
     for options in (["doctor"], ["--no-prepare", "runs", "show", str(handle.run_id)], ["migrate"]):

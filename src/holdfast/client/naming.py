@@ -14,7 +14,7 @@ from holdfast.errors import AmbiguousWorkflow, InvalidInput, UnknownWorkflow
 from holdfast.ids import keyed_run_id
 from holdfast.names import check_reference, full_name, split_name
 from holdfast.store.port import Store
-from holdfast.texts import check_key
+from holdfast.texts import check_id
 
 _MOST_SIMILAR = 3  # names that an error asks about
 
@@ -105,7 +105,7 @@ def reference(run: RunRef, workflow: Named | None, app: str | None) -> UUID | tu
     name = known_full_name(named, app)
     if name is None and workflow is not None and split_name(workflow.full_name)[1] == named:
         name = workflow.full_name
-    return name or str(named), check_key(key)
+    return name or str(named), check_id("key", key)
 
 
 def known_run_id(run: tuple[str, str]) -> UUID:
@@ -161,7 +161,7 @@ class Names:
                 workflow, key = run
                 if workflow not in names:
                     names[workflow] = await self.full(workflow)
-                found.append(await self._keyed(names[workflow], check_key(key)))
+                found.append(await self._keyed(names[workflow], check_id("key", key)))
             else:
                 found.append(read_id(run))
         return found

@@ -17,7 +17,7 @@ from holdfast.errors import ConfigurationError, PayloadError
 from holdfast.ids import keyed_run_id, uuid7
 from holdfast.moments import to_micros
 from holdfast.names import check_queue_name, check_reference, split_name
-from holdfast.texts import check_headers, check_key, check_tags
+from holdfast.texts import check_headers, check_id, check_tags
 from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, NewRun
 
 DEFAULT_RETENTION_SECONDS = 30 * 86_400.0
@@ -109,7 +109,7 @@ class PreparedStart:
         if key is not None:
             if run_id is not None:
                 raise ConfigurationError("give a run either a key or a run_id: a key makes the id")
-            run_id = keyed_run_id(self.fields["name"], check_key(key))
+            run_id = keyed_run_id(self.fields["name"], check_id("key", key))
         return NewRun(
             run_id=run_id or uuid7(),
             key=key,

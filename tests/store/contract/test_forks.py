@@ -456,6 +456,8 @@ GROUP = recorded("builtins.ExceptionGroup", "two", PAY_FAILED)
         (GROUP, "visa mail+ pay pay#2", ["pay", "pay#2"]),
         (CHILD_FAILED, "visa mail+ pay#2", ["pay#2", "visa"]),
         (FAILURE, "visa pay", []),
+        ('{"kind":"x.Y"}', "visa pay", []),
+        ('"not an object"', "visa pay", []),
         (None, "visa pay", []),
     ],
 )

@@ -50,7 +50,7 @@ from holdfast.names import (
 )
 from holdfast.runtime.code.orders import CHILD, SIGNAL, Order
 from holdfast.runtime.loop.order_calls import OrderCall
-from holdfast.texts import check_headers, check_key, check_reason, check_tags
+from holdfast.texts import check_headers, check_id, check_reason, check_tags
 from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, Event
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def _start(
     text = known.encode_input(input) if known else encode(input)
     decode = _decoder(known, type)
     key = loop.scope().key(split_name(name)[1] if leaf is None else check_step_name(leaf))
-    run_id = _child_id(instance, name, key, None if own_key is None else check_key(own_key))
+    run_id = _child_id(instance, name, key, None if own_key is None else check_id("key", own_key))
     order = orders.children.get(run_id)
     if order is None:
         earlier = functools.partial(texts_before_fields, text, input)

@@ -8,7 +8,6 @@ from typing import Final
 
 import msgspec
 
-from holdfast.codec import decode_error
 from holdfast.events import (
     ACTIVITY_CANCEL,
     ACTIVITY_RETRY,
@@ -30,7 +29,7 @@ from holdfast.events import (
     with_role,
 )
 from holdfast.store.memory import details
-from holdfast.types import ErrorInfo, Event
+from holdfast.types import Event
 
 # What is kept of the events after the failure: results, and failures that did not end the run,
 # with their commands, and what people and other runs said.
@@ -61,6 +60,14 @@ class Fatal(msgspec.Struct, frozen=True):
 
     calls: frozenset[str] = frozenset()
     seen: int = 0
+
+
+class _Error(msgspec.Struct, frozen=True):
+    """What counts of an error; a database stores errors that lack some of it."""
+
+    kind: str = ""
+    message: str = ""
+    cause: _Error | None = None
 
 
 def fatal_failures(events: Sequence[Event], error: str | None) -> Fatal:
@@ -116,7 +123,7 @@ def _guessed(events: Sequence[Event], error: str | None) -> Fatal:
     failed = {event.key: idx for idx, event in enumerate(events) if event.type in CALL_FAILURES}
     last = max(idx for idx, event in enumerate(events) if event.type not in _QUIET)
     trailing = {key for key, idx in failed.items() if idx > last}
-    chain = [] if error is None else list(_chain(decode_error(error)))
+    chain = list(_chain(error))
     names = [_call(one) for one in chain]
     found = set(names[:1]) & failed.keys() or set(names) & trailing
     if any(one.kind in _GROUPS for one in chain):
@@ -128,15 +135,18 @@ def _guessed(events: Sequence[Event], error: str | None) -> Fatal:
     return Fatal(frozenset(key for key in found if key is not None), first + 1)
 
 
-def _chain(error: ErrorInfo) -> Iterator[ErrorInfo]:
+def _chain(error: str | None) -> Iterator[_Error]:
     """Yield an error and its causes, up to the first that is of a call."""
-    one: ErrorInfo | None = error
+    try:
+        one: _Error | None = msgspec.json.decode(error or "null", type=_Error | None)
+    except msgspec.ValidationError:
+        return  # nothing that a worker writes
     while one is not None:
         yield one
         one = None if _call(one) else one.cause
 
 
-def _call(error: ErrorInfo) -> str | None:
+def _call(error: _Error) -> str | None:
     """Return the key of the call that an error says has failed."""
     if not _CALL_ERRORS.fullmatch(error.kind):
         return None
