@@ -407,9 +407,13 @@ class WorkflowLoop(GuardedLoop):
         if self.closing:
             return
         self.closing = True
-        # In a context of its own, so that nothing that the code sets stays behind.
-        with contextlib.nullcontext() if self.watch is None else unawaited_allowed():
-            contextvars.Context().run(self._drop_code)
+        if self._generators or not all(task.done() for task in self.tasks):
+            # In a context of its own, so that nothing that the code sets stays behind.
+            with contextlib.nullcontext() if self.watch is None else unawaited_allowed():
+                contextvars.Context().run(self._drop_code)
+        for task in self.tasks:
+            if task.done() and not task.cancelled():
+                task.exception()  # seen: asyncio need not report it
         self._ready.clear()
         self.timers.clear()
         self.new_timers.clear()
@@ -427,8 +431,6 @@ class WorkflowLoop(GuardedLoop):
                     own = task.get_coro()
                     with acting_as(task):
                         close_coroutine(own.coroutine if isinstance(own, OrderCall) else own)
-                elif not task.cancelled():
-                    task.exception()  # seen: asyncio need not report it
             self._drop_generators()
         finally:
             _set_hooks(*hooks)
