@@ -15,17 +15,17 @@ return (p_run_id is not null and holdfast._is_workflow(p_name)
     and (p_retention is null or holdfast._is_seconds(p_retention))
     and (p_waiter is null or holdfast._is_id(p_waiter))) is true;
 
--- Return true if every value of a run to start is allowed. Called by start_one and _check_starts.
-create or replace function holdfast._is_start(
-    p_run_id uuid, p_name text, p_input json, p_version int, p_key text, p_queue text,
-    p_priority int, p_start_at bigint, p_delay float8, p_timeout float8, p_retention float8,
-    p_tags json, p_headers json, p_waiter text
+-- Return true if the values of a run to start are allowed that are not names. Called by _is_start
+-- and _check_starts.
+create or replace function holdfast._are_start_values(
+    p_run_id uuid, p_input json, p_version int, p_key text, p_priority int, p_start_at bigint,
+    p_delay float8, p_timeout float8, p_retention float8, p_tags json, p_headers json,
+    p_waiter text
 ) returns boolean
 language sql stable parallel safe
-return (p_run_id is not null and holdfast._is_workflow(p_name)
+return (p_run_id is not null
     and (p_input is null or holdfast._is_legible(p_input))
     and (p_version is null or p_version > 0) and (p_key is null or holdfast._is_id(p_key))
-    and (p_queue is null or holdfast._is_name(p_queue))
     and (p_priority is null or p_priority between 0 and 4)
     and (p_start_at is null or holdfast._is_moment(p_start_at))
     and (p_delay is null or holdfast._is_seconds(p_delay))
@@ -35,8 +35,20 @@ return (p_run_id is not null and holdfast._is_workflow(p_name)
     and (p_headers is null or holdfast._is_of_texts('object', p_headers))
     and (p_waiter is null or holdfast._is_id(p_waiter))) is true;
 
+-- Return true if every value of a run to start is allowed. Called by start_one.
+create or replace function holdfast._is_start(
+    p_run_id uuid, p_name text, p_input json, p_version int, p_key text, p_queue text,
+    p_priority int, p_start_at bigint, p_delay float8, p_timeout float8, p_retention float8,
+    p_tags json, p_headers json, p_waiter text
+) returns boolean
+language sql stable parallel safe
+return (holdfast._is_workflow(p_name) and (p_queue is null or holdfast._is_name(p_queue))
+    and holdfast._are_start_values(p_run_id, p_input, p_version, p_key, p_priority, p_start_at,
+        p_delay, p_timeout, p_retention, p_tags, p_headers, p_waiter)) is true;
+
 -- Refuse runs to start that have a value that _is_start does not allow; the parameters are those of
--- start_runs. Called by start_one and start_runs.
+-- start_runs. Most runs of a call have the names of the first one, which are checked once. Called
+-- by start_one and start_runs.
 create or replace function holdfast._check_starts(
     p_run_ids uuid[], p_names text[], p_inputs json[], p_versions int[], p_keys text[],
     p_queues text[], p_priorities int[], p_start_ats bigint[], p_delays float8[],
@@ -47,6 +59,8 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_run record;
+    v_name text := case when holdfast._is_workflow(p_names[1]) then p_names[1] end;
+    v_queue text := case when holdfast._is_name(p_queues[1]) then p_queues[1] end;
 begin
     perform holdfast._check_given('the run ids', p_run_ids is not null);
     select u.* into v_run from unnest(p_run_ids, p_names, p_inputs, p_versions, p_keys, p_queues,
@@ -54,8 +68,10 @@ begin
         p_waiters)
         as u (run_id, name, input, version, key, queue, priority, start_at, delay, timeout,
             retention, tags, headers, waiter)
-    where not holdfast._is_start(u.run_id, u.name, u.input, u.version, u.key, u.queue,
-        u.priority, u.start_at, u.delay, u.timeout, u.retention, u.tags, u.headers, u.waiter)
+    where (u.name = v_name or holdfast._is_workflow(u.name)) is not true
+        or (u.queue is null or u.queue = v_queue or holdfast._is_name(u.queue)) is not true
+        or not holdfast._are_start_values(u.run_id, u.input, u.version, u.key, u.priority,
+            u.start_at, u.delay, u.timeout, u.retention, u.tags, u.headers, u.waiter)
     limit 1;
     if found then
         perform holdfast._check_given('a run id', v_run.run_id is not null);
