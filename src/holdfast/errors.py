@@ -19,18 +19,18 @@ HoldfastError
 │   └── TransientDatabaseError    safe to try again: deadlock, serialization, lock timeout
 ├── RunError                      one run, as a caller sees it
 │   ├── RunNotFound
-│   ├── RunEnded                  it takes no more signals or cancels
+│   ├── RunEnded                  no more signals or cancels are accepted
 │   ├── UnknownWorkflow
 │   ├── AmbiguousWorkflow         several apps have a workflow of this name
 │   ├── RunFailed                 its result is an error
 │   ├── RunCancelled
 │   ├── RunTerminated
 │   ├── RunTimedOut
-│   ├── RunExists                 the id or key is another's run
-│   ├── ForkRefused               the run cannot be forked or retried so
+│   ├── RunExists                 another run has the id or the key
+│   ├── ForkRefused               the run cannot be forked or retried that way
 │   ├── ApprovalNotFound          the run has never asked for this approval
 │   ├── ApprovalDecided           another decision was first
-│   ├── ApprovalClosed            nobody waits for a decision any more
+│   ├── ApprovalClosed            the run does not wait for a decision any more
 │   ├── UpdateRejected            the run refused the update
 │   ├── UpdateFailed              the run accepted it, and failed to carry it out
 │   ├── TokenUnknown              no attempt of an activity has this token any more
@@ -129,7 +129,7 @@ class EmbeddedServerError(DatabaseError):
 
 
 class QueryTooSlow(DatabaseError):
-    """A list took longer than a question may take; the database itself answers."""
+    """A list took longer than a query may take; the database itself answers."""
 
 
 class TransientDatabaseError(DatabaseError):
@@ -137,7 +137,7 @@ class TransientDatabaseError(DatabaseError):
 
 
 class RunError(HoldfastError):
-    """What a caller learns about one run."""
+    """Something about one run, as a caller sees it."""
 
     run_id: UUID | None = None
 
@@ -151,10 +151,10 @@ class RunNotFound(RunError):
 
 
 class RunEnded(RunError):
-    """The run has ended and takes nothing more."""
+    """The run has ended and accepts nothing more."""
 
     def __init__(self, run_id: UUID, status: str) -> None:
-        super().__init__(f"run {run_id} has ended ({status}) and takes nothing more")
+        super().__init__(f"run {run_id} has ended ({status}) and accepts nothing more")
         self.run_id, self.status = run_id, status
 
 
@@ -163,7 +163,7 @@ class UnknownWorkflow(RunError):
 
 
 class AmbiguousWorkflow(RunError):
-    """Several apps have a workflow of this name, and the caller does not say which is meant."""
+    """Several apps have a workflow of this name, and the caller did not name the app."""
 
     def __init__(self, workflow: str, apps: Sequence[str]) -> None:
         some = " or ".join(f"{app}/{workflow}" for app in apps)
@@ -182,7 +182,7 @@ class RunFailed(RunError):
         add_recorded(self, error)
 
     def matches(self, kind: type[BaseException]) -> bool:
-        """Say whether the recorded error was of this class or of a subclass of it."""
+        """Return True if the recorded error was of this class or of a subclass of it."""
         return self.error.matches(kind)
 
 
@@ -195,7 +195,7 @@ class RunCancelled(RunError):
 
 
 class RunTerminated(RunError):
-    """The run was ended from outside, without a chance to clean up."""
+    """The run was terminated: its code had no chance to clean up."""
 
     def __init__(self, run_id: UUID) -> None:
         super().__init__(f"run {run_id} was terminated")
@@ -203,7 +203,7 @@ class RunTerminated(RunError):
 
 
 class RunTimedOut(RunError):
-    """The run was still going at its deadline."""
+    """The run had not ended at its deadline."""
 
     def __init__(self, run_id: UUID) -> None:
         super().__init__(f"run {run_id} was ended at its deadline")
@@ -211,7 +211,7 @@ class RunTimedOut(RunError):
 
 
 class RunExists(RunError):
-    """The id or the key is that of a run of another workflow, or that is not this run's child."""
+    """Another run has the id or the key: of another workflow, or of another parent."""
 
     def __init__(self, run_id: UUID, why: str | None = None) -> None:
         super().__init__(
@@ -221,7 +221,7 @@ class RunExists(RunError):
 
     @classmethod
     def of_another(cls, run_id: UUID, workflow: str, wanted: str) -> RunExists:
-        """Say that the id is that of a run of another workflow than the one that is wanted."""
+        """Return the error for an id that a run of another workflow has."""
         return cls(
             run_id, f"run {run_id} is one of workflow {workflow}, not of {wanted}: use another id"
         )
@@ -231,7 +231,7 @@ class ForkRefused(RunError):
     """The run cannot be forked or retried as asked; nothing was started."""
 
     def __init__(self, run_id: UUID, reason: str) -> None:
-        super().__init__(f"run {run_id} cannot be forked or retried so: {reason}")
+        super().__init__(f"run {run_id} cannot be forked or retried: {reason}")
         self.run_id, self.reason = run_id, reason
 
 
@@ -251,15 +251,19 @@ class ApprovalDecided(RunError):
 
     def __init__(self, run_id: UUID, key: str, approved: bool, by: str | None) -> None:
         done = "approved" if approved else "rejected"
-        super().__init__(f"approval {key} of run {run_id} was {done} by {by or 'somebody'} before")
+        super().__init__(
+            f"approval {key} of run {run_id} was {done}{f' by {by}' if by else ''} before"
+        )
         self.run_id, self.key, self.approved, self.by = run_id, key, approved, by
 
 
 class ApprovalClosed(RunError):
-    """Nobody waits for this decision any more: it timed out, or the run has ended."""
+    """The run does not wait for this decision any more: it timed out, or the run has ended."""
 
     def __init__(self, run_id: UUID, key: str) -> None:
-        super().__init__(f"approval {key} of run {run_id} is closed: nobody waits for it any more")
+        super().__init__(
+            f"approval {key} of run {run_id} is closed: the run does not wait for it any more"
+        )
         self.run_id, self.key = run_id, key
 
 
@@ -283,7 +287,9 @@ class TokenUnknown(RunError):
     """No attempt of an activity has this token any more: it ended, or another followed it."""
 
     def __init__(self, token: str, why: str = "it has ended, or was followed") -> None:
-        super().__init__(f"token {token!r} is no open attempt's: {why}")
+        super().__init__(
+            f"token {token!r} does not belong to an open attempt of an activity: {why}"
+        )
         self.token = token
 
 
@@ -292,10 +298,10 @@ class WorkerLost(HoldfastError):
 
 
 class ResultTimeout(RunError, TimeoutError):
-    """The run had not ended, or not answered, when the caller stopped waiting; it goes on."""
+    """The run had not ended, or not answered, when the caller stopped waiting; it continues."""
 
     def __init__(self, run_id: UUID, seconds: float, awaited: str = "ended") -> None:
-        super().__init__(f"run {run_id} had not {awaited} after {seconds:g} s; it goes on")
+        super().__init__(f"run {run_id} had not {awaited} after {seconds:g} s; it continues")
         self.run_id, self.seconds = run_id, seconds
 
 
@@ -308,7 +314,7 @@ class InvalidInput(PayloadError):
 
 
 class CallFailed(HoldfastError):
-    """What a workflow called has failed for good; `error` is the record of why."""
+    """A call of a workflow has failed for good; `error` is the record of why."""
 
     kind = "call"
 
@@ -318,7 +324,7 @@ class CallFailed(HoldfastError):
         add_recorded(self, error)
 
     def matches(self, kind: type[BaseException]) -> bool:
-        """Say whether the recorded error was of this class or of a subclass of it."""
+        """Return True if the recorded error was of this class or of a subclass of it."""
         return self.error.matches(kind)
 
 
@@ -345,8 +351,8 @@ class ActivityTimedOut(ActivityFailed):
 class ChildFailed(CallFailed):
     """A child run did not complete: `status` says how it ended, `child_run_id` which it is.
 
-    `status` is "failed", "cancelled", "timed_out", "terminated", or "refused" where it could not
-    be started.
+    `status` is "failed", "cancelled", "timed_out", "terminated", or "refused" if it could not be
+    started.
     """
 
     kind = "child"
@@ -357,7 +363,7 @@ class ChildFailed(CallFailed):
 
 
 class DeterminismError(BaseException):
-    """Workflow code did what cannot be repeated on replay, or differs from its log.
+    """Workflow code did something that a replay cannot repeat, or differs from its log.
 
     Not an `Exception`, so that no `except Exception` in workflow code hides it. It does not
     fail the run: the run is stuck, shown as such, and tried again with backoff, so that a

@@ -102,10 +102,10 @@ def _derived(prefix: bytes, text: str) -> UUID:
     return UUID(bytes=bytes(data))
 
 
-def _start_anew() -> None:
+def _reset() -> None:
     global _source
     _source = _Source()
 
 
-# A forked process must not go on from its parent's counter and pool.
-os.register_at_fork(after_in_child=_start_anew)
+# A forked process must not continue with its parent's counter and pool.
+os.register_at_fork(after_in_child=_reset)

@@ -1,4 +1,4 @@
-"""The alphabets of names.
+"""The characters that names may have.
 
 Every name that the code or a caller gives (of an app, workflow, step, activity, queue, signal or
 value) is 1 to 128 of the characters a-z, A-Z, 0-9, `.`, `_` and `-`: it can stand in a URL, a
@@ -39,7 +39,7 @@ def split_name(full: str) -> tuple[str, str]:
 
 
 def is_same_name(recorded: str, name: str) -> bool:
-    """Return True if a log's name is this one: a log from before names had apps leaves them out.
+    """Return True if a log's name is this one: early logs have names without apps.
 
     >>> is_same_name("checkout", "shop/checkout"), is_same_name("bar/checkout", "shop/checkout")
     (True, False)
@@ -92,6 +92,6 @@ def _check(kind: str, name: str) -> str:
     if isinstance(name, str) and _name.fullmatch(name):  # pyright: ignore[reportUnnecessaryIsInstance]
         return name
     raise InvalidName(
-        f"{name!r} is no name for {kind}: it takes 1 to 128 of the characters "
+        f"{name!r} is not a name for {kind}: a name is 1 to 128 of the characters "
         "a-z, A-Z, 0-9, '.', '_' and '-'"
     )

@@ -1,4 +1,4 @@
-"""When a failed step or activity is tried again."""
+"""The policy by which a failed step or activity is tried again."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class Retry:
     `attempts` counts all tries, the first included; None never gives up. The pause after the
     n-th failed try is `base` (fixed), `n * base` (linear) or `base * factor ** (n - 1)` (exp),
     at most `max`, and then up to `jitter` times itself shorter or longer. `should_retry`
-    is asked with the exception; if it says no, the step or activity has failed. `delay` is asked
-    with it, too: the length of time that it returns, such as a server's Retry-After, is the pause
-    as it is, and None stands for the policy's own.
+    is called with the exception; if it returns False, the step or activity has failed. `delay` is
+    called with it too: it returns the pause, such as a server's Retry-After, or None for the
+    policy's own.
 
     ```python
     Retry(attempts=5, base="500ms", should_retry=lambda error: not isinstance(error, KeyError))
     Retry(delay=lambda error: getattr(error, "retry_after", None))
     ```
 
-    Raises ConfigurationError where the options cannot work.
+    Raises ConfigurationError for options that cannot work.
     """
 
     NEVER: ClassVar[Retry]
@@ -60,17 +60,17 @@ class Retry:
                 raise ConfigurationError(f"{name} must be a function of the error, not {asked!r}")
 
     def lasts(self, attempt: int) -> bool:
-        """Say whether there is another try after `attempt` tries."""
+        """Return True if there is another try after `attempt` tries."""
         return self.attempts is None or attempt < self.attempts
 
     def accepts(self, error: BaseException) -> bool:
-        """Say whether `error` is one after which to try again."""
+        """Return True if the step or activity is tried again after `error`."""
         return self.should_retry is None or self.should_retry(error)
 
     def asked_seconds(self, error: BaseException) -> float | None:
         """Return the pause that the error asks for in seconds, None for the policy's own.
 
-        Raises ConfigurationError if `delay` returns what is not a length of time.
+        Raises ConfigurationError if `delay` returns something that is not a length of time.
         """
         asked = None if self.delay is None else self.delay(error)
         return None if asked is None else seconds(asked)

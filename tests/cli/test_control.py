@@ -147,7 +147,8 @@ def test_an_activity_is_completed_with_its_token(cli: CommandLine, hand: Hand) -
     (event,) = [e for e in cli.json("runs", "show", run)["log"] if e["type"] == "ActivityCompleted"]
     assert event["details"]["result"] == {"pages": 2}
     assert (
-        "is no open attempt's" in cli("activities", "complete", token, code=exits.NOT_FOUND).stderr
+        "does not belong to an open attempt"
+        in cli("activities", "complete", token, code=exits.NOT_FOUND).stderr
     )
 
 

@@ -179,8 +179,8 @@ def test_a_number_is_no_retry_policy(define: Callable[[], object]) -> None:
 @pytest.mark.parametrize(
     ("options", "refusal"),
     [
-        ({"queue": 3}, "activity half: queue: 3 is no name for a queue: it takes 1 to 128 of"),
-        ({"name": 3}, "activity half: name: 3 is no name for an activity"),
+        ({"queue": 3}, "activity half: queue: 3 is not a name for a queue: a name is 1 to 128 of"),
+        ({"name": 3}, "activity half: name: 3 is not a name for an activity"),
         ({"retry": "x"}, "activity half: retry takes a Retry"),
         ({"heartbeat_timeout": "abc"}, "activity half: heartbeat_timeout: not a duration: 'abc'"),
         ({"start_to_close": -1}, "activity half: start_to_close: not a duration: -1"),
@@ -199,5 +199,7 @@ def test_an_option_that_cannot_work_is_named_with_its_activity(
 
 @pytest.mark.parametrize("option", ["start_to_close", "schedule_to_close", "heartbeat_timeout"])
 def test_a_limit_that_lets_nothing_run_is_refused(option: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"activity half: {option}: 0 s lets nothing run"):
+    with pytest.raises(
+        ConfigurationError, match=f"activity half: {option}: with 0 s nothing could run"
+    ):
         app.activity(**{option: 0})(half.fn)  # type: ignore[call-overload]

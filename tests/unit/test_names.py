@@ -28,6 +28,6 @@ def test_a_name_inside_its_alphabet_is_taken(check, name: str) -> None:  # type:
 )
 def test_a_name_outside_its_alphabet_is_refused(check, name: str) -> None:  # type: ignore[no-untyped-def]
     """B1."""
-    with pytest.raises(InvalidName, match="is no name for a"):
+    with pytest.raises(InvalidName, match="is not a name for a"):
         check(name)
     assert issubclass(InvalidName, ConfigurationError)

@@ -208,9 +208,11 @@ def test_names_and_timeouts_are_checked() -> None:
         app.step(lambda: None)
     with pytest.raises(InvalidName):
         double.with_options(name="a b")
-    with pytest.raises(InvalidName, match="step double: name: 3 is no name for a step"):
+    with pytest.raises(InvalidName, match="step double: name: 3 is not a name for a step"):
         app.step(name=3)(double.fn)  # type: ignore[call-overload]
-    with pytest.raises(ConfigurationError, match="step double: timeout: 0 s lets nothing run"):
+    with pytest.raises(
+        ConfigurationError, match="step double: timeout: with 0 s nothing could run"
+    ):
         app.step(timeout=0)(double.fn)
     with pytest.raises(ConfigurationError, match="step double: timeout: not a duration: 'abc'"):
         double.with_options(timeout="abc")

@@ -108,8 +108,8 @@ def test_outputs_are_checked_and_restored() -> None:
 @pytest.mark.parametrize(
     ("options", "refusal"),
     [
-        ({"name": 3}, "3 is no name for a workflow"),
-        ({"queue": 3}, "workflow plain: queue: 3 is no name for a queue"),
+        ({"name": 3}, "3 is not a name for a workflow"),
+        ({"queue": 3}, "workflow plain: queue: 3 is not a name for a queue"),
         ({"version": "2"}, "workflow plain: version must be 1 or more"),
         ({"retention": "abc"}, "workflow plain: retention: not a duration: 'abc'"),
         ({"timeout": "abc"}, "workflow plain: timeout: not a duration: 'abc'"),

@@ -22,11 +22,11 @@ R_co = TypeVar("R_co", covariant=True)
 class Activity(Recorded[P, R_co]):
     """A function that any worker of its queue runs, and whose result is recorded once per call.
 
-    Calling it inside a workflow schedules it at once; anywhere else (in tests, in a step) it is
-    a plain call of the function. `full_name` is `app/name`, `handler` what its workers claim.
+    Calling it inside a workflow schedules it at once. Anywhere else (in tests, in a step) the call
+    is an ordinary one. `full_name` is `app/name`, `handler` the name by which workers claim it.
     Times are in seconds, None for no limit: `start_to_close_seconds` for one attempt,
-    `schedule_to_close_seconds` for all of them and the waiting between,
-    `heartbeat_timeout_seconds` for the silence of an attempt.
+    `schedule_to_close_seconds` for all attempts and the pauses between them,
+    `heartbeat_timeout_seconds` for the time between two heartbeats of an attempt.
     """
 
     kind: ClassVar[str] = "activity"
@@ -61,12 +61,12 @@ class Activity(Recorded[P, R_co]):
 
     @property
     def handler(self) -> str:
-        """What its workers claim: activities have no versions, so `app/name@0`."""
+        """The name by which workers claim it, `app/name@0`: activities have no versions."""
         return f"{self.full_name}@0"
 
     @property
     def start_to_close_seconds(self) -> float | None:
-        """How long one attempt may take."""
+        """The time that one attempt may take, None for no limit."""
         return self.timeout_seconds
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[object, None, R_co]:

@@ -28,7 +28,7 @@ Out = TypeVar("Out")
 
 
 class StepDecorator(Protocol):
-    """What `app.step(…)` returns: it makes a step of the function below it."""
+    """The decorator that `app.step(…)` returns: it makes the function a step."""
 
     @overload
     def __call__(self, fn: Callable[P, Coroutine[object, None, R]], /) -> Step[P, R]: ...
@@ -37,7 +37,7 @@ class StepDecorator(Protocol):
 
 
 class ActivityDecorator(Protocol):
-    """What `app.activity(…)` returns: it makes an activity of the function below it."""
+    """The decorator that `app.activity(…)` returns: it makes the function an activity."""
 
     @overload
     def __call__(self, fn: Callable[P, Coroutine[object, None, R]], /) -> Activity[P, R]: ...
@@ -46,7 +46,7 @@ class ActivityDecorator(Protocol):
 
 
 class WorkflowDecorator(Protocol):
-    """What `app.workflow(…)` returns: it makes a workflow of the function below it."""
+    """The decorator that `app.workflow(…)` returns: it makes the function a workflow."""
 
     @overload
     def __call__(
@@ -61,12 +61,12 @@ class WorkflowDecorator(Protocol):
 class App:
     """The workflows, steps and activities of one program, and their defaults.
 
-    Its name is a namespace: apps that share a database do not run each other's runs. `retry` holds
-    for steps and activities that name none of their own. A run whose code has changed is stuck
-    rather than do again what its log may have under another name, unless `careful` is False. With
-    `strict`, it is stuck on any difference between its code and its log, an added step included.
-    `blocking_limit` is how long workflow code may hold its worker's thread without an await that
-    waits; then its run is stuck.
+    Its name is a namespace: apps that share a database do not run each other's runs. `retry` is the
+    policy of steps and activities that have none of their own. If the code of a run has changed so
+    that a new call may be recorded in the log under another name, the run is stuck; with `careful`
+    False the call is made. With `strict`, a run is stuck on any difference between its code and its
+    log, an added step included. `blocking_limit` is how long workflow code may run without
+    waiting: it holds its worker's thread meanwhile. After that the run is stuck.
 
     ```python
     app = App("shop")
@@ -116,11 +116,11 @@ class App:
         return self.registry.queues()
 
     def find(self, name: str, version: int) -> AnyWorkflow:
-        """Return a workflow. Raises UnknownWorkflow where this name and version is not here."""
+        """Return a workflow. Raises UnknownWorkflow if the app does not have this version."""
         return self.registry.find(name, version)
 
     def latest(self, name: str) -> AnyWorkflow:
-        """Return the highest version of a workflow. Raises UnknownWorkflow where it has none."""
+        """Return the highest version of a workflow. Raises UnknownWorkflow if it has none."""
         return self.registry.latest(name)
 
     @overload
@@ -150,9 +150,9 @@ class App:
         """Make a step of an async or sync function or method, with or without options.
 
         `name` is by default the function's, `retry` the app's; `timeout` limits each attempt.
-        `aliases` are names that the step had before: runs under way find what they recorded.
+        `aliases` are names that the step had before, under which runs may have recorded results.
         Raises ConfigurationError for a function or options that cannot work, and for a name that
-        is there already.
+        the app has already.
         """
 
         def define(fn: Callable[..., object]) -> Step[..., object]:
@@ -193,9 +193,9 @@ class App:
         """Register an activity: an async or sync function that any worker of `queue` may run.
 
         `name` is by default the function's, `retry` the app's. `start_to_close` limits each
-        attempt, `schedule_to_close` all of them and the waiting between, `heartbeat_timeout` how
-        long an attempt may be silent. Raises ConfigurationError for a function or options that
-        cannot work, and for a name that is there already.
+        attempt, `schedule_to_close` all attempts and the pauses between them, `heartbeat_timeout`
+        the time between two heartbeats of an attempt. Raises ConfigurationError for a function or
+        options that cannot work, and for a name that the app has already.
         """
 
         def define(fn: Callable[..., object]) -> AnyActivity:
@@ -248,10 +248,10 @@ class App:
     ) -> object:
         """Register a workflow: an async function of a context and at most one input.
 
-        A new `version` serves runs started from then on; runs keep the version that they
-        started with. `retention` says how long an ended run is kept, `timeout` how long
-        a run may take (None: for ever), `priority` is 0 (first) to 4. Raises ConfigurationError
-        for a function or options that cannot work, and for a version that is there already.
+        A new `version` runs what is started from then on; a run keeps the version that it was
+        started with. `retention` is how long an ended run is kept, `timeout` how long a run may
+        take (None: no limit), `priority` is 0 (first) to 4. Raises ConfigurationError for a
+        function or options that cannot work, and for a version that the app has already.
         """
 
         def define(fn: Callable[..., Coroutine[object, None, object]]) -> AnyWorkflow:
@@ -277,9 +277,9 @@ class App:
     def lifespan(
         self, fn: Callable[[], AsyncIterator[T]] | Callable[[], AbstractAsyncContextManager[T]], /
     ) -> Lifespan[T]:
-        """Make a resource of an async generator function: opened once by each worker, and shared.
+        """Make a resource of an async generator function: each worker opens it once, and shares it.
 
-        What the function yields is what `get()` of the result returns in steps and activities.
+        In steps and activities, `get()` of the result returns what the function yields.
         A worker opens resources in the order of definition, and closes them in reverse.
         """
         lifespan = Lifespan(fn)
@@ -287,5 +287,5 @@ class App:
         return lifespan
 
     def add_middleware(self, middleware: Middleware) -> None:
-        """Surround the app's runs, steps and activities; what was added first is outermost."""
+        """Surround the app's runs, steps and activities; the first one added is outermost."""
         self.registry.layers.add(middleware)

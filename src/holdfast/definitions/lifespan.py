@@ -1,4 +1,4 @@
-"""What a worker opens once and its steps and activities share."""
+"""Resources that a worker opens once and its steps and activities share."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class Lifespan(Generic[T]):
     ) -> None:
         """Wrap an async generator function that yields once, or one that gives a context manager.
 
-        Neither takes an argument: what it needs of others it takes from lifespans before it.
-        Raises ConfigurationError for an async function that does not yield.
+        Neither takes an argument: it may `get()` resources that were defined before it. Raises
+        ConfigurationError for an async function that does not yield.
         """
         self.name: str = getattr(fn, "__name__", repr(fn))
         if iscoroutinefunction(fn):
@@ -58,22 +58,22 @@ class Lifespan(Generic[T]):
         return f"<Lifespan {self.name}>"
 
     def open(self) -> AbstractAsyncContextManager[T]:
-        """Return what opens and closes the resource."""
+        """Return a context manager that opens and closes the resource."""
         return self._open()
 
     @property
     def overridden(self) -> bool:
-        """Say whether a test has put something in the resource's place."""
+        """Return True if a test has replaced the resource."""
         return bool(self._overrides)
 
     def get(self) -> T:
         """Return the resource, in steps and activities, threads included.
 
-        Raises ConfigurationError elsewhere: workflow code replays, and must not touch it.
+        Raises ConfigurationError elsewhere: workflow code is replayed, and must not use it.
         """
         if current_caller() is not None:
             raise ConfigurationError(
-                f"{self.name} is asked for in workflow code: move it to a step"
+                f"{self.name} is asked for in workflow code: move this to a step"
             )
         if self._overrides:
             return self._overrides[-1]
@@ -87,7 +87,7 @@ class Lifespan(Generic[T]):
 
     @contextmanager
     def override(self, value: T) -> Generator[None]:
-        """Put a value in the resource's place while the block lasts, for tests.
+        """Replace the resource by a value while the block lasts, for tests.
 
         It holds for the whole process, and a worker that starts meanwhile does not open the
         resource.

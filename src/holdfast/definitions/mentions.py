@@ -1,4 +1,4 @@
-"""Which names the code of a workflow mentions: what it may call, as far as that can be seen."""
+"""Find the names that the code of a workflow mentions, and so may call."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _MAX_ELEMENTS: Final = 1_000  # of one container
 
 @functools.lru_cache(maxsize=256)
 def mentions(function: Callable[..., object]) -> frozenset[str]:
-    """Return the names that a function mentions, and those that it calls, however deep.
+    """Return the names that a function and all functions that it calls mention.
 
     These are identifiers, texts, and the names of steps, activities and workflows that variables
-    of its modules hold, without their apps. Steps and activities themselves are not looked into.
+    of its modules hold, without their apps. The code of steps and activities is not searched.
     """
     search = _Search()
     search.visit(function)
@@ -34,7 +34,7 @@ class _Search:
         self._functions = 0
 
     def visit(self, value: Any) -> None:
-        """Look at what a name stands for."""
+        """Search a value that a name stands for."""
         if id(value) in self._seen:
             return
         self._seen.add(id(value))
@@ -76,7 +76,7 @@ class _Search:
 
 
 def _parts(value: Any) -> Any:
-    """Return what a value consists of, as far as it may be called."""
+    """Return the parts of a value that may be called."""
     kind = cast("type[object]", type(value))
     if issubclass(kind, MethodType | staticmethod | classmethod):
         return (value.__func__,)

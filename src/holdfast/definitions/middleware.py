@@ -16,11 +16,11 @@ Layer: TypeAlias = "Callable[..., Awaitable[object]]"  # (context, call_next)
 class Middleware:
     """Code around what an app runs; override what you need.
 
-    Each method calls on with `await call_next()`, and may look at the result, return another, or
-    raise. `step` and `activity` surround single attempts on the worker's event loop, also where
-    the function itself runs in a thread; context variables that they set reach it. `run`
-    surrounds the workflow's code and replays with it: it must do the same each time, and what it
-    wants of the outside world it asks in steps.
+    Each method calls the next with `await call_next()`, and may look at the result, return another
+    one, or raise. `step` and `activity` surround single attempts on the worker's event loop, even
+    if the function itself runs in a thread; it sees context variables that they set. `run`
+    surrounds the workflow's code and is replayed with it: it must do the same each time, and call
+    steps for anything outside.
 
     ```python
     class Timing(Middleware):
@@ -57,10 +57,10 @@ class Layers:
         self.activities: list[Layer] = []
 
     def add(self, middleware: Middleware) -> None:
-        """Put one inside of those that are there. Raises ConfigurationError for another thing."""
+        """Add one inside of the others. Raises ConfigurationError for a value of another class."""
         if not isinstance(middleware, Middleware):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(
-                f"{middleware!r} is no middleware: pass an instance of a class derived from it"
+                f"{middleware!r} is not a middleware: pass an instance of a class derived from it"
             )
         kind = type(middleware)
         if kind.run is not Middleware.run:
@@ -79,7 +79,7 @@ def surround(layers: list[Layer], context: object, call: CallNext) -> CallNext:
 
 
 def _once(call: CallNext) -> CallNext:
-    """Return `call` as middleware may use it: a second use would do the work a second time."""
+    """Return `call` so that a second use raises: it would do the work a second time."""
     used = False
 
     def call_next() -> Awaitable[object]:

@@ -11,7 +11,7 @@ from holdfast.errors import ConfigurationError
 
 @contextmanager
 def option(of: str, name: str) -> Generator[None]:
-    """Say in each ConfigurationError of the block which option of which definition it is about."""
+    """Name the definition and the option in each ConfigurationError of the block."""
     try:
         yield
     except ConfigurationError as error:
@@ -19,11 +19,11 @@ def option(of: str, name: str) -> Generator[None]:
 
 
 def limit_seconds(limit: Duration | None, of: str, name: str) -> float | None:
-    """Return a time limit in seconds. Raises ConfigurationError for one that lets nothing run."""
+    """Return a time limit in seconds. Raises ConfigurationError for a limit of 0."""
     if limit is None:
         return None
     with option(of, name):
         length = seconds(limit)
         if length == 0:
-            raise ConfigurationError("0 s lets nothing run: leave it out for no limit")
+            raise ConfigurationError("with 0 s nothing could run: leave it out for no limit")
     return length

@@ -1,4 +1,4 @@
-"""What steps and activities have in common: a function, its limits, and its values as JSON."""
+"""The common base of steps and activities: a function, its limits, and its values as JSON."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Recorded(Generic[P, R_co]):
 
 
 def check_retry(retry: object, of: Recorded[..., object]) -> Retry:
-    """Return the policy, the usual one for None. Raises ConfigurationError for what is none."""
+    """Return the policy, the default for None. Raises ConfigurationError for another value."""
     if retry is None:
         return Retry()
     if not isinstance(retry, Retry):

@@ -45,8 +45,8 @@ _PLAIN: Final[frozenset[type]] = frozenset({str, int, bool, float, type(None)})
 class Declared:
     """The declared type of one parameter or result; without an annotation, plain JSON.
 
-    Annotations are resolved at the definition where they can be, so that an unsupported type
-    is refused there, and at first use where they name what is defined later.
+    Annotations are resolved at the definition, so that an unsupported type is refused there. One
+    that names something defined later is resolved at its first use.
     """
 
     def __init__(self, fn: Callable[..., object], name: str, place: str) -> None:
@@ -61,7 +61,7 @@ class Declared:
             self._resolve()
 
     def decode(self, text: str | bytes | msgspec.Raw) -> Any:
-        """Decode JSON text into the declared type. Raises InvalidInput where it does not fit."""
+        """Decode JSON text into the declared type. Raises InvalidInput if it does not fit."""
         decode = self._decode or self._resolved()
         try:
             return decode(text)
@@ -71,8 +71,8 @@ class Declared:
     def encode(self, value: object) -> str:
         """Encode a value that must fit the declared type.
 
-        Raises InvalidInput where it would not come back as that type, PayloadError where it
-        cannot be stored at all.
+        Raises InvalidInput if it would not come back as that type, PayloadError if it cannot be
+        stored at all.
         """
         try:
             text = encode(value)
@@ -94,7 +94,7 @@ class Declared:
         except NameError as error:
             raise ConfigurationError(
                 f"{self.place}: its type cannot be resolved ({error}); define or import "
-                "it where the module can see it, not in a function or under TYPE_CHECKING"
+                "it at the top of the module, not in a function or under TYPE_CHECKING"
             ) from None
 
     def _resolve(self) -> Decode:
@@ -109,7 +109,7 @@ class Declared:
 
     @property
     def annotation(self) -> object:
-        """The declared type, resolved; Any where there is none."""
+        """The declared type, resolved; Any without an annotation."""
         if self._decode is None:
             self._resolved()
         return self._annotation
@@ -118,8 +118,8 @@ class Declared:
 class Signature:
     """Encodes and decodes the arguments of one function.
 
-    The text is a JSON array of the positional arguments, or `{"a": […], "k": {…}}` where some
-    can only be given by keyword. How the caller wrote them does not matter: `f(1)` and
+    The text is a JSON array of the positional arguments, or `{"a": […], "k": {…}}` if some can
+    only be given by keyword. How the caller wrote them does not matter: `f(1)` and
     `f(x=1)` give the same text, and keys and sets are sorted.
     """
 
@@ -151,7 +151,7 @@ class Signature:
     def encode(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> str:
         """Encode arguments.
 
-        Raises TypeError where the function does not take them, and PayloadError where they
+        Raises TypeError for arguments that the function does not take, PayloadError for ones that
         cannot be stored.
         """
         if kwargs or not self._least <= len(args) <= self._most:
@@ -176,7 +176,7 @@ class Signature:
         return tuple(args), {key: self._named(key).decode(raw) for key, raw in named.items()}
 
     def _decode_full(self, text: str) -> tuple[Any, ...]:
-        """Decode all positional parameters in one go. Raises InvalidInput where they differ."""
+        """Decode all positional parameters at once. Raises InvalidInput if they differ."""
         if self._full is None:
             kinds = tuple(declared.annotation for declared in self._positional)
             self._full = decoder(types.GenericAlias(tuple, kinds or ((),)))
@@ -194,18 +194,18 @@ class Signature:
         if index < len(self._positional):
             return self._positional[index]
         if self._rest is None:
-            raise InvalidInput(f"{self._name} takes {len(self._positional)} arguments, not more")
+            raise InvalidInput(f"{self._name} takes {len(self._positional)} arguments at most")
         return self._rest
 
     def _named(self, name: str) -> Declared:
         declared = self._by_name.get(name, self._extra)
         if declared is None:
-            raise InvalidInput(f"{self._name} takes no argument {name!r}")
+            raise InvalidInput(f"{self._name} has no argument {name!r}")
         return declared
 
 
 def read_signature(fn: Callable[..., object]) -> inspect.Signature:
-    """Return a callable's signature. Raises ConfigurationError where it has none to read."""
+    """Return a callable's signature. Raises ConfigurationError if it has none."""
     try:
         if sys.version_info >= (3, 14):
             import annotationlib
@@ -238,9 +238,9 @@ def _plain_types(annotation: object) -> frozenset[type]:
 
 
 def _evaluate(fn: Callable[..., object], name: str) -> object:
-    """Return one annotation of a function, evaluated; `Any` where there is none.
+    """Return one annotation of a function, evaluated; `Any` without one.
 
-    One by one: an annotation that nobody needs may name what only a type checker imports.
+    The others are left alone: they may name what only a type checker imports.
     """
     plain = inspect.unwrap(fn)
     annotations = raw_annotations(plain)
@@ -257,7 +257,7 @@ def _evaluate(fn: Callable[..., object], name: str) -> object:
 
 
 def raw_annotations(fn: Callable[..., object]) -> Mapping[str, object]:
-    """Return a function's annotations as they are written, names left unresolved."""
+    """Return a function's annotations as they are written, with names unresolved."""
     if sys.version_info >= (3, 14):
         import annotationlib
 
@@ -266,7 +266,7 @@ def raw_annotations(fn: Callable[..., object]) -> Mapping[str, object]:
 
 
 def _enclosing(fn: Callable[..., object]) -> dict[str, object]:
-    """Return what a nested function sees of the functions around it."""
+    """Return the variables of the functions around a nested function that it uses."""
     code: types.CodeType | None = getattr(fn, "__code__", None)
     cells: tuple[types.CellType, ...] = getattr(fn, "__closure__", None) or ()
     names = code.co_freevars if code else ()

@@ -1,4 +1,4 @@
-"""What may be said about a run that is started, by a client or by another run."""
+"""Options of a run that is started, by a client or by another run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast.durations import Duration
 
 
 class AnyRunOptions(TypedDict, total=False):
-    """What every start may say; what it leaves out, the workflow decides.
+    """Options of every start; the workflow decides those that are left out.
 
     Durations are seconds, a text such as `"5m"`, or a `timedelta`.
     """
@@ -19,7 +19,7 @@ class AnyRunOptions(TypedDict, total=False):
     queue: str | None
     """The queue whose workers may run it."""
     timeout: Duration | None
-    """How long after its start the run is ended, whatever it does."""
+    """The time after its start at which the run is ended, whatever it does then."""
     tags: Iterable[str]
     """Labels to list runs by."""
     headers: Mapping[str, str] | None

@@ -25,14 +25,14 @@ R_co = TypeVar("R_co", covariant=True)
 class Step(Recorded[P, R_co]):
     """A function whose result is recorded once per call in a run.
 
-    Calling it inside a workflow is durable; anywhere else (in tests, in another step) it is a
-    plain call of the function. A method works too: its instance is not recorded, so the same
-    must be reachable when the run replays, and the step is called on the live one.
+    Calling it inside a workflow is durable. Anywhere else (in tests, in another step) the call is
+    an ordinary one. A method works too: its instance is not recorded, so the same instance must be
+    reachable when the run is replayed.
     """
 
     kind: ClassVar[str] = "step"
     any_aliases: ClassVar[bool] = False
-    """Whether a step of this program has aliases: otherwise they need not be looked for."""
+    """Whether a step of this program has aliases: if not, none need be looked for."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Step(Recorded[P, R_co]):
         aliases: Sequence[str] = (),
     ) -> None:
         """Wrap `fn`; its own name, `Retry()` and no timeout are the defaults. `aliases` are names
-        that it had before: what logs have under them is taken for its own.
+        that it had before: results that logs have under them are its own.
 
         Raises ConfigurationError for a function that cannot be a step, naming what to change.
         """
@@ -81,7 +81,7 @@ class Step(Recorded[P, R_co]):
                 raise ConfigurationError(f"a list of names is needed, not the text {aliases!r}")
             names = tuple(dict.fromkeys(map(check_step_name, aliases)))
             if self.name in names:
-                raise ConfigurationError(f"{self.name!r} is the name that it has now")
+                raise ConfigurationError(f"{self.name!r} is its present name")
         return names
 
     def with_options(
@@ -96,7 +96,7 @@ class Step(Recorded[P, R_co]):
         if name is not None:
             with option(str(self), "name"):
                 changed.name = check_step_name(name)
-            changed.aliases = ()  # they are of the name that it had
+            changed.aliases = ()  # they belong to the name before
         if retry is not None:
             changed.retry = check_retry(retry, self)
         if timeout is not None:

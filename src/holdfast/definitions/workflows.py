@@ -33,9 +33,8 @@ class Workflow(Generic[In_contra, Out_co]):
     """A registered async function: `async def name(ctx)` or `async def name(ctx, input)`.
 
     `full_name` is `app/name`, `handler` is `app/name@version`. Times are in seconds, None for
-    never. Where the function takes no input, its input is None; where the input has a default,
-    None stands for the default. Calling it in another workflow starts a child run and waits for
-    its output.
+    never. The input of a function without one is None; if the input has a default, None stands for
+    it. Calling it in another workflow starts a child run and waits for its output.
     """
 
     def __init__(
@@ -50,9 +49,9 @@ class Workflow(Generic[In_contra, Out_co]):
         priority: int = DEFAULT_PRIORITY,
         registry: Registry | None = None,
     ) -> None:
-        """Wrap `fn`; `registry` is what the code around it defines, by default nothing.
+        """Wrap `fn`; `registry` has the definitions of its program, by default none.
 
-        Raises ConfigurationError where it cannot be a workflow, saying why.
+        Raises ConfigurationError if it cannot be a workflow, saying why.
         """
         self.__doc__ = fn.__doc__
         self.fn = fn
@@ -85,7 +84,7 @@ class Workflow(Generic[In_contra, Out_co]):
 
     @property
     def step_retry(self) -> Retry:
-        """What holds for plain functions that it calls as steps."""
+        """The retry policy of ordinary functions that it calls as steps."""
         return self.registry.retry
 
     @overload
@@ -95,7 +94,7 @@ class Workflow(Generic[In_contra, Out_co]):
     def __call__(self, *args: object) -> Coroutine[object, None, Out_co]:
         """Start a child run of the workflow that is running here, and wait for its output.
 
-        Raises ConfigurationError outside of a workflow, where a client starts runs.
+        Raises ConfigurationError outside of a workflow: there, a client starts runs.
         """
         caller = current_caller()
         if caller is not None:
@@ -108,7 +107,7 @@ class Workflow(Generic[In_contra, Out_co]):
     def invoke(self, ctx: object, text: str) -> Coroutine[object, None, Out_co]:
         """Call the function with its context and with its input, decoded from JSON text.
 
-        Raises InvalidInput where the input does not fit.
+        Raises InvalidInput if the input does not fit.
         """
         value = self.decode_input(text)
         args = () if self._input is None else (value,)
@@ -124,8 +123,8 @@ class Workflow(Generic[In_contra, Out_co]):
     def encode_input(self, value: object = None) -> str:
         """Encode an input, so that a bad one is refused before a run exists.
 
-        Raises InvalidInput where it does not fit the declared type, PayloadError where it
-        cannot be stored.
+        Raises InvalidInput if it does not fit the declared type, PayloadError if it cannot be
+        stored.
         """
         if self._input is None:
             if value is not None:
@@ -134,7 +133,7 @@ class Workflow(Generic[In_contra, Out_co]):
         return self._input.encode(self._default if value is None else value)
 
     def decode_input(self, text: str) -> object:
-        """Decode an input into the declared type. Raises InvalidInput where it does not fit."""
+        """Decode an input into the declared type. Raises InvalidInput if it does not fit."""
         if self._input is None:
             if text.strip() != "null":
                 raise self._surplus()
@@ -147,11 +146,11 @@ class Workflow(Generic[In_contra, Out_co]):
         return InvalidInput(f"workflow {self.name} takes no input")
 
     def encode_output(self, value: object) -> str:
-        """Encode an output. Raises PayloadError (InvalidInput where the type is another)."""
+        """Encode an output. Raises PayloadError, and InvalidInput for an output of another type."""
         return self._output.encode(value)
 
     def decode_output(self, text: str | bytes | msgspec.Raw) -> Out_co:
-        """Decode an output into the declared type. Raises InvalidInput where it does not fit."""
+        """Decode an output into the declared type. Raises InvalidInput if it does not fit."""
         output: Out_co = self._output.decode(text)
         return output
 
@@ -163,8 +162,8 @@ AnyActivity: TypeAlias = Activity[..., object]
 class Registry:
     """The definitions of one program.
 
-    `retry` holds for steps and activities that name none of their own, and `blocking_seconds` is
-    how long workflow code may hold its worker.
+    `retry` is the policy of steps and activities that have none of their own, `blocking_seconds`
+    how long workflow code may hold its worker's thread.
     """
 
     def __init__(
@@ -194,21 +193,21 @@ class Registry:
         return tuple(sorted(queues | {activity.queue for activity in self.activities.values()}))
 
     def find(self, name: str, version: int) -> AnyWorkflow:
-        """Return a workflow. Raises UnknownWorkflow where this name and version is not here."""
+        """Return a workflow. Raises UnknownWorkflow if this version is not defined."""
         try:
             return self.workflows[name, version]
         except KeyError:
             raise UnknownWorkflow(self._unknown(f"{name}@{version}")) from None
 
     def latest(self, name: str) -> AnyWorkflow:
-        """Return the highest version of a workflow. Raises UnknownWorkflow where it has none."""
+        """Return the highest version of a workflow. Raises UnknownWorkflow if it has none."""
         versions = [version for known, version in self.workflows if known == name]
         if not versions:
             raise UnknownWorkflow(self._unknown(name))
         return self.workflows[name, max(versions)]
 
     def add_workflow(self, workflow: AnyWorkflow) -> None:
-        """Take in a workflow. Raises ConfigurationError for a version that is there already."""
+        """Add a workflow. Raises ConfigurationError for a version that is defined already."""
         place = (workflow.name, workflow.version)
         if place in self.workflows:
             raise ConfigurationError(
@@ -218,8 +217,8 @@ class Registry:
         self.workflows[place] = workflow
 
     def add_step(self, step: Step[..., object]) -> Step[..., object]:
-        """Take in a step. Raises ConfigurationError for a name that is there already, and for an
-        alias that is the name of another.
+        """Add a step. Raises ConfigurationError for a name that is defined already, and for an
+        alias that is the name of another step.
         """
         if step.name in self.steps:
             raise ConfigurationError(
@@ -236,7 +235,7 @@ class Registry:
         return step
 
     def add_activity(self, activity: AnyActivity) -> None:
-        """Take in an activity. Raises ConfigurationError for a name that is there already."""
+        """Add an activity. Raises ConfigurationError for a name that is defined already."""
         if activity.name in self.activities:
             raise ConfigurationError(
                 f"activity {activity.name} is defined twice in app {self.name}: "
@@ -267,7 +266,7 @@ def _check_context(fn: Callable[..., object], name: str) -> None:
     try:
         declared = Declared(fn, first, f"context of {name}").annotation
     except ConfigurationError:
-        return  # it is a class of its own, or one that only a type checker sees
+        return  # a class that is not data, or one that only a type checker sees
     if declared is not Any:
         raise ConfigurationError(
             f"workflow {name}: its first parameter, {first}, is declared as {declared!r}, and "
