@@ -3,8 +3,8 @@
 -- Record how attempts of activities ended; the arrays are parallel. With a result or an error the
 -- attempt has ended. Without either it ends later, from outside: the lease is given back, and the
 -- task is due again when the attempt's time is over. After an error there is another attempt as the
--- policy in the payload says, if p_retryable and if the run still waits for the activity; p_delay_seconds
--- are the pauses, in seconds, that errors have asked for.
+-- policy in the payload says, if p_retryable and if the run still waits for the activity;
+-- p_delay_seconds are the pauses that errors have asked for.
 --
 -- An attempt is known by the number of its lease and its worker; with p_worker null, from outside,
 -- by the number alone, while the attempt is open. Outcomes keep the order given: 'recorded',
@@ -34,7 +34,8 @@ begin
     perform holdfast._lock_turns(array(select distinct unnest(p_run_ids)));
     for v_run in
         select * from holdfast._end_attempts(v_now, p_worker, p_run_ids, p_keys, p_leases,
-            p_results, p_errors, p_retryable, p_timed_out, p_started_ats, p_details, p_delay_seconds)
+            p_results, p_errors, p_retryable, p_timed_out, p_started_ats, p_details,
+            p_delay_seconds)
     loop
         v_places := v_places || v_run.places;
         v_outcomes := v_outcomes || v_run.outcomes;

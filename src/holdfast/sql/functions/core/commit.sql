@@ -52,8 +52,10 @@ declare
 begin
     now := holdfast._micros(v_now);
     if cardinality(p_touched) + cardinality(p_parents) > 0 then
-        perform holdfast._lock_family(p_suspended || p_ended || p_commanding || p_behind || p_touched
-            || array(select n.newest from holdfast.newest_runs(p_touched) as n), p_parents);
+        perform holdfast._lock_family(
+            p_suspended || p_ended || p_commanding || p_behind || p_touched
+                || array(select n.newest from holdfast.newest_runs(p_touched) as n),
+            p_parents);
     elsif cardinality(p_suspended) + cardinality(p_ended) + cardinality(p_commanding)
             + cardinality(p_behind) > 0 then
         perform holdfast._lock_turns(p_suspended || p_ended || p_commanding || p_behind);

@@ -82,7 +82,8 @@ begin
         with recursive ranges as (
             select n.* from holdfast._next_range('', '') as n
             union all
-            select n.* from ranges l cross join lateral holdfast._next_range(l.queue, l.handler) as n
+            select n.*
+            from ranges l cross join lateral holdfast._next_range(l.queue, l.handler) as n
         )
         select t.run_id
         from ranges l
@@ -97,6 +98,17 @@ begin
         limit p_limit + 1;
     end if;
 end $$;
+
+-- Return true if a run is of these times, and comes after the run of p_before_at and p_before_id in
+-- a list with the newest first. Inlined, so that indexes serve it. Called by _walk_runs.
+create or replace function holdfast._is_on_page(
+    p_created_at timestamptz, p_run_id uuid, p_since timestamptz, p_until timestamptz,
+    p_before_at timestamptz, p_before_id uuid
+) returns boolean
+language sql immutable parallel safe
+return (p_since is null or p_created_at >= p_since)
+    and (p_until is null or p_created_at < p_until)
+    and (p_before_at is null or (p_created_at, p_run_id) < (p_before_at, p_before_id));
 
 -- Return runs, newest first, from after the run of p_before_at and p_before_id on: of p_candidates,
 -- or of the children of p_parent_run_id, or else of the runs of these names (null: all) and
@@ -119,9 +131,8 @@ begin
         cross join lateral (
             select r.run_id, r.created_at from holdfast.runs r where r.run_id = u.run_id limit 1
         ) as r
-        where (p_since is null or r.created_at >= p_since)
-            and (p_until is null or r.created_at < p_until)
-            and (p_before_at is null or (r.created_at, r.run_id) < (p_before_at, p_before_id))
+        where holdfast._is_on_page(
+            r.created_at, r.run_id, p_since, p_until, p_before_at, p_before_id)
         order by r.created_at desc, r.run_id desc
         limit p_limit;
     elsif p_parent_run_id is not null then
@@ -129,9 +140,8 @@ begin
         select r.run_id, r.created_at
         from holdfast.runs r
         where r.parent_run_id = p_parent_run_id
-            and (p_since is null or r.created_at >= p_since)
-            and (p_until is null or r.created_at < p_until)
-            and (p_before_at is null or (r.created_at, r.run_id) < (p_before_at, p_before_id))
+            and holdfast._is_on_page(
+                r.created_at, r.run_id, p_since, p_until, p_before_at, p_before_id)
         order by r.created_at desc, r.run_id desc
         limit p_limit;
     elsif p_names is not null then
@@ -143,9 +153,8 @@ begin
             select r.run_id, r.created_at
             from holdfast.runs r
             where r.name = n.name and r.status = s.status
-                and (p_since is null or r.created_at >= p_since)
-                and (p_until is null or r.created_at < p_until)
-                and (p_before_at is null or (r.created_at, r.run_id) < (p_before_at, p_before_id))
+                and holdfast._is_on_page(
+                    r.created_at, r.run_id, p_since, p_until, p_before_at, p_before_id)
             order by r.created_at desc, r.run_id desc
             limit p_limit
         ) as r
@@ -159,9 +168,8 @@ begin
             select r.run_id, r.created_at
             from holdfast.runs r
             where r.status = s.status
-                and (p_since is null or r.created_at >= p_since)
-                and (p_until is null or r.created_at < p_until)
-                and (p_before_at is null or (r.created_at, r.run_id) < (p_before_at, p_before_id))
+                and holdfast._is_on_page(
+                    r.created_at, r.run_id, p_since, p_until, p_before_at, p_before_id)
             order by r.created_at desc, r.run_id desc
             limit p_limit
         ) as r

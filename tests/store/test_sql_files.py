@@ -1,0 +1,87 @@
+"""The SQL files against each other, and against what is written about them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from holdfast import sql
+from holdfast.database.scripts import FOLDERS, load_scripts
+from holdfast.errors import DatabaseError, HoldfastError
+from holdfast.store.postgres.database import translated
+
+PAGE = (Path(sql.__path__[0]) / "README.md").read_text(encoding="utf-8")
+REFERENCE = (Path(__file__).parents[2] / "docs/reference/sql.md").read_text(encoding="utf-8")
+CONDITIONS = {"null_value_not_allowed": "22004", "invalid_parameter_value": "22023"}
+CODES = set(re.findall(r"^\| (\w{5}) \|", PAGE, re.MULTILINE))
+CAUGHT = {"HF002"}  # by the function that calls the one that raises it
+FILES = {file.name: file.text for file in load_scripts().functions}
+
+
+def statements(text: str) -> str:
+    """Return SQL without its comments."""
+    return re.sub(r"--[^\n]*", "", text)
+
+
+def comments(text: str) -> Iterator[str]:
+    """Return the comments of a file, each as one line."""
+    for block in re.findall(r"(?:^ *--[^\n]*\n)+", text, re.MULTILINE):
+        yield " ".join(line.strip(" -") for line in block.splitlines())
+
+
+def raised() -> set[str]:
+    """Return the SQLSTATEs of all `raise` statements."""
+    found = set[str]()
+    for text in FILES.values():
+        for condition in re.findall(r"\braise\s+(\w+)\b", statements(text)):
+            if condition not in ("exception", "sqlstate"):
+                found.add(CONDITIONS[condition])
+        found |= set(re.findall(r"errcode = '(\w{5})'", statements(text)))
+        found |= set(re.findall(r"\braise\s+sqlstate\s+'(\w{5})'", statements(text)))
+    return found
+
+
+def test_the_page_has_each_code_that_the_functions_raise() -> None:
+    assert raised() == CODES
+
+
+def test_the_reference_has_each_code_that_callers_see() -> None:
+    refused = REFERENCE.partition("## What is refused")[2]
+    assert set(re.findall(r"^\| (\w{5}) \|", refused, re.MULTILINE)) == CODES - CAUGHT
+
+
+def test_what_is_caught_is_caught() -> None:
+    for code in CAUGHT:
+        assert any(f"when sqlstate '{code}' then" in statements(text) for text in FILES.values())
+
+
+@pytest.mark.parametrize("code", sorted(CODES - CAUGHT))
+def test_each_code_is_an_error_of_ours_in_our_words(code: str) -> None:
+    detail = "01900000-0000-7000-8000-000000000000"
+    error = asyncpg.PostgresError.new({"S": "ERROR", "C": code, "M": "our words", "D": detail})
+    with pytest.raises(HoldfastError, match=r"^our words") as caught, translated():
+        raise error
+    assert type(caught.value) is not DatabaseError
+
+
+def test_the_page_has_each_folder() -> None:
+    rows = re.findall(r"^\| (`[a-z`, ]+`) \|", PAGE, re.MULTILINE)
+    assert [name for row in rows for name in re.findall(r"`(\w+)`", row)] == list(FOLDERS)
+
+
+def test_each_function_has_a_head() -> None:
+    for name, text in FILES.items():
+        made = re.findall(r"([^\n]*)\n^create or replace function holdfast\.(\w+)", text, re.M)
+        assert [function for head, function in made if not head.startswith("--")] == [], name
+
+
+def test_comments_name_functions_that_exist() -> None:
+    known = set(load_scripts().function_names)
+    for name, text in FILES.items():
+        for comment in comments(text):
+            named = set(re.findall(r"(?<![\w…])_[a-z_]*[a-z](?![\w…]|_…)", comment))
+            assert named <= known, name
