@@ -61,7 +61,8 @@ def test_help_imports_neither_rich_nor_the_engine() -> None:
         "from holdfast.cli import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
-        "heavy = {'asyncpg', 'holdfast.worker', 'rich', 'uvloop'} & set(sys.modules)\n"
+        "heavy = {'asyncio', 'asyncpg', 'holdfast.worker', 'msgspec', 'rich', 'uvloop'}\n"
+        "heavy &= set(sys.modules)\n"
         "sys.exit(f'imported {heavy}' if heavy else 0)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""The command line's reference, made from what the commands say about themselves.
+"""The reference of the command line, made from the help of its commands.
 
 `python -m tests.docs.cli_reference` writes it anew.
 """
@@ -21,8 +21,18 @@ _HEAD = """\
 
 This page is made from `holdfast --help` and the help of each command; a test compares them.
 
-With `--json` a command answers in JSON on stdout, for scripts; what it says to people besides
-goes to stderr. The global options may stand before or after a command.
+With `--json` a command answers in JSON on stdout, for scripts; messages for people go to
+stderr. The global options may be given before or after a command.
+
+## Completion
+
+A line in the start-up file of the shell makes it complete commands, options, and the apps of the
+current folder, which are found without importing them:
+
+```text
+eval "$(_HOLDFAST_COMPLETE=bash_source holdfast)"   # zsh: zsh_source
+_HOLDFAST_COMPLETE=fish_source holdfast | source    # fish
+```
 
 ## Exit codes
 

@@ -15,6 +15,8 @@ from holdfast.durations import seconds
 from holdfast.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from holdfast.client.filters import RunFilters
 
 
@@ -26,6 +28,30 @@ log_level_option = click.option(
     default="info",
     show_default=True,
     help="Write log lines of this level and above.",
+)
+
+
+def complete_app(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Return the apps of the current directory for a shell; a path is completed by the shell."""
+    from click.shell_completion import CompletionItem
+
+    from holdfast.cli.process.app_names import find_app_names
+
+    if "/" in incomplete or incomplete.startswith(("~", ".")):
+        return [CompletionItem(incomplete, type="file")]
+    found = find_app_names(Path.cwd())
+    return [CompletionItem(name) for name in found if name.startswith(incomplete)]
+
+
+app_argument = click.argument("app_reference", metavar="MODULE:APP", shell_complete=complete_app)
+app_option = click.option(
+    "--app",
+    "app_reference",
+    metavar="MODULE:APP",
+    help="Check the input by this app.",
+    shell_complete=complete_app,
 )
 
 _number = re.compile(r"\d+(?:\.\d+)?")

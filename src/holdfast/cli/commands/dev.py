@@ -10,7 +10,7 @@ import click
 from holdfast.cli import exits
 from holdfast.cli.exits import Refusal
 from holdfast.cli.framework import command
-from holdfast.cli.inputs import log_level_option
+from holdfast.cli.inputs import app_argument, log_level_option
 from holdfast.cli.render.hints import spelled
 from holdfast.cli.settings import Settings, settings_of
 
@@ -23,7 +23,7 @@ _GRACE_SECONDS = 2  # a step that is cut off is executed again with the new code
 
 
 @command("dev", examples=("holdfast dev shop.py", "holdfast dev shop:app --data ./.holdfast"))
-@click.argument("app_reference", metavar="MODULE:APP")
+@app_argument
 @click.option("--queue", "queues", multiple=True, help="Serve this queue; may be repeated.")
 @click.option(
     "--migrate",

@@ -10,7 +10,7 @@ import click
 
 from holdfast.cli.commands.bulk import Act, Change, ChangeAll, act, run_options
 from holdfast.cli.framework import command
-from holdfast.cli.inputs import named_values, read_json
+from holdfast.cli.inputs import app_option, named_values, read_json
 from holdfast.cli.settings import settings_of
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ def retry(
     help="Another result of a step or activity that is kept; may be repeated.",
 )
 @click.option("--workflow-version", type=click.IntRange(1), help="Another version of the workflow.")
-@click.option("--app", "app_reference", metavar="MODULE:APP", help="Check the input by this app.")
+@app_option
 @click.pass_context
 def fork(
     context: click.Context,

@@ -9,7 +9,7 @@ import click
 
 from holdfast.cli import exits
 from holdfast.cli.framework import command
-from holdfast.cli.inputs import duration, filled, future_moment, read_json
+from holdfast.cli.inputs import app_option, duration, filled, future_moment, read_json
 from holdfast.cli.render.hints import spelled
 from holdfast.cli.settings import Settings, settings_of
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 )
 @click.argument("workflow")
 @click.argument("input", required=False)
-@click.option("--app", "app_reference", metavar="MODULE:APP", help="Check the input by this app.")
+@app_option
 @click.option("--key", callback=filled, help="Start once: the same key finds the same run.")
 @click.option("--delay", metavar="TIME", type=duration, help="Start it this long after now.")
 @click.option("--at", metavar="MOMENT", type=future_moment, help="Start it at this moment.")

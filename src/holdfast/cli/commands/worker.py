@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.framework import command
-from holdfast.cli.inputs import duration, log_level_option
+from holdfast.cli.inputs import app_argument, duration, log_level_option
 from holdfast.cli.render.hints import spelled
 from holdfast.cli.settings import Settings, settings_of
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         "holdfast worker shop:app --processes 4 --grace 2m --log-json",
     ),
 )
-@click.argument("app_reference", metavar="MODULE:APP")
+@app_argument
 @click.option("--queue", "queues", multiple=True, help="Serve this queue; may be repeated.")
 @click.option(
     "--concurrency",
