@@ -11,7 +11,7 @@ from holdfast.client.activities import Activities
 from holdfast.client.approvals import Approvals
 from holdfast.client.handle import RunHandle
 from holdfast.client.messaging import Signal, send_signal, send_signals, send_update
-from holdfast.client.naming import RunRef, reference
+from holdfast.client.naming import RunRef, given_workflow, reference
 from holdfast.client.outcomes import Restorer
 from holdfast.client.queues import Queues
 from holdfast.client.reading import get_record
@@ -274,6 +274,36 @@ class Client:
         app = self._session.app
         meant = reference(run, workflow, None if app is None else app.name)
         return RunHandle(self._session, meant, Restorer(workflow, app), workflow=workflow)
+
+    @overload
+    async def result(
+        self,
+        run: RunRef,
+        workflow: Workflow[Never, Out],
+        *,
+        timeout: Duration | None = None,
+    ) -> Out: ...
+    @overload
+    async def result(
+        self, run: RunRef, workflow: None = None, *, timeout: Duration | None = None
+    ) -> object: ...
+    async def result(
+        self,
+        run: RunRef,
+        workflow: AnyWorkflow | None = None,
+        *,
+        timeout: Duration | None = None,
+    ) -> object:
+        """Wait for a run's end and return its output; see `RunHandle.result`.
+
+        The output is of the type that the workflow declares if the workflow is given here or with
+        the key, or is in the client's app; else it is plain JSON values.
+
+        ```python
+        print(await client.result(run_id, checkout, timeout="1m"))
+        ```
+        """
+        return await self.handle(run, workflow or given_workflow(run)).result(timeout)
 
     async def signal(
         self, run: RunRef, name: str, payload: object = None, signal_id: str | None = None

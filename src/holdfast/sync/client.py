@@ -213,6 +213,28 @@ class SyncClient(SyncBase):
         """
         return SyncRunHandle(self._portal, self._target.handle(run, workflow))
 
+    @overload
+    def result(
+        self, run: RunRef, workflow: Workflow[Never, Out], *, timeout: Duration | None = None
+    ) -> Out: ...
+    @overload
+    def result(
+        self, run: RunRef, workflow: None = None, *, timeout: Duration | None = None
+    ) -> object: ...
+    def result(
+        self, run: RunRef, workflow: AnyWorkflow | None = None, *, timeout: Duration | None = None
+    ) -> object:
+        """Wait for a run's end and return its output; see `SyncRunHandle.result`.
+
+        The output is of the type that the workflow declares if the workflow is given here or with
+        the key, or is in the client's app; else it is plain JSON values.
+
+        ```python
+        print(client.result(run_id, checkout, timeout="1m"))
+        ```
+        """
+        return self._call(self._target.result, run, workflow, timeout=timeout)
+
     def signal(
         self, run: RunRef, name: str, payload: object = None, signal_id: str | None = None
     ) -> bool:

@@ -320,6 +320,22 @@ async def test_wait_returns_the_run_however_it_ended(client: Client) -> None:
     assert run.status == "terminated"
 
 
+async def test_the_client_returns_the_result_of_a_run_that_is_named(
+    client: Client, finisher: Finisher
+) -> None:
+    handle = await client.start(order, Order(7), key="order-7")
+    await finisher.complete(Receipt(7, paid=True))
+    assert await client.result(handle.run_id) == {"number": 7, "paid": True}
+    assert await client.result(handle.run_id, order) == Receipt(7, paid=True)
+    assert await client.result((order, "order-7"), timeout=0) == Receipt(7, paid=True)
+    with pytest.raises(RunNotFound):
+        await client.result(uuid4(), timeout=0)
+    failing = await client.start(tick)
+    await failing.terminate()
+    with pytest.raises(RunTerminated):
+        await client.result(str(failing.run_id))
+
+
 async def test_without_time_a_run_that_has_ended_still_gives_its_result(
     client: Client, finisher: Finisher
 ) -> None:
