@@ -1,10 +1,10 @@
 """Write the synchronous client from the asynchronous one.
 
-Each public method becomes one of the same name, parameters, types and documentation that makes
-the call through a portal; nothing of what the methods do is repeated.
+Each public method becomes a method of the same name, parameters, types and documentation, which
+makes the call through a portal. The code of the methods is not repeated.
 
     python scripts/generate_sync.py           write src/holdfast/sync/
-    python scripts/generate_sync.py --check   fail where what is there differs
+    python scripts/generate_sync.py --check   fail if a module there differs
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def _is_overload(method: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 def _translate(method: ast.FunctionDef | ast.AsyncFunctionDef, *, precise: bool) -> str:
     """Return a method's synchronous form: the same signature, a call, the result.
 
-    Where it is `precise`, one signature says of which type the call's result is.
+    If it is `precise`, its one signature says of which type the call's result is.
     """
     result = ast.unparse(method.returns) if method.returns else "None"
     arguments = _Renamed().visit(method.args)

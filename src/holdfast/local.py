@@ -1,4 +1,4 @@
-"""A worker and a client in one program: the shortest way from a script to durable runs."""
+"""A worker and a client in one program: the shortest way to durable runs in a script."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ async def local(
 ) -> AsyncGenerator[Client]:
     """Run a worker for `app` in this process while the block lasts, and give a client.
 
-    The database is found as everywhere (`database`, $HOLDFAST_DATABASE_URL, $DATABASE_URL,
-    embedded with its data under `data`); an embedded one is migrated, others are left to
+    The database is `database`, else `$HOLDFAST_DATABASE_URL`, else `$DATABASE_URL`, else the
+    embedded one with its data under `data`. An embedded one is migrated here, any other one by
     `holdfast migrate`. `prepare` and `listen_database` are those of `Client`. A program that is
-    killed and started again goes on with its runs.
+    killed and started again continues its runs.
 
     ```python
     async with local(app) as client:
         print(await client.run(summarise, "folder", key="folder"))
     ```
 
-    Raises what `Client.open` raises where the database cannot be used.
+    Raises what `Client.open` raises if the database cannot be used.
     """
     found = await asyncio.to_thread(
         resolve_database, database, data, connecting=Connecting(prepare, listen_database)

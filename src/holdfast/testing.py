@@ -1,7 +1,7 @@
 """Running workflows in tests: real engine code, no database, no waiting.
 
-Time is virtual. It stands still while a test looks around and sends signals, and it jumps from
-one due moment to the next while a test awaits a result.
+Time is virtual. It stands still while a test reads runs and sends signals, and it jumps from one
+due moment to the next while a test awaits a result.
 
 ```python
 async def test_an_order_is_reminded_after_a_week() -> None:
@@ -44,9 +44,9 @@ __all__ = ["Environment"]
 In = TypeVar("In")
 Out = TypeVar("Out")
 
-_QUIET_ROUNDS = 20  # turns of the event loop without a change: nothing more happens by itself
-_LOOK_SECONDS = 0.001  # between looks while a step does something real
-_PATIENCE_SECONDS = 5.0  # of real time, for a test's other tasks to send what a run waits for
+_QUIET_ROUNDS = 20  # turns of the event loop without a change: nothing more will happen
+_LOOK_SECONDS = 0.001  # between checks while a step does real work
+_PATIENCE_SECONDS = 5.0  # of real time, in which another task of the test may send a message
 _FOR_EVER = 1e9  # seconds
 _MOST_SUCCESSORS = 1_000  # of a run that continues as new; one with more may never end
 
@@ -80,7 +80,7 @@ class _StoreClock:
         return self._store.time()
 
     def observe(self, sent: int, answered: int, now: int) -> None:
-        """Nothing to learn: it is the store's own clock."""
+        """Do nothing: this is the store's own clock."""
 
     def call_at(self, at: int, callback: Callable[[], None]) -> Cancellable:
         alarm = _Alarm(callback)
@@ -108,8 +108,8 @@ class _Client(Client):
 class Environment:
     """A worker, a client and an in-memory store whose time is virtual.
 
-    Workflow code takes no real time; steps and activities do what they do, as long as that
-    takes, and their own limits are real time. Async ones run on the test's own event loop.
+    Workflow code takes no real time. Steps and activities take the time that they need, and their
+    own limits are real time. Async ones run on the test's own event loop.
     """
 
     def __init__(
@@ -121,14 +121,14 @@ class Environment:
     ) -> None:
         """Wire everything up; entering the `async with` block starts it.
 
-        `others` get workers of their own: they stand in for the services whose activities and
-        workflows are called by name. With `replay`, each run is replayed whenever it wakes and
-        before it ends, and workflow code that calls `datetime.now()`, `time.time()`, `uuid4()` or
-        `random` itself is refused: what is not deterministic is stuck here, not after a deploy.
+        `others` get workers of their own: they are the services whose activities and workflows
+        are called by name. With `replay`, each run is replayed whenever it wakes and before it
+        ends, and workflow code that calls `datetime.now()`, `time.time()`, `uuid4()` or `random`
+        itself is refused: code that is not deterministic gets stuck here, not after a deploy.
         """
         self.store = MemoryStore()
         self._clock = _StoreClock(self.store)
-        # However far time jumps, the only worker is not dead.
+        # However far time jumps, the worker counts as alive.
         options = msgspec.structs.replace(
             options or WorkerOptions(), lease_seconds=_FOR_EVER, silent_seconds=_FOR_EVER
         )
@@ -140,7 +140,7 @@ class Environment:
         self.worker = self.workers[0]
         self._client = _Client(store=self.store, app=app)
         self.client: Client = self._client
-        self._moving = asyncio.Lock()  # time moves by one moment, however many tests' tasks wait
+        self._moving = asyncio.Lock()  # one task at a time moves time, although several may wait
 
     async def __aenter__(self) -> Self:
         for worker in self.workers:
@@ -184,10 +184,9 @@ class Environment:
     async def result(self, handle: RunHandle[Out]) -> Out:
         """Return a run's result; time jumps as far as the run needs.
 
-        Raises what `RunHandle.result` raises, and AssertionError for a run that no passing of
-        time will end: it or a child of it is stuck, or it waits for what nobody does, such as a
-        signal, a decision, or an activity that no worker here has. So it does for one that
-        continues as new again and again.
+        Raises what `RunHandle.result` raises, and AssertionError for a run that will not end
+        however much time passes: it or a child of it is stuck, or it waits for a signal, for a
+        decision, or for an activity that no worker here has, or it continues as new without end.
         """
         waiting = asyncio.ensure_future(handle.result())
         try:
@@ -207,7 +206,7 @@ class Environment:
             await self._move(until)
 
     async def settle(self) -> None:
-        """Return once nothing more happens without the passing of time or a new message.
+        """Wait until nothing more happens unless time passes or a message is sent.
 
         Steps and activities that are running are waited for.
         """
@@ -252,7 +251,7 @@ class Environment:
                 raise AssertionError(await self._describe_wait(run_id))
 
     async def _jump_once(self, waiting: asyncio.Future[Out], run_id: UUID) -> bool:
-        """Move time to the next due moment; False where there is none, and the run goes on."""
+        """Move time to the next due moment. Return False if there is none and the run is open."""
         await self.settle()
         if waiting.done():
             return True
@@ -263,7 +262,7 @@ class Environment:
         return at is not None
 
     async def _refuse_stuck(self, run_id: UUID) -> None:
-        """Fail where the run, or a child that it may wait for, cannot go on with this code."""
+        """Fail if the run, or a child that it may wait for, cannot continue with this code."""
         page = await self.store.list_runs(RunFilter(states=("stuck",), limit=100))
         newest = await self._newest(run_id)
         for run in page.runs:
@@ -278,7 +277,7 @@ class Environment:
         return True
 
     async def _newest(self, run_id: UUID) -> UUID:
-        """Follow a run that has gone on as new."""
+        """Return the newest of the runs that a run continued as."""
         return (await self.store.newest_runs([run_id])).get(run_id, run_id)
 
     async def _describe_wait(self, run_id: UUID) -> str:

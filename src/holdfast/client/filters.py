@@ -1,4 +1,4 @@
-"""Turn what a caller says about the runs to list into the store's filter."""
+"""Check a caller's filters for runs, and make the store's filter of them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _CURSOR = re.compile(r"\d{1,18}/[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class RunFilters(TypedDict, total=False):
-    """Which runs to list; what is left out does not restrict. A single text is a list of one."""
+    """Which runs to list. What is left out does not restrict. A single text is a list of one."""
 
     states: str | Iterable[str]
     """What the runs are doing: queued, running, waiting, stuck, paused, or how they ended."""
     names: str | Iterable[str]
-    """Names of workflows, with the app (`app/name`) where several apps have one of this name."""
+    """Names of workflows, with the app (`app/name`) if several apps have the name."""
     queues: str | Iterable[str]
     """Names of queues."""
     tags: str | Iterable[str]
@@ -43,27 +43,27 @@ class RunFilters(TypedDict, total=False):
     limit: int
     """How many runs make a page; 50 unless given, 1,000 at most."""
     cursor: str | None
-    """Where the page before this one ended."""
+    """The `cursor` of the page before this one."""
     payloads: bool
-    """Whether the runs have their inputs and outputs, which may be large; not unless asked for."""
+    """True for runs with their inputs and outputs, which may be large; False unless given."""
 
 
 async def run_filter(filters: RunFilters, naming: Names) -> RunFilter:
     """Check filters, and look up what their names mean.
 
-    Raises ConfigurationError for one that cannot be meant, AmbiguousWorkflow for a name that is
-    in several apps.
+    Raises ConfigurationError for a filter that cannot work, AmbiguousWorkflow for a name that
+    several apps have.
     """
     unknown = filters.keys() - RunFilters.__annotations__.keys()
     if unknown:
         raise ConfigurationError(
-            f"no filter {', '.join(sorted(unknown))}: "
+            f"unknown filter {', '.join(sorted(unknown))}: "
             f"there are {', '.join(RunFilters.__annotations__)}"
         )
     states = _several(filters.get("states"))
     wrong = [state for state in states if state not in STATES]
     if wrong:
-        raise ConfigurationError(f"no state {wrong[0]!r}: there are {', '.join(STATES)}")
+        raise ConfigurationError(f"unknown state {wrong[0]!r}: there are {', '.join(STATES)}")
     limit = filters.get("limit", 50)
     if not 1 <= limit <= MAX_LIMIT:
         raise ConfigurationError(f"a page has 1 to {MAX_LIMIT:,} runs, not {limit}")
@@ -88,7 +88,7 @@ async def run_filter(filters: RunFilters, naming: Names) -> RunFilter:
 def _cursor(text: str | None) -> str | None:
     if text is None or _CURSOR.fullmatch(text):
         return text
-    raise ConfigurationError(f"{text!r} is no cursor: pass on what the page before gave, as it is")
+    raise ConfigurationError(f"{text!r} is not a cursor: pass the one of the page before")
 
 
 def _several(wish: str | Iterable[str] | None) -> tuple[str, ...]:

@@ -28,8 +28,8 @@ class RunHandle(Generic[Out_co]):
     """One run: its result, what it is doing, and what can be done to it.
 
     `already_existed` is True if a start, fork or retry found a run that was there before, and
-    `status_at_start` is the status that the run had then. A handle made from an id has False and
-    None: nobody has looked.
+    `status_at_start` is the status that the run had then. For a handle made from an id or a key
+    they are False and None.
 
     ```python
     handle = await client.start(checkout, Order(7), key="order-7")

@@ -130,7 +130,7 @@ async def _submit(session: Session, new: NewSignal, *, by_key: bool) -> tuple[De
 async def _pass_on(
     session: Session, outcome: Delivery, new: NewSignal, *, by_key: bool = False
 ) -> tuple[Delivery, UUID]:
-    """Send a signal that a run no longer takes to the runs that it continued as."""
+    """If the signal's run has ended, send it to the runs that it continued as."""
     while outcome == "ended":
         next_only = new.signal_id is not None
         next_id = await find_successor(session.store, new.run_id, next_only=next_only)

@@ -69,7 +69,7 @@ class Replies:
             try:
                 await stop()
             except DatabaseError as error:
-                logger.debug("left a topic behind: %s", error)
+                logger.debug("could not stop to listen for answers: %s", error)
 
     @contextmanager
     def expect(self, update_id: str) -> Generator[asyncio.Event]:

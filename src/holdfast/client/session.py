@@ -118,7 +118,7 @@ class Session:
         store: Store | None,
         connecting: Connecting,
     ) -> None:
-        """`app` is the one that is meant if a workflow's name has no app."""
+        """`app` completes the names of workflows that have no app."""
         self.app, self.schema = app, schema
         self._database, self._connecting = database, connecting
         self._given_store = store
@@ -126,7 +126,7 @@ class Session:
         self._opened: AsyncExitStack | None = None
 
     async def open(self) -> None:
-        """Connect to the database that is meant, or use the given store. Idempotent."""
+        """Connect to the database, or use the given store. Idempotent."""
         if self._parts is None:
             async with AsyncExitStack() as stack:
                 store = self._given_store

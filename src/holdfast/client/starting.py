@@ -1,4 +1,4 @@
-"""Turn what a caller says about a start into the runs that the store is given."""
+"""Check the options of a start, and make the runs that the store is given."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_RETENTION_DAYS = 365.0
 
 
 class RunOptions(AnyRunOptions, total=False):
-    """What a client's start may say about its runs."""
+    """Options of any start: they hold for each of its runs."""
 
     delay: Duration | None
     """How long after now the run becomes due."""
@@ -39,7 +39,7 @@ class RunOptions(AnyRunOptions, total=False):
 
 
 class TransactionOptions(RunOptions, total=False):
-    """What a start may also say about the transaction that it is part of."""
+    """Options of a start that may be part of the caller's transaction."""
 
     connection: object
     """The caller's own connection or session; the start becomes part of its transaction."""
@@ -48,30 +48,30 @@ class TransactionOptions(RunOptions, total=False):
 
 
 class StartOptions(TransactionOptions, total=False):
-    """What a start of one run may say."""
+    """Options of `Client.start`."""
 
     key: str | None
-    """The same key finds the same run of a workflow; it makes the run's id."""
+    """The same key finds the same run of a workflow: the run's id is made from it."""
     run_id: UUID | None
-    """The run's id, where the caller has drawn one."""
+    """The run's id, if the caller has drawn one."""
 
 
 class StartManyOptions(TransactionOptions, total=False):
-    """What a start of many runs may say."""
+    """Options of `Client.start_many`."""
 
     keys: Iterable[str] | None
     """A key for each input."""
 
 
 class StartAndWaitOptions(RunOptions, total=False):
-    """What a start that waits for the result may say."""
+    """Options of `Client.run`."""
 
     key: str | None
-    """The same key finds the same run of a workflow; it makes the run's id."""
+    """The same key finds the same run of a workflow: the run's id is made from it."""
     run_id: UUID | None
-    """The run's id, where the caller has drawn one."""
+    """The run's id, if the caller has drawn one."""
     wait: Duration | None
-    """How long to wait for the run's end; the run goes on after it."""
+    """How long to wait for the run's end. The run continues after that."""
 
 
 class CommonFields(TypedDict):
@@ -105,7 +105,7 @@ class PreparedStart:
         run_id: UUID | None = None,
         waiter: str | None = None,
     ) -> NewRun:
-        """Make one run. Raises InvalidInput, and PayloadError for what JSON cannot hold."""
+        """Return one run. Raises InvalidInput, and PayloadError for what JSON cannot hold."""
         if key is not None:
             if run_id is not None:
                 raise ConfigurationError("give a run either a key or a run_id: a key makes the id")
@@ -119,7 +119,7 @@ class PreparedStart:
         )
 
     def runs(self, inputs: Iterable[object], keys: Iterable[str] | None) -> list[NewRun]:
-        """Make a run for each input; an error names the place of the input it is about."""
+        """Return a run for each input. An error has the number of the input that it is about."""
         made: list[NewRun] = []
         try:
             if keys is None:
@@ -136,7 +136,7 @@ class PreparedStart:
 
 @dataclass(frozen=True, slots=True)
 class _Defaults:
-    """What the workflow says of its runs, or what holds where it is known by name only."""
+    """The workflow's own options, or the usual ones if the workflow is known by name only."""
 
     queue: str = DEFAULT_QUEUE
     priority: int = DEFAULT_PRIORITY
@@ -152,7 +152,7 @@ class _Defaults:
 def prepare(
     workflow: AnyWorkflow | str, app: App | None, options: RunOptions, known_options: Set[str]
 ) -> PreparedStart:
-    """Check a start's options against its workflow, which is of `app` where a name says no other.
+    """Check the options of a start of a workflow; `app` completes a name that has no app.
 
     Raises UnknownWorkflow for a name that the app does not have, ConfigurationError for an
     option that cannot work, TypeError for one that is not known.

@@ -1,7 +1,7 @@
-"""Start runs inside the caller's own transaction, whatever library it belongs to.
+"""Start runs within the caller's own transaction, on a connection of any of three libraries.
 
-The libraries are told apart by the modules their classes come from, so none is imported that
-the caller does not use.
+A connection's library is known by the module of its class, so a library that the caller does not
+use is not imported.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ Execute: TypeAlias = Callable[[object, Write], Awaitable[Rows]]
 async def start_within(
     connection: object, runs: Sequence[NewRun], *, schema: str, notify: bool
 ) -> list[StartedRun]:
-    """Start runs on a connection of the caller's; they exist once its transaction commits.
+    """Start runs on the caller's connection; they exist once its transaction commits.
 
-    Waits for nothing but the connection, so with a synchronous one it never suspends. Raises
-    ConfigurationError for a kind of connection that is not known, and what the connection's
-    library raises.
+    Awaits only the connection, so with a synchronous one it never suspends. Raises
+    ConfigurationError for an unknown kind of connection, and what the connection's library
+    raises.
     """
     if not runs:
         return []
@@ -56,7 +56,7 @@ async def start_within(
 
 
 async def apps_within(connection: object, schema: str, workflow: str) -> list[str]:
-    """Return the apps that have a workflow of this name, asked on a connection of the caller's."""
+    """Return the apps that have a workflow of this name, as the caller's connection sees them."""
 
     def find(mark: Mark) -> Statement:
         check_schema_name(schema)
@@ -67,7 +67,7 @@ async def apps_within(connection: object, schema: str, workflow: str) -> list[st
 
 
 def is_asynchronous(connection: object) -> bool:
-    """Say whether a connection needs an event loop."""
+    """Return True if a connection needs an event loop."""
     call = getattr(connection, "execute", None)
     return inspect.iscoroutinefunction(call) or _executor(connection) is _asyncpg
 
@@ -106,10 +106,10 @@ async def _asyncpg(connection: object, write: Write) -> Rows:
 
 
 async def _psycopg(connection: object, write: Write) -> Rows:
-    # Rows of a shape of our own, whatever factory the connection has.
+    # Rows as tuples, whatever row factory the connection has.
     cursor = cast(_Psycopg, connection).cursor(row_factory=lambda _: tuple)
-    await _settled(cursor.execute(*write(lambda _: "%s")))
-    return await _settled(cursor.fetchall())
+    await _result_of(cursor.execute(*write(lambda _: "%s")))
+    return await _result_of(cursor.fetchall())
 
 
 async def _sqlalchemy(connection: object, write: Write) -> Rows:
@@ -118,7 +118,7 @@ async def _sqlalchemy(connection: object, write: Write) -> Rows:
     statement = write(":p{}".format)
     parameters = {f"p{n}": argument for n, argument in enumerate(statement.arguments, 1)}
     found = cast(_SQLAlchemy, connection).execute(text(statement.text), parameters)
-    return (await _settled(found)).all()
+    return (await _result_of(found)).all()
 
 
 _EXECUTORS: Mapping[str, Execute] = {
@@ -134,11 +134,11 @@ def _executor(connection: object) -> Execute:
             return execute
     kind = type(connection)
     raise ConfigurationError(
-        f"a {kind.__module__}.{kind.__qualname__} is no connection that can be joined: give a "
+        f"a {kind.__module__}.{kind.__qualname__} is not a connection that a start can use: pass a "
         "connection of asyncpg or psycopg, or a connection or session of SQLAlchemy"
     )
 
 
-async def _settled(value: T | Awaitable[T]) -> T:
-    """Return what a call gave, whether its library is synchronous or not."""
+async def _result_of(value: T | Awaitable[T]) -> T:
+    """Return the result of a call of a synchronous or an asynchronous library."""
     return cast(T, await value if inspect.isawaitable(value) else value)

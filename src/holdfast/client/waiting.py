@@ -66,7 +66,7 @@ class EndWatcher:
         self.topic = f"client/{uuid4().hex}"
         self._store = store
         self._watches: dict[UUID, _Watch] = {}
-        self._told: set[UUID] = set()
+        self._named: set[UUID] = set()
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._listening = asyncio.Lock()
@@ -128,7 +128,7 @@ class EndWatcher:
                     await stop()
                     await self._store.forget_waits(self.topic)
             except (DatabaseError, TimeoutError) as error:
-                logger.debug("left waits behind: %s", error)
+                logger.debug("could not remove waits from the database: %s", error)
 
     async def _listen(self) -> None:
         if self._stop_listening is not None:
@@ -153,7 +153,7 @@ class EndWatcher:
             if output is not None:
                 self._watches[run_id].end(End(run_id, "completed", output))
                 return
-            self._told.add(run_id)
+            self._named.add(run_id)
             self._start_dispatching()
         self._woken.set()
 
@@ -188,10 +188,10 @@ class EndWatcher:
 
     async def _look(self, now: float) -> None:
         """Read the runs that a wake-up named, and those that are due."""
-        told = list(self._told & self._watches.keys())
-        if told:
-            self._end(await self._store.get_runs(told))
-        self._told.difference_update(told)
+        named = list(self._named & self._watches.keys())
+        if named:
+            self._end(await self._store.get_runs(named))
+        self._named.difference_update(named)
         due = [
             run_id
             for run_id, watch in self._watches.items()

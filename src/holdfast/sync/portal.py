@@ -1,7 +1,7 @@
 """Run coroutines for synchronous callers, on an event loop in a thread of its own.
 
-A fork copies the loop and not its thread: in the child nobody runs it, and its sockets are the
-parent's. So the child forgets it untouched, and opens anew what it uses.
+A fork copies the event loop but not its thread: in the child the loop does not run, and its sockets
+belong to the parent. So the child drops the loop without touching it, and opens its own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 class Portal:
     """A thread with an event loop. Any thread may call through it.
 
-    In a process that was forked while it was open, the first call has `open_anew` open it.
+    In a process that was forked while it was open, the first call opens it by `open_anew`.
     """
 
     def __init__(self, open_anew: Callable[[], object]) -> None:
@@ -35,7 +35,7 @@ class Portal:
 
     @property
     def is_open(self) -> bool:
-        """Whether the thread runs."""
+        """True if the thread runs."""
         return self._loop is not None
 
     def open(self) -> None:
@@ -57,7 +57,7 @@ class Portal:
             thread.join()
 
     def call(self, coroutine: Coroutine[object, object, T]) -> T:
-        """Run a coroutine to its end and return its result; interrupted, it is cancelled."""
+        """Run a coroutine and return its result. If the caller is interrupted, it is cancelled."""
         if self._forked:
             try:
                 self._open_after_fork()
@@ -94,7 +94,7 @@ class Portal:
                 self.call(items.aclose())
 
     def _open_after_fork(self) -> None:
-        """Open again in the child; of its threads one does it, and the others wait for that."""
+        """Open again in the child: one of its threads does it, the others wait for it."""
         with self._opening:
             if self._forked and not self._is_opening:  # the opening itself calls, too
                 self._is_opening = True
@@ -105,7 +105,7 @@ class Portal:
                     self._is_opening = False
 
     def forget(self) -> None:
-        """In a child that was just forked: leave the parent's loop and its sockets alone."""
+        """Drop the parent's loop and its sockets untouched, in a child that was just forked."""
         self._opening, self._is_opening = threading.RLock(), False
         if self._loop is not None:
             make_immortal([self._loop, self._thread, *asyncio.all_tasks(self._loop)])
@@ -114,20 +114,21 @@ class Portal:
 
 
 def make_immortal(value: object) -> None:
-    """Keep an object as it is to the end of the process, also while the interpreter ends.
+    """Keep an object until the process has ended, also while the interpreter shuts down.
 
-    Collected, a connection would be taken out of the event queue that parent and child share.
+    If a connection were collected, it would remove itself from the event queue that parent and
+    child share.
     """
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
 
 
 def finish(coroutine: Coroutine[object, object, T]) -> T:
-    """Run a coroutine that waits for nothing to its end, in the calling thread."""
+    """Run a coroutine that never suspends, in the calling thread, and return its result."""
     try:
         coroutine.send(None)
     except StopIteration as stop:
         return cast(T, stop.value)
-    raise RuntimeError("the coroutine waits for something")
+    raise RuntimeError("the coroutine was suspended: it waits for something")
 
 
 def _forget_all() -> None:

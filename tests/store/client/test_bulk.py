@@ -132,7 +132,7 @@ async def test_a_run_that_continues_after_it_was_listed_is_followed(
 
 async def test_what_cannot_be_meant_is_refused_before_anything_changes(client: Client) -> None:
     await client.start(tick)
-    with pytest.raises(ConfigurationError, match="no state"):
+    with pytest.raises(ConfigurationError, match="unknown state"):
         await client.runs.cancel_all({"states": "asleep"})
     with pytest.raises(InvalidName):
         await client.runs.signal_all({}, "no name")

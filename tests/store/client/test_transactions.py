@@ -167,7 +167,7 @@ async def test_bad_input_leaves_the_transaction_usable(client: Client, database_
 
 
 async def test_what_is_no_connection_is_refused(client: Client) -> None:
-    with pytest.raises(ConfigurationError, match="no connection that can be joined"):
+    with pytest.raises(ConfigurationError, match="not a connection that a start can use"):
         await client.start(tick, connection="postgresql://localhost")
     with pytest.raises(ConfigurationError, match="connection"):
         await client.start(tick, notify=True)
