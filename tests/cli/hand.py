@@ -128,9 +128,14 @@ class Hand:
             now = await store.now()
             events = [Event(type, key, json.dumps(details), now) for type, key, details in entries]
             after = then or Suspend(awaiting=(ANY_END,))
-            orders = any(type in COMMANDS for type, _, _ in entries)
+            has_commands = any(type in COMMANDS for type, _, _ in entries)
             turn = TurnCommit(
-                task.run_id, task.lease_no, task.log_length, events, after, orders=orders
+                task.run_id,
+                task.lease_no,
+                task.log_length,
+                events,
+                after,
+                has_commands=has_commands,
             )
             committed = await store.commit(NAME, uuid4(), [turn])
             assert not committed.refused, committed.refused

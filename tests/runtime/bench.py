@@ -147,7 +147,7 @@ class Bench:
         part = self.commit_due
         assert part is not None, "there is nothing to commit"
         ahead = self.log[part.expected :]
-        assert not ahead or (part.behind and can_wait(ahead))
+        assert not ahead or (part.after_others and can_wait(ahead))
         self.last, self.commit_due = part, None
         self.log += part.events
         self.take(self.turn.committed(ahead))

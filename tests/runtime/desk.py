@@ -78,7 +78,9 @@ class Desk:
         await self._commit(Event("ActivityCancelRequested", key, None, 0))
 
     async def _commit(self, event: Event) -> None:
-        part = TurnCommit(self.run_id, self._lease_no, len(await self.log()), [event], orders=True)
+        part = TurnCommit(
+            self.run_id, self._lease_no, len(await self.log()), [event], has_commands=True
+        )
         committed = await self.store.commit(f"desk-{self.run_id}", uuid4(), [part])
         assert not committed.refused
         await self.store.notify(committed.notices)

@@ -52,7 +52,7 @@ class Outside:
 
     def carry_out(self, part: TurnCommit) -> None:
         """Take the orders of a commit that is durable."""
-        assert part.orders == any(event.type in COMMANDS for event in part.events)
+        assert part.has_commands == any(event.type in COMMANDS for event in part.events)
         for event in part.events:
             key = event.key or ""
             if event.type in _CALLS:

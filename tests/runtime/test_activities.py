@@ -36,7 +36,7 @@ def test_a_call_is_ordered_with_the_commit_that_suspends_the_run() -> None:
     bench = Bench(flow)
     part = bench.commit()
     assert [event.type for event in part.events] == [ACTIVITY_SCHEDULED]
-    assert part.orders
+    assert part.has_commands
     assert part.then == Suspend(None, (ANY_END,))
     order = json.loads(part.events[0].details or "")
     assert part.events[0].key == "render"
@@ -227,7 +227,7 @@ def test_a_cancelled_run_asks_the_activity_that_it_awaits_to_stop() -> None:
     bench.resume(bench.cancel_request())
     part = bench.commit()
     assert [event.type for event in part.events] == [ACTIVITY_CANCEL, CANCELLED]
-    assert part.orders
+    assert part.has_commands
 
 
 def test_a_timeout_around_a_call_is_decided_once() -> None:

@@ -55,7 +55,7 @@ def test_a_decision_is_asked_for_and_waited_for() -> None:
     bench = Bench(flow)
     part = bench.commit()
     assert [e.type for e in part.events] == [APPROVAL_REQUESTED, TIMER_SCHEDULED]
-    assert part.orders
+    assert part.has_commands
     due = START + 3_600_000_000
     assert bench.suspend == Suspend(due, (ANY_END,))
     assert bench.details_of(APPROVAL_REQUESTED)[0] == {
@@ -182,7 +182,7 @@ def test_an_approval_that_nobody_decides_in_time_is_withdrawn() -> None:
     part = bench.commit()
     assert [e.type for e in part.events] == [TIMER_FIRED, APPROVAL_WITHDRAWN]
     assert part.events[1].key == "offer"
-    assert part.orders
+    assert part.has_commands
     bench.crash()
     bench.settle()
     bench.resume(bench.resolved("offer"), bench.signal("go"))

@@ -34,7 +34,7 @@ def test_calling_a_workflow_starts_a_child_run_and_returns_its_output() -> None:
 
     bench = Bench(flow)
     part = bench.commit()
-    assert part.orders
+    assert part.has_commands
     assert part.then == Suspend(None, (ANY_END,))
     [started] = bench.details_of(CHILD_STARTED)
     assert started["child_run_id"] == str(child_run_id(RUN_ID, "ship"))
@@ -265,7 +265,7 @@ def test_the_end_of_a_child_touches_its_parent() -> None:
     bench = Bench(flow, parent=OTHER_ID)
     part = bench.commit()
     assert part.touches == (OTHER_ID,)
-    assert not part.orders
+    assert not part.has_commands
     assert bench.output == str(OTHER_ID)
 
 
@@ -278,7 +278,7 @@ def test_another_run_is_signalled_once() -> None:
 
     bench = Bench(flow)
     part = bench.commit()
-    assert part.orders
+    assert part.has_commands
     assert part.touches == (OTHER_ID,)
     bench.crash()
     bench.settle()

@@ -49,7 +49,7 @@ def test_a_run_goes_on_as_another_with_what_it_has_not_read() -> None:
     bench.resume(bench.signal("tick"), bench.signal("tick", 2), late)
     part = bench.commit()
     assert [event.type for event in part.events] == [CONTINUED]
-    assert part.orders
+    assert part.has_commands
     [new] = bench.details_of(CONTINUED)
     assert part.then == Finish("continued", json.dumps({"run_id": new["run_id"]}).replace(" ", ""))
     assert (new["input"], new["version"]) == (2, 1)

@@ -31,7 +31,7 @@ async def test_each_result_is_recorded_once(in_flight: Sequence[Event], signalle
         assert not (await store.commit(WORKER, uuid4(), [sent])).refused
     if signalled:
         await store.signal_runs([NewSignal(run_id, "go", "null")])
-    results = TurnCommit(run_id, lease_no, 1, [FIRST, SECOND], behind=True)
+    results = TurnCommit(run_id, lease_no, 1, [FIRST, SECOND], after_others=True)
 
     await give_back(store, WORKER, [GivenUp(Release(run_id, "", lease_no), results)])
 
@@ -43,7 +43,7 @@ async def test_each_result_is_recorded_once(in_flight: Sequence[Event], signalle
 async def test_results_of_a_lease_that_is_lost_are_left_to_its_holder() -> None:
     store = MemoryStore()
     await store.start_runs([NewRun(run_id=(run_id := uuid4()), name="app/held")])
-    results = TurnCommit(run_id, 1, 1, [FIRST], behind=True)
+    results = TurnCommit(run_id, 1, 1, [FIRST], after_others=True)
     await give_back(store, WORKER, [GivenUp(Release(run_id, "", 1), results)])
     assert [event.type for event in await _log(store, run_id)] == ["WorkflowStarted"]
 

@@ -171,7 +171,7 @@ def test_only_a_commit_that_was_refused_thrice_may_stand_behind_others() -> None
     offered = []
     for _ in range(4):
         assert bench.commit_due is not None
-        offered.append(bench.commit_due.behind)
+        offered.append(bench.commit_due.after_others)
         bench.refuse(bench.signal("noise"))
     assert offered == [False, False, False, True]
     assert bench.commit_due is not None
@@ -179,7 +179,7 @@ def test_only_a_commit_that_was_refused_thrice_may_stand_behind_others() -> None
     bench.commit()
     bench.complete("work#2")
     assert bench.commit_due is not None
-    assert not bench.commit_due.behind
+    assert not bench.commit_due.after_others
     bench.commit()
     bench.complete("work#3")
     bench.settle()
@@ -196,12 +196,12 @@ def test_a_suspension_never_stands_behind_others() -> None:
     for _ in range(3):
         bench.refuse(bench.signal("noise"))
     assert bench.commit_due is not None
-    assert (bench.commit_due.then, bench.commit_due.behind) == (None, True)
+    assert (bench.commit_due.then, bench.commit_due.after_others) == (None, True)
     bench.commit()
     for _ in range(9):
         assert bench.commit_due is not None
         assert isinstance(bench.commit_due.then, Suspend)
-        assert not bench.commit_due.behind
+        assert not bench.commit_due.after_others
         bench.refuse(bench.signal("noise"))
 
 

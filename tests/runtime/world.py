@@ -198,7 +198,7 @@ class World:
         if not self.paused and self.pick(10) == 0:
             self.external(Event(RESUMED, None, None, self.now))  # it cannot wait
         tail = self.log[part.expected :]
-        if tail and not (part.behind and part.lease_no == self.lease and can_wait(tail)):
+        if tail and not (part.after_others and part.lease_no == self.lease and can_wait(tail)):
             before, overtaken = turn.instance, can_wait(tail) and turn.state is not State.NEEDS_LOG
             effects = turn.conflict(tail)
             assert not overtaken or turn.instance is before, "a signal leads to a replay"

@@ -34,7 +34,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from machine_orders import OrdersAgree
+from machine_commands import CommandsAgree
 
 from holdfast.errors import RunExists
 from holdfast.types import (
@@ -247,7 +247,7 @@ class StoresAgree(Agreement):
                 then=then,
                 touches=self.parents(task.run_id),
                 has_children=bool(self.model_tables.children[task.run_id]),
-                behind=behind,
+                after_others=behind,
             )
             for _, task in held
         ]
@@ -321,7 +321,7 @@ class StoresAgree(Agreement):
 
 
 @pytest.mark.timeout(900)  # a failure is reduced to the fewest steps, which takes its time
-@pytest.mark.parametrize("machine", [StoresAgree, OrdersAgree])
+@pytest.mark.parametrize("machine", [StoresAgree, CommandsAgree])
 def test_both_stores_answer_alike_whatever_is_asked(
     module_database_url: str, machine: type[Agreement]
 ) -> None:

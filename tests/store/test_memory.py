@@ -62,7 +62,7 @@ async def test_the_deadlines_of_activities_are_due_moments() -> None:
     assert store.next_due_at() is None
 
 
-@pytest.mark.parametrize("missing", ["orders", "touches", "parent", "has_children"])
+@pytest.mark.parametrize("missing", ["has_commands", "touches", "parent", "has_children"])
 async def test_a_part_that_does_not_say_what_it_does_to_others_is_refused(missing: str) -> None:
     """S14. A database does only what is announced: nothing that works here may fail there."""
     store = MemoryStore()
@@ -75,12 +75,12 @@ async def test_a_part_that_does_not_say_what_it_does_to_others_is_refused(missin
     sent = order("SignalSent", "s", run_id=str(other), signal_name="x", input=1, signal_id="s-1")
     ended = Event("WorkflowCompleted", None, None, 0)
     parts = {
-        "orders": TurnCommit(turn.run_id, 1, 2, [activity()]),
-        "touches": TurnCommit(turn.run_id, 1, 2, [sent], orders=True),
+        "has_commands": TurnCommit(turn.run_id, 1, 2, [activity()]),
+        "touches": TurnCommit(turn.run_id, 1, 2, [sent], has_commands=True),
         "parent": TurnCommit(kid.run_id, 1, 1, [ended], Finish("completed")),
         "has_children": TurnCommit(turn.run_id, 1, 2, [ended], Finish("completed")),
     }
-    with pytest.raises(ValueError, match=r"does not (say|name)"):
+    with pytest.raises(ValueError, match=r"does not (say|name|have)"):
         await store.commit("ann", uuid4(), [parts[missing]])
 
 

@@ -248,7 +248,7 @@ async def test_lost_activity_is_left_alone_while_its_run_is_changed(
     events = cancelled_activity(), Event("WorkflowTaskYielded", None, None, 0)
     part = turn_part(turn, *events, then=Suspend())
     async with session.transaction():
-        await session.commit("ann", msgspec.structs.replace(part, orders=True))
+        await session.commit("ann", msgspec.structs.replace(part, has_commands=True))
         assert await take_all(bob) == []
     assert await take_all(bob) == []
     assert await activities_left(scene) == 0

@@ -61,7 +61,7 @@ def ordering(
     index = task.log_length if expected is None else expected
     then = Suspend(awaiting=(ANY_END,))
     return TurnCommit(
-        task.run_id, task.lease_no, index, events, then, orders=True, touches=tuple(touches)
+        task.run_id, task.lease_no, index, events, then, has_commands=True, touches=tuple(touches)
     )
 
 

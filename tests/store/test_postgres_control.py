@@ -119,7 +119,12 @@ async def test_a_decision_behind_an_uncommitted_withdrawal_finds_it_closed(
     task = await ann.take()
     await ann.order(task, approval())
     withdrawal = TurnCommit(
-        run_id, task.lease_no, 2, [order("ApprovalWithdrawn", "approve")], Suspend(), orders=True
+        run_id,
+        task.lease_no,
+        2,
+        [order("ApprovalWithdrawn", "approve")],
+        Suspend(),
+        has_commands=True,
     )
     session = await scene.session()
     withdrawing = session.transaction()

@@ -28,7 +28,7 @@ def ordering(
     """Return a part that orders something, and waits."""
     then = Suspend(awaiting=(ANY_END,))
     return TurnCommit(
-        task.run_id, task.lease_no, expected, events, then, orders=True, touches=touches
+        task.run_id, task.lease_no, expected, events, then, has_commands=True, touches=touches
     )
 
 

@@ -118,7 +118,7 @@ async def test_cancel_during_a_heartbeat_marks_the_activity(
     part = turn(owner, cancelled_activity())
     session = await scene.session()
     await while_heard_of(
-        scene, task, session.commit("ann", msgspec.structs.replace(part, orders=True))
+        scene, task, session.commit("ann", msgspec.structs.replace(part, has_commands=True))
     )
     assert await left(scene, "cancelled") == 1
 

@@ -140,7 +140,7 @@ class Meter:
         """Pass activities of runs through all of their life; return what each call read."""
         each = range(count // len(tasks))
         orders = [activity(f"a{n}", schedule_to_close=3600) for n in each]
-        parts = (msgspec.structs.replace(turn(task, *orders), orders=True) for task in tasks)
+        parts = (msgspec.structs.replace(turn(task, *orders), has_commands=True) for task in tasks)
         readings = [await self.commit(*parts)]
         claim = ["claim_tasks", "ann", ["default"], list(RESIZE), count, 30.0]
         readings.append(await self.read(*claim))

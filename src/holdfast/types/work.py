@@ -104,14 +104,15 @@ class Finish(Value, frozen=True, gc=False):
 class TurnCommit(Value, frozen=True, gc=False):
     """One run's part of a commit: at least one event at the expected index, then what follows.
 
-    `orders` is true if some of the events are commands (`holdfast.events.COMMANDS`), which the
-    store carries out in the same transaction. `touches` names every other run that the commit may
-    write to: the parent of a run that ends, runs that are signalled or asked to stop.
-    `has_children` says that the run has started some, which its end may concern.
+    `has_commands` is True if some of the events are commands (`holdfast.events.COMMANDS`), which
+    the store carries out in the same transaction. `touches` names every other run that the commit
+    may write to: the parent of a run that ends, runs that are signalled or asked to stop.
+    `has_children` is True if the run has started children, which its end may concern.
 
-    `behind` says that the events may stand behind what others have appended from `expected` on,
-    where all of that can wait (`holdfast.events.CAN_WAIT`). A run does not suspend with them, nor
-    continue as new: it would sleep through those signals, or lose them.
+    `after_others` is True if the events may be written after events that others have appended
+    from `expected` on, provided that all of those can wait (`holdfast.events.CAN_WAIT`). Such a
+    part neither suspends its run nor continues it as new: the run would sleep although there are
+    signals, or lose them.
     """
 
     run_id: UUID
@@ -119,10 +120,10 @@ class TurnCommit(Value, frozen=True, gc=False):
     expected: int
     events: Sequence[Event]
     then: Suspend | Finish | None = None
-    orders: bool = False
+    has_commands: bool = False
     touches: tuple[UUID, ...] = ()
     has_children: bool = False
-    behind: bool = False
+    after_others: bool = False
 
     @property
     def weight(self) -> int:
@@ -191,16 +192,16 @@ class Release(Value, frozen=True):
 
 
 class Lease(Value, frozen=True, gc=False):
-    """A lease that a heartbeat renews. `known` is how many of the run's events the holder has.
+    """A lease that a heartbeat renews. `log_length` is how many of the run's events the holder has.
 
-    For an activity `known` is 0 and means nothing, and `details` is what it said last, None
-    where that is known.
+    For an activity `log_length` is 0 and means nothing; `details` are its newest heartbeat
+    details, None if they are recorded already.
     """
 
     run_id: UUID
     key: str
     lease_no: int
-    known: int
+    log_length: int
     details: str | None = None
 
 
@@ -233,14 +234,14 @@ class WorkerInfo(Value, frozen=True, kw_only=True):
 
 
 class Heartbeat(Value, frozen=True):
-    """The answer to a heartbeat: leases that are another's now, and runs with unread events.
+    """The answer to a heartbeat: leases that are lost, and runs with `unread` events.
 
     `cancelled` are the activities that their runs have cancelled.
     """
 
     now: int
     lost: list[tuple[UUID, str]]
-    news: list[UUID]
+    unread: list[UUID]
     cancelled: Sequence[tuple[UUID, str]] = ()
 
 

@@ -115,7 +115,7 @@ class HeartbeatService:
         leases = self._listener.leases()
         answer = await self._beat(store, leases)
         self._listener.renewed(leases)
-        if answer.lost or answer.news or answer.cancelled:
+        if answer.lost or answer.unread or answer.cancelled:
             self._tell(answer, leases)
 
     async def _beat(self, store: Store, leases: list[Lease]) -> Heartbeat:
@@ -138,7 +138,7 @@ class HeartbeatService:
         for run_id, key in answer.lost:
             number = numbers[(run_id, key)]
             self._loop.call_soon_threadsafe(self._listener.lose, run_id, key, number)
-        for run_id in answer.news:
+        for run_id in answer.unread:
             self._loop.call_soon_threadsafe(self._listener.unread, run_id)
         for run_id, key in answer.cancelled:
             self._loop.call_soon_threadsafe(self._listener.request_cancel, run_id, key)

@@ -71,7 +71,7 @@ class Finisher:
         *events: Event,
         then: Suspend | Finish | None = None,
         at: int | None = None,
-        orders: bool = False,
+        has_commands: bool = False,
     ) -> None:
         """Append what a turn would, at the log's end or at an index."""
         turn = TurnCommit(
@@ -80,7 +80,7 @@ class Finisher:
             task.log_length if at is None else at,
             events,
             then,
-            orders=orders,
+            has_commands=has_commands,
         )
         committed = await self._store.commit("finisher", uuid4(), [turn])
         assert not committed.refused
@@ -89,7 +89,7 @@ class Finisher:
     async def ask(self, task: ClaimedTask, key: str, request: JSON) -> None:
         """Have a run ask for an approval, and wait for it."""
         event = await self.event("ApprovalRequested", key, request)
-        await self.write(task, event, then=Suspend(awaiting=(ANY_END,)), orders=True)
+        await self.write(task, event, then=Suspend(awaiting=(ANY_END,)), has_commands=True)
 
     async def continue_as_new(self, task: ClaimedTask, input: JSON = None) -> UUID:
         """End a run that goes on as another."""
@@ -101,7 +101,7 @@ class Finisher:
         )
         finish = Finish("continued", output=encode({"run_id": str(run_id)}))
         length = len((await self._store.read_events([(task.run_id, 0)]))[task.run_id])
-        await self.write(task, event, then=finish, at=length, orders=True)
+        await self.write(task, event, then=finish, at=length, has_commands=True)
         return run_id
 
     async def event(self, type: str, key: str | None, details: JSON = None) -> Event:

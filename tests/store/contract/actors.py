@@ -148,7 +148,7 @@ class ManualWorker:
             expected=task.log_length if expected is None else expected,
             events=events or (step(),),
             then=then,
-            orders=any(event.type in COMMANDS for event in events),
+            has_commands=any(event.type in COMMANDS for event in events),
             touches=touches if task.parent_run_id is None else (*touches, task.parent_run_id),
             has_children=has_children,
         )
@@ -169,7 +169,7 @@ class ManualWorker:
                 expected=len(logs[task.run_id]) if token is None else task.log_length,
                 events=events,
                 then=then,
-                orders=any(event.type in COMMANDS for event in events),
+                has_commands=any(event.type in COMMANDS for event in events),
                 touches=() if task.parent_run_id is None else (task.parent_run_id,),
             )
             for task, events, then in parts

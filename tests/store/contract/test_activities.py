@@ -246,7 +246,7 @@ async def test_heartbeats_keep_the_lease_and_what_was_said_last(
         beat = await ann.beat(
             type(lease)(lease.run_id, lease.key, lease.lease_no, 0, said), lease_seconds=10
         )
-        assert (beat.lost, beat.news, list(beat.cancelled)) == ([], [], [])
+        assert (beat.lost, beat.unread, list(beat.cancelled)) == ([], [], [])
     assert (await bob.claim(handlers=RESIZE)).tasks == []
     await clock.advance(10)
     await store.remove_worker("ann")
@@ -280,7 +280,7 @@ async def test_the_holder_of_a_cancelled_activity_is_told(
     )
     assert answer.notices == [Notice("worker/bob", f"{run_id} resize")]
     beat = await bob.beat(lease_of(task, known=0))
-    assert (list(beat.cancelled), beat.lost, beat.news) == ([(run_id, "resize")], [], [])
+    assert (list(beat.cancelled), beat.lost, beat.unread) == ([(run_id, "resize")], [], [])
     ended = await bob.end(task, **end)
     assert (ended.outcomes, ended.notices) == (["recorded"], [])
     assert (await log_types(store, run_id))[-1] in ("ActivityCompleted", "ActivityFailed")

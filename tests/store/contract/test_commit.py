@@ -420,7 +420,9 @@ async def test_parts_behind_others_share_a_call_with_those_that_are_not(
     for task in tasks[:3]:
         await signal(store, task.run_id)
     parts = [
-        TurnCommit(task.run_id, task.lease_no, 1, [step("a"), step("b")], behind=place % 2 == 0)
+        TurnCommit(
+            task.run_id, task.lease_no, 1, [step("a"), step("b")], after_others=place % 2 == 0
+        )
         for place, task in enumerate(tasks)
     ]
     answer = await store.commit("ann", uuid4(), parts)
@@ -439,5 +441,7 @@ async def behind(
     token: UUID | None = None,
 ) -> Committed:
     """Commit a part that may stand behind others, from where the task was claimed on."""
-    part = TurnCommit(task.run_id, task.lease_no, task.log_length, events, then=then, behind=True)
+    part = TurnCommit(
+        task.run_id, task.lease_no, task.log_length, events, then=then, after_others=True
+    )
     return await worker.store.commit(worker.worker_id, token or uuid4(), [part])

@@ -185,7 +185,7 @@ async def test_a_heartbeat_renews_the_leases_it_names(
     for _ in range(6):
         await clock.advance(2)
         answer = await ann.beat(lease_of(tasks[kept]), lease_seconds=10)
-        assert (answer.now, answer.lost, answer.news) == (await store.now(), [], [])
+        assert (answer.now, answer.lost, answer.unread) == (await store.now(), [], [])
         await bob.beat()
     assert await bob.claims(lease_seconds=10) == [dropped]
 
@@ -219,8 +219,8 @@ async def test_a_heartbeat_brings_news_of_unread_events(store: Store, ann: Manua
     run_id = await start(store)
     task = await ann.take()
     await store.cancel_runs([run_id])
-    assert (await ann.beat(lease_of(task, known=1))).news == [run_id]
-    assert (await ann.beat(lease_of(task, known=2))).news == []
+    assert (await ann.beat(lease_of(task, known=1))).unread == [run_id]
+    assert (await ann.beat(lease_of(task, known=2))).unread == []
 
 
 async def test_leases_and_timers_follow_the_stores_clock(

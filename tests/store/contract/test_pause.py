@@ -83,7 +83,7 @@ async def test_the_holder_of_a_paused_run_is_told(
     paused = await store.pause_runs([run_id])
     assert paused.notices == [Notice("worker/ann", str(run_id))]
     assert (await get(store, run_id)).state == "running"
-    assert (await ann.beat(lease_of(turn))).news == [run_id]
+    assert (await ann.beat(lease_of(turn))).unread == [run_id]
     refusal = await ann.refusal(turn, step())
     assert [event.type for event in refusal.tail] == ["WorkflowPaused"]
     await ann.commit(turn, step(), then=Suspend(), expected=2)

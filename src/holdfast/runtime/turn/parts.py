@@ -24,7 +24,7 @@ def make_part(
     parent = info.parent_run_id
     status = then.status if isinstance(then, Finish) else None
     if parent is None and dealings is None and status != "continued":
-        return TurnCommit(info.run_id, lease_no, expected, events, then, behind=behind)
+        return TurnCommit(info.run_id, lease_no, expected, events, then, after_others=behind)
     touches = dict.fromkeys(_targets(events))
     if parent is not None and status not in (None, "continued"):
         touches[parent] = None
@@ -34,10 +34,10 @@ def make_part(
         expected,
         events,
         then,
-        orders=any(event.type in COMMANDS for event in events),
+        has_commands=any(event.type in COMMANDS for event in events),
         touches=tuple(touches),
         has_children=status is not None and dealings is not None and dealings.orders.has_children,
-        behind=behind,
+        after_others=behind,
     )
 
 

@@ -138,24 +138,24 @@ def schedule(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notic
     """Carry out ActivityScheduled: insert a task for the workers of the queue."""
     if not tables.is_running(run_id) or event.key is None:
         return []
-    order = details.read(event.details, _Scheduled)
+    command = details.read(event.details, _Scheduled)
     deadline_at = None
-    if order.schedule_to_close is not None:
-        deadline_at = now + to_micros(order.schedule_to_close)
+    if command.schedule_to_close is not None:
+        deadline_at = now + to_micros(command.schedule_to_close)
     tables.tasks[run_id, event.key] = TaskRow(
         run_id=run_id,
         key=event.key,
         kind="activity",
-        queue=order.queue,
-        name=order.activity_name,
+        queue=command.queue,
+        name=command.activity_name,
         version=0,
-        priority=order.priority,
+        priority=command.priority,
         visible_at=now,
         payload=event.details,
         paused=tables.turn(run_id).paused,
         deadline_at=deadline_at,
     )
-    return [Notice(WORK_TOPIC, order.queue)]
+    return [Notice(WORK_TOPIC, command.queue)]
 
 
 def cancel(tables: Tables, run_id: UUID, event: Event) -> list[Notice]:
@@ -190,13 +190,13 @@ def _end(
 ) -> tuple[ActivityOutcome, list[Notice]]:
     if end.result is not None:
         return "recorded", _complete(tables, now, task, end)
-    order = details.read(task.payload, _Scheduled)
+    command = details.read(task.payload, _Scheduled)
     if end.error is None:
-        _free(task, end, _deferred_until(now, end, order.start_to_close))
+        _free(task, end, _deferred_until(now, end, command.start_to_close))
         if task.cancelled:
             del tables.tasks[task.run_id, task.key]
         return "deferred", []
-    retry_at = _retry_at(now, task, order.retry, end.delay_seconds) if end.retryable else None
+    retry_at = _retry_at(now, task, command.retry, end.delay_seconds) if end.retryable else None
     if retry_at is None:
         return "recorded", _fail(tables, now, task, end.error, end)
     failed = details.write(

@@ -67,26 +67,26 @@ class _Continued(msgspec.Struct, frozen=True):
 
 def start(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notice]:
     """Carry out ChildStarted. A child of this run that exists is used; another's is refused."""
-    order = details.read(event.details, _ChildStarted)
-    existing = tables.runs.get(order.child_run_id)
+    command = details.read(event.details, _ChildStarted)
+    existing = tables.runs.get(command.child_run_id)
     if existing is not None:
         ours = existing.parent is not None and existing.parent.run_id == run_id
-        return [] if ours else _refuse(tables, now, run_id, order.child_run_id, event.key)
+        return [] if ours else _refuse(tables, now, run_id, command.child_run_id, event.key)
     new = NewRun(
-        run_id=order.child_run_id,
-        name=order.workflow_name,
-        version=order.version,
-        key=order.key,
-        queue=order.queue,
-        priority=order.priority,
-        input=bytes(order.input).decode(),
-        timeout_seconds=order.timeout,
-        retention_seconds=order.retention,
-        tags=order.tags,
-        headers=order.headers,
+        run_id=command.child_run_id,
+        name=command.workflow_name,
+        version=command.version,
+        key=command.key,
+        queue=command.queue,
+        priority=command.priority,
+        input=bytes(command.input).decode(),
+        timeout_seconds=command.timeout,
+        retention_seconds=command.retention,
+        tags=command.tags,
+        headers=command.headers,
     )
-    insert_run(tables, now, new, Parent(run_id, event.key or "", order.parent_close))
-    return [Notice(WORK_TOPIC, order.queue)]
+    insert_run(tables, now, new, Parent(run_id, event.key or "", command.parent_close))
+    return [Notice(WORK_TOPIC, command.queue)]
 
 
 def _refuse(
@@ -104,41 +104,41 @@ def cancel(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notice]
 
     A run that was refused as a child is left alone.
     """
-    order = details.read(event.details, _ChildCancelRequested)
-    child_id = newest(tables, order.child_run_id)
+    command = details.read(event.details, _ChildCancelRequested)
+    child_id = newest(tables, command.child_run_id)
     row = tables.runs.get(child_id)
     if row is None or row.parent is None or row.parent.run_id != run_id:
         return []
-    return request_cancels(tables, now, {child_id: details.write(reason=order.reason)})[1]
+    return request_cancels(tables, now, {child_id: details.write(reason=command.reason)})[1]
 
 
 def signal(
     tables: Tables, now: int, sender: UUID, event: Event, undelivered: list[Undelivered]
 ) -> list[Notice]:
     """Carry out SignalSent; record it as undelivered if there is no such run, or it has ended."""
-    order = details.read(event.details, _SignalSent)
-    run_id, payload = newest(tables, order.run_id), bytes(order.input).decode()
-    sent = NewSignal(run_id, order.signal_name, payload, order.signal_id)
+    command = details.read(event.details, _SignalSent)
+    run_id, payload = newest(tables, command.run_id), bytes(command.input).decode()
+    sent = NewSignal(run_id, command.signal_name, payload, command.signal_id)
     delivered = send_signals(tables, now, [sent])
     [outcome] = delivered.outcomes
     if outcome in ("ended", "missing"):
-        undelivered.append(Undelivered(sender, run_id, order.signal_name, outcome))
+        undelivered.append(Undelivered(sender, run_id, command.signal_name, outcome))
     return delivered.notices
 
 
 def continue_as_new(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notice]:
     """Carry out WorkflowContinuedAsNew: start a run that takes the place of this one."""
-    order, old = details.read(event.details, _ContinuedAsNew), tables.runs[run_id]
+    command, old = details.read(event.details, _ContinuedAsNew), tables.runs[run_id]
     new = msgspec.structs.replace(
         successor(old),
-        run_id=order.run_id,
-        version=order.version,
-        input=bytes(order.input).decode(),
+        run_id=command.run_id,
+        version=command.version,
+        input=bytes(command.input).decode(),
     )
     insert_run(tables, now, new, old.parent)
-    for carried in order.signals:
+    for carried in command.signals:
         sent = NewSignal(
-            order.run_id,
+            command.run_id,
             carried.signal_name,
             bytes(carried.input).decode(),
             carried.key,

@@ -12,7 +12,7 @@ from holdfast.types import Event, Notice, Undelivered
 def carry_out(
     tables: Tables, now: int, run_id: UUID, event: Event, undelivered: list[Undelivered]
 ) -> list[Notice]:
-    """Do what an event of a run's commit orders; most events order nothing.
+    """Carry out an event of a commit if it is a command; return the notices.
 
     Signals that cannot be delivered are added to `undelivered`.
     """

@@ -45,7 +45,10 @@ class MemoryCommits(Part):
             written: list[TurnCommit] = []
             ahead: dict[UUID, Ahead] = {}
             for turn in turns:
-                if turn.behind and (place := _place_behind(tables, turn, token)) > turn.expected:
+                if (
+                    turn.after_others
+                    and (place := _place_after_others(tables, turn, token)) > turn.expected
+                ):
                     tail = tables.read(turn.run_id, turn.expected)[: place - turn.expected]
                     ahead[turn.run_id] = Ahead(tail)
                     turn = msgspec.structs.replace(turn, expected=place)
@@ -72,7 +75,7 @@ class MemoryCommits(Part):
             return Committed(now, refused, distinct(notices), ahead, undelivered)
 
 
-def _place_behind(tables: Tables, turn: TurnCommit, token: UUID) -> int:
+def _place_after_others(tables: Tables, turn: TurnCommit, token: UUID) -> int:
     """Return the index of a part that was, or may be, written after events of others."""
     log = tables.logs.get(turn.run_id, [])
     for place, row in enumerate(log[turn.expected :], turn.expected):
@@ -96,8 +99,8 @@ def _check_flags(tables: Tables, turn: TurnCommit) -> None:
     """
     touched: set[UUID | None] = set()
     for event in turn.events:
-        if event.type in COMMANDS and not turn.orders:
-            raise ValueError(f"{event.type} is an order, and the part does not say `orders`")
+        if event.type in COMMANDS and not turn.has_commands:
+            raise ValueError(f"{event.type} is a command, and the part does not say `has_commands`")
         if event.type == "SignalSent":
             touched.add(details.read(event.details, _Target).run_id)
         if event.type == "ChildCancelRequested":

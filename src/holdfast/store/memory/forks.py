@@ -127,7 +127,7 @@ def _answered(events: Sequence[Event]) -> list[Event]:
     In the copy, the child is another run.
     """
     ends = {(event.type, event.key) for event in events}
-    orders = {
+    commands = {
         (event.type, event.key)
         for event in events
         if any((end, event.key) in ends for end in _ENDS.get(event.type, ()))
@@ -135,13 +135,13 @@ def _answered(events: Sequence[Event]) -> list[Event]:
     strangers = {
         details.read(event.details, _Child).child_run_id
         for event in events
-        if event.type == CHILD_STARTED and (event.type, event.key) not in orders
+        if event.type == CHILD_STARTED and (event.type, event.key) not in commands
     }
     return [
         event
         for event in events
-        if (event.type not in _ENDS or (event.type, event.key) in orders)
-        and (event.type not in COMMAND_OF or (COMMAND_OF[event.type], event.key) in orders)
+        if (event.type not in _ENDS or (event.type, event.key) in commands)
+        and (event.type not in COMMAND_OF or (COMMAND_OF[event.type], event.key) in commands)
         and not (
             event.type == SIGNAL_SENT and details.read(event.details, _Sent).run_id in strangers
         )

@@ -41,7 +41,7 @@ class MemoryWorkers(Part):
         async with self._transaction() as (tables, now):
             _hear(tables, now, info, interval)
             lost: list[tuple[UUID, str]] = []
-            news: list[UUID] = []
+            unread: list[UUID] = []
             cancelled: list[tuple[UUID, str]] = []
             for held in leases:
                 task = tables.tasks.get((held.run_id, held.key))
@@ -52,9 +52,9 @@ class MemoryWorkers(Part):
                 task.heartbeat = task.heartbeat if held.details is None else held.details
                 if task.cancelled:
                     cancelled.append((held.run_id, held.key))
-                if held.key == TURN and len(tables.logs[held.run_id]) > held.known:
-                    news.append(held.run_id)
-            return Heartbeat(now, lost, news, cancelled)
+                if held.key == TURN and len(tables.logs[held.run_id]) > held.log_length:
+                    unread.append(held.run_id)
+            return Heartbeat(now, lost, unread, cancelled)
 
     async def reap_workers(
         self,

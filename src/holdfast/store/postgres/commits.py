@@ -113,10 +113,10 @@ def commit_arguments(
         [finish.status for _, finish in ended],
         [finish.output for _, finish in ended],
         [finish.error for _, finish in ended],
-        [turn.run_id for turn in turns if turn.orders],
+        [turn.run_id for turn in turns if turn.has_commands],
         list({run_id for turn in turns for run_id in turn.touches}),
         [turn.run_id for turn in turns if turn.has_children and isinstance(turn.then, Finish)],
-        [turn.run_id for turn in turns if turn.behind],
+        [turn.run_id for turn in turns if turn.after_others],
         tell,
         True,  # details come back as text
         True,  # undelivered signals are told

@@ -37,17 +37,17 @@ class PostgresWorkers(Part):
             [lease.run_id for lease in leases],
             [lease.key for lease in leases],
             [lease.lease_no for lease in leases],
-            [lease.known for lease in leases],
+            [lease.log_length for lease in leases],
             _details(leases),
             interval_seconds,
             None if info.threads is None else list(msgspec.structs.astuple(info.threads)),
         )
         lost = _at(leases, row["lost"])
-        news = _at(leases, row["news"])
+        unread = _at(leases, row["news"])
         return Heartbeat(
             row["now"],
             [(lease.run_id, lease.key) for lease in lost],
-            [lease.run_id for lease in news],
+            [lease.run_id for lease in unread],
             [(lease.run_id, lease.key) for lease in _at(leases, row["cancelled"])],
         )
 

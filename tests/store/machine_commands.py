@@ -34,7 +34,7 @@ Part: TypeAlias = tuple[ClaimedTask, list[Event], Suspend | Finish | None]
 
 SECOND = 1_000_000
 RESIZE = "resize@0"
-ORDER_KINDS = (
+COMMAND_KINDS = (
     "activity",
     "activity",
     "hasty activity",
@@ -50,8 +50,8 @@ ORDER_KINDS = (
 )
 
 
-class OrdersAgree(People):
-    """Commits orders and ends activities on both stores, while people do what they do."""
+class CommandsAgree(People):
+    """Commits commands and ends activities on both stores, while people do what they do."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class OrdersAgree(People):
 
     @initialize()
     def begin(self) -> None:
-        """Start runs that have ordered something of each kind: there is something to do."""
+        """Start runs that have commands of each kind: there is something to do."""
         for delay in (0.0, 0.0, 5.0):
             self.start(delay)
         self.claim("ann", True, 40.0, 0)
@@ -87,25 +87,25 @@ class OrdersAgree(People):
     @precondition(lambda self: self.held)
     @rule(
         number=pick,
-        kinds=st.lists(st.sampled_from(ORDER_KINDS), min_size=1, max_size=3, unique=True),
+        kinds=st.lists(st.sampled_from(COMMAND_KINDS), min_size=1, max_size=3, unique=True),
         other=pick,
         then=st.sampled_from(["go on", "go on", "await", "await", "await", "fail"]),
         off=st.sampled_from([0] * 8 + [-1]),
     )
     def order(self, number: int, kinds: list[str], other: int, then: str, off: int) -> None:
-        """Commit orders of one run; the last of them may come with its end."""
+        """Commit commands of one run; the last of them may come with its end."""
         self.hold_something()
         [(worker, task)] = self.leases([number])
-        if then == "fail":  # what it would say to its parent beside its end has no order
+        if then == "fail":  # what it would say to its parent beside its end has no fixed order
             kinds = [kind for kind in kinds if kind != "signal"]
-        events = [self.drawn_order(kind, task.run_id, other) for kind in kinds]
+        events = [self.drawn_command(kind, task.run_id, other) for kind in kinds]
         finish: Suspend | Finish | None = None
         if then == "await":
             finish = Suspend(awaiting=(ANY_END, "packed"))
         elif then == "fail":
             events.append(Event("WorkflowFailed", None, None, 0))
             finish = Finish("failed", error='{"kind":"x.Y"}')
-        self.commit_orders(worker, [(task, events, finish)], off)
+        self.commit_commands(worker, [(task, events, finish)], off)
 
     @precondition(lambda self: self.held)
     @rule(
@@ -129,7 +129,7 @@ class OrdersAgree(People):
                 events = [answer, drawn_step(self.calls_made)]
                 then = Suspend(awaiting=(ANY_END, "update:packed")) if end == "suspend" else None
                 parts.append((task, events, then))
-        self.commit_orders(held[0][0], parts, 0)
+        self.commit_commands(held[0][0], parts, 0)
 
     def hold_something(self) -> None:
         """Claim what there is, where no run is leased."""
@@ -154,7 +154,7 @@ class OrdersAgree(People):
         )
         return task, [event], Finish("continued", output=json.dumps({"run_id": new_id}))
 
-    def drawn_order(self, kind: str, run_id: UUID, other: int) -> Event:
+    def drawn_command(self, kind: str, run_id: UUID, other: int) -> Event:
         """Return an order of a kind; those that need something to be there may miss it."""
         self.calls_made += 1
         key, queue = f"{kind} {self.calls_made}", QUEUES[other % 2]
@@ -190,7 +190,7 @@ class OrdersAgree(People):
         tasks = [t for _, t in self.model_tables.tasks_of_run(run_id) if t.kind == kind]
         return tasks[number % len(tasks)].key if tasks else "none"
 
-    def commit_orders(self, worker: str, parts: list[Part], off: int) -> None:
+    def commit_commands(self, worker: str, parts: list[Part], off: int) -> None:
         """Commit parts of runs, which may not hold their leases any more."""
         now = self.model.time()
         turns: list[TurnCommit] = []
@@ -203,11 +203,11 @@ class OrdersAgree(People):
                 expected=max(len(log) + off, 1),
                 events=[Event(event.type, event.key, event.details, now) for event in events],
                 then=then,
-                orders=any(event.type in COMMANDS for event in events),
+                has_commands=any(event.type in COMMANDS for event in events),
                 touches=(*targets, *self.parents(task.run_id)),
                 has_children=bool(self.model_tables.children[task.run_id])
                 or any(event.type == "ChildStarted" for event in events),
-                behind=off < 0 and (then is None or isinstance(then, Finish)),
+                after_others=off < 0 and (then is None or isinstance(then, Finish)),
             )
             turns.append(turn)
         call = (worker, UUID(int=len(self.calls)), turns)
