@@ -13,7 +13,7 @@ from holdfast import App, Context
 from holdfast.store.memory import MemoryStore
 from holdfast.types import Committed, Event, Finish, NewRun, Notice, Refusal, Suspend, TurnCommit
 from holdfast.worker.clock import EngineClock
-from holdfast.worker.committer import Committer
+from holdfast.worker.recording import Committer
 from tests.runtime.desk import eventually, working
 
 STEP = Event("StepCompleted", "work", "{}", 0)

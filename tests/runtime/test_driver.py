@@ -16,8 +16,8 @@ from holdfast.runtime.turn.turn import Call, RunInfo, State, Turn
 from holdfast.types import Event, Finish, Notice, Refusal, TurnCommit
 from holdfast.worker.attempts import Execution, StepExecution, StepRunner
 from holdfast.worker.clock import Clock, EngineClock
-from holdfast.worker.committer import Committer
 from holdfast.worker.driver import RunDriver
+from holdfast.worker.recording import Committer
 from tests.runtime.bench import RUN_ID, START
 
 

@@ -14,9 +14,10 @@ from holdfast.definitions.attempts import StepContext
 from holdfast.runtime.code.calls import Call, RunInfo
 from holdfast.types import ClaimedTask, Event, Notice, Release
 from holdfast.worker.attempts import Execution, StepExecution, StepRunner
+from holdfast.worker.claimer import Room
 from holdfast.worker.clock import EngineClock
-from holdfast.worker.committer import Committer
 from holdfast.worker.log_reader import LogReader
+from holdfast.worker.recording import Committer
 from holdfast.worker.runs import Runs, TurnCache
 
 START = 1_700_000_000_000_000
@@ -68,7 +69,7 @@ async def test_of_two_leases_whose_logs_are_read_at_once_the_later_one_holds(
     order: tuple[int, int],
 ) -> None:
     """Trap 18. The first one ran out meanwhile; it is not driven beside the second."""
-    desk, loop = Desk(), asyncio.get_running_loop()
+    desk, room, loop = Desk(), Room(10), asyncio.get_running_loop()
     runs = Runs(
         app,
         EngineClock(),
@@ -78,7 +79,7 @@ async def test_of_two_leases_whose_logs_are_read_at_once_the_later_one_holds(
         TurnCache(10),
         list[Notice]().extend,
         release=list[Release]().append,
-        room_freed=lambda: None,
+        room=room,
         due_at=lambda at: None,
     )
     runs.accept([claimed(1), claimed(2)])
@@ -88,6 +89,6 @@ async def test_of_two_leases_whose_logs_are_read_at_once_the_later_one_holds(
     await asyncio.sleep(0)
 
     assert [lease.lease_no for lease in runs.leases()] == [2]
-    assert runs.active == 1
+    assert room.taken == 1
     under_way = [execution for execution in desk.started if not execution.ended]
     assert len(under_way) == 1

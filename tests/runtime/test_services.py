@@ -139,8 +139,6 @@ class HeldClaims(MemoryStore):
 class Basket:
     """Takes what is claimed."""
 
-    room = 10
-
     def __init__(self) -> None:
         self.tasks: list[ClaimedTask] = []
 
@@ -165,7 +163,7 @@ async def test_a_claim_under_way_is_known_of_when_the_claimer_has_stopped() -> N
             lease_seconds=LEASE,
             poll_seconds=60,
         )
-        await claimer.start(basket)
+        await claimer.start({"workflow": basket.accept})
         await store.leased.wait()
         stopping = asyncio.create_task(claimer.stop())
         for _ in range(20):
@@ -194,7 +192,7 @@ async def test_a_moment_told_during_a_claim_is_kept() -> None:
         )
         basket = Basket()
         claimer.wake()
-        await claimer.start(basket)
+        await claimer.start({"workflow": basket.accept})
         await store.leased.wait()
         store.leased.clear()
         claimer.due_at(store.time())

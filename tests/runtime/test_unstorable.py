@@ -26,7 +26,7 @@ from holdfast.types import (
     TurnCommit,
 )
 from holdfast.worker.clock import EngineClock
-from holdfast.worker.committer import Committer
+from holdfast.worker.recording import Committer
 from tests.runtime.bench import Bench
 from tests.runtime.desk import eventually, working
 

@@ -26,9 +26,10 @@ from holdfast.names import split_name
 from holdfast.retry import Growth, Retry
 from holdfast.types import ActivityEnd, ActivityOutcome, ClaimedTask, Lease, Release
 from holdfast.worker.attempts import Execution, Launcher
+from holdfast.worker.claimer import Room
 from holdfast.worker.clock import Cancellable, Clock
 from holdfast.worker.failure_log import log_failed_activity
-from holdfast.worker.reporter import Reporter
+from holdfast.worker.recording import Reporter
 
 logger = logging.getLogger("holdfast.run")
 
@@ -200,7 +201,7 @@ class ActivityExecution(Execution[ActivityContext]):
 class Activities:
     """Execute claimed activities, and keep their leases until their ends are recorded.
 
-    `release` gives one lease back. `room_freed` tells the claimer that there is room for more.
+    `release` gives one lease back. `room` counts the activities held here.
     """
 
     def __init__(
@@ -212,20 +213,16 @@ class Activities:
         reporter: Reporter,
         *,
         release: Callable[[Release], None],
-        room_freed: Callable[[], None],
+        room: Room,
     ) -> None:
         self._activities, self._layers, self._clock = activities, layers, clock
         self._launcher, self._reporter = launcher, reporter
-        self._release, self._room_freed = release, room_freed
+        self._release, self._room = release, room
         self._running: dict[_CallId, ActivityExecution] = {}
         self._reporting: dict[_CallId, int] = {}  # lease numbers of those that have ended
+        room.count(self._running, self._reporting)
         self._draining = self._grace_ended = False
         self._changed = asyncio.Event()  # an activity has left, or the grace period is over
-
-    @property
-    def active(self) -> int:
-        """How many activities are leased to this worker."""
-        return len(self._running) + len(self._reporting)
 
     @property
     def executing(self) -> bool:
@@ -235,7 +232,7 @@ class Activities:
     @property
     def busy(self) -> bool:
         """Whether an activity runs, or its end is being reported."""
-        return self.active > 0
+        return bool(self._running or self._reporting)
 
     # Claimed tasks
 
@@ -313,7 +310,7 @@ class Activities:
 
     def _left(self) -> None:
         self._changed.set()
-        self._room_freed()
+        self._room.freed()
 
     # Called for the heartbeat
 
@@ -364,7 +361,8 @@ class Activities:
                 while self._running and not self._grace_ended:
                     self._changed.clear()
                     await self._changed.wait()
-        left, self._running = self._running, {}
+        left = dict(self._running)
+        self._running.clear()
         leases = [execution.lease for execution in left.values()]
         for execution in left.values():
             execution.cancel()

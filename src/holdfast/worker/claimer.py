@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from typing import Final, Protocol, TypeAlias
+from collections.abc import Callable, Mapping, Sequence, Sized
+from typing import Final, TypeAlias
 
 from holdfast.errors import DatabaseUnavailable, TransientDatabaseError
 from holdfast.store.port import Store
@@ -22,22 +22,38 @@ _GATHER_SECONDS: Final = 0.002  # while there is little room, it waits so long f
 _LAST_CLAIM_SECONDS: Final = 5.0  # a stop waits so long for a claim under way
 
 
-class Taker(Protocol):
-    """What takes the claimed tasks."""
-
-    @property
-    def room(self) -> int:
-        """How many more tasks may be claimed."""
-        ...
-
-    def accept(self, tasks: Sequence[ClaimedTask]) -> None:
-        """Take claimed tasks."""
-        ...
-
+# Takes claimed tasks of one kind, from anywhere on the event loop.
+Taker: TypeAlias = Callable[[Sequence[ClaimedTask]], None]
 
 # Returns how many tasks of which handlers to claim, given the room of the worker; if that is less
 # than there is room for, it calls the function later, when it could be more.
 Claimable: TypeAlias = Callable[[int, Callable[[], None]], tuple[int, Sequence[str]]]
+
+
+class Room:
+    """How many tasks a worker holds, and how many more it takes.
+
+    What holds tasks registers its collections, and calls `freed` when one has become smaller.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._held: list[Sized] = []
+        self.freed: Callable[[], None] = lambda: None  # set by the claimer
+
+    def count(self, *collections: Sized) -> None:
+        """Count what is in these collections from now on."""
+        self._held += collections
+
+    @property
+    def taken(self) -> int:
+        """How many tasks the worker holds."""
+        return sum(map(len, self._held))
+
+    @property
+    def free(self) -> int:
+        """How many more tasks the worker takes."""
+        return self._size - self.taken
 
 
 class Claimer:
@@ -46,7 +62,7 @@ class Claimer:
     `wake` tells that there may be work, `due_at` that there will be. Without either it polls:
     often after work has come, then more and more rarely, at least every `poll_seconds`. It works
     with polling alone; notifications make it fast. `deadline_at` is called with the deadlines of
-    the tasks that it claims.
+    the tasks that it claims. `room` says how many tasks it may claim, of at most `concurrency`.
     """
 
     def __init__(
@@ -68,6 +84,8 @@ class Claimer:
         self._queues, self._handlers = tuple(queues), tuple(handlers)
         self._clock, self._notify = clock, notify
         self._deadline_at, self._claimable = deadline_at, claimable
+        self.room = Room(concurrency)
+        self.room.freed = self._room_freed
         self._enough = max(1, concurrency // 4)
         self._lease_seconds, self._poll_seconds = lease_seconds, poll_seconds
         # The seconds to the next poll. The first is soon: nothing notified this worker of what was
@@ -100,11 +118,6 @@ class Claimer:
             self._next_due = at
             self._woken.set()
 
-    def room_freed(self) -> None:
-        """Tell that there is room for more tasks; that matters if there was too little."""
-        if self._short:
-            self.wake()
-
     @property
     def idle(self) -> bool:
         """Whether it waits for something to wake it."""
@@ -112,11 +125,11 @@ class Claimer:
 
     # The service
 
-    async def start(self, taker: Taker) -> None:
-        """Claim for `taker` from now on. Idempotent."""
+    async def start(self, takers: Mapping[str, Taker]) -> None:
+        """Claim from now on, for the taker of each kind of task. Idempotent."""
         if self._task is None:
             self._stopping = False
-            self._task = asyncio.create_task(self._run(taker), name="holdfast claimer")
+            self._task = asyncio.create_task(self._run(takers), name="holdfast claimer")
 
     async def stop(self) -> None:
         """Claim no more. A claim under way is waited for, so that its leases are known.
@@ -131,9 +144,9 @@ class Claimer:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    async def run_once(self, taker: Taker) -> bool:
+    async def run_once(self, takers: Mapping[str, Taker]) -> bool:
         """Claim once; return True if there may be more at once."""
-        limit = taker.room
+        limit = self.room.free
         self._short = limit <= 0
         if self._short:
             return False
@@ -145,11 +158,13 @@ class Claimer:
                 return False
         self._claiming = True
         try:
-            return await self._claim(taker, limit, handlers)
+            return await self._claim(takers, limit, handlers)
         finally:
             self._claiming = False
 
-    async def _claim(self, taker: Taker, limit: int, handlers: Sequence[str]) -> bool:
+    async def _claim(
+        self, takers: Mapping[str, Taker], limit: int, handlers: Sequence[str]
+    ) -> bool:
         sent = self._clock.local()
         self._next_due = None  # what is told during the claim counts: the claim may not see it
         claims = await self._store.claim_tasks(
@@ -172,18 +187,21 @@ class Claimer:
             self.due_at(claims.next_due_at)
         if claims.notices:
             self._notify(claims.notices)
+        by_kind: dict[str, list[ClaimedTask]] = {}
         for task in tasks:
+            by_kind.setdefault(task.kind, []).append(task)
             if task.deadline_at is not None:
                 self._deadline_at(task.deadline_at)
-        taker.accept(tasks)
+        for kind, some in by_kind.items():
+            takers[kind](some)
         return full
 
-    async def _run(self, taker: Taker) -> None:
+    async def _run(self, takers: Mapping[str, Taker]) -> None:
         backoff: Backoff | None = None
         while not self._stopping:
             self._asked = False
             try:
-                more = await self.run_once(taker)
+                more = await self.run_once(takers)
             except (TransientDatabaseError, DatabaseUnavailable) as error:
                 logger.warning("claiming is repeated: %s", error)
                 backoff = backoff or Backoff()
@@ -197,17 +215,22 @@ class Claimer:
             if self._stopping:
                 return
             if not more:
-                await self._wait(taker)
-            elif 0 < taker.room < self._enough:
+                await self._wait()
+            elif 0 < self.room.free < self._enough:
                 await asyncio.sleep(_GATHER_SECONDS)
 
-    async def _wait(self, taker: Taker) -> None:
+    def _room_freed(self) -> None:
+        """Claim again if the worker's room limited the last claim."""
+        if self._short:
+            self.wake()
+
+    async def _wait(self) -> None:
         """Wait until woken, until the next task comes due, or until the next poll."""
         loop = asyncio.get_running_loop()
         poll_at = loop.time() + self._pause
         while not self._asked:
             seconds = poll_at - loop.time()
-            if self._next_due is not None and taker.room > 0:
+            if self._next_due is not None and self.room.free > 0:
                 until = (self._next_due - self._clock.now()) / 1e6 - 0.8 * AHEAD_SECONDS
                 seconds = min(seconds, until)
             if seconds <= 0:

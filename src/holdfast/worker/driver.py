@@ -22,8 +22,8 @@ from holdfast.runtime.turn.turn import Call, Effects, State, Turn
 from holdfast.types import Ahead, ErrorInfo, Event, Notice, Refusal, TurnCommit
 from holdfast.worker.attempts import StepExecution, StepRunner
 from holdfast.worker.clock import Cancellable, Clock
-from holdfast.worker.committer import Committer
 from holdfast.worker.failure_log import log_failed_run, log_failed_step
+from holdfast.worker.recording import Committer
 
 logger = logging.getLogger("holdfast.run")
 

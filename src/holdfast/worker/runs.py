@@ -24,11 +24,12 @@ from holdfast.runtime.turn.checking import Check
 from holdfast.runtime.turn.turn import RunInfo, Turn
 from holdfast.types import ClaimedTask, Event, Lease, Notice, Release, RunRecord
 from holdfast.worker.attempts import StepRunner
+from holdfast.worker.claimer import Room
 from holdfast.worker.clock import Clock
-from holdfast.worker.committer import Committer
 from holdfast.worker.driver import DriverState, RunDriver
 from holdfast.worker.giving_back import GivenUp
 from holdfast.worker.log_reader import LogReader
+from holdfast.worker.recording import Committer
 
 logger = logging.getLogger("holdfast.worker")
 
@@ -67,8 +68,8 @@ class TurnCache:
 class Runs:
     """Hold the leased runs of one worker.
 
-    `release` gives one lease back. `room_freed` and `due_at` tell the claimer that there is room
-    for more, and when a run comes due.
+    `release` gives one lease back. `room` counts the runs held here, and `due_at` tells the
+    claimer when a suspended run comes due.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class Runs:
         notify: Callable[[Sequence[Notice]], None],
         *,
         release: Callable[[Release], None],
-        room_freed: Callable[[], None],
+        room: Room,
         due_at: Callable[[int], None],
         check: Check = "no",
     ) -> None:
@@ -91,20 +92,16 @@ class Runs:
         self._replaying: Lease | None = None  # of a run that has no driver yet
         self._check: Check = check
         self._app, self._reader, self._cache = app, reader, cache
-        self._release, self._room_freed, self._due_at = release, room_freed, due_at
+        self._release, self._room, self._due_at = release, room, due_at
         self._drivers: dict[UUID, RunDriver] = {}
         self._claimed_again: dict[UUID, ClaimedTask] = {}
         self._changed = asyncio.Event()  # a run has left, or the grace period is over
         self._grace_ended = False
         self._opening: set[tuple[UUID, int]] = set()  # leases whose runs have no driver yet
+        room.count(self._drivers, self._opening)
         self._stuck: dict[UUID, int] = {}  # how often in a row, by run
 
     # Claimed tasks
-
-    @property
-    def active(self) -> int:
-        """How many runs are leased to this worker."""
-        return len(self._drivers) + len(self._opening)
 
     @property
     def executing(self) -> bool:
@@ -178,7 +175,9 @@ class Runs:
         if not self._opened(task):
             return
         if not log:  # deleted in the meantime
-            self._room_freed()
+            self._room.freed()
+            return
+        if not self._take_over(task):
             return
         _, name = split_name(task.name)
         info = RunInfo(
@@ -207,36 +206,39 @@ class Runs:
         except Exception as error:
             logger.exception("run %s (%s) cannot be replayed", task.run_id, task.name)
             self._release_stuck(task.run_id, task.lease_no, repr(error))
-            self._room_freed()
+            self._room.freed()
             return
         finally:
             was_given_up = self._replaying is not replaying
             self._replaying = None
         if was_given_up:
             turn.abandon()
-            self._room_freed()
+            self._room.freed()
             return
-        if (driver := self._drive(task, turn)) is not None:
-            driver.begin()
+        driver = self._drivers[task.run_id] = RunDriver(self, task.run_id, task.lease_no, turn)
+        driver.begin()
 
     def _resume(self, task: ClaimedTask, turn: Turn, tail: Sequence[Event]) -> None:
-        if not self._opened(task):
+        if not (self._opened(task) and self._take_over(task)):
             turn.abandon()
             return
-        if (driver := self._drive(task, turn)) is not None:
-            driver.resume(tail)
-
-    def _drive(self, task: ClaimedTask, turn: Turn) -> RunDriver | None:
-        """Return a driver for the run, None if a later lease of it has one: both logs were read."""
-        other = self._drivers.get(task.run_id)
-        if other is not None:
-            self._room_freed()  # one of the two is dropped
-            if other.lease_no > task.lease_no:
-                turn.abandon()
-                return None
-            other.close()
         driver = self._drivers[task.run_id] = RunDriver(self, task.run_id, task.lease_no, turn)
-        return driver
+        driver.resume(tail)
+
+    def _take_over(self, task: ClaimedTask) -> bool:
+        """Close the driver of an older lease; return False if a later lease has a driver.
+
+        A run that was claimed twice while its log was read has two leases here.
+        """
+        other = self._drivers.get(task.run_id)
+        if other is None:
+            return True
+        self._room.freed()  # one of the two is dropped
+        if other.lease_no > task.lease_no:
+            return False
+        del self._drivers[task.run_id]
+        other.close()
+        return True
 
     # Called by drivers (Host)
 
@@ -291,7 +293,7 @@ class Runs:
         if again is not None:
             asyncio.get_running_loop().call_soon(self._open, again)
         self._changed.set()
-        self._room_freed()
+        self._room.freed()
 
     # Called for the heartbeat and the watchdog
 
@@ -344,7 +346,7 @@ class Runs:
         for driver in list(self._drivers.values()):
             if driver.state is DriverState.GIVEN_UP:
                 self.given_up(driver)
-        self._room_freed()
+        self._room.freed()
 
     def lose(self, run_id: UUID, lease_no: int) -> None:
         """Forget a run whose lease was lost; if a commit is in flight, its answer will tell."""
@@ -352,7 +354,7 @@ class Runs:
         if driver is None:
             self._opening.discard((run_id, lease_no))
             self._changed.set()
-            self._room_freed()
+            self._room.freed()
         elif driver.lease_no == lease_no and not driver.commit_in_flight:
             logger.warning("run %s: its lease was lost to another worker", run_id)
             self.ended(driver)
@@ -377,7 +379,7 @@ class Runs:
                 self.idle(driver)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_seconds):
-                while self.active and not self._grace_ended:
+                while (self._drivers or self._opening) and not self._grace_ended:
                     self._changed.clear()
                     await self._changed.wait()
         releases = [

@@ -1,10 +1,11 @@
 """The worker: claims runs and activities, drives them, and keeps their leases. Wiring only.
 
 ```
-                    ┌▶ runs ──▶ drivers ──parts──▶ committer ─┐
-claimer ─▶ workload ┤    └──── log reader                     ├─▶ store
-   ▲                └▶ activities ──────ends──▶ reporter ─────┘
-   └── room_freed, due_at ── runs, activities         notifier ◀── notices
+        ┌▶ runs ──▶ drivers ──parts──▶ committer ─┐
+claimer ┤    └──── log reader                     ├─▶ store
+   ▲    └▶ activities ──────ends──▶ reporter ─────┘
+   └─ room, due_at ─ runs, activities     notifier ◀── notices
+workload: runs and activities, for those that treat both alike
 resources: opened before all else, closed after the drain
 heartbeat (own thread): sends leases, brings what happened to them to the workload
 watchdog (own thread): gives back what blocked code would hold
@@ -36,13 +37,12 @@ from holdfast.worker.activities import Activities
 from holdfast.worker.attempts import Launcher, StepRunner
 from holdfast.worker.claimer import Claimer
 from holdfast.worker.clock import Clock, EngineClock
-from holdfast.worker.committer import Committer
 from holdfast.worker.heartbeat import HeartbeatService
 from holdfast.worker.last_calls import LastCalls
 from holdfast.worker.log_reader import LogReader
 from holdfast.worker.options import WorkerOptions
+from holdfast.worker.recording import Committer, Reporter
 from holdfast.worker.releases import Releases
-from holdfast.worker.reporter import Reporter
 from holdfast.worker.resources import Resources
 from holdfast.worker.runs import Runs, TurnCache
 from holdfast.worker.services.app_sign_on import AppSignOn
@@ -127,7 +127,7 @@ class Worker:
             lease_seconds=options.lease_seconds,
             poll_seconds=options.poll_seconds,
         )
-        self._workload = Workload(self._runs(app), self._activities(app), options.concurrency)
+        self._workload = Workload(self._runs(app), self._activities(app))
         self._heartbeat = heartbeat_store and HeartbeatService(
             heartbeat_store,
             info,
@@ -155,7 +155,7 @@ class Worker:
             TurnCache(self.options.cache if self.options.check == "no" else 0),
             self._notifier.submit,
             release=self._releases.submit,
-            room_freed=self._claimer.room_freed,
+            room=self._claimer.room,
             due_at=self._claimer.due_at,
             check=self.options.check,
         )
@@ -168,7 +168,7 @@ class Worker:
             self._launcher,
             self._reporter,
             release=self._releases.submit,
-            room_freed=self._claimer.room_freed,
+            room=self._claimer.room,
         )
 
     async def start(self) -> None:
@@ -192,7 +192,7 @@ class Worker:
             self._watchdog.start()
         for service in self._services:
             await service.start()
-        await self._claimer.start(self._workload)
+        await self._claimer.start(self._workload.takers)
 
     async def _sign_on(self) -> None:
         """Read the clock, enter the app and the worker in the database, and listen."""
@@ -239,7 +239,7 @@ class Worker:
     @property
     def active(self) -> int:
         """How many runs and activities are leased to this worker."""
-        return self._workload.active
+        return self._claimer.room.taken
 
     @property
     def executing(self) -> bool:

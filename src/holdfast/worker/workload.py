@@ -1,9 +1,9 @@
-"""All that a worker holds: runs and activities, which share its room."""
+"""All that a worker holds: runs and activities, for those that treat both alike."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from uuid import UUID
 
 from holdfast.types import ClaimedTask, Lease, Release
@@ -13,20 +13,15 @@ from holdfast.worker.runs import Runs
 
 
 class Workload:
-    """Divide what is claimed into runs and activities, and answer for both."""
+    """Answer for runs and activities together, to the heartbeat, the watchdog and a drain."""
 
-    def __init__(self, runs: Runs, activities: Activities, concurrency: int) -> None:
-        self._runs, self._activities, self._concurrency = runs, activities, concurrency
-
-    @property
-    def active(self) -> int:
-        """How many runs and activities are leased to the worker."""
-        return self._runs.active + self._activities.active
+    def __init__(self, runs: Runs, activities: Activities) -> None:
+        self._runs, self._activities = runs, activities
 
     @property
-    def room(self) -> int:
-        """How many more tasks the worker takes."""
-        return 0 if self._runs.draining else self._concurrency - self.active
+    def takers(self) -> Mapping[str, Callable[[Sequence[ClaimedTask]], None]]:
+        """What takes claimed tasks, by their kind."""
+        return {"workflow": self._runs.accept, "activity": self._activities.accept}
 
     @property
     def executing(self) -> bool:
@@ -37,14 +32,6 @@ class Workload:
     def busy(self) -> bool:
         """Whether something is under way that needs neither input nor time to continue."""
         return self._runs.busy or self._activities.busy
-
-    def accept(self, tasks: Sequence[ClaimedTask]) -> None:
-        """Begin claimed tasks. May be called from anywhere on the event loop."""
-        activities = [task for task in tasks if task.kind == "activity"]
-        if activities:
-            self._activities.accept(activities)
-            tasks = [task for task in tasks if task.kind != "activity"]
-        self._runs.accept(tasks)
 
     # Called for the heartbeat, and for notifications
 

@@ -1,0 +1,325 @@
+"""Recording in the store, in batches, what turns and activities produce.
+
+If nothing is in flight an entry is sent at once, together with those of the same moment. While as
+many calls are in flight as may be, entries gather, and are sent together. A call whose answer was
+lost is repeated. A commit has a token, so that nothing is applied twice. How an activity ended has
+none: what the first try recorded is answered as lost, which makes no difference, because the
+worker forgets the activity in either case.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Final, Generic, TypeVar
+from uuid import UUID, uuid4
+
+import msgspec
+
+from holdfast.codec import describe, encode
+from holdfast.errors import DatabaseUnavailable, PayloadError, TransientDatabaseError
+from holdfast.store.port import Store
+from holdfast.types import (
+    ActivitiesEnded,
+    ActivityEnd,
+    ActivityOutcome,
+    Ahead,
+    Committed,
+    Notice,
+    Refusal,
+    TurnCommit,
+    count_bearable,
+)
+from holdfast.worker.backoff import Backoff
+from holdfast.worker.clock import Clock
+from holdfast.worker.failure_log import log_undelivered_signal
+
+logger = logging.getLogger("holdfast.committer")
+
+_BUSY_SECONDS: Final = 0.05
+_MANY: Final = 64  # so many checkpoints are worth two calls
+
+T = TypeVar("T")
+CommitAnswer = Callable[[Refusal | Ahead | None], None]
+ReportAnswer = Callable[[ActivityOutcome], None]
+_Part = tuple[TurnCommit, CommitAnswer]
+_End = tuple[ActivityEnd, ReportAnswer]
+
+
+class Batcher(Generic[T]):
+    """Send entries in batches of at most `most_entries`, at most `most_calls` at a time.
+
+    Two calls keep the database busy while this process works on an answer; more would only make
+    the batches smaller. If many entries come at once, one call would take them all, and the
+    database and this process would wait for each other in turn: if `halves` returns True for them,
+    they are sent in two calls. The `weight` of a batch is bounded (see `count_bearable`), unless
+    it is one entry: a call too long for the connection, or for the server's memory, would fail
+    each time it is repeated.
+    """
+
+    def __init__(
+        self,
+        send: Callable[[list[T]], Coroutine[object, object, None]],
+        *,
+        weight: Callable[[T], int],
+        halves: Callable[[list[T]], bool] = lambda _: False,
+        most_calls: int = 2,
+        most_entries: int = 400,
+    ) -> None:
+        self._send, self._halves, self._weight = send, halves, weight
+        self._most_calls, self._most_entries = most_calls, most_entries
+        self._waiting: list[T] = []
+        self._calls: set[asyncio.Task[None]] = set()
+        self._scheduled = False  # whether `_send_waiting` is about to be called
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits and no call is in flight."""
+        return not self._waiting and not self._calls
+
+    def add(self, entry: T) -> None:
+        """Send an entry as soon as one more call may be made."""
+        self._waiting.append(entry)
+        if not self._scheduled and len(self._calls) < self._most_calls:
+            self._scheduled = True  # entries of the same moment still join
+            asyncio.get_running_loop().call_soon(self._send_waiting)
+
+    async def flush(self) -> None:
+        """Wait until nothing waits and no call is in flight."""
+        while not self.idle:
+            if self._calls:
+                await asyncio.wait(self._calls)
+            await asyncio.sleep(0)  # the next batch is sent, and answers lead to new entries
+
+    async def stop(self) -> None:
+        """Cancel the calls in flight, and drop what waits."""
+        self._waiting.clear()
+        for call in self._calls:
+            call.cancel()
+        await asyncio.gather(*self._calls, return_exceptions=True)
+
+    def _send_waiting(self) -> None:
+        self._scheduled = False
+        while self._waiting and len(self._calls) < self._most_calls:
+            size = self._most_entries
+            if not self._calls and self._halves(self._waiting):
+                size = min(size, -(-len(self._waiting) // 2))
+            size = count_bearable(map(self._weight, self._waiting[:size]))
+            entries, self._waiting = self._waiting[:size], self._waiting[size:]
+            call = asyncio.get_running_loop().create_task(self._send(entries))
+            self._calls.add(call)
+            call.add_done_callback(self._answered)
+
+    def _answered(self, call: asyncio.Task[None]) -> None:
+        self._calls.discard(call)
+        if self._waiting and not self._scheduled:
+            self._send_waiting()
+
+
+class Committer:
+    """Send the parts of turns in batches, and give each the answer to its own."""
+
+    def __init__(
+        self,
+        store: Store,
+        worker_id: str,
+        clock: Clock,
+        notify: Callable[[list[Notice]], None],
+    ) -> None:
+        self._store, self._worker_id, self._clock, self._notify = store, worker_id, clock, notify
+        self._batcher = Batcher[_Part](
+            lambda entries: self._commit(entries, uuid4()),
+            weight=lambda entry: entry[0].weight,
+            halves=_halves,
+        )
+        self._retries: set[asyncio.Task[None]] = set()  # of parts that a lock held up
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits and no call is in flight."""
+        return self._batcher.idle and not self._retries
+
+    def submit(self, part: TurnCommit, answer: CommitAnswer) -> None:
+        """Commit a turn's part; `answer` is called with the refusal, if there is one.
+
+        It is called with `Ahead` if the part was appended after events that the turn has not seen,
+        and with None if all is as the turn expected. It is called from a plain callback of the
+        event loop, never inside a task: workflow loops may only be entered from there.
+        """
+        self._batcher.add((part, answer))
+
+    async def flush(self) -> None:
+        """Wait until every part has its answer."""
+        while not self.idle:
+            await self._batcher.flush()
+            if self._retries:
+                await asyncio.wait(self._retries)
+
+    async def stop(self) -> None:
+        """Cancel the calls in flight. What they committed is in the log, for the next worker."""
+        await self._batcher.stop()
+        while self._retries:  # the answer to one that has just ended may start another
+            for retry in self._retries:
+                retry.cancel()
+            await asyncio.wait(self._retries)
+
+    async def _commit(self, entries: list[_Part], token: UUID) -> None:
+        entries = _newest(entries)
+        parts = [part for part, _ in entries]
+        try:
+            committed = await self._persist(parts, token)
+        except Exception:
+            # It is not known what is durable now: stop driving them, until their leases run out.
+            logger.exception("a commit of %d run(s) failed; letting go of them", len(entries))
+            lost = {part.run_id: Refusal("lost", []) for part in parts}
+            committed = Committed(self._clock.now(), lost, [])
+        for signal in committed.undelivered:
+            log_undelivered_signal(signal)
+        if committed.notices:
+            self._notify(committed.notices)
+        asyncio.get_running_loop().call_soon(self._answer, entries, token, committed)
+
+    async def _persist(self, parts: list[TurnCommit], token: UUID) -> Committed:
+        """Commit; repeat a call whose answer is lost until there is one."""
+        backoff: Backoff | None = None
+        while True:
+            sent = self._clock.local()
+            try:
+                committed = await self._store.commit(self._worker_id, token, parts)
+            except (TransientDatabaseError, DatabaseUnavailable) as error:
+                whose = f"run {parts[0].run_id}" if len(parts) == 1 else f"{len(parts)} runs"
+                logger.warning("a commit of %s is repeated: %s", whose, error)
+                backoff = backoff or Backoff()
+                await backoff.wait()
+            else:
+                self._clock.observe(sent, self._clock.local(), committed.now)
+                return committed
+
+    def _answer(self, entries: list[_Part], token: UUID, committed: Committed) -> None:
+        refused, ahead = committed.refused, committed.ahead
+        if not refused and not ahead:
+            for _, answer in entries:
+                answer(None)
+            return
+        busy: list[_Part] = []
+        for part, answer in entries:
+            refusal = refused.get(part.run_id)
+            if refusal is not None and refusal.reason == "busy":
+                busy.append((part, answer))
+            else:
+                answer(refusal or ahead.get(part.run_id))
+        if busy:
+            retry = asyncio.get_running_loop().create_task(self._try_later(busy, token))
+            self._retries.add(retry)
+            retry.add_done_callback(self._retries.discard)
+
+    async def _try_later(self, entries: list[_Part], token: UUID) -> None:
+        """Repeat what another transaction's lock held up, beside the calls of the batcher."""
+        await asyncio.sleep(_BUSY_SECONDS)
+        await self._commit(entries, token)
+
+
+def _newest(entries: list[_Part]) -> list[_Part]:
+    """Return the entries without those that a later entry of the same run follows.
+
+    Such a run was lost and claimed again. A call with two parts of a run would be refused.
+    """
+    newest = {part.run_id: place for place, (part, _) in enumerate(entries)}
+    if len(newest) == len(entries):
+        return entries
+    loop, kept = asyncio.get_running_loop(), list[_Part]()
+    for place, (part, answer) in enumerate(entries):
+        if newest[part.run_id] == place:
+            kept.append((part, answer))
+        else:
+            loop.call_soon(answer, Refusal("lost", []))
+    return kept
+
+
+def _halves(entries: list[_Part]) -> bool:
+    """Return True if two calls are faster than one: for many checkpoints, without any ends."""
+    return len(entries) >= _MANY and all(part.then is None for part, _ in entries)
+
+
+class Reporter:
+    """Send ends in batches, and give each the answer to its own."""
+
+    def __init__(
+        self,
+        store: Store,
+        worker_id: str,
+        clock: Clock,
+        notify: Callable[[list[Notice]], None],
+    ) -> None:
+        self._store, self._worker_id, self._clock, self._notify = store, worker_id, clock, notify
+        self._batcher = Batcher[_End](self._report, weight=lambda entry: _weight(entry[0]))
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits and no call is in flight."""
+        return self._batcher.idle
+
+    def submit(self, end: ActivityEnd, answer: ReportAnswer) -> None:
+        """Report an end; `answer` is called with its outcome."""
+        self._batcher.add((end, answer))
+
+    async def flush(self) -> None:
+        """Wait until every end has its answer."""
+        await self._batcher.flush()
+
+    async def stop(self) -> None:
+        """Cancel the calls in flight; an end that was not recorded leads to another attempt."""
+        await self._batcher.stop()
+
+    async def _report(self, entries: list[_End]) -> None:
+        try:
+            outcomes = await self._send([end for end, _ in entries])
+        except PayloadError as error:
+            await self._report_apart(entries, error)
+            return
+        except Exception:
+            # It is not known what is recorded now: forget them, until their leases run out.
+            logger.exception("reporting %d activities failed; letting go of them", len(entries))
+            for _, answer in entries:
+                answer("lost")
+        else:
+            for (_, answer), outcome in zip(entries, outcomes, strict=True):
+                answer(outcome)
+
+    async def _report_apart(self, entries: list[_End], error: PayloadError) -> None:
+        """Report each end alone; in place of one that the database refuses, report a failure."""
+        if len(entries) > 1:
+            for entry in entries:
+                await self._report([entry])
+            return
+        end, answer = entries[0]
+        info = encode(describe(error))
+        refused = msgspec.structs.replace(
+            end, result=None, error=info, retryable=False, details=None
+        )
+        if refused == end:
+            logger.error("an activity of run %s cannot be reported: %s", end.run_id, error)
+            answer("lost")
+        else:
+            await self._report([(refused, answer)])
+
+    async def _send(self, ends: list[ActivityEnd]) -> list[ActivityOutcome]:
+        """Report; repeat a call whose answer is lost until there is one."""
+        backoff: Backoff | None = None
+        while True:
+            sent = self._clock.local()
+            try:
+                ended: ActivitiesEnded = await self._store.end_activities(self._worker_id, ends)
+            except (TransientDatabaseError, DatabaseUnavailable) as error:
+                logger.warning("reporting %d activities is repeated: %s", len(ends), error)
+                backoff = backoff or Backoff()
+                await backoff.wait()
+            else:
+                self._clock.observe(sent, self._clock.local(), ended.now)
+                self._notify(ended.notices)
+                return ended.outcomes
+
+
+def _weight(end: ActivityEnd) -> int:
+    return sum(len(text) for text in (end.result, end.error, end.details) if text is not None)
