@@ -130,6 +130,23 @@ async def answer(ctx: Context, number: int) -> int:
 """
 
 
+def test_ctrl_c_ends_a_worker_at_a_debuggers_prompt(folder: Path, tmp_path: Path) -> None:
+    """Soon after its grace period, and by itself: its runs are given back, it is not killed."""
+    (folder / "draft.py").write_text(DEBUGGED)
+    home = ["--data", str(tmp_path / "home")]
+    ours, theirs = pty.openpty()
+    with running(tmp_path / "log", *home, "dev", "draft.py", cwd=folder, stdin=theirs) as dev:
+        os.close(theirs)
+        dev.await_text("ready: queues default")
+        call(*home, "start", "answer", "10")
+        dev.await_text("(Pdb) ")
+        dev.send(signal.SIGINT)
+        assert dev.ended() == exits.INTERRUPTED
+        assert "asked to stop, and the event loop is held" in dev.text()
+        assert "killed" not in dev.text()
+    os.close(ours)
+
+
 def test_breakpoint_opens_the_debugger_on_the_terminal(folder: Path, tmp_path: Path) -> None:
     """In the workflow, in an async step, in one that runs in a thread, and in the replay."""
     (folder / "draft.py").write_text(DEBUGGED)

@@ -9,7 +9,8 @@ other run continues, and no signal arrives. In this order the watchdog
 3. after the grace period gives back everything else, and ends the process if it may.
 
 It also ends a process that was asked to stop and whose thread does not answer. Time during which a
-debugger has stopped the thread, or the whole process was stopped, does not count.
+debugger has stopped the thread, or the whole process was stopped, does not count: a process at a
+debugger's prompt ends only if it is asked to stop at once.
 """
 
 from __future__ import annotations
@@ -128,6 +129,7 @@ class Watchdog:
         self._held = 0.0  # seconds since that progress
         self._stage = 0  # 1: warned, 2: the run given up, 3: all given back
         self._stop_within: float | None = None  # seconds; None: not asked to stop
+        self._stop_at_once = False  # asked to stop without a grace period, or for a second time
         self._answered = True
         self._silent = 0.0  # seconds that the event loop has not answered
         self._told = False  # whether it was logged that it does not
@@ -152,6 +154,7 @@ class Watchdog:
     def expect_end(self, grace_seconds: float) -> None:
         """Note that the worker was asked to stop. Safe in a signal handler and in any thread."""
         left = self._stop_within
+        self._stop_at_once |= grace_seconds <= 0
         self._stop_within = grace_seconds if left is None else min(left, grace_seconds)
 
     def _main(self) -> None:
@@ -237,7 +240,7 @@ class Watchdog:
                 self._loop.call_soon_threadsafe(self._answer)
             return
         self._silent += spent
-        if hold.debugged and not self._process.orphaned:
+        if hold.debugged and not (self._stop_at_once or self._process.orphaned):
             return
         limit = _OTHER_SILENT_SECONDS if hold.loop is None else _SILENT_SECONDS
         if self._silent < limit or self._stage == 3:

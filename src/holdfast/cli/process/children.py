@@ -16,6 +16,7 @@ from holdfast.cli import exits
 logger = logging.getLogger("holdfast.supervisor")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
+_ASK_AGAIN_SECONDS = 2.0  # after the grace period: a worker at a debugger's prompt ends then
 _KILL_SECONDS = 20.0  # after the grace period: a worker normally ends long before
 _HEALTHY_SECONDS = 30.0  # a child that ran longer is restarted after the first pause
 
@@ -26,7 +27,7 @@ class Child:
     def __init__(self, process: asyncio.subprocess.Process, lifeline: int) -> None:
         self.process = process
         self._lifeline: int | None = lifeline  # the pipe's end that this process holds
-        self._killer: asyncio.TimerHandle | None = None
+        self._timers: list[asyncio.TimerHandle] = []  # of what follows a SIGTERM
 
     @classmethod
     async def start(
@@ -85,11 +86,15 @@ class Child:
             self.process.send_signal(number)
 
     def terminate(self, grace_seconds: float) -> None:
-        """Send SIGTERM, and SIGKILL if the process runs long after the grace period."""
+        """Send SIGTERM; repeat it soon after the grace period, and send SIGKILL long after it."""
         self.signal(signal.SIGTERM)
-        if self._killer is None and self.alive:
-            seconds = grace_seconds + _KILL_SECONDS
-            self._killer = asyncio.get_running_loop().call_later(seconds, self._kill, seconds)
+        if not self._timers and self.alive:
+            later = asyncio.get_running_loop().call_later
+            again, seconds = grace_seconds + _ASK_AGAIN_SECONDS, grace_seconds + _KILL_SECONDS
+            self._timers = [
+                later(again, self.signal, signal.SIGTERM),
+                later(seconds, self._kill, seconds),
+            ]
 
     def _kill(self, seconds: float) -> None:
         if self.alive:
@@ -102,8 +107,8 @@ class Child:
         if self._lifeline is not None:
             os.close(self._lifeline)
             self._lifeline = None
-        if self._killer is not None:
-            self._killer.cancel()
+        for timer in self._timers:
+            timer.cancel()
         return code
 
 
