@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import App, Context, Retry, StepFailed
 from holdfast.client import Client
-from holdfast.errors import DatabaseError, DatabaseUnavailable
+from holdfast.errors import DatabaseError, DatabaseUnavailable, RunTimedOut
 from holdfast.moments import to_micros
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import Environment
@@ -427,6 +427,40 @@ async def test_what_no_worker_serves_is_named_once(caplog: pytest.LogCaptureFixt
         assert await warnings() == 1
         await store.remove_worker(info.worker_id)
         assert await warnings() == 2
+
+
+class NoReaping(MemoryStore):
+    """Cannot remove dead workers."""
+
+    async def reap_workers(
+        self, *, observer: str, silent_seconds: float
+    ) -> tuple[list[str], list[Notice]]:
+        raise DatabaseError("permission denied (42501)")
+
+
+async def test_a_service_runs_although_another_one_fails() -> None:
+    store = NoReaping()
+    worker = Worker(app, store, WorkerOptions(maintenance_seconds=0.02))
+    async with Client(store=store, app=app) as client:
+        await worker.start()
+        handle = await client.start(waiting, timeout="1h")
+        store.advance(2 * HOUR / 1e6)
+        with pytest.raises(RunTimedOut):
+            await handle.result(timeout=30)
+        await worker.stop(0)
+
+
+async def test_a_service_may_be_started_and_stopped_twice() -> None:
+    store = DeadlineMeanwhile()
+    deadlines = Deadlines(lent(store))
+    for _ in range(2):
+        await deadlines.start()
+        await deadlines.start()
+        await eventually(lambda: store.looks > 0)
+        await deadlines.stop()
+        await deadlines.stop()
+        assert store.looks == 1
+        store.looks = 0
 
 
 class DeadlineMeanwhile(MemoryStore):

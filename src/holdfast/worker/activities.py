@@ -188,7 +188,7 @@ class ActivityExecution(Execution[ActivityContext]):
             timed_out=self.timed_out,
             started_at=self.started_at,
             details=self.context.details,
-            delay_seconds=self.delay,
+            delay_seconds=self.delay_seconds,
         )
 
     @property
@@ -395,7 +395,7 @@ def _what_follows(execution: ActivityExecution, outcome: ActivityOutcome) -> str
     """Return in words what the database does after a failed attempt, None if that is not known."""
     call, attempt = execution.call, execution.context.attempt
     if outcome == "retried":
-        asked = execution.delay
+        asked = execution.delay_seconds
         pause = call.retry.pause_seconds(attempt) if asked is None else asked
         return f"next attempt in about {pause:.3g} s"
     if outcome != "recorded":
@@ -410,6 +410,6 @@ def _what_follows(execution: ActivityExecution, outcome: ActivityOutcome) -> str
 def _lost(task: ClaimedTask, call: ScheduledCall) -> WorkerLost:
     attempts = call.retry.attempts
     return WorkerLost(
-        f"attempt {attempts} of {attempts} of activity {task.name} came to no end: its worker was "
-        "lost, or nobody completed it in time"
+        f"attempt {attempts} of {attempts} of activity {task.name} did not end: its worker was "
+        "lost, or it was not completed from outside in time"
     )

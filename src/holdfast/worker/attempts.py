@@ -48,7 +48,7 @@ class Execution(Generic[C]):
         "_report",
         "begun",
         "context",
-        "delay",
+        "delay_seconds",
         "error",
         "function",
         "future",
@@ -73,7 +73,7 @@ class Execution(Generic[C]):
         self.result: str | None = None
         self.error: ErrorInfo | None = None
         self.retryable = False
-        self.delay: float | None = None
+        self.delay_seconds: float | None = None  # the pause that the error asks for
         self.timed_out = False
         self.begun = False  # whether its thread has
         self.future: asyncio.Future[object] | None = None
@@ -128,7 +128,7 @@ class Execution(Generic[C]):
         if self._report is not None:
             self.error = describe(error)
             self.retryable = self._may_be_retried(error)
-            self.delay = self._delay(error) if self.retryable else None
+            self.delay_seconds = self._delay(error) if self.retryable else None
             self._end()
 
     def cancel(self) -> asyncio.Future[object] | None:
@@ -280,7 +280,7 @@ class StepRunner:
         retry, attempt = execution.function.retry, execution.context.attempt
         if not (execution.retryable and retry.lasts(attempt)):
             return None
-        seconds = execution.delay
+        seconds = execution.delay_seconds
         if seconds is None:
             seconds = retry.delay_seconds(attempt, random.random)
         return self._clock.now() + int(seconds * 1e6)

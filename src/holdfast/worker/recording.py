@@ -171,7 +171,7 @@ class Committer:
             committed = await self._persist(parts, token)
         except Exception:
             # It is not known what is durable now: stop driving them, until their leases run out.
-            logger.exception("a commit of %d run(s) failed; letting go of them", len(entries))
+            logger.exception("a commit of %d run(s) failed; their leases run out", len(entries))
             lost = {part.run_id: Refusal("lost", []) for part in parts}
             committed = Committed(self._clock.now(), lost, [])
         for signal in committed.undelivered:
@@ -280,7 +280,7 @@ class Reporter:
             return
         except Exception:
             # It is not known what is recorded now: forget them, until their leases run out.
-            logger.exception("reporting %d activities failed; letting go of them", len(entries))
+            logger.exception("reporting %d activities failed; they are tried again", len(entries))
             for _, answer in entries:
                 answer("lost")
         else:
