@@ -171,3 +171,21 @@ async def test_sql_and_python_read_the_same_marks(database_url: str) -> None:
                 assert seen == read_seen(Event(kind, "a", text, 0)), (kind, text)
     finally:
         await connection.close()
+
+
+def test_python_tells_event_types_apart_in_one_table() -> None:
+    """A pattern of a `match` may name several types; a set of them is derived from the table."""
+    several = re.compile(r'"(\w+)"(?:,\s*"(\w+)")+')
+    root = Path(events.__file__).parent
+    for path in set(root.rglob("*.py")) - {Path(events.__file__)}:
+        text = re.sub(r"__all__[^\]]*\]", "", path.read_text(encoding="utf-8"))
+        for match in several.finditer(text):
+            assert len(set(re.findall(r'"(\w+)"', match[0])) & set(TYPES)) < 2, (path, match[0])
+
+
+def test_every_event_type_that_python_writes_or_looks_for_is_in_the_table() -> None:
+    root = Path(events.__file__).parent
+    named = re.compile(r'(?:\bEvent\(|\bevent\.type == |\be\.type == )"(\w+)"')
+    found = {name for path in root.rglob("*.py") for name in named.findall(path.read_text("utf-8"))}
+    assert found
+    assert found <= set(TYPES)

@@ -4,26 +4,26 @@
 -- the log's end; whoever inserts it owns the append. p_rest_… are the events that follow, then come
 -- the runs that suspend and the runs that end. p_commanding are the runs that have commands among
 -- their events, p_touched all other runs that these commands and ends may write to, p_parents those
--- of the runs that end which have had children. p_behind are the runs whose events may be moved
--- after what others have appended meanwhile, if all of that can wait. p_token is drawn once for a
--- call and its repetitions: a part that carries it already was written by an earlier try, and is
--- done.
+-- of the runs that end which have had children. p_after_others are the runs whose events may be
+-- moved after what others have appended meanwhile, if all of that can wait. p_token is drawn once
+-- for a call and its repetitions: a part that carries it already was written by an earlier try, and
+-- is done.
 --
 -- `refused` is null, or a JSON array of [run_id, reason, [[event_type, key, details, at], …]] with
 -- the events from the expected index on: the reason is 'lost' if the lease is another's or the run
 -- has ended, 'conflict' if only the index is taken. `notices` are (topic, payload). `ahead` is
--- null, or a JSON array of [run_id, […]] with the events that stand before a part of p_behind.
--- Details are text in both; workers of releases before p_texts take them as JSON. `undelivered` is
--- null, or, with p_undelivered, a JSON array of [run_id, target, name, outcome]: the signals that
--- runs sent to a run that does not exist ('missing') or has ended ('ended'). With p_tell, the
--- schema's name, the call sends its notices itself if it can.
+-- null, or a JSON array of [run_id, […]] with the events that stand before a part of
+-- p_after_others. Details are text in both; workers of releases before p_texts take them as JSON.
+-- `undelivered` is null, or, with p_undelivered, a JSON array of [run_id, target, name, outcome]:
+-- the signals that runs sent to a run that does not exist ('missing') or has ended ('ended'). With
+-- p_tell, the schema's name, the call sends its notices itself if it can.
 --
 -- Refuses a run twice in one call (22023). Gives up on a lock after 50 ms (55P03), so that one busy
 -- run does not hold up its batch; the caller then splits it.
 -- Locks: a pure checkpoint none but the events it inserts, by run_id; otherwise first the turn rows
--- of the runs that suspend, end or have commands, of those in p_behind, and of what they touch, by
--- run_id. Own events are written before those for others, and suspends before wake-ups. Called by
--- workers.
+-- of the runs that suspend, end or have commands, of those in p_after_others, and of what they
+-- touch, by run_id. Own events are written before those for others, and suspends before wake-ups.
+-- Called by workers.
 create or replace function holdfast.commit(
     p_worker text, p_token uuid,
     p_runs uuid[], p_leases int[], p_expected int[],
@@ -32,7 +32,7 @@ create or replace function holdfast.commit(
     p_rest_types text[], p_rest_keys text[], p_rest_details json[], p_rest_ats bigint[],
     p_suspended uuid[], p_visible_ats bigint[], p_awaiting json[],
     p_ended uuid[], p_statuses text[], p_outputs json[], p_errors json[],
-    p_commanding uuid[], p_touched uuid[], p_parents uuid[], p_behind uuid[] default '{}',
+    p_commanding uuid[], p_touched uuid[], p_parents uuid[], p_after_others uuid[] default '{}',
     p_tell text default null, p_texts boolean default false,
     p_undelivered boolean default false,
     out now bigint, out refused json, out notices text[], out ahead json, out undelivered json
@@ -53,17 +53,17 @@ begin
     now := holdfast._micros(v_now);
     if cardinality(p_touched) + cardinality(p_parents) > 0 then
         perform holdfast._lock_family(
-            p_suspended || p_ended || p_commanding || p_behind || p_touched
+            p_suspended || p_ended || p_commanding || p_after_others || p_touched
                 || array(select n.newest from holdfast.newest_runs(p_touched) as n),
             p_parents);
     elsif cardinality(p_suspended) + cardinality(p_ended) + cardinality(p_commanding)
-            + cardinality(p_behind) > 0 then
-        perform holdfast._lock_turns(p_suspended || p_ended || p_commanding || p_behind);
+            + cardinality(p_after_others) > 0 then
+        perform holdfast._lock_turns(p_suspended || p_ended || p_commanding || p_after_others);
     end if;
-    if cardinality(p_behind) > 0 then
+    if cardinality(p_after_others) > 0 then
         select b.expected, b.rest_idx, b.ahead into p_expected, p_rest_idx, ahead
         from holdfast._move_after_others(
-            p_token, p_runs, p_expected, p_behind, p_rest_runs, p_rest_idx) as b;
+            p_token, p_runs, p_expected, p_after_others, p_rest_runs, p_rest_idx) as b;
     end if;
 
     with won as (
@@ -128,13 +128,13 @@ begin
     notices := holdfast._tell(p_tell, notices);
 end $$;
 
--- Move the parts of p_behind to the ends of their logs, if all that others have appended from the
--- expected index on can wait. A part that an earlier try wrote stays in its place. `ahead` is that
--- of commit.
--- Locks: expects the turn rows of p_behind locked, so that no other transaction appends. Called by
--- commit.
+-- Move the parts of p_after_others to the ends of their logs, if all that others have appended from
+-- the expected index on can wait. A part that an earlier try wrote stays in its place. `ahead` is
+-- that of commit.
+-- Locks: expects the turn rows of p_after_others locked, so that no other transaction appends.
+-- Called by commit.
 create or replace function holdfast._move_after_others(
-    p_token uuid, p_runs uuid[], p_expected int[], p_behind uuid[], p_rest_runs uuid[],
+    p_token uuid, p_runs uuid[], p_expected int[], p_after_others uuid[], p_rest_runs uuid[],
     p_rest_idx int[], out expected int[], out rest_idx int[], out ahead json
 )
 language plpgsql
@@ -156,7 +156,7 @@ begin
         from holdfast.events e
         where e.run_id = u.run_id and e.idx >= u.expected
     ) as e
-    where u.run_id = any (p_behind) and (e.written > u.expected or e.can_wait);
+    where u.run_id = any (p_after_others) and (e.written > u.expected or e.can_wait);
 
     select array_agg(coalesce(m.until, u.expected) order by u.place) into expected
     from unnest(p_runs, p_expected) with ordinality as u (run_id, expected, place)
