@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from click.testing import CliRunner
 
+from holdfast.cli import exits
 from holdfast.cli.root import holdfast
 from tests.cli.conftest import CommandLine
 from tests.cli.processes import SAMPLE, running, until
@@ -70,6 +71,9 @@ def test_a_run_that_waits_for_a_signal_gives_the_command_that_sends_it(served: C
     assert answer["because"] == "it waits for signal 'packed'"
     (command,) = answer["commands"]
     arguments = ["--database", served.url, *shlex.split(command)[1:]]
+    unfilled = CliRunner().invoke(holdfast, arguments)
+    assert unfilled.exit_code == exits.USAGE, "no payload is guessed: the code may not accept it"
+    arguments = ["{}" if each == "…" else each for each in arguments]
     assert CliRunner().invoke(holdfast, arguments).exit_code == 0
     served.await_state(run, "completed")
 

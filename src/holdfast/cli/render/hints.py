@@ -59,7 +59,8 @@ def command_of(action: Action) -> str:
             input = " --input '…'" if action.new_input else ""
             return f"holdfast runs fork {run} --index {action.index}{input}"
         case "signal" | "update":
-            return f"holdfast runs {action.do} {run} {name} '{{}}'"
+            # The code says which payload fits: with any example, the code could fail on it.
+            return f"holdfast runs {action.do} {run} {name} '…'"
         case "decide":
             values = [f"--set {quote(f'{each.name}={_example(each)}')}" for each in action.fields]
             return " ".join([f"holdfast approvals decide {run} {name} --approve", *values])
