@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from holdfast.client import Client
-from holdfast.database.connection import connect
+from holdfast.database.connection import connected
 from holdfast.database.keeping import kept_running
 from holdfast.database.migrate import migrate
 from holdfast.database.resolve import Connecting, Database, Source, resolve_database
@@ -62,11 +62,8 @@ async def local(
 
 
 async def _migrate(url: str, schema: str) -> None:
-    connection = await connect(url)
-    try:
+    async with connected(url) as connection:
         await migrate(connection, schema)
-    finally:
-        await connection.close()
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from holdfast.cli.settings import Settings
 from holdfast.client import Client
-from holdfast.database.connection import connect
+from holdfast.database.connection import connected
 from holdfast.database.migrate import MigrationReport, migrate, plan
 from holdfast.database.resolve import Connecting, Database, resolve_database
 from holdfast.database.schema import check_schema
@@ -64,29 +64,20 @@ def checked_database(settings: Settings, *, make: bool = True) -> Generator[Data
 
 
 async def _check(url: str, schema: str) -> None:
-    connection = await connect(url)
-    try:
+    async with connected(url) as connection:
         await check_schema(connection, schema)
-    finally:
-        await connection.close()
 
 
 async def plan_schema(url: str, schema: str) -> MigrationReport:
     """Return what would bring a schema up to date."""
-    connection = await connect(url)
-    try:
+    async with connected(url) as connection:
         return await plan(connection, schema)
-    finally:
-        await connection.close()
 
 
 async def prepare_schema(url: str, schema: str) -> bool:
     """Bring a schema up to date; return True if anything was changed."""
-    connection = await connect(url)
-    try:
+    async with connected(url) as connection:
         return not (await migrate(connection, schema)).is_empty
-    finally:
-        await connection.close()
 
 
 def with_link(

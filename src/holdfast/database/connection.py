@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from contextlib import suppress
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import urlencode
 
@@ -84,6 +85,19 @@ async def connect(url: str) -> asyncpg.Connection[asyncpg.Record]:
         await close_connection(connection)
         raise
     return connection
+
+
+@asynccontextmanager
+async def connected(url: str) -> AsyncGenerator[Connection]:
+    """Open one connection to a server that is new enough, for the length of the block.
+
+    Raises what `connect` raises.
+    """
+    connection = await connect(url)
+    try:
+        yield connection
+    finally:
+        await connection.close()
 
 
 async def close_connection(connection: Connection) -> None:

@@ -69,16 +69,13 @@ def migrate(context: click.Context, dry_run: bool, roles: tuple[str, ...], sql: 
 async def _migrate(
     url: str, schema: str, roles: tuple[str, ...], *, dry_run: bool
 ) -> MigrationReport:
-    from holdfast.database.connection import connect
+    from holdfast.database.connection import connected
     from holdfast.database.migrate import migrate, plan
 
-    connection = await connect(url)
-    try:
+    async with connected(url) as connection:
         if dry_run:
             return await plan(connection, schema)
         return await migrate(connection, schema, grant_to=roles)
-    finally:
-        await connection.close()
 
 
 def _describe(outcome: MigrationReport, dry_run: bool) -> str:
@@ -117,14 +114,13 @@ def doctor(context: click.Context) -> None:
 
 
 async def _examine(database: Database, settings: Settings) -> Sequence[Finding]:
-    from holdfast.database.connection import connect
+    from holdfast.database.connection import connected
     from holdfast.insight.doctor import examine
     from holdfast.store.opening import opened_store
     from holdfast.store.port import Store
 
     async with AsyncExitStack() as stack:
-        connection = await connect(database.url)
-        stack.push_async_callback(connection.close)
+        connection = await stack.enter_async_context(connected(database.url))
 
         async def open_store() -> Store:
             opened = opened_store(database, settings.schema, connections=1)
