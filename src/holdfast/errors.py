@@ -56,7 +56,7 @@ from uuid import UUID
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.types import ErrorInfo
+    from holdfast.types.base import ErrorInfo
 
 
 def add_recorded(exc: BaseException, error: ErrorInfo) -> None:
