@@ -89,7 +89,7 @@ async def _serve(
             async with _parent_watched(process.supervisor, stop):
                 await stop.wait()
             logger.info(
-                "worker %s stops: %d active run(s)%s",
+                "worker %s stops: %d run(s) active%s",
                 worker.worker_id,
                 worker.active,
                 f", whose steps may take {options.grace_seconds:g} s to end; a second signal "
