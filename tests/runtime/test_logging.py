@@ -77,6 +77,11 @@ async def signal_to(ctx: Context, run_id: UUID) -> None:
     ctx.signal_run(run_id, "packed")
 
 
+@app.workflow
+async def wait_for_it(ctx: Context) -> None:
+    await ctx.wait_for_signal("packed")
+
+
 @pytest.fixture(autouse=True)
 def all_levels(caplog: pytest.LogCaptureFixture) -> None:
     calls.clear()
@@ -227,11 +232,28 @@ async def test_a_signal_to_a_run_that_cannot_receive_it_is_a_warning(
         ended = await env.client.start(show)
         with pytest.raises(RunFailed):
             await env.result(ended)
+        await env.advance("1s")
         caplog.clear()
-        for target in (ended.run_id, missing):
-            await env.run(signal_to, target)
+        senders = [await env.client.start(signal_to, to) for to in (ended.run_id, missing)]
+        for sender in senders:
+            await env.result(sender)
+        to_ended, to_missing = [(await env.client.why(each.run_id)).details for each in senders]
     warnings = [each.getMessage() for each in of_level(caplog, logging.WARNING)]
     assert [text.partition(": ")[2] for text in warnings] == [
         f"signal 'packed' was not delivered: run {ended.run_id} has ended",
         f"signal 'packed' was not delivered: run {missing} does not exist",
     ]
+    told = f"packed sent to run {ended.run_id}: it was not delivered, because that run had ended"
+    assert to_ended[-1] == told
+    told = f"packed sent to run {missing}: there is no such run, or retention has removed it since"
+    assert to_missing[-1] == told
+
+
+async def test_a_signal_that_came_before_the_run_ended_is_not_called_undelivered() -> None:
+    async with Environment(app) as env:
+        waiting = await env.client.start(wait_for_it)
+        sender = await env.client.start(signal_to, waiting.run_id)
+        await env.result(sender)
+        await env.result(waiting)
+        details = (await env.client.why(sender.run_id)).details
+    assert not [each for each in details if "sent to run" in each]

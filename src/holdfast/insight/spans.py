@@ -51,7 +51,8 @@ class Span(Value, frozen=True):
     `outcome` is `open` if the span has no end yet, `dropped` if the run no longer needed it, and
     `noted` for a moment. `note` is its result, error or reason. `key` is that of the call.
     `due_at` is when a timer fires. `child_run_id` names the run that a child is, `origin_run_id`
-    the run that a fork was made of. Moments are in microseconds since 1970 UTC.
+    the run that a fork was made of, `target_run_id` the run that a signal was sent to. Moments are
+    in microseconds since 1970 UTC.
     """
 
     kind: Kind
@@ -66,6 +67,7 @@ class Span(Value, frozen=True):
     due_at: int | None = None
     child_run_id: str = ""
     origin_run_id: str = ""
+    target_run_id: str = ""
 
 
 class Timeline(Value, frozen=True):

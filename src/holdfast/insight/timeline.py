@@ -138,6 +138,9 @@ class _Reader:
             kind, label, note = found
             outcome: Outcome = "failed" if kind == "lost" else "noted"
             self._add(kind, label, event.at, event.at, outcome, note)
+            if kind == "sent":
+                target = text_of(details, "run_id")
+                self.spans[-1] = replace(self.spans[-1], target_run_id=target)
 
     def _step(self, event: Event, details: Details) -> None:
         key = event.key or ""

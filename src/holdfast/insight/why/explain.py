@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from uuid import UUID
 
 from msgspec.structs import replace
@@ -14,7 +14,7 @@ from holdfast.insight.timeline import read_spans
 from holdfast.insight.why.calls import call_reasons
 from holdfast.insight.why.explanation import Explanation, explanation
 from holdfast.insight.why.queued import explain_queued
-from holdfast.insight.why.surroundings import Surroundings, look_around
+from holdfast.insight.why.surroundings import Surroundings, look_around, sent_signals
 from holdfast.insight.why.waiting import (
     cancel_notes,
     describe_backoff,
@@ -38,15 +38,28 @@ async def explain_run(store: Store, run: RunRecord) -> Explanation:
 def explain(run: RunRecord, spans: Sequence[Span], around: Surroundings) -> Explanation:
     """Return the explanation of a run from its row, its spans, and what it depends on."""
     wait = run.wait
+    undelivered = tuple(_undelivered(spans, around))
     if run.status != "running" or wait is None:
-        return _ended(run, spans, around)
+        found = _ended(run, spans, around)
+        return replace(found, details=(*found.details, *undelivered))
     found = _open(run, wait, spans, around)
     actions, details = list(found.actions), list(found.details)
     for reason in call_reasons(run, spans, around):
         details.append(reason.text)
         if reason.action is not None and reason.action not in actions:
             actions.append(reason.action)
-    return replace(found, details=tuple(details), actions=tuple(actions))
+    return replace(found, details=(*details, *undelivered), actions=tuple(actions))
+
+
+def _undelivered(spans: Sequence[Span], around: Surroundings) -> Iterator[str]:
+    """Name the signals to runs that had ended before, or that do not exist."""
+    for span in sent_signals(spans):
+        target = around.targets.get(UUID(span.target_run_id))
+        what = f"{span.label} to run {span.target_run_id}"
+        if target is None:
+            yield f"{what}: there is no such run, or retention has removed it since"
+        elif target.completed_at is not None and target.completed_at < span.began_at:
+            yield f"{what}: it was not delivered, because that run had ended"
 
 
 def _open(run: RunRecord, wait: Wait, spans: Sequence[Span], around: Surroundings) -> Explanation:

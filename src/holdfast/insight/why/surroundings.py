@@ -13,6 +13,7 @@ from holdfast.insight.spans import Span
 from holdfast.store.port import Store
 from holdfast.types import OpenActivity, Pause, RunRecord, Scope, WorkerInfo
 
+MOST_SIGNALS = 100
 MOST_CALLS = 1_000  # activities, children and approvals that are read, of each
 
 
@@ -22,7 +23,8 @@ class Surroundings:
 
     `children` are the newest runs of the open children, by the id with which each was started.
     `retried_as` is the run that retries this one after it failed. `origin` is the run of which
-    this one, if it is stuck, is a fork.
+    this one, if it is stuck, is a fork. `targets` are the newest runs of those that signals were
+    sent to, by the id that the sender gave.
     """
 
     now: int
@@ -33,6 +35,7 @@ class Surroundings:
     pauses: Sequence[Pause] = ()
     retried_as: RunRecord | None = None
     origin: RunRecord | None = None
+    targets: Mapping[UUID, RunRecord] = field(default_factory=dict[UUID, RunRecord])
 
     def pause_of(self, scope: Scope, name: str) -> Pause | None:
         """Return the pause of a queue or a workflow."""
@@ -45,7 +48,8 @@ async def look_around(store: Store, run: RunRecord, spans: Sequence[Span]) -> Su
     """Read what may keep a run from continuing; for a run that has ended, its retry."""
     now = await store.now()
     if run.status != "running":
-        return Surroundings(now, retried_as=await find_retry(store, run.run_id))
+        retry = await find_retry(store, run.run_id)
+        return Surroundings(now, retried_as=retry, targets=await _targets(store, spans))
     waited_for = {span.kind for span in spans if span.outcome == "open"}
     return Surroundings(
         now=now,
@@ -57,6 +61,7 @@ async def look_around(store: Store, run: RunRecord, spans: Sequence[Span]) -> Su
         approvals=await _approvals(store, run) if "approval" in waited_for else (),
         pauses=await store.list_pauses(),
         origin=await _origin(store, run, spans) if run.state == "stuck" else None,
+        targets=await _targets(store, spans),
     )
 
 
@@ -77,6 +82,20 @@ async def _open_children(store: Store, spans: Sequence[Span]) -> Mapping[UUID, R
     started = [
         UUID(span.child_run_id) for span in spans if span.kind == "child" and span.outcome == "open"
     ]
-    newest = await store.newest_runs(started[:MOST_CALLS])
+    return await _newest(store, started[:MOST_CALLS])
+
+
+async def _targets(store: Store, spans: Sequence[Span]) -> Mapping[UUID, RunRecord]:
+    sent = {UUID(span.target_run_id) for span in sent_signals(spans)}
+    return await _newest(store, list(sent)) if sent else {}
+
+
+def sent_signals(spans: Sequence[Span]) -> list[Span]:
+    """Return the last signals that a run has sent to others."""
+    return [span for span in spans if span.kind == "sent"][-MOST_SIGNALS:]
+
+
+async def _newest(store: Store, run_ids: Sequence[UUID]) -> Mapping[UUID, RunRecord]:
+    newest = await store.newest_runs(run_ids)
     runs = await store.get_runs(list(set(newest.values())))
     return {first: runs[last] for first, last in newest.items() if last in runs}
