@@ -1,4 +1,4 @@
-"""What type checkers infer for steps and workflows; checked by test_typing, never run."""
+"""What type checkers infer for steps, workflows and clients; checked by test_typing, never run."""
 
 # pyright: strict, reportUnnecessaryTypeIgnoreComment=true
 
@@ -7,7 +7,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from typing import TypeVar, assert_type
+from uuid import UUID
 
+from holdfast.client import Client, Run, RunHandle, RunPage
 from holdfast.definitions.activities import Activity
 from holdfast.definitions.app import App
 from holdfast.definitions.lifespan import Lifespan
@@ -16,6 +18,7 @@ from holdfast.definitions.workflows import Workflow
 from holdfast.retry import Retry
 from holdfast.runtime.code.children import ChildHandle
 from holdfast.runtime.code.context import Context
+from holdfast.sync import SyncClient, SyncRunHandle
 
 T = TypeVar("T")
 
@@ -123,6 +126,35 @@ async def wrong(ctx: Context) -> None:
     await ctx.start_child(plain, quue="air")  # type: ignore[call-overload]
     result: int = await listed(1)  # type: ignore[assignment]
     await asyncio.sleep(result)
+
+
+async def with_client(client: Client, run_id: UUID) -> None:
+    handle = await client.start(checkout, {"boxes": 2})
+    assert_type(handle, RunHandle[list[str]])
+    assert_type(await handle.result(), list[str])
+    assert_type(await client.start_many(plain, [None]), list[RunHandle[int]])
+    assert_type(await client.run(plain), int)
+    assert_type(await client.result(run_id, plain), int)
+    assert_type(await client.result(run_id), object)
+    assert_type(await client.update(run_id, "add", type=int), int)
+    assert_type(await client.signal(run_id, "go"), bool)
+    assert_type(await client.runs.list(states="failed"), RunPage)
+    assert_type([run async for run in client.runs.iterate()], list[Run])
+    assert_type(await client.runs.get((checkout, "order-7")), Run)
+    assert_type(await client.runs.retry(run_id), RunHandle[object])
+    assert_type(await client.approvals.decide(run_id, "approve", True), bool)
+    assert_type(await client.workflows.pause(checkout), bool)
+    await client.start(checkout, 3)  # type: ignore[misc]
+    await client.runs.list(state="failed")  # type: ignore[call-arg]
+    await client.queues.pause(3)  # type: ignore[arg-type]
+
+
+def with_sync_client(client: SyncClient, run_id: UUID) -> None:
+    assert_type(client.start(plain), SyncRunHandle[int])
+    assert_type(client.start(plain).result(), int)
+    assert_type(client.result(run_id, checkout), list[str])
+    assert_type(list(client.runs.iterate()), list[Run])
+    assert_type(client.runs.fork(run_id, index=1), SyncRunHandle[object])
 
 
 @app.workflow  # type: ignore[arg-type]
