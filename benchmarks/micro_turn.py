@@ -22,6 +22,7 @@ from holdfast.runtime.turn.turn import RunInfo, State, Turn
 from holdfast.types import Event
 
 STEPS, RUNS = 3000, 1000
+LAST = (State.ENDED, State.SUSPENDED)
 START = 1_700_000_000_000_000
 RESULT = '{"ok":1}'
 
@@ -58,7 +59,7 @@ def drive(turn: Turn) -> list[Event]:
     """Do what the turn asks for, at once, until it ends or suspends; return what it wrote."""
     log: list[Event] = []
     effects = turn.begin()
-    while effects.state not in (State.ENDED, State.SUSPENDED):
+    while effects.state not in LAST:
         commit = effects.commit
         if effects.start:
             [call] = effects.start

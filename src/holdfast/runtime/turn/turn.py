@@ -48,6 +48,8 @@ from holdfast.types import (
 
 __all__ = ["Call", "Effects", "RunInfo", "State", "Turn"]
 
+# Enum members are slow to look up on Python 3.11, and these are compared after every input.
+_RUNNING, _SUSPENDING, _ENDING = State.RUNNING, State.SUSPENDING, State.ENDING
 _CONFLICTS = 3  # in a row; then a commit may stand behind what others write
 
 
@@ -190,13 +192,13 @@ class Turn:
             self._notices, self._replies = self._replies, ()
         if feeder.closed:
             return self._effects()
-        if self.state is State.ENDING:
+        if self.state is _ENDING:
             if ahead:
                 updates = feeder.instance.updates
                 self._notices += tuple(updates.replies(feeder.instance.run, (), ends=True))
             self._warn(leftovers(feeder.instance))
             self._stop(State.ENDED)
-        elif self.state is State.SUSPENDING:
+        elif self.state is _SUSPENDING:
             self.state = State.SUSPENDED
             feeder.log.forget()
         else:
@@ -259,7 +261,7 @@ class Turn:
         """
         feeder = self._feeder
         log, skip = feeder.log, feeder.log.durable_length - first
-        ready = self.state is State.RUNNING and feeder.receptive
+        ready = self.state is _RUNNING and feeder.receptive
         if log.committing or log.fresh or not ready or not 0 <= skip < len(tail):
             return self._effects()
         unseen = tail[skip:]
@@ -296,11 +298,15 @@ class Turn:
 
     def _effects(self) -> Effects:
         """Return what is to be done now; the next input begins with none of it."""
+        commit, start = self._commit, self._start
+        self._commit, self._start = None, ()
+        if self.state is _RUNNING and not (self._cancel or self._problems or self._notices):
+            return Effects(_RUNNING, self._next_due, commit, start)
         effects = Effects(
             self.state,
             self._next_due,
-            self._commit,
-            self._start,
+            commit,
+            start,
             self._cancel,
             self._notices,
             self._problems,
@@ -308,8 +314,7 @@ class Turn:
             self._end,
             self._error,
         )
-        self._commit = None
-        self._start = self._cancel = self._notices = self._problems = ()
+        self._cancel = self._notices = self._problems = ()
         return effects
 
     def _warn(self, problems: Iterable[str]) -> None:
@@ -341,7 +346,7 @@ class Turn:
             return self._effects()
         if feeder.needs_log:
             self.state = State.NEEDS_LOG
-        if self.state is State.RUNNING:
+        if self.state is _RUNNING:
             self._fire_timers()
             if feeder.broken is None:
                 try:
@@ -395,7 +400,7 @@ class Turn:
                 self._suspend()
             elif log.fresh:
                 self._ship(None)
-        if waiting and self.state is State.RUNNING:
+        if waiting and self.state is _RUNNING:
             self._next_due = self._due_at(now)
 
     def _launch(self, calls: list[Call]) -> None:
