@@ -24,8 +24,8 @@ from holdfast.events import (
     WORKER_LOST,
     WORKFLOW_STARTED,
 )
-from holdfast.runtime.code.calls import Call
-from holdfast.runtime.log.delivery import can_wait
+from holdfast.runtime.code.steps import Call
+from holdfast.runtime.log.virtual_log import can_wait
 from holdfast.runtime.turn.turn import Effects, RunInfo, State, Turn
 from holdfast.types import Event, Finish, Notice, Suspend, TurnCommit
 

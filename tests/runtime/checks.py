@@ -19,8 +19,10 @@ from holdfast.events import (
     VALUE_SET,
     read_timer,
 )
+from holdfast.runtime.code.commands import Commands
 from holdfast.runtime.code.instance import Instance
-from holdfast.runtime.log.delivery import in_delivery_order
+from holdfast.runtime.code.updates import Updates
+from holdfast.runtime.log.virtual_log import in_delivery_order
 from holdfast.runtime.turn.turn import State
 from holdfast.types import Event
 from tests.runtime.world import World
@@ -29,15 +31,15 @@ from tests.runtime.world import World
 def state(instance: Instance) -> dict[str, str]:
     """Describe all of an instance that a replay must agree on."""
     return {
-        "pending": repr(sorted((key, call.arguments) for key, call in instance.pending.items())),
-        "timers": repr(sorted(instance.loop.timers)),
+        "pending": repr(sorted((c.key, c.arguments) for c in instance.steps.pending.values())),
+        "timers": repr(sorted(instance.timers.live)),
         "signals": repr(sorted((m.name, bytes(m.payload)) for m in instance.mailbox.unread)),
-        "updates": repr([m.id for m in instance.updates.unread]),
+        "updates": repr([m.id for m in instance.run.ledger(Updates).unread]),
         "awaited": repr(sorted(instance.awaiting)) if not instance.loop.ended else "",
-        "open": repr(sorted(instance.orders.open)) if not instance.loop.ended else "",
-        "held": repr([event.type for event in instance.held or ()]),
+        "open": repr(sorted(instance.run.ledger(Commands).open)) if not instance.loop.ended else "",
+        "paused": repr([event.type for event in instance.paused_events or ()]),
         "now": repr(instance.loop.now),
-        "parked": repr(sorted(instance.loop.parked)),
+        "ends": repr(sorted(instance.history.ends)),
         "outcome": outcome(instance),
         "order": repr(instance.loop._last_hash),  # how many tasks, futures and timers were made
     }
@@ -58,7 +60,7 @@ def check(world: World) -> None:
     check_log(log)
     full = world.replay(log)
     final = state(full)
-    assert not full.loop.unused(), "the log has calls that a replay does not make"
+    assert not full.history.unused(), "the log has calls that a replay does not make"
     if world.end is not None:
         assert not world.noted[id(full)], "a replay of the whole log writes what it does not have"
     live = world.turn
@@ -79,7 +81,7 @@ def check(world: World) -> None:
     check_prefixes(world)
     for turn in world.cached:
         tail = in_delivery_order(log[turn.durable_length :], turn.durable_length)
-        turn.instance.loop.position = turn.durable_length
+        turn.instance.history.position = turn.durable_length
         turn.instance.foresee(tail)
         for event in tail:
             turn.instance.feed(event)
@@ -108,8 +110,8 @@ def check_updates(log: Sequence[Event], ended: Instance) -> None:
     said = {kind: {e.key for e in log if e.type == kind} for kind in UPDATE_REPLIES}
     assert said[UPDATE_ACCEPTED] == said[UPDATE_COMPLETED]
     answered = said[UPDATE_COMPLETED] | said[UPDATE_REJECTED]
-    left = {message.id for message in ended.updates.unread}
-    left |= {event.key for event in ended.held or () if event.type == SIGNAL_RECEIVED}
+    left = {message.id for message in ended.run.ledger(Updates).unread}
+    left |= {event.key for event in ended.paused_events or () if event.type == SIGNAL_RECEIVED}
     assert not answered & left
     assert answered | left == {*received, *(key for key in left if key is None)}
 

@@ -15,7 +15,8 @@ from holdfast.definitions.steps import Step
 from holdfast.errors import InvalidName, PayloadError
 from holdfast.events import VALUE_SET
 from holdfast.retry import Retry
-from holdfast.runtime.code.calls import Call, RunInfo
+from holdfast.runtime.code.run import RunInfo
+from holdfast.runtime.code.steps import Call
 from holdfast.runtime.turn.turn import Turn
 from holdfast.types import Event
 from tests.runtime.bench import RUN_ID, SECOND, START, Bench

@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from holdfast.definitions.attempts import StepContext
 from holdfast.definitions.middleware import CallNext
 from holdfast.definitions.steps import Step
-from holdfast.runtime.code.calls import Call, RunInfo
+from holdfast.runtime.code.run import RunInfo
+from holdfast.runtime.code.steps import Call
 from holdfast.worker.attempts import Launcher, StepExecution, StepRunner
 from holdfast.worker.clock import EngineClock
 from tests.runtime.bench import RUN_ID, START

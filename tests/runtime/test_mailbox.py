@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
 
 from holdfast import Context
 from holdfast.codec import contains
-from holdfast.runtime.code import box, matching
-from holdfast.runtime.code.mailbox import Mailbox
-from holdfast.runtime.code.messages import Message
+from holdfast.runtime.code import mailbox as mailboxes
+from holdfast.runtime.code import matching
+from holdfast.runtime.code.mailbox import Mailbox, Message
+from holdfast.runtime.code.run import Run
 from holdfast.runtime.loop.loop import WorkflowLoop
 from holdfast.types import JSON
 from tests.runtime.bench import Bench
@@ -25,7 +27,7 @@ class Looks:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.decoded = self.compared = 0
-        read = box._read_plain
+        read = mailboxes._read_plain
 
         def decode(text: Any) -> object:
             self.decoded += 1
@@ -35,7 +37,7 @@ class Looks:
             self.compared += 1
             return contains(value, pattern)
 
-        patch.setattr(box, "_read_plain", decode)
+        patch.setattr(mailboxes, "_read_plain", decode)
         patch.setattr(matching, "contains", compare)
 
 
@@ -135,7 +137,7 @@ def _one_by_one(wanted: list[Any], sent: list[Any], early: int) -> list[Any]:
 def test_a_message_whose_first_waiter_is_cancelled_goes_to_the_next(match: JSON) -> None:
     """Trap 2. It is not lost, and nobody else gets it twice."""
     loop = WorkflowLoop(1)  # type: ignore[abstract]
-    mailbox = Mailbox(loop)
+    mailbox = Mailbox(cast("Run", SimpleNamespace(loop=loop)))
     waits = [loop.create_task(mailbox.take("go", match)) for _ in range(3)]
     loop.drain()
     for n in range(2):
@@ -152,7 +154,7 @@ def test_nothing_is_kept_of_names_that_nobody_waits_for() -> None:
     async def flow(ctx: Context) -> int:
         for n in range(50):
             await ctx.wait_for_signal(f"reply-{n}", match={"n": n})
-        return len(ctx._instance.mailbox._boxes)
+        return len(ctx._run.ledger(Mailbox)._boxes)
 
     bench = Bench(flow)
     bench.refuse(*(bench.signal(f"reply-{n}", {"n": n}) for n in range(50)))

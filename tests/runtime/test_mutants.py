@@ -30,19 +30,17 @@ from holdfast.events import (
     VALUE_RECORDED,
     VALUE_SET,
 )
-from holdfast.runtime.code.calls import Call
-from holdfast.runtime.code.instance import Instance
-from holdfast.runtime.code.orders import Orders
+from holdfast.runtime.code.commands import Commands
+from holdfast.runtime.code.instance import FACTS, Instance
+from holdfast.runtime.code.steps import Call, Executions
 from holdfast.runtime.code.updates import Updates
 from holdfast.runtime.log import virtual_log
 from holdfast.runtime.log.virtual_log import VirtualLog
 from holdfast.runtime.loop import asyncio_forms
-from holdfast.runtime.loop.keys import Scope
 from holdfast.runtime.loop.loop import WorkflowLoop
-from holdfast.runtime.loop.tasks import WorkflowTask
-from holdfast.runtime.turn import feeder, turn
-from holdfast.runtime.turn.feeder import Feeder
-from holdfast.runtime.turn.steps import Steps
+from holdfast.runtime.loop.tasks import Scope, WorkflowTask
+from holdfast.runtime.turn import replayer, turn
+from holdfast.runtime.turn.replayer import Replayer
 from holdfast.types import Event
 from tests.runtime.programs import Program, programs
 from tests.runtime.test_random_programs import explore
@@ -60,7 +58,7 @@ def two_events_in_one_drain(patch: pytest.MonkeyPatch) -> None:
     original = Instance.complete
 
     def complete(self: Instance, call: Call, result: str, at: int) -> None:
-        together = len(self.pending) > 1 and int(result) % 2 == 1
+        together = len(self.steps.pending) > 1 and int(result) % 2 == 1
         with pytest.MonkeyPatch.context() as inner:
             if together:
                 inner.setattr(WorkflowLoop, "drain", lambda self: None)
@@ -70,21 +68,21 @@ def two_events_in_one_drain(patch: pytest.MonkeyPatch) -> None:
 
 
 def starts_before_durable(patch: pytest.MonkeyPatch) -> None:
-    original = Steps.start
-    patch.setattr(Steps, "start", lambda self, instance, _: original(self, instance, ALL_DURABLE))
+    original = Executions.start
+    patch.setattr(Executions, "start", lambda self, steps, _: original(self, steps, ALL_DURABLE))
 
 
 def cancels_before_durable(patch: pytest.MonkeyPatch) -> None:
-    original = Steps.cancel
-    patch.setattr(Steps, "cancel", lambda self, instance, _: original(self, instance, ALL_DURABLE))
+    original = Executions.cancel
+    patch.setattr(Executions, "cancel", lambda self, steps, _: original(self, steps, ALL_DURABLE))
 
 
 def retries_before_durable(patch: pytest.MonkeyPatch) -> None:
-    original = Steps.start_again
+    original = Executions.start_again
     patch.setattr(
-        Steps,
+        Executions,
         "start_again",
-        lambda self, instance, _, now: original(self, instance, ALL_DURABLE, now),
+        lambda self, steps, _, now: original(self, steps, ALL_DURABLE, now),
     )
 
 
@@ -113,54 +111,54 @@ def facts_move_time(patch: pytest.MonkeyPatch) -> None:
 
 def conflicts_without_rebuild(patch: pytest.MonkeyPatch) -> None:
     fed = {STEP_COMPLETED, STEP_FAILED, TIMER_FIRED}
-    patch.setattr(feeder, "_FACTS", feeder._FACTS | fed)
-    patch.setattr(feeder, "_UNFED", feeder._UNFED | fed)
+    patch.setattr(replayer, "_FACTS", replayer._FACTS | fed)
+    patch.setattr(replayer, "_UNFED", replayer._UNFED | fed)
 
 
 def all_due_timers_at_once(patch: pytest.MonkeyPatch) -> None:
-    original = Feeder.append
+    original = Replayer.append
 
-    def append(self: Feeder, event: Event) -> None:
+    def append(self: Replayer, event: Event) -> None:
         with pytest.MonkeyPatch.context() as inner:
-            if event.type == TIMER_FIRED and len(self.instance.loop.timers) > 1:
+            if event.type == TIMER_FIRED and len(self.instance.timers.live) > 1:
                 inner.setattr(WorkflowLoop, "drain", lambda self: None)
             original(self, event)
 
-    patch.setattr(Feeder, "append", append)
+    patch.setattr(Replayer, "append", append)
 
 
 def deadlines_start_anew(patch: pytest.MonkeyPatch) -> None:
-    patch.delitem(Instance._FACTS, TIMER_SCHEDULED)
+    patch.delitem(FACTS, TIMER_SCHEDULED)
 
 
 def attempts_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.delitem(Instance._FACTS, STEP_RETRY)
+    patch.delitem(FACTS, STEP_RETRY)
 
 
 def values_are_written_again(patch: pytest.MonkeyPatch) -> None:
-    patch.delitem(Instance._FACTS, VALUE_SET)
+    patch.delitem(FACTS, VALUE_SET)
 
 
 def patches_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.delitem(Instance._FACTS, VALUE_RECORDED)
+    patch.delitem(FACTS, VALUE_RECORDED)
 
 
-def orders_are_given_again(patch: pytest.MonkeyPatch) -> None:
+def commands_are_given_again(patch: pytest.MonkeyPatch) -> None:
     for kind in CALL_COMMANDS | COMMAND_ENDS:
-        patch.delitem(Instance._FACTS, kind)
+        patch.delitem(FACTS, kind)
 
 
 def updates_are_answered_again(patch: pytest.MonkeyPatch) -> None:
     for kind in UPDATE_REPLIES:
-        patch.delitem(Instance._FACTS, kind)
+        patch.delitem(FACTS, kind)
 
 
 def accepted_updates_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Updates, "call_off", lambda self: None)
+    patch.setattr(Updates, "answer_accepted", lambda self: None)
 
 
-def orders_are_lost_in_conflicts(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(feeder, "_FACTS", feeder._FACTS - CALL_COMMANDS)
+def commands_are_lost_in_conflicts(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(replayer, "_FACTS", replayer._FACTS - CALL_COMMANDS)
 
 
 def what_was_seen_is_not_said(patch: pytest.MonkeyPatch) -> None:
@@ -172,16 +170,16 @@ def what_is_behind_is_taken_for_durable(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_is_kept_keeps_its_mark(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(feeder, "without_mark", lambda event: event)
+    patch.setattr(replayer, "without_mark", lambda event: event)
 
 
 def decisions_can_wait(patch: pytest.MonkeyPatch) -> None:
     everything = CAN_WAIT | {APPROVAL_RESOLVED}
-    patch.setattr(feeder, "can_wait", lambda tail: all(e.type in everything for e in tail))
+    patch.setattr(replayer, "can_wait", lambda tail: all(e.type in everything for e in tail))
 
 
 def paused_code_goes_on(patch: pytest.MonkeyPatch) -> None:
-    patch.delitem(Instance._DELIVERED, PAUSED)
+    patch.delitem(Instance._OWN, PAUSED)
 
 
 def held_back_events_in_one_drain(patch: pytest.MonkeyPatch) -> None:
@@ -189,7 +187,7 @@ def held_back_events_in_one_drain(patch: pytest.MonkeyPatch) -> None:
 
     def feed(self: Instance, event: Event) -> None:
         with pytest.MonkeyPatch.context() as inner:
-            if event.type == RESUMED and self.loop.position % 2:
+            if event.type == RESUMED and self.history.position % 2:
                 inner.setattr(WorkflowLoop, "drain", lambda self: None)
             original(self, event)
 
@@ -197,7 +195,7 @@ def held_back_events_in_one_drain(patch: pytest.MonkeyPatch) -> None:
 
 
 def activities_let_go_are_not_waited_for(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Orders, "let_go", lambda self: False)
+    patch.setattr(Commands, "must_stay_open", lambda self: False)
 
 
 def chance_is_true_chance(patch: pytest.MonkeyPatch) -> None:
@@ -223,10 +221,10 @@ MUTANTS: list[Mutant] = [
     attempts_are_forgotten,
     values_are_written_again,
     patches_are_forgotten,
-    orders_are_given_again,
+    commands_are_given_again,
     updates_are_answered_again,
     accepted_updates_are_forgotten,
-    orders_are_lost_in_conflicts,
+    commands_are_lost_in_conflicts,
     what_was_seen_is_not_said,
     what_is_behind_is_taken_for_durable,
     what_is_kept_keeps_its_mark,

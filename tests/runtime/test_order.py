@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import Context
 from holdfast.definitions.steps import Step
-from holdfast.runtime.loop.ordered import OrderedSet
+from holdfast.runtime.loop.asyncio_forms import OrderedSet
 from tests.runtime.bench import Bench
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from holdfast import App, Context
 from holdfast.definitions.attempts import StepContext
-from holdfast.runtime.code.calls import Call, RunInfo
+from holdfast.runtime.code.run import RunInfo
+from holdfast.runtime.code.steps import Call
 from holdfast.types import ClaimedTask, Event, Notice, Release
 from holdfast.worker.attempts import Execution, StepExecution, StepRunner
 from holdfast.worker.claimer import Room

@@ -23,7 +23,7 @@ from holdfast.events import (
     without_mark,
 )
 from holdfast.runtime.code.instance import Instance
-from holdfast.runtime.log.delivery import in_delivery_order
+from holdfast.runtime.log.virtual_log import in_delivery_order
 from holdfast.store.memory import MemoryStore
 from holdfast.types import Committed, Event, NewRun, NewSignal, Suspend, TurnCommit
 from tests.runtime.bench import SECOND, Bench

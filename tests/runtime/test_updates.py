@@ -20,6 +20,7 @@ from holdfast.events import (
     UPDATE_REJECTED,
     UPDATE_REPLIES,
 )
+from holdfast.runtime.code.updates import Updates
 from holdfast.types import Notice, update_topic
 from tests.runtime.bench import RUN_ID, Bench, Code
 
@@ -191,7 +192,7 @@ async def desk(ctx: Context) -> None:
 
 def owed(bench: Bench) -> int:
     """How many callers the run's code keeps in mind."""
-    updates = bench.turn.instance.updates
+    updates = bench.turn.instance.run.ledger(Updates)
     return len(updates._replies) + len(updates._shipped)
 
 

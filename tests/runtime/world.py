@@ -23,9 +23,10 @@ from holdfast.events import (
     WORKER_LOST,
     WORKFLOW_STARTED,
 )
-from holdfast.runtime.code.calls import Call
+from holdfast.runtime.code.commands import Commands
 from holdfast.runtime.code.instance import Instance
-from holdfast.runtime.log.delivery import can_wait, in_delivery_order
+from holdfast.runtime.code.steps import Call
+from holdfast.runtime.log.virtual_log import can_wait, in_delivery_order
 from holdfast.runtime.turn.turn import Effects, RunInfo, State, Turn
 from holdfast.types import ANY_END, Event, Finish, Suspend, TurnCommit, update_topic
 from tests.runtime.outside import Outside
@@ -132,8 +133,9 @@ class World:
         assert not is_paused(durable), f"{call.key} starts while the run is paused"
         certain = self.certain(turn)
         again = self.feed(certain, certain)
-        assert call.key in again.pending, f"{call.key} starts before what led to it is durable"
-        assert again.pending[call.key].arguments == call.arguments
+        pending = again.steps.pending
+        assert call.key in pending, f"{call.key} starts before what led to it is durable"
+        assert pending[call.key].arguments == call.arguments
         failed = [e for e in durable if e.type == STEP_RETRY and e.key == call.key]
         assert call.attempt == len(failed) + 1, f"{call.key}: an attempt that is not counted"
         assert call.key not in self.running, f"{call.key} is running already"
@@ -142,7 +144,7 @@ class World:
     def certain(self, turn: Turn) -> Sequence[Event]:
         """Return what is durable, up to what the code was fed before all that is not."""
         ordered = in_delivery_order(self.log[: turn.durable_length])
-        return ordered[: turn._feeder.log.certain]
+        return ordered[: turn._replayer.log.certain]
 
     def check_cancel(self, turn: Turn, key: str) -> None:
         """Trap 30. By the durable log, nobody awaits the step any more, or the code has ended."""
@@ -150,7 +152,7 @@ class World:
             return
         certain = self.certain(turn)
         again = self.feed(certain, certain)
-        held = again.pending if not again.loop.ended else {}
+        held = again.steps.pending if not again.loop.ended else {}
         assert key not in held, f"{key} is cancelled, but by the log it is awaited"
         again.close()
 
@@ -203,7 +205,7 @@ class World:
             effects = turn.conflict(tail)
             assert not overtaken or turn.instance is before, "a signal leads to a replay"
             self.seen["rebuilds" if turn.instance is not before else "tails"] += 1
-            log = turn._feeder.log
+            log = turn._replayer.log
             self.seen["overtaken"] += log.certain < log.durable_length
             self.follow(effects)
             return
@@ -224,7 +226,7 @@ class World:
             visible_at = part.then.visible_at
             self.claim_at = NEVER if visible_at is None else visible_at
             if self.turn is not None:
-                orders = set(self.turn.instance.orders.open)
+                orders = set(self.turn.instance.run.ledger(Commands).open)
                 assert orders <= self.outside.ordered, "waits for what was never ordered"
 
     def pop_running(self) -> tuple[Turn, Call]:
@@ -372,7 +374,7 @@ class World:
         else:
             assert turn is not None
             due = self.effects.next_due
-            assert due is not None, f"nothing moves: {list(turn.instance.pending)}"
+            assert due is not None, f"nothing moves: {list(turn.instance.steps.pending)}"
             self.now = max(self.now, due)
             effects = turn.wake()
             self.follow(effects)

@@ -22,7 +22,8 @@ from holdfast.definitions.middleware import Layer, surround
 from holdfast.definitions.recorded import Recorded
 from holdfast.definitions.signatures import NO_ARGUMENTS, Arguments
 from holdfast.errors import PayloadError
-from holdfast.runtime.code.calls import Call, RunInfo
+from holdfast.runtime.code.run import RunInfo
+from holdfast.runtime.code.steps import Call
 from holdfast.types import ErrorInfo
 from holdfast.worker.clock import Cancellable, Clock
 from holdfast.worker.threads import ThreadBook

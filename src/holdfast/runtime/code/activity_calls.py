@@ -1,9 +1,9 @@
-"""Calling activities: orders that any worker of their queue takes."""
+"""Calls of activities: commands that any worker of their queue takes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -21,51 +21,51 @@ from holdfast.events import (
 )
 from holdfast.names import check_reference, full_name, split_name
 from holdfast.retry import Retry
-from holdfast.runtime.code.orders import ACTIVITY, Order
-from holdfast.runtime.loop.order_calls import OrderCall
+from holdfast.runtime.code.commands import ACTIVITY, Command, CommandCall, Commands
+from holdfast.runtime.code.run import Run
+from holdfast.runtime.code.values import Values
 from holdfast.types import Event
-
-if TYPE_CHECKING:
-    from holdfast.runtime.code.instance import Instance
 
 
 def call_activity(
-    instance: Instance,
+    run: Run,
     activity: Activity[..., object],
     leaf: str,
     args: tuple[object, ...],
     kwargs: Mapping[str, object],
     decode: Decode | None = None,
-) -> OrderCall:
+) -> CommandCall:
     """Schedule an activity under a name of the caller's choice; its end is awaited or not.
 
     `decode` reads the result where the activity itself does not know its type.
 
     Raises PayloadError for arguments that cannot be stored.
     """
-    loop = instance.loop
+    loop = run.loop
     text = activity.encode_arguments(args, kwargs)
-    order = Order(
+    command = Command(
         ACTIVITY,
         loop.scope().key(leaf),
         activity.full_name,
         fingerprint(text),
         earlier=lambda: activity.arguments_before_fields(text),
     )
-    priority = instance.workflow.priority
-    instance.orders.place(order, lambda: _scheduled(activity, order, text, priority))
+    priority = run.workflow.priority
+    run.ledger(Commands).give(command, lambda: _scheduled(activity, command, text, priority))
 
     def read(event: Event) -> object:
-        return _result(instance, order.key, decode or activity.decode_result, event)
+        return _result(run, command.key, decode or activity.decode_result, event)
 
-    return OrderCall(instance.orders, order, read, loop.next_hash())
+    return CommandCall(run.ledger(Commands), command, read, loop.next_hash())
 
 
-def _scheduled(activity: Activity[..., object], order: Order, arguments: str, priority: int) -> str:
+def _scheduled(
+    activity: Activity[..., object], command: Command, arguments: str, priority: int
+) -> str:
     return write_details(
         ActivityScheduled(
             activity_name=activity.full_name,
-            args=order.args or 0,
+            args=command.args or 0,
             input=msgspec.Raw(arguments),
             queue=activity.queue,
             priority=priority,
@@ -83,20 +83,20 @@ def _policy(retry: Retry) -> RetryPolicy:
     return RetryPolicy(retry.attempts, retry.backoff, base, longest, retry.factor, retry.jitter)
 
 
-def _result(instance: Instance, key: str, decode: Decode, event: Event) -> object:
+def _result(run: Run, key: str, decode: Decode, event: Event) -> object:
     text = event.details or ""
     if event.type == ACTIVITY_COMPLETED:
         try:
             return decode(read_activity_completed(text).result)
         except InvalidInput as error:
-            raise instance.misfit(error, key) from None
+            raise run.ledger(Values).misfit(error, key) from None
     failed = read_activity_failed(text)
-    instance.loop.failures.tell(key, instance.loop.position)
+    run.history.failures.tell(key, run.history.position)
     raise (ActivityTimedOut if failed.timed_out else ActivityFailed)(key, failed.error)
 
 
 def named_activity(
-    instance: Instance,
+    run: Run,
     name: str,
     *,
     queue: str | None = None,
@@ -110,7 +110,7 @@ def named_activity(
     `name` is one of the run's own app, `app/name` one of another's. Options given here come
     first. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`.
     """
-    registry = instance.workflow.registry
+    registry = run.workflow.registry
     app, own = split_name(check_reference("an activity", name))
     app = app or registry.name
     known = registry.activities.get(own) if app == registry.name else None

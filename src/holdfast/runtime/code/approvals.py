@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import Generic, TypeVar, cast
 
 from holdfast.codec import decoder, encode
 from holdfast.errors import InvalidInput
 from holdfast.events import ApprovalRequested, read_approval_resolved, write_details
+from holdfast.runtime.code.commands import APPROVAL, Command, Commands
 from holdfast.runtime.code.forms import fill_in, form_fields
-from holdfast.runtime.code.orders import APPROVAL, Order
+from holdfast.runtime.code.run import Run
+from holdfast.runtime.code.values import Values
 from holdfast.runtime.log.unreadable import UNREADABLE, unreadable
 from holdfast.texts import check_text
 from holdfast.types import Value
-
-if TYPE_CHECKING:
-    from holdfast.runtime.code.instance import Instance
 
 T = TypeVar("T")
 
@@ -34,7 +33,7 @@ class Decision(Value, Generic[T], frozen=True):
 
 
 async def approve(
-    instance: Instance,
+    run: Run,
     leaf: str,
     title: str,
     description: str,
@@ -42,25 +41,25 @@ async def approve(
     timeout: float | None,
 ) -> Decision[T]:
     """Ask for a decision and wait for it, at most `timeout` seconds."""
-    loop = instance.loop
+    loop = run.loop
     check_text("title", title)
     check_text("description", description)
     timeout_at = None if timeout is None else loop.now + round(timeout * 1e6)
     fields = () if form is None else form_fields(form)
     asked = ApprovalRequested(title, description, fields, timeout_at)
-    order = Order(APPROVAL, loop.scope().key(leaf), repr(title), asked.fingerprint)
-    instance.orders.place(order, lambda: write_details(asked))
+    command = Command(APPROVAL, loop.scope().key(leaf), repr(title), asked.fingerprint)
+    run.ledger(Commands).give(command, lambda: write_details(asked))
     async with asyncio.timeout(timeout):
-        event = await instance.orders.end_of(order, withdraw=True)
+        event = await run.ledger(Commands).end_of(command, withdraw=True)
     try:
         resolved = read_approval_resolved(event.details or "")
     except UNREADABLE as error:
-        raise loop.stop_at(unreadable(event, error)) from None
+        raise run.history.stop_at(unreadable(event, error)) from None
     values = None
     if form is not None and (resolved.approved or resolved.values is not None):
         filled = encode(fill_in(fields, resolved.values or {}))
         try:
             values = cast("T", decoder(form)(filled))
         except InvalidInput as error:
-            raise instance.misfit(error, order.key) from None
+            raise run.ledger(Values).misfit(error, command.key) from None
     return Decision(resolved.approved, resolved.by, resolved.feedback, values)

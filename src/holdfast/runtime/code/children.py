@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, get_args
+from typing import Any, Final, Generic, TypeVar, cast, get_args
 from uuid import UUID
 
 import msgspec
@@ -48,13 +48,11 @@ from holdfast.names import (
     full_name,
     split_name,
 )
-from holdfast.runtime.code.orders import CHILD, SIGNAL, Order
-from holdfast.runtime.loop.order_calls import OrderCall
+from holdfast.runtime.code.commands import CHILD, SIGNAL, Command, CommandCall, Commands
+from holdfast.runtime.code.run import Run
+from holdfast.runtime.code.values import Values
 from holdfast.texts import check_headers, check_id, check_reason, check_tags
 from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, Event
-
-if TYPE_CHECKING:
-    from holdfast.runtime.code.instance import Instance
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -83,10 +81,10 @@ class ChildOptions(AnyRunOptions, total=False):
 class ChildHandle(Generic[T_co]):
     """A child run that was started and let go."""
 
-    __slots__ = ("_instance", "_order", "_read")
+    __slots__ = ("_command", "_read", "_run")
 
-    def __init__(self, instance: Instance, order: Order, read: Callable[[Event], object]) -> None:
-        self._instance, self._order, self._read = instance, order, read
+    def __init__(self, run: Run, command: Command, read: Callable[[Event], object]) -> None:
+        self._run, self._command, self._read = run, command, read
 
     def __repr__(self) -> str:
         return f"<ChildHandle {self.run_id}>"
@@ -94,15 +92,15 @@ class ChildHandle(Generic[T_co]):
     @property
     def run_id(self) -> UUID:
         """The child's id."""
-        assert self._order.run_id is not None, "a child's order names its run"
-        return self._order.run_id
+        assert self._command.run_id is not None, "a child's command names its run"
+        return self._command.run_id
 
     async def result(self) -> T_co:
         """Wait for the child's end, and return its output.
 
         Raises ChildFailed where it did not complete. Cancelling the wait leaves the child alone.
         """
-        event = await self._instance.orders.end_of(self._order, withdraw=False)
+        event = await self._run.ledger(Commands).end_of(self._command, withdraw=False)
         return cast("T_co", self._read(event))
 
     def signal(self, name: str, payload: object = None) -> None:
@@ -111,94 +109,94 @@ class ChildHandle(Generic[T_co]):
         Raises InvalidName for a name outside `[a-zA-Z0-9._-]{1,128}`, PayloadError for a payload
         that cannot be stored.
         """
-        send_signal(self._instance, self.run_id, name, payload)
+        send_signal(self._run, self.run_id, name, payload)
 
     def cancel(self, reason: str | None = None) -> None:
         """Ask the child to stop, with this run's next commit; nothing where it has ended.
 
         Raises InvalidInput for a reason that cannot be stored.
         """
-        self._instance.orders.cancel(self._order, check_reason(reason))
+        self._run.ledger(Commands).cancel(self._command, check_reason(reason))
 
 
 def call_workflow(
-    instance: Instance,
+    run: Run,
     workflow: Workflow[Any, object],
     args: tuple[object, ...],
     kwargs: Mapping[str, object],
-) -> OrderCall:
+) -> CommandCall:
     """Start a child run as a plain call of its workflow asks for it."""
     if len(args) > 1 or kwargs:
         raise TypeError(f"workflow {workflow.name} takes one input at most, by its place")
-    return call_child(instance, workflow, args[0] if args else None, type=None, options={})
+    return call_child(run, workflow, args[0] if args else None, type=None, options={})
 
 
 def call_child(
-    instance: Instance,
+    run: Run,
     workflow: Workflow[Any, object] | str,
     input: object,
     type: type[Any] | None,
     options: ChildOptions,
-) -> OrderCall:
+) -> CommandCall:
     """Start a child run; cancelling who awaits it cancels the child."""
-    order, read = _start(instance, workflow, input, type, options, "cancel")
-    return OrderCall(instance.orders, order, read, instance.loop.next_hash())
+    command, read = _start(run, workflow, input, type, options, "cancel")
+    return CommandCall(run.ledger(Commands), command, read, run.loop.next_hash())
 
 
 def start_child(
-    instance: Instance,
+    run: Run,
     workflow: Workflow[Any, object] | str,
     input: object,
     type: type[Any] | None,
     options: ChildOptions,
 ) -> ChildHandle[object]:
     """Start a child run and let it go."""
-    order, read = _start(instance, workflow, input, type, options, "abandon")
-    return ChildHandle(instance, order, read)
+    command, read = _start(run, workflow, input, type, options, "abandon")
+    return ChildHandle(run, command, read)
 
 
 def _start(
-    instance: Instance,
+    run: Run,
     workflow: Workflow[Any, object] | str,
     input: object,
     type: type[Any] | None,
     options: ChildOptions,
     parent_close: ParentClose,
-) -> tuple[Order, Callable[[Event], object]]:
-    loop, orders = instance.loop, instance.orders
+) -> tuple[Command, Callable[[Event], object]]:
+    loop, commands = run.loop, run.ledger(Commands)
     if unknown := options.keys() - ChildOptions.__optional_keys__:
         raise TypeError(f"a child takes no {', '.join(sorted(unknown))}")
     own_key, leaf = options.get("key"), options.get("id")
-    known = _known(instance, workflow, options.get("version"))
-    name = _full_name(instance, workflow)
+    known = _known(run, workflow, options.get("version"))
+    name = _full_name(run, workflow)
     text = known.encode_input(input) if known else encode(input)
     decode = _decoder(known, type)
     key = loop.scope().key(split_name(name)[1] if leaf is None else check_step_name(leaf))
-    run_id = _child_id(instance, name, key, None if own_key is None else check_id("key", own_key))
-    order = orders.children.get(run_id)
-    if order is None:
+    run_id = _child_id(run, name, key, None if own_key is None else check_id("key", own_key))
+    command = commands.children.get(run_id)
+    if command is None:
         earlier = functools.partial(texts_before_fields, text, input)
-        order = Order(CHILD, key, name, fingerprint(text), run_id, earlier)
-        started = _started(instance, order, known, text, options, parent_close)
-        orders.place(order, lambda: write_details(started))
+        command = Command(CHILD, key, name, fingerprint(text), run_id, earlier)
+        started = _started(run, command, known, text, options, parent_close)
+        commands.give(command, lambda: write_details(started))
         if own_key is not None:
-            orders.children[run_id] = order
-    return order, _reader(instance, order, decode)
+            commands.children[run_id] = command
+    return command, _reader(run, command, decode)
 
 
-def _full_name(instance: Instance, workflow: Workflow[Any, object] | str) -> str:
+def _full_name(run: Run, workflow: Workflow[Any, object] | str) -> str:
     """Return a workflow's name with its app, which is that of the run where none is said."""
     if isinstance(workflow, Workflow):
         return workflow.full_name
     name = check_reference("a workflow", workflow)
-    return name if "/" in name else full_name(instance.workflow.registry.name, name)
+    return name if "/" in name else full_name(run.workflow.registry.name, name)
 
 
 def _known(
-    instance: Instance, workflow: Workflow[Any, object] | str, version: int | None
+    run: Run, workflow: Workflow[Any, object] | str, version: int | None
 ) -> Workflow[Any, object] | None:
     """Return the workflow's definition, None where it lives in another program."""
-    registry = instance.workflow.registry
+    registry = run.workflow.registry
     if isinstance(workflow, Workflow):
         if version in (None, workflow.version):
             return workflow
@@ -219,8 +217,8 @@ def _decoder(known: Workflow[Any, object] | None, type: type[Any] | None) -> Dec
 
 
 def _started(
-    instance: Instance,
-    order: Order,
+    run: Run,
+    command: Command,
     known: Workflow[Any, object] | None,
     text: str,
     options: ChildOptions,
@@ -232,83 +230,83 @@ def _started(
     if priority is None:
         priority = known.priority if known else DEFAULT_PRIORITY
     if priority not in PRIORITIES:
-        raise ConfigurationError(f"child {order.name}: priority must be 0 (first) to 4")
+        raise ConfigurationError(f"child {command.name}: priority must be 0 (first) to 4")
     if version is None:
         version = known.version if known else 1
     if version < 1:
-        raise ConfigurationError(f"child {order.name}: a version is 1 or more, not {version}")
+        raise ConfigurationError(f"child {command.name}: a version is 1 or more, not {version}")
     parent_close = options.get("parent_close", parent_close)
     if parent_close not in _CLOSES:
         raise ConfigurationError(
-            f"child {order.name}: parent_close is {', '.join(_CLOSES)}, not {parent_close!r}"
+            f"child {command.name}: parent_close is {', '.join(_CLOSES)}, not {parent_close!r}"
         )
     key, timeout = options.get("key"), options.get("timeout")
     timeout_seconds = known.timeout_seconds if known else None
-    assert order.run_id is not None, "a child's order names its run"
+    assert command.run_id is not None, "a child's command names its run"
     return ChildStarted(
-        workflow_name=order.name,
+        workflow_name=command.name,
         version=version,
-        args=order.args or 0,
-        child_run_id=order.run_id,
+        args=command.args or 0,
+        child_run_id=command.run_id,
         input=msgspec.Raw(text),
         queue=check_queue_name(queue),
         priority=priority,
-        key=key if order.run_id.bytes[0] == 0xFF else None,
+        key=key if command.run_id.bytes[0] == 0xFF else None,
         parent_close=parent_close,
         timeout=timeout_seconds if timeout is None else seconds(timeout),
         retention=known.retention_seconds if known else _RETENTION,
         tags=check_tags(options.get("tags", ())),
-        headers=_headers(instance, options),
+        headers=_headers(run, options),
     )
 
 
-def _headers(instance: Instance, options: ChildOptions) -> Mapping[str, str] | None:
+def _headers(run: Run, options: ChildOptions) -> Mapping[str, str] | None:
     """Return the headers of a child: those of its parent, and what the call adds or replaces."""
-    inherited, own = instance.info.headers, check_headers(options.get("headers"))
+    inherited, own = run.info.headers, check_headers(options.get("headers"))
     if not inherited or not own:
         return own or inherited
     return {**inherited, **own}
 
 
-def _reader(instance: Instance, order: Order, decode: Decode) -> Callable[[Event], object]:
+def _reader(run: Run, command: Command, decode: Decode) -> Callable[[Event], object]:
     def read(event: Event) -> object:
         text = event.details or ""
         if event.type == CHILD_COMPLETED:
             try:
                 return decode(read_child_completed(text).output)
             except InvalidInput as misfit:
-                raise instance.misfit(misfit, order.key) from None
+                raise run.ledger(Values).misfit(misfit, command.key) from None
         failed = read_child_failed(text)
         error = failed.error
         if error is None:
             how = _HOW_ENDED.get(failed.status, RunTerminated)
             error = describe(how(failed.child_run_id))
-        instance.loop.failures.tell(order.key, instance.loop.position)
-        raise ChildFailed(order.key, error, failed.status, failed.child_run_id)
+        run.history.failures.tell(command.key, run.history.position)
+        raise ChildFailed(command.key, error, failed.status, failed.child_run_id)
 
     return read
 
 
-def _child_id(instance: Instance, name: str, call: str, key: str | None) -> UUID:
+def _child_id(run: Run, name: str, call: str, key: str | None) -> UUID:
     """Return the id of a child. A fork has children of its own, also where they have keys.
 
     Those of its origin are the origin's: what failed there could not be tried again.
     """
-    parent = instance.info.run_id
+    parent = run.info.run_id
     if key is None:
         return child_run_id(parent, call)
-    if instance.seed != parent:
+    if run.seed != parent:
         return child_run_id(parent, f"{name}\0{key}")
     return keyed_run_id(name, key)
 
 
-def send_signal(instance: Instance, run_id: UUID, name: str, payload: object) -> None:
-    """Order a message to another run, delivered once."""
-    loop = instance.loop
+def send_signal(run: Run, run_id: UUID, name: str, payload: object) -> None:
+    """Command a message to another run, delivered once."""
+    loop = run.loop
     check_signal_name(name)
     text = encode(payload)
     key = loop.scope().key("signal")
-    sent = SignalSent(run_id, name, msgspec.Raw(text), f"{instance.info.run_id}/{key}")
-    order = Order(SIGNAL, key, name, sent.fingerprint)
-    order.earlier = lambda: map(sent.compared, texts_before_fields(text, payload))
-    instance.orders.place(order, lambda: write_details(sent))
+    sent = SignalSent(run_id, name, msgspec.Raw(text), f"{run.info.run_id}/{key}")
+    command = Command(SIGNAL, key, name, sent.fingerprint)
+    command.earlier = lambda: map(sent.compared, texts_before_fields(text, payload))
+    run.ledger(Commands).give(command, lambda: write_details(sent))

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import datetime
 from random import Random
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ParamSpec, TypeVar, cast, overload
+from typing import ParamSpec, TypeVar, cast, overload
 from uuid import UUID, uuid5
 
 from holdfast.codec import decoder, encode
@@ -17,12 +17,12 @@ from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.moments import to_datetime, to_micros
 from holdfast.names import check_signal_name, check_step_name, check_value_name
 from holdfast.retry import Retry
+from holdfast.runtime.code.mailbox import Mailbox
 from holdfast.runtime.code.remote_context import RemoteContext
 from holdfast.runtime.code.run_log import RunLog
+from holdfast.runtime.code.steps import Steps
+from holdfast.runtime.code.values import Values
 from holdfast.types import JSON
-
-if TYPE_CHECKING:
-    pass
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -41,32 +41,32 @@ class Context(RemoteContext):
     @property
     def run_id(self) -> UUID:
         """The run's id."""
-        return self._instance.info.run_id
+        return self._run.info.run_id
 
     @property
     def workflow(self) -> str:
         """The workflow's name."""
-        return self._instance.info.name
+        return self._run.info.name
 
     @property
     def app(self) -> str:
         """The name of the app whose workflow it is."""
-        return self._instance.workflow.registry.name
+        return self._run.workflow.registry.name
 
     @property
     def version(self) -> int:
         """The version that the run was started with."""
-        return self._instance.info.version
+        return self._run.info.version
 
     @property
     def run_key(self) -> str | None:
         """The key that the run was started with, None without one."""
-        return self._instance.info.key
+        return self._run.info.key
 
     @property
     def headers(self) -> Mapping[str, str]:
         """The headers that the run was started with; the children of the run get them too."""
-        return MappingProxyType(self._instance.info.headers or {})
+        return MappingProxyType(self._run.info.headers or {})
 
     @property
     def attempt(self) -> int:
@@ -74,17 +74,17 @@ class Context(RemoteContext):
 
         For logs only: it is another number on replay.
         """
-        return self._instance.info.attempt
+        return self._run.info.attempt
 
     @property
     def cancelled(self) -> bool:
         """Whether a cancel of the run was asked for."""
-        return self._instance.cancel_requested
+        return self._run.cancel_requested
 
     @property
     def log(self) -> RunLog:
         """A logger that says nothing while the code only repeats what it has done before."""
-        return RunLog(self._instance)
+        return RunLog(self._run)
 
     # Steps
 
@@ -144,8 +144,8 @@ class Context(RemoteContext):
         Raises StepFailed when its attempts are exhausted, StepTimedOut when the last of them
         ran out of time, PayloadError for arguments that cannot be stored.
         """
-        step = _named(fn, name, retry, timeout, self._instance.workflow.step_retry)
-        return self._instance.call_step(
+        step = _named(fn, name, retry, timeout, self._run.workflow.step_retry)
+        return self._run.ledger(Steps).call(
             step, name if id is None else check_step_name(id), args, kwargs
         )
 
@@ -160,10 +160,10 @@ class Context(RemoteContext):
         if moment.tzinfo is None:
             raise ConfigurationError(f"{moment} has no time zone: use an aware datetime")
         due_at = to_micros(moment)
-        await self._sleep((due_at - self._instance.loop.now) / 1e6, due_at, id)
+        await self._sleep((due_at - self._run.loop.now) / 1e6, due_at, id)
 
     async def _sleep(self, delay: float, due_at: int | None, id: str | None) -> None:
-        loop = self._instance.loop
+        loop = self._run.loop
         if delay <= 0:
             await asyncio.sleep(0)
             return
@@ -207,12 +207,12 @@ class Context(RemoteContext):
         check_signal_name(name)
         limit = None if timeout is None else seconds(timeout)
         async with asyncio.timeout(limit):
-            message = await self._instance.mailbox.take(name, match)
+            message = await self._run.ledger(Mailbox).take(name, match)
         try:
             return cast("T | JSON", decoder(object if type is None else type)(message))
         except InvalidInput as error:
             named = InvalidInput(f"signal {name}: {error}")
-            raise self._instance.misfit(named, name=f"signal.{name}") from None
+            raise self._run.ledger(Values).misfit(named, name=f"signal.{name}") from None
 
     # Time and chance
 
@@ -221,21 +221,21 @@ class Context(RemoteContext):
 
         It stands still while the code computes.
         """
-        return to_datetime(self._instance.loop.now)
+        return to_datetime(self._run.loop.now)
 
     def time(self) -> float:
         """Return the run's time in seconds since 1970 UTC."""
-        return self._instance.loop.time()
+        return self._run.loop.time()
 
     def uuid(self, *, id: str | None = None) -> UUID:
         """Return a new UUID that is the same on each replay."""
-        key = self._instance.loop.scope().key("uuid" if id is None else check_step_name(id))
-        return uuid5(self._instance.seed, key)
+        key = self._run.loop.scope().key("uuid" if id is None else check_step_name(id))
+        return uuid5(self._run.seed, key)
 
     @property
     def random(self) -> Random:
         """The source of chance of the running task: the same numbers on each replay."""
-        return self._instance.loop.scope().random(str(self._instance.seed))
+        return self._run.loop.scope().random(str(self._run.seed))
 
     # Showing
 
@@ -245,7 +245,7 @@ class Context(RemoteContext):
         It is recorded with the run's next commit. Raises InvalidName for a name outside
         `[a-zA-Z0-9._-]{1,128}`, PayloadError for a value that cannot be stored.
         """
-        self._instance.values.set(check_value_name(name), encode(value))
+        self._run.ledger(Values).set(check_value_name(name), encode(value))
 
 
 def _wake(future: asyncio.Future[None]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -11,9 +10,9 @@ from holdfast.codec import encode
 from holdfast.errors import ConfigurationError
 from holdfast.events import ContinuedAsNew
 from holdfast.ids import continued_run_id
-
-if TYPE_CHECKING:
-    from holdfast.runtime.code.instance import Instance
+from holdfast.runtime.code.mailbox import Mailbox
+from holdfast.runtime.code.run import Run
+from holdfast.runtime.code.updates import Updates
 
 
 class ContinueAsNew(BaseException):
@@ -27,24 +26,24 @@ class ContinueAsNew(BaseException):
         self.input, self.version = input, version
 
 
-def continue_as_new(instance: Instance, input: object, version: int | None) -> ContinueAsNew:
+def continue_as_new(run: Run, input: object, version: int | None) -> ContinueAsNew:
     """Return what to raise. The input is checked here, as that of a started run is."""
-    if asyncio.current_task(instance.loop) is not instance.root:
+    if asyncio.current_task(run.loop) is not run.loop.root:
         raise ConfigurationError(
             "continue_as_new() ends the whole run: call it in the workflow's own task, not in "
             "one that it has made or in the handler of an update"
         )
-    workflow = instance.workflow
+    workflow = run.workflow
     if version in (None, workflow.version):
         return ContinueAsNew(workflow.encode_input(input), workflow.version)
     return ContinueAsNew(encode(input), version or workflow.version)
 
 
-def continuation(instance: Instance, asked: ContinueAsNew) -> ContinuedAsNew:
-    """Describe the run that takes an instance's place, with the messages that it has not read."""
-    unread = instance.mailbox.unread + instance.updates.unread
+def continuation(run: Run, asked: ContinueAsNew) -> ContinuedAsNew:
+    """Describe the run that takes an run's place, with the messages that it has not read."""
+    unread = run.ledger(Mailbox).unread + run.ledger(Updates).unread
     return ContinuedAsNew(
-        run_id=continued_run_id(instance.info.run_id, instance.loop.now),
+        run_id=continued_run_id(run.info.run_id, run.loop.now),
         input=msgspec.Raw(asked.input),
         version=asked.version,
         signals=[message.carried() for message in unread],

@@ -1,28 +1,236 @@
-"""The signals of a run: kept until somebody waits for them, first in, first out."""
+"""The ledger of signals: messages are kept until the code waits for them, first in, first out.
+
+A wait finds its message, and a message its wait, without looking at all others. A message is
+decoded once, and only if a pattern asks for it.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 
-from holdfast.runtime.code.box import Box, Buffered
-from holdfast.runtime.code.matching import Pattern
-from holdfast.runtime.code.messages import Message
-from holdfast.types import JSON
+from holdfast.codec import decoder, without_nul
+from holdfast.errors import InvalidInput
+from holdfast.events import CarriedSignal, read_signal
+from holdfast.runtime.code.matching import Pattern, Scalars, Shape, scalars_at
+from holdfast.runtime.code.run import Ledger, Run
+from holdfast.types import JSON, Event, Value
 
-if TYPE_CHECKING:
-    from holdfast.runtime.loop.loop import WorkflowLoop
+_SHAPES: Final = 8  # of patterns for which messages are indexed; with more, indexing begins anew
+_UNREADABLE: Final = object()  # contains nothing
+
+_read_plain = decoder(object)
 
 
-class Mailbox:
-    """Messages by the signal's name, and who waits for them."""
+class Message(Value, frozen=True, gc=False):
+    """A signal or an update; `id` is the sender's, `reply_to` the topic that an answer goes to."""
+
+    name: str
+    payload: msgspec.Raw
+    id: str | None = None
+    update: bool = False
+    reply_to: str | None = None
+
+    @classmethod
+    def read(cls, event: Event) -> Message:
+        """Read a SignalReceived."""
+        signal = read_signal(event.details or "")
+        return cls(signal.signal_name, signal.input, event.key, signal.update, signal.reply_to)
+
+    def carried(self) -> CarriedSignal:
+        """Write it down for the run that this one continues as.
+
+        NUL characters, which PostgreSQL refuses now, and cannot carry, become U+FFFD.
+        """
+        payload = without_nul(self.payload)
+        return CarriedSignal(self.name, payload, self.id, self.update, self.reply_to)
+
+
+class Buffered:
+    """A message that no wait has taken yet, with its number."""
+
+    __slots__ = ("_plain", "message", "number")
+
+    def __init__(self, message: Message, number: int) -> None:
+        self.message, self.number = message, number
+        self._plain: object = None
+
+    @property
+    def plain(self) -> object:
+        """The payload as plain JSON."""
+        if self._plain is None:
+            try:
+                self._plain = _read_plain(self.message.payload)
+            except InvalidInput:
+                self._plain = _UNREADABLE
+        return self._plain
+
+
+class Waiter:
+    """A wait for a message; `offered` is the message that has woken it."""
+
+    __slots__ = ("future", "number", "offered", "pattern")
+
+    def __init__(self, pattern: Pattern, number: int) -> None:
+        self.pattern, self.number = pattern, number
+        self.future: asyncio.Future[None] | None = None
+        self.offered: Buffered | None = None
+
+    def wake(self, buffered: Buffered) -> None:
+        """Let its code look for a message."""
+        assert self.future is not None, "a wait that is woken has a future"
+        self.offered = buffered
+        self.future.set_result(None)
+
+
+class _Numbered(Protocol):
+    @property
+    def number(self) -> int: ...
+
+
+N = TypeVar("N", bound=_Numbered)
+
+
+class _ByScalars(Generic[N]):
+    """Messages or waits by the scalars that patterns of one shape look at, in order."""
+
+    __slots__ = ("_groups",)
+
+    def __init__(self) -> None:
+        self._groups: dict[Scalars, dict[int, N]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._groups)
+
+    def add(self, scalars: Scalars | None, thing: N) -> None:
+        if scalars is not None:
+            self._groups.setdefault(scalars, {})[thing.number] = thing
+
+    def remove(self, scalars: Scalars | None, thing: N) -> None:
+        if scalars is not None and (group := self._groups.get(scalars)):
+            group.pop(thing.number, None)
+            if not group:
+                del self._groups[scalars]
+
+    def with_scalars(self, scalars: Scalars | None) -> Iterator[N]:
+        return iter(() if scalars is None else self._groups.get(scalars, {}).values())
+
+
+class Box:
+    """What was sent under one name."""
+
+    __slots__ = ("_buffered_by", "_for_any", "_next", "_waiters_by", "buffered")
+
+    def __init__(self) -> None:
+        self.buffered: dict[int, Buffered] = {}
+        self._for_any: dict[int, Waiter] = {}  # take any message
+        self._buffered_by: dict[Shape, _ByScalars[Buffered]] = {}
+        self._waiters_by: dict[Shape, _ByScalars[Waiter]] = {}
+        self._next = 0
+
+    @property
+    def waits(self) -> bool:
+        """Whether a wait is open."""
+        return bool(self._for_any or self._waiters_by)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is neither a message nor a wait."""
+        return not (self.buffered or self.waits)
+
+    def _number(self) -> int:
+        self._next += 1
+        return self._next
+
+    # Messages
+
+    def put(self, message: Message) -> Buffered:
+        """Keep a message."""
+        buffered = Buffered(message, self._number())
+        self.buffered[buffered.number] = buffered
+        for shape, index in self._buffered_by.items():
+            index.add(scalars_at(buffered.plain, shape), buffered)
+        return buffered
+
+    def find(self, pattern: Pattern) -> Buffered | None:
+        """Return the first message that contains a pattern."""
+        if pattern.matches_all:
+            return next(iter(self.buffered.values()), None)
+        if not self.buffered:
+            return None
+        alike = self._by_shape(pattern.shape).with_scalars(pattern.scalars)
+        return next((buffered for buffered in alike if pattern.matches(buffered.plain)), None)
+
+    def remove(self, buffered: Buffered) -> None:
+        """Take a message out."""
+        del self.buffered[buffered.number]
+        for shape, index in self._buffered_by.items():
+            index.remove(scalars_at(buffered.plain, shape), buffered)
+
+    def _by_shape(self, shape: Shape) -> _ByScalars[Buffered]:
+        index = self._buffered_by.get(shape)
+        if index is None:
+            if len(self._buffered_by) >= _SHAPES:
+                self._buffered_by.clear()
+            index = self._buffered_by[shape] = _ByScalars()
+            for buffered in self.buffered.values():
+                index.add(scalars_at(buffered.plain, shape), buffered)
+        return index
+
+    # Waits
+
+    def join(self, pattern: Pattern) -> Waiter:
+        """Add a wait for a message that contains a pattern, after those that are open."""
+        waiter = Waiter(pattern, self._number())
+        if pattern.matches_all:
+            self._for_any[waiter.number] = waiter
+        else:
+            self._waiters_by.setdefault(pattern.shape, _ByScalars()).add(pattern.scalars, waiter)
+        return waiter
+
+    def leave(self, waiter: Waiter) -> None:
+        """Remove a wait."""
+        pattern = waiter.pattern
+        if pattern.matches_all:
+            del self._for_any[waiter.number]
+            return
+        index = self._waiters_by[pattern.shape]
+        index.remove(pattern.scalars, waiter)
+        if not index:
+            del self._waiters_by[pattern.shape]
+
+    def offer(self, buffered: Buffered) -> None:
+        """Wake the first wait that would take a message, unless the message was taken."""
+        if buffered.number in self.buffered:
+            first = min(self._takers(buffered), key=lambda waiter: waiter.number, default=None)
+            if first is not None:
+                first.wake(buffered)
+
+    def _takers(self, buffered: Buffered) -> Iterator[Waiter]:
+        """Yield, for each shape, the first wait that would take a message and was not woken."""
+        yield from _first(self._for_any.values(), buffered)
+        for shape, index in self._waiters_by.items():
+            yield from _first(index.with_scalars(scalars_at(buffered.plain, shape)), buffered)
+
+
+def _first(waiters: Iterable[Waiter], buffered: Buffered) -> Iterator[Waiter]:
+    for waiter in waiters:
+        asleep = waiter.future is not None and not waiter.future.done()
+        if asleep and (waiter.pattern.matches_all or waiter.pattern.matches(buffered.plain)):
+            yield waiter
+            return
+
+
+class Mailbox(Ledger):
+    """The signals of one instance by name, and the waits for them."""
 
     __slots__ = ("_boxes", "_loop")
 
-    def __init__(self, loop: WorkflowLoop) -> None:
-        self._loop = loop
+    def __init__(self, run: Run) -> None:
+        self._loop = run.loop
         self._boxes: dict[str, Box] = {}  # none of them is empty
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Never, TypeVar, Unpack, cast, overload
+from typing import Any, Never, TypeVar, Unpack, cast, overload
 from uuid import UUID
 
 from holdfast.codec import decoder
@@ -21,11 +21,10 @@ from holdfast.runtime.code.children import (
     start_child,
 )
 from holdfast.runtime.code.continuing import continue_as_new
-from holdfast.runtime.code.updates import Handler
+from holdfast.runtime.code.run import Run
+from holdfast.runtime.code.updates import Handler, Updates
+from holdfast.runtime.code.values import Values
 from holdfast.types import JSON
-
-if TYPE_CHECKING:
-    from holdfast.runtime.code.instance import Instance
 
 T = TypeVar("T")
 Out = TypeVar("Out")
@@ -34,15 +33,15 @@ Out = TypeVar("Out")
 class RemoteContext:
     """The part of a run's context that orders from others and answers them."""
 
-    __slots__ = ("_instance",)
+    __slots__ = ("_run",)
 
-    def __init__(self, instance: Instance) -> None:
-        self._instance = instance
+    def __init__(self, run: Run) -> None:
+        self._run = run
 
     @property
     def parent_run_id(self) -> UUID | None:
         """The id of the run whose child this one is, None where it is nobody's."""
-        return self._instance.info.parent_run_id
+        return self._run.info.parent_run_id
 
     # Activities
 
@@ -100,7 +99,7 @@ class RemoteContext:
         out, PayloadError for arguments that cannot be stored.
         """
         activity = named_activity(
-            self._instance,
+            self._run,
             name,
             queue=queue,
             retry=retry,
@@ -110,7 +109,7 @@ class RemoteContext:
         )
         leaf = activity.name if id is None else check_step_name(id)
         decode = None if type is None else decoder(type)
-        call = call_activity(self._instance, activity, leaf, args, {}, decode)
+        call = call_activity(self._run, activity, leaf, args, {}, decode)
         return cast("Coroutine[object, None, T | JSON]", call)
 
     # Children
@@ -160,7 +159,7 @@ class RemoteContext:
         Raises ChildFailed where the child did not complete; InvalidInput, PayloadError and
         ConfigurationError for what a start would refuse. Cancelling the wait cancels the child.
         """
-        return call_child(self._instance, workflow, input, type, options)
+        return call_child(self._run, workflow, input, type, options)
 
     @overload
     async def start_child(
@@ -198,7 +197,7 @@ class RemoteContext:
         `options` are those of `ChildOptions`; by default the child goes on when this run ends.
         Raises InvalidInput, PayloadError and ConfigurationError for what a start would refuse.
         """
-        return start_child(self._instance, workflow, input, type, options)
+        return start_child(self._run, workflow, input, type, options)
 
     def signal_run(self, run_id: UUID, name: str, payload: object = None) -> None:
         """Send a message to another run, once, with this run's next commit.
@@ -207,7 +206,7 @@ class RemoteContext:
         answer. If it must know, let the other run answer with a signal. Raises InvalidName for a
         name outside `[a-zA-Z0-9._-]{1,128}`, PayloadError for a payload that cannot be stored.
         """
-        send_signal(self._instance, run_id, name, payload)
+        send_signal(self._run, run_id, name, payload)
 
     # People
 
@@ -259,7 +258,7 @@ class RemoteContext:
         """
         leaf = "approve" if id is None else check_step_name(id)
         limit = None if timeout is None else seconds(timeout)
-        return await approve(self._instance, leaf, title, description, form, limit)
+        return await approve(self._run, leaf, title, description, form, limit)
 
     def handle_update(
         self,
@@ -288,7 +287,7 @@ class RemoteContext:
         """
         limit = None if timeout is None else seconds(timeout)
         handle = Handler(check_signal_name(name), handler, validate, limit)
-        self._instance.updates.handle(handle)
+        self._run.ledger(Updates).handle(handle)
 
     # The run itself
 
@@ -303,7 +302,7 @@ class RemoteContext:
         True for runs that come here for the first time, and from then on; False where the log
         shows that older code has passed here, so that the run goes on as it began.
         """
-        return self._instance.values.patched(check_step_name(id), self._instance.history)
+        return self._run.ledger(Values).patched(check_step_name(id))
 
     def continue_as_new(self, input: object = None, *, version: int | None = None) -> Never:
         """End this run and go on as a new one with an empty log, for loops without an end.
@@ -314,4 +313,4 @@ class RemoteContext:
         Raises InvalidInput and PayloadError for an input that a start would refuse, and
         ConfigurationError anywhere but in the workflow's own task.
         """
-        raise continue_as_new(self._instance, input, version)
+        raise continue_as_new(self._run, input, version)

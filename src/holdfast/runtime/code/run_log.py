@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from holdfast.runtime.code.instance import Instance
+from holdfast.runtime.code.run import Run
 
 logger = logging.getLogger("holdfast.workflow")
 
@@ -15,13 +14,13 @@ logger = logging.getLogger("holdfast.workflow")
 class RunLog(logging.LoggerAdapter[logging.Logger]):
     """Logs to `holdfast.workflow`; every record carries `run_id` and `workflow`."""
 
-    def __init__(self, instance: Instance) -> None:
-        info = instance.info
+    def __init__(self, run: Run) -> None:
+        info = run.info
         super().__init__(logger, {"run_id": str(info.run_id), "workflow": info.name})
-        self._instance = instance
+        self._run = run
 
     def isEnabledFor(self, level: int) -> bool:  # noqa: N802 (logging's own name)
-        return not self._instance.replaying and super().isEnabledFor(level)
+        return not self._run.history.replaying and super().isEnabledFor(level)
 
     def process(
         self, msg: Any, kwargs: MutableMapping[str, Any]

@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Final, TypeAlias, cast
+from typing import ClassVar, Final, TypeAlias, cast
 
 import msgspec
 
@@ -18,17 +18,15 @@ from holdfast.events import (
     UPDATE_COMPLETED,
     UPDATE_ENDS,
     UPDATE_REJECTED,
+    UPDATE_REPLIES,
     UpdateReply,
     write_details,
 )
-from holdfast.runtime.code.messages import Message
+from holdfast.runtime.code.mailbox import Message
+from holdfast.runtime.code.run import Ledger, Run
 from holdfast.runtime.loop.tasks import WorkflowTask
 from holdfast.types import ErrorInfo, Event, Notice, update_topic
 
-if TYPE_CHECKING:
-    from holdfast.runtime.loop.loop import WorkflowLoop
-
-Note: TypeAlias = Callable[[str, str, "str | None"], None]
 HandlerFunction: TypeAlias = Callable[..., object]
 
 _ENDED: Final = ErrorInfo(
@@ -75,26 +73,28 @@ class Handler:
         return self._result.encode(result)
 
 
-class Updates:
+class Updates(Ledger):
     """The updates of one instance: those that wait for a handler, and what serves the others."""
+
+    facts: ClassVar = UPDATE_REPLIES
 
     __slots__ = (
         "_accepted",
         "_handlers",
         "_loop",
-        "_note",
-        "_noted",
         "_replies",
+        "_run",
         "_shipped",
         "_waiting",
+        "_written",
     )
 
-    def __init__(self, loop: WorkflowLoop, note: Note) -> None:
-        self._loop, self._note = loop, note
+    def __init__(self, run: Run) -> None:
+        self._run, self._loop = run, run.loop
         self._handlers: dict[str, Handler] = {}
         self._waiting: dict[str, list[Message]] = {}
         self._accepted: dict[str, Message] = {}  # id: those being carried out
-        self._noted: set[tuple[str, str]] = set()  # (type, id): facts of the log
+        self._written: set[tuple[str, str]] = set()  # (type, id): facts of the log
         self._replies: dict[str, str] = {}  # id: who is to be told of an answer to come
         self._shipped: dict[str, str] = {}  # and of those in the last commit
 
@@ -106,7 +106,7 @@ class Updates:
     def learn(self, event: Event) -> None:
         """Take in what was said of an update before."""
         if event.key is not None:
-            self._noted.add((event.type, event.key))
+            self._written.add((event.type, event.key))
 
     def put(self, update: Message) -> None:
         """Serve an update, or keep it: for a handler, or for the run that goes on for this one."""
@@ -126,14 +126,14 @@ class Updates:
         for update in self._waiting.pop(handler.name, ()):
             self._serve(handler, update)
 
-    def call_off(self) -> None:
+    def answer_accepted(self) -> None:
         """Answer what was accepted: with the end of the run's code nobody carries it out."""
         accepted, self._accepted = self._accepted, {}
         for update in accepted.values():
             self._say(UPDATE_COMPLETED, update, error=_ENDED)
 
     def _was_answered(self, update: Message) -> bool:
-        return any((kind, update.id) in self._noted for kind in UPDATE_ENDS)
+        return any((kind, update.id) in self._written for kind in UPDATE_ENDS)
 
     def _keep(self, update: Message) -> None:
         self._waiting.setdefault(update.name, []).append(update)
@@ -152,9 +152,9 @@ class Updates:
 
     async def _perform(self, handler: Handler, update: Message) -> None:
         """Check an update, carry it out, and say so; what the log has of it stands."""
-        if (UPDATE_REJECTED, update.id) in self._noted:
+        if (UPDATE_REJECTED, update.id) in self._written:
             return
-        accepted = (UPDATE_ACCEPTED, update.id) in self._noted
+        accepted = (UPDATE_ACCEPTED, update.id) in self._written
         if self._loop.ended and not accepted:  # just now, before this task's turn had come
             self._keep(update)
             return
@@ -183,7 +183,7 @@ class Updates:
         except InvalidInput as error:
             if accepted:
                 what = f"update {update.name} was accepted, and does not fit the code"
-                raise self._loop.differ(f"{what} ({error})") from None
+                raise self._run.history.differ(f"{what} ({error})") from None
             raise
 
     def _complete(
@@ -205,8 +205,8 @@ class Updates:
         error: ErrorInfo | None = None,
     ) -> None:
         key = update.id or ""
-        if (kind, key) not in self._noted:
-            self._note(kind, key, write_details(UpdateReply(update.name, result, error)))
+        if (kind, key) not in self._written:
+            self._run.record(kind, key, write_details(UpdateReply(update.name, result, error)))
 
     # What others are to know
 

@@ -1,30 +1,29 @@
-"""What a run's code records of itself: values for observers, where changed code has passed, and
-which values did not fit.
+"""The ledger of what a run's code records of itself.
+
+These are values for observers, the places where changed code has passed, and values that did not
+fit the type that the code declares.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
+from holdfast.errors import DeterminismError, InvalidInput
 from holdfast.events import VALUE_RECORDED, VALUE_SET, write_value
+from holdfast.runtime.code.run import Ledger, Run
 from holdfast.types import Event
 
-if TYPE_CHECKING:
-    from holdfast.runtime.loop.loop import WorkflowLoop
 
+class Values(Ledger):
+    """The values, patches and misfits of one instance."""
 
-class Values:
-    """The values, patches and misfits of one instance; `note` is told of those that the log lacks.
+    facts: ClassVar = frozenset({VALUE_SET, VALUE_RECORDED})
 
-    Within the first `history` events of a log some worker's code has been before.
-    """
+    __slots__ = ("_patched", "_recorded", "_run", "_set", "_written")
 
-    __slots__ = ("_known", "_loop", "_note", "_patched", "_recorded", "_set")
-
-    def __init__(self, loop: WorkflowLoop, note: Callable[[str, str, str | None], None]) -> None:
-        self._loop, self._note = loop, note
-        self._known: dict[str, int] = {}  # how often the log has a value of this name
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._written: dict[str, int] = {}  # how often the log has a value of this name
         self._set: dict[str, int] = {}
         self._recorded: set[str] = set()
         self._patched: dict[str, bool] = {}
@@ -35,48 +34,52 @@ class Values:
         if event.type == VALUE_RECORDED:
             self._recorded.add(key)
         else:
-            self._known[key] = self._known.get(key, 0) + 1
+            self._written[key] = self._written.get(key, 0) + 1
 
     def set(self, name: str, value: str) -> None:
         """Write a value; `value` is JSON text."""
-        if self._loop.closing:
+        if self._run.loop.closing:
             return
         count = self._set[name] = self._set.get(name, 0) + 1
-        if count > self._known.get(name, 0):
-            self._known[name] = count
-            self._note(VALUE_SET, name, write_value(value))
+        if count > self._written.get(name, 0):
+            self._written[name] = count
+            self._run.record(VALUE_SET, name, write_value(value))
 
-    def patched(self, patch: str, history: int) -> bool:
-        """Return True if code that was changed here takes its new path, and write that down.
+    def patched(self, patch: str) -> bool:
+        """Return True if code that was changed here takes its new path, and record that.
 
         If the log does not say so, code that came by here before was older code. The answer
         stands for the whole run: a loop that began on one path stays on it.
         """
-        key = self._loop.scope().key(f"patch:{patch}")
+        history, key = self._run.history, self._run.loop.scope().key(f"patch:{patch}")
         answer = key in self._recorded
         if not answer:
-            answer = self._patched.get(patch, self._loop.position > history)
+            answer = self._patched.get(patch, history.position > history.replayed)
             if answer and patch not in self._patched:
                 self._record(key)
         self._patched[patch] = answer
         return answer
 
-    def misfit(self, call: str | None, name: str, history: int) -> bool:
-        """Return True if a value that does not fit its type now never fitted.
+    def misfit(
+        self, error: InvalidInput, call: str | None = None, name: str = ""
+    ) -> InvalidInput | DeterminismError:
+        """Return what to raise for a value that does not fit the type that the code declares.
 
-        A misfit is written down when it is first seen, so that a replay knows it from changed
-        code. `call` is the key of the call that brought the value; None takes one for `name`.
+        `call` is the key of the call that brought it, `name` what it is if there is none. A value
+        that fitted before can only be misfit by changed code, which must not fail the run. So a
+        misfit is recorded when it is first seen.
         """
-        key = f"misfit:{call}"
+        history, key = self._run.history, f"misfit:{call}"
         if call is None:
-            key = self._loop.scope().key(f"misfit:{name}")
-        known = key in self._recorded
-        if not known and self._loop.position > history:
+            key = self._run.loop.scope().key(f"misfit:{name}")
+        if key not in self._recorded:
+            if history.position <= history.replayed:
+                what = f"what the log has for {call or name!r} does not fit ({error})"
+                return history.differ(what)
             self._record(key)
-            known = True
-        return known
+        return error
 
     def _record(self, key: str) -> None:
         self._recorded.add(key)
-        if not self._loop.closing:
-            self._note(VALUE_RECORDED, key, write_value("true"))
+        if not self._run.loop.closing:
+            self._run.record(VALUE_RECORDED, key, write_value("true"))

@@ -1,19 +1,30 @@
-"""A run's log as its turn sees it: what is durable, then what is in flight, then what is fresh."""
+"""A run's log as its turn sees it: what is durable, then what is in flight, then what is fresh.
+
+Its entries are delivered to the code in the order of the log, with one exception. While a worker's
+entries are on their way to the log, others may append to it. What they say then, if it can wait,
+is delivered after those entries, although it stands ahead of them: the code has seen them already,
+and a replay of the whole log for each signal would bring a run to a halt. Such an entry says in
+its details, as `seen`, how many entries of the log the code had seen: those of others from there
+on are delivered after it.
+"""
 
 from __future__ import annotations
 
 import re
 import sys
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from holdfast.events import (
+    CAN_WAIT,
     DELIVERED,
     EXTERNAL,
     FORKED,
     TERMINAL,
     WORKER_LOST,
     mark_seen,
+    read_seen,
     read_worker_lost,
 )
 from holdfast.types import Event, count_bearable
@@ -70,7 +81,7 @@ class VirtualLog:
         """How much of what the code has been fed, from its start, no crash can take back."""
         return self.durable_length if self._certain is None else self._certain
 
-    def note(self, kind: str, key: str | None, text: str | None) -> None:
+    def record(self, kind: str, key: str | None, text: str | None) -> None:
         """Add a fact."""
         self.fresh.append(Event(kind, key, text, self._clock()))
 
@@ -89,7 +100,7 @@ class VirtualLog:
             return len(fresh)
         return count_bearable([len(event.details or "") for event in fresh])
 
-    def launch(self, count: int | None = None, *, behind: bool) -> list[Event]:
+    def commit_sent(self, count: int | None = None, *, behind: bool) -> list[Event]:
         """Begin to commit what is fresh. A run's first commit says which Python it was.
 
         With `behind` it may land behind what others write, and says what the code had seen. With
@@ -113,7 +124,7 @@ class VirtualLog:
             _sign(events)
         return events
 
-    def land(self, ahead: Sequence[Event]) -> None:
+    def commit_done(self, ahead: Sequence[Event]) -> None:
         """Take what was in flight for durable, and what stands `ahead` of it, still to be fed."""
         flight, self.flight = self.flight, []
         if not ahead and not self._split and self._certain is None:  # nobody wrote meanwhile
@@ -159,6 +170,38 @@ class VirtualLog:
         self.durable = None
 
 
+def can_wait(tail: Sequence[Event]) -> bool:
+    """Return True if all of what others wrote may be delivered after a worker's own entries.
+
+    A cancel, a pause and a decision may not: who wrote them was told that they hold.
+    """
+    return all(event.type in CAN_WAIT for event in tail)
+
+
+def in_delivery_order(events: Sequence[Event], first: int = 0) -> Sequence[Event]:
+    """Return entries, which stand in a log from index `first` on, as the code is to see them."""
+    marks = [
+        (place, seen)
+        for place, event in enumerate(events)
+        if event.type in DELIVERED and (seen := read_seen(event)) is not None
+    ]
+    if not marks:
+        return events
+    found: list[Event] = []
+    waiting: deque[tuple[int, Event]] = deque()
+    begin = 0
+    for place, seen in [*marks, (len(events), first + len(events))]:
+        while waiting and waiting[0][0] < seen:
+            found.append(waiting.popleft()[1])
+        for index, event in enumerate(events[begin : place + 1], first + begin):
+            if event.type in EXTERNAL and index >= seen:
+                waiting.append((index, event))
+            else:
+                found.append(event)
+        begin = place + 1
+    return found
+
+
 def count_replayed(log: Sequence[Event]) -> int:
     """Return how many events, from the start, some worker's code has gone on from before.
 
@@ -174,7 +217,7 @@ def count_replayed(log: Sequence[Event]) -> int:
 
 
 def is_taken_away(events: Sequence[Event], lease_no: int) -> bool:
-    """Say whether the run has ended, or the holder of this lease has lost it."""
+    """Return True if the run has ended, or the holder of this lease has lost it."""
     for event in events:
         if event.type in TERMINAL:
             return True

@@ -15,33 +15,24 @@ import time
 import weakref
 from asyncio import events
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
-from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple, Unpack
+from typing import Any, Final, Protocol, TypeVar, TypeVarTuple, Unpack
 
 from holdfast.errors import DeterminismError
-from holdfast.events import TIMER_FIRED, Timer, read_timer
-from holdfast.moments import to_datetime
 from holdfast.runtime.loop.closing import close_coroutine, close_generator, unawaited_allowed
-from holdfast.runtime.loop.failures import Failures
 from holdfast.runtime.loop.guard import GuardedLoop
-from holdfast.runtime.loop.keys import Scope
-from holdfast.runtime.loop.nobody import NOBODY
-from holdfast.runtime.loop.order_calls import OrderCall
 from holdfast.runtime.loop.tasks import (
     Evicted,
     NeverBegun,
+    NumberingLoop,
+    Scope,
     SoonHandle,
     WorkflowFuture,
     WorkflowTask,
     WorkflowTimer,
     acting_as,
+    inner_coroutine,
 )
-from holdfast.runtime.loop.user_code import place_of
 from holdfast.runtime.loop.watch import Watch
-from holdfast.types import Event
-
-if TYPE_CHECKING:
-    from holdfast.definitions.caller import Caller
-    from holdfast.runtime.code.orders import Recorded
 
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
@@ -52,44 +43,37 @@ _TASKS_A_LIMIT: Final = 10_000  # code that makes so many tasks gets the limit o
 _MOST_LIMITS: Final = 10  # and this many times at most
 MAX_DELAY: Final = 8_000 * 365 * 86_400 * 1_000_000  # "for ever", as far as a date can say
 _KEPT_TASKS: Final = 64
-_CHANGED_CODE: Final = (
-    "the code has changed under this run; roll it back, or take the new path in new runs only "
-    "(ctx.patched)"
-)
-_DIFFERS: Final = (
-    "the code has changed under this run, or does not do the same on each replay: look for what "
-    "else it depends on than its input and what was recorded"
-)
-_CHANGED_FORK: Final = (
-    "what was changed in this fork leads the code off the log that it copied, or the code has "
-    "changed; fork from an earlier index, or roll the code back"
-)
-
 _get_running = events._get_running_loop  # pyright: ignore[reportPrivateUsage]
 _set_running = events._set_running_loop  # pyright: ignore[reportPrivateUsage]
 _get_hooks, _set_hooks = sys.get_asyncgen_hooks, sys.set_asyncgen_hooks
 
 
-class WorkflowLoop(GuardedLoop):
-    """The event loop of one instance.
+class TimerKeeper(Protocol):
+    """Keeps the timers of a loop, and calls `make_ready` when one is due."""
 
-    `now` is the run's time in microseconds, `position` how much of its virtual log it has been
-    fed, `known` how much of it is to be fed. `root` is the task of the run's own code. `broken` is
+    def start(self, timer: WorkflowTimer) -> None:
+        """Keep a timer that the code has made."""
+        ...
+
+    def cancel(self, timer: WorkflowTimer) -> None:
+        """Drop a timer that the code has cancelled."""
+        ...
+
+
+class WorkflowLoop(GuardedLoop, NumberingLoop):
+    """The event loop of one run's code.
+
+    `now` is the run's time in microseconds, and `root` the task of the run's own code. `broken` is
     what the code did that cannot be repeated: it is remembered here because code may swallow the
     exception. `fatal` is an exit (`SystemExit`, `KeyboardInterrupt`) that a task or a callback
-    raised. `limit_seconds` bounds a drain, and `progress` grows while one runs callbacks.
+    raised. `limit_seconds` bounds a drain, and `progress` grows while one runs callbacks. `caller`
+    makes the durable calls of the code, and `keeper` keeps its timers.
     """
 
     def __init__(self, salt: int) -> None:
         self.now = 0
-        self.position = self.known = 0
         self.limit_seconds = BLOCKING_SECONDS
         self.progress = 0
-        self.timers: dict[str, WorkflowTimer] = {}
-        self.new_timers: list[WorkflowTimer] = []
-        self.recorded_timers: dict[str, Timer] = {}  # not yet created by the code
-        self.recorded_orders: dict[str, Recorded] = {}  # not yet given by the code
-        self.parked: dict[str, Event] = {}  # ends that the log has, of calls not yet made
         self.tasks: list[WorkflowTask[Any]] = []  # strong: asyncio itself keeps them weakly
         self.root_scope = Scope("")
         self.callback_scope = Scope("~")
@@ -98,11 +82,9 @@ class WorkflowLoop(GuardedLoop):
         self.broken: DeterminismError | None = None
         self.fatal: BaseException | None = None
         self.problems: list[str] = []
-        self.caller: Caller = NOBODY
-        self.forked = False  # the log was copied from another run's
+        self.caller: object = None
+        self.keeper: TimerKeeper | None = None
         self._generators: weakref.WeakSet[AsyncGenerator[object, Any]] | None = None
-        self.failures = Failures()
-        self.called_at = 0  # how much of the log it had been fed at the last durable call
         self.watch: Watch | None = None  # where calls of clocks and chance are looked for
         self._ready: collections.deque[asyncio.Handle] = collections.deque()
         self._last_hash = salt
@@ -228,49 +210,19 @@ class WorkflowLoop(GuardedLoop):
     ) -> WorkflowTimer:
         """Create a durable timer; with `due_at` it is due at that moment, whenever it starts."""
         delay = round(max(0.0, min((when - self.time()) * 1e6, MAX_DELAY)))
-        timer = WorkflowTimer(self.scope().key(name), delay, when, callback, args, self, context)
-        timer.due_at, timer.mark = due_at, self.position
-        if self.closing:
-            return timer
-        self.called_at = self.position
-        if self.recorded_timers and (fact := self.recorded_timers.pop(timer.key, None)):
-            self._compare(timer, fact)
-            timer.fire_at, timer.recorded = fact.fire_at, True
-        elif self.recorded_orders and (order := self.recorded_orders.get(timer.key)):
-            self.check(timer.key, str(order), "a timer")
-        self.timers[timer.key] = timer
-        self.new_timers.append(timer)
-        if self.parked and (event := self.parked.pop(timer.key, None)):
-            self.check(timer.key, "a timer" if event.type == TIMER_FIRED else "a step", "a timer")
-            self.fire(timer.key, event)
+        key = self.scope().key(name)
+        timer = WorkflowTimer(key, delay, when, callback, args, self, context, due_at)
+        if self.keeper is not None and not self.closing:
+            self.keeper.start(timer)
         return timer
 
-    def _compare(self, timer: WorkflowTimer, recorded: Timer) -> None:
-        """Compare the moment of a timer that has one, else its length, with the log's."""
-        if timer.due_at is not None:
-            found, known = timer.due_at, recorded.fire_at
-            self.check(
-                timer.key, f"a timer until {_moment(known)}", f"a timer until {_moment(found)}"
-            )
-        elif recorded.delay is not None:
-            self.check(timer.key, _length(recorded.delay), _length(timer.delay / 1e6))
-
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        if isinstance(handle, WorkflowTimer) and not self.closing:
-            self.timers.pop(handle.key, None)
+        if isinstance(handle, WorkflowTimer) and self.keeper is not None and not self.closing:
+            self.keeper.cancel(handle)
 
-    def fire(self, key: str, event: Event) -> bool:
-        """Make a timer's callback ready. Says whether there was such a timer.
-
-        Raises DeterminismError for a timer of another length than the one that has fired.
-        """
-        timer = self.timers.pop(key, None)
-        if timer is None:
-            return False
-        if not timer.recorded:  # else it was compared when it was created
-            self._compare(timer, read_timer(event.details or ""))
-        self._ready.append(timer)
-        return True
+    def make_ready(self, handle: asyncio.Handle) -> None:
+        """Let the callback of a timer that has fired run in the next drain."""
+        self._ready.append(handle)
 
     def get_exception_handler(self) -> None:
         return None
@@ -299,32 +251,6 @@ class WorkflowLoop(GuardedLoop):
                 f"{what} inside a workflow: a replay could not repeat it; do it in a step"
             )
         return self.broken
-
-    def check(self, key: str, recorded: str, found: str) -> None:
-        """Raise DeterminismError where the code differs from what the log has for a key."""
-        if recorded != found:
-            raise self.differ(f"{key!r} is {found} now, and {recorded} in the log", key)
-
-    def differ(self, how: str, key: str | None = None) -> DeterminismError:
-        """Note that the code is not the one that the log is of; return what says so.
-
-        With the key of a call it says too which line of the user's code makes that call.
-        """
-        cause = _CHANGED_FORK if self.forked else _CHANGED_CODE
-        if self.watch is not None:  # in tests, and in development
-            cause = _DIFFERS
-        place = None if key is None else place_of(self, key)
-        at = "" if place is None else f" (at {place})"
-        return self.stop_at(DeterminismError(f"{how}{at}: {cause}"))
-
-    def stop_at(self, error: DeterminismError) -> DeterminismError:
-        """Note that the code cannot go on from its log; return the first error that said so."""
-        self.broken = self.broken or error
-        return self.broken
-
-    def unused(self) -> list[str]:
-        """Return the keys that the log has and the code has not called."""
-        return sorted({*self.parked, *self.recorded_timers, *self.recorded_orders})
 
     # Running
 
@@ -415,11 +341,8 @@ class WorkflowLoop(GuardedLoop):
             if task.done() and not task.cancelled():
                 task.exception()  # seen: asyncio need not report it
         self._ready.clear()
-        self.timers.clear()
-        self.new_timers.clear()
         self.tasks.clear()
-        self.root = self._generators = None
-        self.caller = NOBODY  # a closed run must not need the collector to be freed
+        self.root = self._generators = self.keeper = None
 
     def _drop_code(self) -> None:
         outer, hooks = _get_running(), _get_hooks()
@@ -428,9 +351,8 @@ class WorkflowLoop(GuardedLoop):
         try:
             for task in self.tasks:
                 if not task.done():
-                    own = task.get_coro()
                     with acting_as(task):
-                        close_coroutine(own.coroutine if isinstance(own, OrderCall) else own)
+                        close_coroutine(inner_coroutine(task.get_coro()))
             self._drop_generators()
         finally:
             _set_hooks(*hooks)
@@ -442,12 +364,3 @@ class WorkflowLoop(GuardedLoop):
             for generator in list(generators):
                 with acting_as(self.tasks[0]):
                     close_generator(generator)
-
-
-def _length(seconds: float) -> str:
-    text = f"{seconds:.6f}".rstrip("0").rstrip(".")
-    return f"a timer of {text} s"
-
-
-def _moment(micros: int) -> str:
-    return to_datetime(micros).isoformat()

@@ -1,4 +1,4 @@
-"""Tasks, futures and handles of a workflow's loop.
+"""Tasks, futures and handles of a workflow's loop, and the scopes in which their calls get keys.
 
 asyncio keeps tasks and futures in sets. Sets of addresses iterate in another order on replay,
 so ours hash by the order of their creation, plus a salt from the run: without it the tasks of
@@ -10,16 +10,64 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import random
 import sys
 from collections.abc import Callable, Coroutine, Generator
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
-
-from holdfast.runtime.loop.keys import Scope
-
-if TYPE_CHECKING:
-    from holdfast.runtime.loop.loop import WorkflowLoop
+from typing import Any, NoReturn, TypeVar
 
 _T = TypeVar("_T")
+
+
+class NumberingLoop(asyncio.AbstractEventLoop):
+    """An event loop that numbers what is made on it."""
+
+    def next_hash(self) -> int:
+        """Number a new task, future or timer."""
+        raise NotImplementedError
+
+
+class Scope:
+    """Where ordinals are counted: one for each asyncio task, one for plain callbacks.
+
+    A key is the path of its scope and the call's name; the second call of a name in a scope is
+    `name#2`. So a change in one branch of a workflow never shifts the keys of another.
+    """
+
+    __slots__ = ("_counts", "_random", "path")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._counts: dict[str, int] | None = None  # most scopes never name anything
+        self._random: random.Random | None = None
+
+    def key(self, name: str) -> str:
+        """Take the next key of this name."""
+        return self._numbered(name, name)
+
+    def next_key(self, name: str) -> str:
+        """Return what the next key of this name is, without taking it."""
+        return self._path_of(name, 1 + (self._counts or {}).get(name, 0))
+
+    def child(self, name: str) -> Scope:
+        """Open the scope of a task; tasks are counted apart from calls."""
+        return Scope(self._numbered(name, f"{name}/"))
+
+    def _numbered(self, name: str, counter: str) -> str:
+        counts = self._counts
+        if counts is None:
+            counts = self._counts = {}
+        ordinal = counts[counter] = counts.get(counter, 0) + 1
+        return self._path_of(name, ordinal)
+
+    def _path_of(self, name: str, ordinal: int) -> str:
+        leaf = name if ordinal == 1 else f"{name}#{ordinal}"
+        return f"{self.path}/{leaf}" if self.path else leaf
+
+    def random(self, seed: str) -> random.Random:
+        """Return this scope's source of chance, the same on every replay."""
+        if self._random is None:
+            self._random = random.Random(f"{seed}/{self.path}")
+        return self._random
 
 
 class Evicted(BaseException):
@@ -31,7 +79,7 @@ class WorkflowFuture(asyncio.Future[_T]):
 
     __slots__ = ("_hash",)
 
-    def __init__(self, loop: WorkflowLoop) -> None:
+    def __init__(self, loop: NumberingLoop) -> None:
         self._hash = loop.next_hash()
         super().__init__(loop=loop)
 
@@ -47,7 +95,7 @@ class WorkflowTask(asyncio.Task[_T]):
     def __init__(
         self,
         coro: Generator[Any, None, _T] | Coroutine[Any, Any, _T],
-        loop: WorkflowLoop,
+        loop: NumberingLoop,
         scope: Scope,
         **options: Any,
     ) -> None:
@@ -76,6 +124,19 @@ class NeverBegun(Coroutine[Any, Any, _T]):
 
     def close(self) -> None:
         """Nothing to do."""
+
+
+class DeferredCoroutine(Coroutine[object, None, object]):
+    """A coroutine that makes the one that it runs when it is first awaited."""
+
+    __slots__ = ("coroutine",)
+
+    coroutine: Coroutine[object, None, object] | None
+
+
+def inner_coroutine(coroutine: object) -> object:
+    """Return the coroutine that a task runs, also behind a deferred one."""
+    return coroutine.coroutine if isinstance(coroutine, DeferredCoroutine) else coroutine
 
 
 @contextlib.contextmanager
@@ -108,7 +169,7 @@ class SoonHandle(asyncio.Handle):
         self,
         callback: Callable[..., object],
         args: tuple[object, ...],
-        loop: WorkflowLoop,
+        loop: NumberingLoop,
         context: contextvars.Context | None,
     ) -> None:
         self._callback = callback
@@ -123,8 +184,9 @@ class SoonHandle(asyncio.Handle):
 class WorkflowTimer(asyncio.TimerHandle):
     """A durable timer.
 
-    `delay` is microseconds from the run's time at its creation. `fire_at` is the moment when it
-    is due, None until the turn has set it; `recorded` says whether the log has it.
+    `delay` is microseconds from the run's time at its creation. `due_at` is its moment if the code
+    names one. Whoever keeps the timers sets `fire_at`, the moment when it is due, `recorded`, if
+    the log has it, and `mark`, how much of the log must be durable for the timer to be certain.
     """
 
     __slots__ = ("delay", "due_at", "fire_at", "key", "mark", "order", "recorded")
@@ -136,12 +198,13 @@ class WorkflowTimer(asyncio.TimerHandle):
         when: float,
         callback: Callable[..., object],
         args: tuple[object, ...],
-        loop: WorkflowLoop,
+        loop: NumberingLoop,
         context: contextvars.Context | None,
+        due_at: int | None,
     ) -> None:
         super().__init__(when, callback, args, loop, context)
         self.key, self.delay, self.order = key, delay, loop.next_hash()
-        self.due_at: int | None = None  # set where the code names a moment, not a delay
+        self.due_at = due_at
         self.fire_at: int | None = None
         self.recorded = False
         self.mark = 0

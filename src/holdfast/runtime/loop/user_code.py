@@ -8,14 +8,12 @@ import inspect
 import os
 import site
 import sysconfig
+from collections.abc import Sequence
 from types import CoroutineType, FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import holdfast
-from holdfast.runtime.loop.order_calls import OrderCall
-
-if TYPE_CHECKING:
-    from holdfast.runtime.loop.loop import WorkflowLoop
+from holdfast.runtime.loop.tasks import WorkflowTask, inner_coroutine
 
 _PATHS: Final = ("stdlib", "platstdlib", "purelib", "platlib")
 _LIBRARIES: Final = tuple(
@@ -45,24 +43,25 @@ def describe(frame: FrameType) -> str:
     return f"{file}:{frame.f_lineno} in {code.co_name}"
 
 
-def place_of(loop: WorkflowLoop, key: str) -> str | None:
-    """Return the line of the user's code that makes a call; None where it cannot be told.
+def place_of(
+    loop: asyncio.AbstractEventLoop, tasks: Sequence[WorkflowTask[Any]], key: str
+) -> str | None:
+    """Return the line of the user's code that makes a call; None if it cannot be found.
 
-    The call is being made now, or a task waits for it.
+    The call is being made now, or one of the tasks of the loop waits for it.
     """
     if asyncio.events._get_running_loop() is loop:
         return _running_place()
     fallback: str | None = None
-    for task in loop.tasks:
+    for task in tasks:
         if task.done():
             continue
-        coroutine = task.get_coro()
-        chain = _chain(coroutine.coroutine if isinstance(coroutine, OrderCall) else coroutine)
+        chain = _chain(inner_coroutine(task.get_coro()))
         user = next((each for each in reversed(chain) if is_user_code(_file(each))), None)
         if any(_key_of(frame) == key for frame in chain):
             if user is not None:
                 return describe(user)
-            fallback = fallback or _task_place(loop, key.rpartition("/")[0])
+            fallback = fallback or _task_place(tasks, key.rpartition("/")[0])
     return fallback
 
 
@@ -75,9 +74,9 @@ def _running_place() -> str | None:
     return None
 
 
-def _task_place(loop: WorkflowLoop, path: str) -> str | None:
+def _task_place(tasks: Sequence[WorkflowTask[Any]], path: str) -> str | None:
     """Return where the task of a scope stands: it has made a task of the call itself."""
-    for task in loop.tasks:
+    for task in tasks:
         if task.scope.path == path and not task.done():
             chain = [each for each in _chain(task.get_coro()) if is_user_code(_file(each))]
             return describe(chain[-1]) if chain else None
@@ -94,7 +93,7 @@ def _chain(coroutine: object) -> list[FrameType]:
 
 
 def _key_of(frame: FrameType) -> str | None:
-    made: Any = frame.f_locals.get("call") or frame.f_locals.get("order")
+    made: Any = frame.f_locals.get("call") or frame.f_locals.get("command")
     return None if is_user_code(_file(frame)) else getattr(made, "key", None)
 
 

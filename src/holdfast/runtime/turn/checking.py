@@ -8,8 +8,8 @@ from typing import Any, Final, Literal, TypeAlias
 from holdfast.definitions.workflows import Workflow
 from holdfast.errors import DeterminismError
 from holdfast.events import CALL_COMMANDS, VALUE_RECORDED, VALUE_SET
-from holdfast.runtime.code.calls import RunInfo
 from holdfast.runtime.code.instance import Instance
+from holdfast.runtime.code.run import RunInfo
 from holdfast.runtime.loop.loop import WorkflowLoop
 from holdfast.runtime.loop.watch import Watch
 from holdfast.types import Event
@@ -46,7 +46,7 @@ def replay_to_end(
             written.append(key)
 
     again = Instance(workflow, info, note)
-    again.live_from = again.loop.known = len(log)  # it writes nothing to its logger
+    again.history.live_from = again.history.known = len(log)  # it writes nothing to its logger
     try:
         if len(log) > 1:
             again.foresee(log)
@@ -62,10 +62,12 @@ def replay_to_end(
 
 
 def _difference(again: Instance, written: Sequence[str], unused: Collection[str]) -> str | None:
-    if missing := [key for key in again.loop.unused() if key not in unused]:
+    if missing := [key for key in again.history.unused() if key not in unused]:
         return f"it does not call {', '.join(missing)}"
     if written:
         return f"it calls {', '.join(written)} besides"
     if not again.loop.ended:
-        return f"it does not end, and waits for {', '.join(again.pending) or 'something else'}"
+        return (
+            f"it does not end, and waits for {', '.join(again.steps.pending) or 'something else'}"
+        )
     return None

@@ -1,14 +1,197 @@
-"""How code differs from the log that it has replayed, where that does not show at once."""
+"""How code differs from the log that it was fed.
+
+Code that has not changed has called everything that its log has, once it was fed all of it. What
+is left then was renamed, moved or taken out, or it comes later: after a call that is new. A new
+call starts unless it may be one of those under another name. docs/howto/versions.md has the rule.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
 
-from holdfast.events import SIGNAL_RECEIVED, WORKER_LOST
+from holdfast.definitions.mentions import mentions
+from holdfast.events import (
+    CALL_COMMANDS,
+    COMMAND_ENDS,
+    FORKED,
+    SIGNAL_RECEIVED,
+    STEP_COMPLETED,
+    STEP_ENDS,
+    STEP_FAILED,
+    WORKER_LOST,
+    read_step,
+)
+from holdfast.names import is_same_name, split_name
+from holdfast.runtime.code.commands import (
+    ACTIVITY,
+    CALLS,
+    CHILD,
+    Commands,
+    end_family,
+    read_command,
+)
+from holdfast.runtime.code.history import STEP, TIMER
 from holdfast.runtime.code.instance import Instance
-from holdfast.runtime.code.messages import Message
+from holdfast.runtime.code.mailbox import Message
+from holdfast.runtime.code.steps import Call
 from holdfast.runtime.log.virtual_log import PYTHON, VirtualLog
+from holdfast.runtime.loop.user_code import place_of
 from holdfast.types import Event
+
+CHANGED: Final = (
+    "the code has changed under this run: keep the old name (name=…, aliases=[…]), take the new "
+    "path in new runs only (ctx.patched), or roll the code back"
+)
+_RESULTS: Final = COMMAND_ENDS | STEP_ENDS
+_LEFT: Final = _RESULTS | CALL_COMMANDS
+_NAMED: Final = frozenset({STEP, ACTIVITY, CHILD})  # whose names stand in the code
+
+
+class Work(NamedTuple):
+    """A call, as the log or the code has it; `args` is the fingerprint of its arguments."""
+
+    key: str
+    family: str
+    name: str | None
+    args: int | None
+
+    def __str__(self) -> str:
+        return f"{self.family} {self.name}" if self.name else self.family
+
+
+class Unexplained:
+    """What one instance has left of its log, by key: `places` says where it stands.
+
+    `_passed` are those behind which the code has taken other results of the same scope: it has
+    come by without calling them, so they were taken out. Up to `_copied` the log is that of
+    another run, without the calls that a retry or a fork makes anew.
+    """
+
+    __slots__ = ("_copied", "_passed", "places")
+
+    def __init__(self) -> None:
+        self.places: dict[str, int] = {}
+        self._passed: set[str] = set()
+        self._copied = 0
+
+    def judge(self, instance: Instance, events: Sequence[Event], first: int) -> None:
+        """Look what is left once events were fed, which stand from a place on."""
+        left = {*instance.history.ends, *_commands(instance)}
+        if not left:
+            self.places.clear()
+            return
+        for place, event in enumerate(events, first):
+            key = event.key
+            if event.type == FORKED:
+                self._copied = place
+            elif key in left and event.type in _LEFT:
+                self.places[key or ""] = place
+        self._find_passed(events, first, left)
+
+    def _find_passed(self, events: Sequence[Event], first: int, left: set[str]) -> None:
+        last: dict[str, int] = {}
+        for place, event in enumerate(events, first):
+            if event.type in _RESULTS and event.key is not None and event.key not in left:
+                last[_scope(event.key)] = place
+        for key, place in self.places.items():
+            if last.get(_scope(key), -1) > place:
+                self._passed.add(key)
+
+    # Questions
+
+    def repeated_by_call(self, instance: Instance, call: Call) -> str | None:
+        """Say what a step would do again; None where it may start."""
+        if call.attempt > 1:  # the log has its failures
+            return None
+        work = Work(call.key, STEP, call.name, call.fingerprint)
+        return self._repeated(instance, work, call.mark)
+
+    def repeated_by_commands(self, instance: Instance, fresh: Iterable[Event]) -> str | None:
+        """Say what a command that is not in the log yet would do again."""
+        for event in fresh:
+            if event.type in CALLS:
+                key, command = event.key or "", read_command(event)
+                work = Work(key, command.family, command.name, command.args)
+                mark = instance.run.ledger(Commands).made.get(key, instance.history.position)
+                if (found := self._repeated(instance, work, mark)) is not None:
+                    return found
+        return None
+
+    def missed_signal(self, instance: Instance) -> str | None:
+        """Say which signal the code no longer waits for, if the log continues after it."""
+        awaited = instance.mailbox.awaited
+        unread = sorted({message.name for message in instance.mailbox.unread} - {*awaited})
+        if not (awaited and unread):
+            return None
+        for key, place in self.places.items():
+            old = _left(instance, key)
+            after = self._copied <= place < _seen(instance)
+            if old is not None and key not in self._passed and after:
+                return (
+                    f"the code waits for signal {_listed(awaited)}, and nothing takes signal "
+                    f"{_listed(unread)}, behind which the log has {old} under {key!r}: the signal "
+                    "may have another name now"
+                )
+        return None
+
+    def _repeated(self, instance: Instance, new: Work, mark: int) -> str | None:
+        for key, place in list(self.places.items()):
+            if (old := _left(instance, key)) is None:
+                del self.places[key]  # called since
+            elif place < _seen(instance) and self._may_be(instance, new, mark, old, place):
+                line = place_of(instance.loop, instance.loop.tasks, new.key)
+                at = "" if line is None else f" (at {line})"
+                return (
+                    f"the log has {old} under {key!r}, which this code has not called, and "
+                    f"{new} under {new.key!r}{at} is not in the log: it may be the same work under "
+                    "another name, so it is not started"
+                )
+        return None
+
+    def _may_be(self, instance: Instance, new: Work, mark: int, old: Work, place: int) -> bool:
+        named = old.name is not None and is_same_name(old.name, new.name or "")
+        if named and old.args == new.args:
+            return True
+        if place < mark and old.key in self._passed:
+            return False
+        if named and place >= self._copied:  # else it may be a call still to come
+            return True
+        if old.family not in _NAMED or old.name is None:
+            return False
+        return split_name(old.name)[1] not in mentions(instance.run.workflow.fn)
+
+
+def _commands(instance: Instance) -> Iterator[str]:
+    """Go through the keys of commands that the log has and the code has not called."""
+    recorded = instance.history.recorded
+    return (key for key, each in recorded.items() if each.family != TIMER)
+
+
+def _left(instance: Instance, key: str) -> Work | None:
+    """Return what is left under a key, None if the code has called it."""
+    event, command = instance.history.ends.get(key), instance.history.recorded.get(key)
+    if command is not None:
+        return Work(key, command.family, command.name, command.args)
+    if event is None:
+        return None
+    if event.type in (STEP_COMPLETED, STEP_FAILED):
+        step = read_step(event.details or "")
+        return Work(key, STEP, step.name, step.args)
+    return Work(key, end_family(event), None, None)
+
+
+def _seen(instance: Instance) -> int:
+    """Return how much of the log the code has seen: what came while it was paused waits."""
+    return instance.history.position - len(instance.paused_events or ())
+
+
+def _listed(names: Iterable[str]) -> str:
+    return " or ".join(map(repr, names))
+
+
+def _scope(key: str) -> str:
+    return key.rpartition("/")[0]
 
 
 def differences(log: VirtualLog, instance: Instance) -> tuple[list[str], list[str]]:
@@ -17,8 +200,8 @@ def differences(log: VirtualLog, instance: Instance) -> tuple[list[str], list[st
     others: list[str] = []
     if log.python not in (None, PYTHON):
         warnings.append(f"the run was begun on Python {log.python}, and this is Python {PYTHON}")
-    forked = instance.seed != instance.info.run_id  # a fork has results of calls still to come
-    if not forked and (unused := instance.loop.unused()):
+    forked = instance.run.seed != instance.info.run_id  # a fork has results of calls still to come
+    if not forked and (unused := instance.history.unused()):
         others.append(
             f"the log has calls that the code does not make, or not yet: {', '.join(unused)}"
         )

@@ -14,6 +14,7 @@ from holdfast.events import (
     WorkflowFailed,
     write_details,
 )
+from holdfast.runtime.code.commands import Commands
 from holdfast.runtime.code.continuing import ContinueAsNew, continuation
 from holdfast.runtime.code.instance import Instance
 from holdfast.types import Finish
@@ -27,27 +28,27 @@ class Outcome(NamedTuple):
     end: Finish
 
 
-def lingers(instance: Instance) -> bool:
-    """Say whether a run stays whose code has done what it was to do.
+def must_stay_open(instance: Instance) -> bool:
+    """Return True if a run must stay open although its code has returned.
 
-    It waits for activities that the code let go of, and, where it would go on as another run,
-    until nobody has it paused: the other one would not be.
+    Activities that it never awaited still run; or it continues as another run and is paused:
+    the other one would not be.
     """
     root = instance.root
     if instance.loop.fatal is not None or root is None or root.cancelled():
         return False
-    error, dealings = root.exception(), instance.dealings
+    error, commands = root.exception(), instance.run.find(Commands)
     if isinstance(error, ContinueAsNew):
         if instance.cancel_unheard:
             return False
-        if instance.held is not None:
+        if instance.paused_events is not None:
             return True
     elif error is not None:
         return False
-    if dealings is None or not dealings.orders.open_activities or not dealings.orders.let_go():
+    if commands is None or not commands.open_activities or not commands.must_stay_open():
         return False
-    if instance.cancel_requested:
-        dealings.orders.stop_waiting()
+    if instance.run.cancel_requested:
+        commands.stop_waiting()
         return False
     return True
 
@@ -65,14 +66,14 @@ def outcome(instance: Instance, unstorable: PayloadError | None = None) -> Outco
         return _failed(instance, fatal)
     assert root is not None, "only code that was started ends"
     if root.cancelled():
-        if instance.cancel_requested:
+        if instance.run.cancel_requested:
             return Outcome(CANCELLED, None, Finish("cancelled"))
         unasked = RuntimeError("the workflow was cancelled, but not from outside")
         return _failed(instance, unasked)
     error = root.exception()
     if error is None:
         try:
-            output = instance.workflow.encode_output(root.result())
+            output = instance.run.workflow.encode_output(root.result())
             return Outcome(COMPLETED, None, Finish("completed", output))
         except PayloadError as refused:
             error = refused
@@ -81,27 +82,28 @@ def outcome(instance: Instance, unstorable: PayloadError | None = None) -> Outco
     if isinstance(error, ContinueAsNew):
         if instance.cancel_unheard:  # and the run that follows would not hear of it either
             return Outcome(CANCELLED, None, Finish("cancelled"))
-        new = continuation(instance, error)
+        new = continuation(instance.run, error)
         end = Finish("continued", f'{{"run_id":"{new.run_id}"}}')
         return Outcome(CONTINUED, write_details(new), end)
     return _failed(instance, error)
 
 
 def _failed(instance: Instance, error: BaseException) -> Outcome:
-    loop, text = instance.loop, encode_error(describe(error))
-    fatal = loop.failures.fatal(error, loop.tasks, loop.called_at)
+    history, text = instance.history, encode_error(describe(error))
+    fatal = history.failures.fatal(error, instance.loop.tasks, history.called_at)
     details = write_details(WorkflowFailed(fatal.keys, fatal.seen))
     return Outcome(FAILED, details, Finish("failed", error=text))
 
 
 def leftovers(instance: Instance) -> list[str]:
     """Say what of a run's code is dropped with its end, and what of its log was not used."""
-    found = [] if instance.dealings is None else instance.orders.failures()
+    commands = instance.run.find(Commands)
+    found = [] if commands is None else commands.failures()
     for task in instance.loop.tasks:
         if not task.done():
             found.append(f"the workflow has ended, and its task {task.get_name()!r} is dropped")
         elif task._log_traceback:  # as asyncio knows it: nobody has asked for its exception
             found.append(f"task {task.get_name()!r} failed unseen: {task.exception()!r}")
-    if unused := instance.loop.unused():
+    if unused := instance.history.unused():
         found.append(f"recorded, but no longer called by the code: {', '.join(unused)}")
     return found

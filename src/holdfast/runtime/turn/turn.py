@@ -25,17 +25,18 @@ from holdfast.events import (
     write_step_retry,
     write_timer,
 )
-from holdfast.runtime.code.calls import Call, RunInfo
+from holdfast.runtime.code.commands import Commands
 from holdfast.runtime.code.instance import Instance
+from holdfast.runtime.code.run import RunInfo
+from holdfast.runtime.code.steps import Call
+from holdfast.runtime.code.updates import Updates
 from holdfast.runtime.log.virtual_log import is_taken_away
 from holdfast.runtime.loop.tasks import WorkflowTimer
 from holdfast.runtime.turn.checking import Check
-from holdfast.runtime.turn.divergence import differences, renamed_signal
-from holdfast.runtime.turn.effects import Effects, State
-from holdfast.runtime.turn.feeder import Feeder
-from holdfast.runtime.turn.outcome import leftovers, lingers, outcome
-from holdfast.runtime.turn.parts import make_part
-from holdfast.runtime.turn.unexplained import CHANGED
+from holdfast.runtime.turn.divergence import CHANGED, differences, renamed_signal
+from holdfast.runtime.turn.effects import Effects, State, make_part
+from holdfast.runtime.turn.outcome import leftovers, must_stay_open, outcome
+from holdfast.runtime.turn.replayer import Replayer
 from holdfast.types import (
     ANY_END,
     ErrorInfo,
@@ -67,10 +68,10 @@ class Turn:
         "_conflicts",
         "_end",
         "_error",
-        "_feeder",
         "_next_due",
         "_notices",
         "_problems",
+        "_replayer",
         "_replies",
         "_singly",
         "_start",
@@ -117,60 +118,60 @@ class Turn:
         self._singly = False  # which event has a value that the database refuses?
         self._unstorable: PayloadError | None = None  # the run's end
         lost = self.state is State.LOST
-        self._feeder = Feeder(workflow, info, () if lost else log, clock, check)
+        self._replayer = Replayer(workflow, info, () if lost else log, clock, check)
         if lost:
             self.abandon()
 
     @property
     def durable_length(self) -> int:
         """How many of the run's events are durable, as far as this turn knows."""
-        return self._feeder.log.durable_length
+        return self._replayer.log.durable_length
 
     def ends_with(self, event: Event) -> bool:
         """Return True if this is the last durable event of the turn, which was suspended."""
-        return self._feeder.log.last == hash(event)
+        return self._replayer.log.last == hash(event)
 
     @property
     def executing(self) -> dict[str, Call]:
         """The steps that the driver has been told to start, by key."""
-        return self._feeder.steps.executing
+        return self._replayer.executions.executing
 
     @property
     def instance(self) -> Instance:
         """The run's code in execution."""
-        return self._feeder.instance
+        return self._replayer.instance
 
     # Inputs
 
     def begin(self) -> Effects:
         """Start from where the log ends."""
-        feeder = self._feeder
-        begun = feeder.log.python is not None
-        if begun and not feeder.closed and feeder.broken is None:
-            python, unused = differences(feeder.log, feeder.instance)
+        replayer = self._replayer
+        begun = replayer.log.python is not None
+        if begun and not replayer.closed and replayer.broken is None:
+            python, unused = differences(replayer.log, replayer.instance)
             self._warn(python + unused)
-            self._warn(renamed_signal(feeder.log.durable or (), feeder.instance))
+            self._warn(renamed_signal(replayer.log.durable or (), replayer.instance))
             if self._strict and (python or unused):
-                feeder.broken = DeterminismError("; ".join(python + unused))
+                replayer.broken = DeterminismError("; ".join(python + unused))
         return self._pump()
 
     def step_completed(self, key: str, result: str, started_at: int) -> Effects:
         """Take a step's result, as JSON text."""
-        feeder = self._feeder
-        call = feeder.steps.executing.pop(key, None)
-        if call is None or feeder.closed:
+        replayer = self._replayer
+        call = replayer.executions.executing.pop(key, None)
+        if call is None or replayer.closed:
             return self._effects()
         text = write_step_completed(call.name, call.fingerprint, call.attempt, result, started_at)
-        feeder.complete(key, Event(STEP_COMPLETED, key, text, self._clock()), result)
+        replayer.complete(key, Event(STEP_COMPLETED, key, text, self._clock()), result)
         return self._pump()
 
     def step_failed(
         self, key: str, error: ErrorInfo, started_at: int, retry_at: int | None, timed_out: bool
     ) -> Effects:
         """Take a failed attempt. With `retry_at` the step is tried again then."""
-        feeder = self._feeder
-        call = feeder.steps.executing.pop(key, None)
-        if call is None or feeder.closed:
+        replayer = self._replayer
+        call = replayer.executions.executing.pop(key, None)
+        if call is None or replayer.closed:
             return self._effects()
         name, args, attempt = call.name, call.fingerprint, call.attempt
         if retry_at is None:
@@ -179,28 +180,28 @@ class Turn:
         else:
             kind = STEP_RETRY
             text = write_step_retry(name, args, attempt, error, retry_at)
-        feeder.offer(Event(kind, key, text, self._clock()))
+        replayer.offer(Event(kind, key, text, self._clock()))
         return self._pump()
 
     def committed(self, ahead: Sequence[Event] = ()) -> Effects:
         """Take the commit for durable, after what others wrote `ahead` of it."""
-        feeder = self._feeder
+        replayer = self._replayer
         self._conflicts = 0
-        feeder.land(ahead)
-        self._singly = self._singly and bool(feeder.log.fresh)
+        replayer.commit_done(ahead)
+        self._singly = self._singly and bool(replayer.log.fresh)
         if self._replies:
             self._notices, self._replies = self._replies, ()
-        if feeder.closed:
+        if replayer.closed:
             return self._effects()
         if self.state is _ENDING:
             if ahead:
-                updates = feeder.instance.updates
-                self._notices += tuple(updates.replies(feeder.instance.run, (), ends=True))
-            self._warn(leftovers(feeder.instance))
+                updates = replayer.instance.run.ledger(Updates)
+                self._notices += tuple(updates.replies(replayer.instance.run.id, (), ends=True))
+            self._warn(leftovers(replayer.instance))
             self._stop(State.ENDED)
         elif self.state is _SUSPENDING:
             self.state = State.SUSPENDED
-            feeder.log.forget()
+            replayer.log.forget()
         else:
             return self._pump()
         return self._effects()
@@ -218,7 +219,7 @@ class Turn:
             )
         if self._has_lost(tail):
             return self._effects()
-        self._feeder.refused(tail)
+        self._replayer.refused(tail)
         return self._pump()
 
     def invalid(self, message: str) -> Effects:
@@ -228,17 +229,17 @@ class Turn:
         end it is; with any other value the run is stuck.
         """
         self._continue()
-        feeder, flight = self._feeder, self._feeder.log.flight
-        if feeder.closed:
+        replayer, flight = self._replayer, self._replayer.log.flight
+        if replayer.closed:
             return self._effects()
         if len(flight) > 1:
             self._singly = True
-            feeder.take_back()
+            replayer.take_back()
         elif flight[0].type == STEP_COMPLETED:
-            feeder.fail_step(flight[0], message)
+            replayer.fail_step(flight[0], message)
         elif flight[0].type in TERMINAL and self._unstorable is None:
             self._unstorable = PayloadError(f"the run's end cannot be stored: {message}")
-            feeder.take_back()
+            replayer.take_back()
         else:
             self._error = PayloadError(f"{flight[0].type} cannot be stored: {message}")
             self._stop(State.STUCK)
@@ -250,7 +251,7 @@ class Turn:
         self._continue()
         if self._has_lost(tail):
             return self._effects()
-        self._feeder.deliver(tail)
+        self._replayer.deliver(tail)
         return self._pump()
 
     def news(self, tail: Sequence[Event], first: int) -> Effects:
@@ -259,15 +260,15 @@ class Turn:
         If it does not join on to what is known, or a commit is in flight, it is left to the
         next conflict, which brings it again.
         """
-        feeder = self._feeder
-        log, skip = feeder.log, feeder.log.durable_length - first
-        ready = self.state is _RUNNING and feeder.receptive
+        replayer = self._replayer
+        log, skip = replayer.log, replayer.log.durable_length - first
+        ready = self.state is _RUNNING and replayer.receptive
         if log.committing or log.fresh or not ready or not 0 <= skip < len(tail):
             return self._effects()
         unseen = tail[skip:]
         if self._has_lost(unseen):
             return self._effects()
-        feeder.deliver(unseen)
+        replayer.deliver(unseen)
         return self._pump()
 
     def rebuild(self, log: Sequence[Event]) -> Effects:
@@ -276,7 +277,7 @@ class Turn:
             self._stop(State.LOST)
         elif not self._has_lost(log):
             self._continue()
-            self._feeder.replace(log)
+            self._replayer.replace(log)
             return self._pump()
         return self._effects()
 
@@ -286,12 +287,12 @@ class Turn:
 
     def unrecorded(self) -> list[Event]:
         """Return what steps have brought and the log may not have. For another thread."""
-        return self._feeder.unrecorded()
+        return self._replayer.unrecorded()
 
     def abandon(self) -> None:
         """Close the run's code, and do nothing any more. Idempotent."""
         self._next_due = None
-        self._feeder.close()
+        self._replayer.close()
         self._gather_problems()
 
     # Effects
@@ -321,60 +322,61 @@ class Turn:
         self._problems += tuple(problems)
 
     def _gather_problems(self) -> None:
-        found = self._feeder.instance.loop.problems
+        found = self._replayer.instance.loop.problems
         self._warn(found)
         found.clear()
 
     def _continue(self) -> None:
         """Run again after a commit that was refused, a suspension, or a log that was read."""
-        if not self._feeder.closed:
+        if not self._replayer.closed:
             self.state, self._visible_at, self._end, self._replies = State.RUNNING, None, None, ()
 
     def _stop(self, state: State) -> None:
         """Do nothing more of this run here: its steps are cancelled and its code is closed."""
         self.state = state
-        self._cancel += tuple(self._feeder.steps.stop())
+        self._cancel += tuple(self._replayer.executions.stop())
         self.abandon()
 
     # Pumping
 
     def _pump(self) -> Effects:
         """Fire what is due, then act: in this order log order alone decides every race."""
-        feeder = self._feeder
+        replayer = self._replayer
         self._next_due = None
-        if feeder.closed:
+        if replayer.closed:
             return self._effects()
-        if feeder.needs_log:
+        if replayer.needs_log:
             self.state = State.NEEDS_LOG
         if self.state is _RUNNING:
             self._fire_timers()
-            if feeder.broken is None:
+            if replayer.broken is None:
                 try:
                     self._act()
                 except DeterminismError as error:
-                    feeder.broken = error
-        if feeder.broken is not None:
-            self._give_up(feeder.broken)
-        if feeder.instance.loop.problems:
+                    replayer.broken = error
+        if replayer.broken is not None:
+            self._give_up(replayer.broken)
+        if replayer.instance.loop.problems:
             self._gather_problems()
         return self._effects()
 
     def _fire_timers(self) -> None:
-        feeder = self._feeder
-        if not feeder.instance.loop.timers:
-            feeder.clockwork.reset()
-            return
-        while feeder.receptive and (timer := feeder.clockwork.due(now := self._clock())):
-            if feeder.instance.held is not None:  # paused
+        replayer = self._replayer
+        while (
+            replayer.instance.timers.live
+            and replayer.receptive
+            and (timer := replayer.instance.timers.due(now := self._clock()))
+        ):
+            if replayer.instance.paused_events is not None:
                 return
             text = write_timer(timer.key, timer.fire_at or now, timer.delay)
-            feeder.append(Event(TIMER_FIRED, timer.key, text, now))
+            replayer.append(Event(TIMER_FIRED, timer.key, text, now))
 
     def _act(self) -> None:
-        feeder = self._feeder
-        instance, log, steps = feeder.instance, feeder.log, feeder.steps
-        if feeder.unexplained.places and not log.committing:
-            self._refuse(feeder.unexplained.repeated_by_orders(instance, log.fresh))
+        replayer = self._replayer
+        instance, log, executions = replayer.instance, replayer.log, replayer.executions
+        if replayer.unexplained.places and not log.committing:
+            self._refuse(replayer.unexplained.repeated_by_commands(instance, log.fresh))
         alone = len(log.fresh) < 2 and not self._singly and not self._conflicts
         if not alone and log.fresh and not log.committing:
             self._ship_apart()
@@ -382,21 +384,23 @@ class Turn:
             self._finish()
             return
         certain = log.certain
-        if instance.cancelled:
-            self._cancel += tuple(steps.cancel(instance, certain))
-        if instance.held is not None:
+        if instance.steps.given_up:
+            self._cancel += tuple(executions.cancel(instance.steps, certain))
+        if instance.paused_events is not None:
             self._stand_still()
             return
-        if instance.issued:
-            self._launch(steps.start(instance, certain))
-        waiting = steps.pausing or instance.loop.timers
+        if instance.steps.issued:
+            self._launch(executions.start(instance.steps, certain))
+        waiting = executions.pausing or instance.timers.live
         now = self._clock() if waiting else 0
         if waiting:
-            self._start += tuple(steps.start_again(instance, certain, now))
-            for timer in feeder.clockwork.grown(now):
+            self._start += tuple(executions.start_again(instance.steps, certain, now))
+            for timer in replayer.instance.timers.due_for_recording(now):
                 self._record(timer)
         if not log.committing:
-            if steps.idle(instance, now) and not feeder.clockwork.fires_soon(now):
+            if executions.idle(instance.steps, now) and not replayer.instance.timers.fires_soon(
+                now
+            ):
                 self._suspend()
             elif log.fresh:
                 self._ship(None)
@@ -404,23 +408,23 @@ class Turn:
             self._next_due = self._due_at(now)
 
     def _launch(self, calls: list[Call]) -> None:
-        feeder = self._feeder
-        if feeder.unexplained.places:
+        replayer = self._replayer
+        if replayer.unexplained.places:
             for call in calls:
-                self._refuse(feeder.unexplained.repeated_by_call(feeder.instance, call))
+                self._refuse(replayer.unexplained.repeated_by_call(replayer.instance, call))
         self._start += tuple(calls)
 
     def _refuse(self, reason: str | None) -> None:
         """Be stuck where changed code would do again what the log may have."""
         if reason is not None and self._careful:
             error = DeterminismError(f"{reason}; {CHANGED}")
-            self._feeder.refuse(error)
+            self._replayer.refuse(error)
             raise error
 
     def _due_at(self, now: int) -> int | None:
-        feeder = self._feeder
-        retry = feeder.steps.next_retry(feeder.log.certain)
-        moments = [at for at in (feeder.clockwork.next_at(), retry) if at is not None]
+        replayer = self._replayer
+        retry = replayer.executions.next_retry(replayer.log.certain)
+        moments = [at for at in (replayer.instance.timers.next_at(), retry) if at is not None]
         return max(now, min(moments)) if moments else None
 
     # Committing
@@ -428,102 +432,102 @@ class Turn:
     def _record(self, timer: WorkflowTimer) -> None:
         timer.recorded = True
         text = write_timer(timer.key, timer.fire_at or 0, timer.delay)
-        self._feeder.log.note(TIMER_SCHEDULED, timer.key, text)
+        self._replayer.log.record(TIMER_SCHEDULED, timer.key, text)
 
     def _ship_apart(self) -> None:
         """Commit what may not share a commit with a suspension, or with all else that is fresh."""
-        log = self._feeder.log
+        log = self._replayer.log
         count = 1 if self._singly else log.bearable()
         if self._singly or self._conflicts >= _CONFLICTS or count < len(log.fresh):
             self._ship(None, count)
 
     def _ship(self, then: Suspend | Finish | None, count: int | None = None) -> None:
-        log, instance = self._feeder.log, self._feeder.instance
+        log, instance = self._replayer.log, self._replayer.instance
         behind = self._conflicts >= _CONFLICTS and _may_stand_behind(then)
-        place, events = log.durable_length, log.launch(count, behind=behind)
-        dealings = instance.dealings
-        if dealings is not None:
+        place, events = log.durable_length, log.commit_sent(count, behind=behind)
+        if (updates := instance.run.find(Updates)) is not None:
             ends = isinstance(then, Finish)
-            self._replies = tuple(dealings.updates.replies(instance.run, events, ends=ends))
-        self._commit = make_part(self.info, self.lease_no, place, events, then, dealings, behind)
+            self._replies = tuple(updates.replies(instance.run.id, events, ends=ends))
+        commands = instance.run.find(Commands)
+        self._commit = make_part(self.info, self.lease_no, place, events, then, commands, behind)
 
     def _suspend(self) -> None:
         """Give the lease back with this commit: nothing moves until it is answered."""
-        feeder = self._feeder
-        if feeder.unexplained.places:
-            self._refuse(feeder.unexplained.missed_signal(feeder.instance))
-        awaiting = feeder.instance.awaiting
-        wakings = (feeder.clockwork.first_deadline(), feeder.steps.next_retry())
+        replayer = self._replayer
+        if replayer.unexplained.places:
+            self._refuse(replayer.unexplained.missed_signal(replayer.instance))
+        awaiting = replayer.instance.awaiting
+        wakings = (replayer.instance.timers.first_deadline(), replayer.executions.next_retry())
         moments = [at for at in wakings if at is not None]
-        if not moments and not awaiting and feeder.instance.held is None:
-            if not feeder.log.fresh:
+        if not moments and not awaiting and replayer.instance.paused_events is None:
+            if not replayer.log.fresh:
                 raise DeterminismError(
                     "the workflow waits for nothing durable: no step, timer or signal could ever "
                     "wake it (does it wait for a thread, or for a lock that nobody releases?)"
                 )
             self._ship(None)
             return
-        for timer in feeder.clockwork.unrecorded():
+        for timer in replayer.instance.timers.unrecorded():
             self._record(timer)
         self._yield(min(moments, default=None), awaiting)
 
     def _yield(self, visible_at: int | None, awaiting: tuple[str, ...]) -> None:
-        if not self._feeder.log.fresh:
-            self._feeder.log.note(YIELDED, None, None)
+        if not self._replayer.log.fresh:
+            self._replayer.log.record(YIELDED, None, None)
         self.state, self._visible_at = State.SUSPENDING, visible_at
         self._ship(Suspend(visible_at, awaiting))
 
     def _stand_still(self) -> None:
         """Start nothing while the run is paused, and suspend when the running steps have ended."""
-        feeder = self._feeder
-        if feeder.log.committing:
+        replayer = self._replayer
+        if replayer.log.committing:
             return
-        if not feeder.steps.executing:
+        if not replayer.executions.executing:
             self._suspend()
-        elif feeder.log.fresh:
+        elif replayer.log.fresh:
             self._ship(None)
 
     def _finish(self) -> None:
-        """End the run, or let it linger, once what is in flight has landed."""
-        feeder = self._feeder
-        if feeder.log.committing:
+        """End the run, or keep it open, once the commit on its way is durable."""
+        replayer = self._replayer
+        if replayer.log.committing:
             return
-        instance = feeder.instance
-        feeder.verify()
-        found = None if lingers(instance) else outcome(instance, self._unstorable)
-        if instance.dealings is not None:
-            instance.dealings.updates.call_off()
+        instance = replayer.instance
+        replayer.verify()
+        found = None if must_stay_open(instance) else outcome(instance, self._unstorable)
+        if (updates := instance.run.find(Updates)) is not None:
+            updates.answer_accepted()
         if found is None:
-            self._linger()
+            self._stay_open()
             return
-        feeder.log.note(found.kind, None, found.text)
+        replayer.log.record(found.kind, None, found.text)
         self.state, self._end = State.ENDING, found.end
         self._ship(found.end)
 
-    def _linger(self) -> None:
-        """Suspend completed code whose run is not over yet."""
-        log, steps = self._feeder.log, self._feeder.steps
-        if steps.executing and log.fresh:
+    def _stay_open(self) -> None:
+        """Suspend code that has ended, but whose run has not."""
+        log, executions = self._replayer.log, self._replayer.executions
+        if executions.executing and log.fresh:
             self._ship(None)  # so that the end of the code is certain, and nobody awaits them
             return
-        self._cancel += tuple(steps.stop())
+        self._cancel += tuple(executions.stop())
         self._yield(None, (ANY_END,))
 
     # Letting go
 
     def _has_lost(self, events: Sequence[Event]) -> bool:
         """Return True if nothing is to be done any more, also because these events say so."""
-        if not self._feeder.closed and is_taken_away(events, self.lease_no):
+        if not self._replayer.closed and is_taken_away(events, self.lease_no):
             self._stop(State.LOST)
-        return self._feeder.closed
+        return self._replayer.closed
 
     def _give_up(self, error: DeterminismError) -> None:
         """Record what steps have brought, so that no try repeats them; then be stuck."""
-        feeder = self._feeder
-        if feeder.log.committing:
+        replayer = self._replayer
+        if replayer.log.committing:
             return
-        feeder.forget_orders()
-        if feeder.log.fresh:
+        replayer.forget_commands()
+        if replayer.log.fresh:
             self._ship(None)
             return
         self._error = error

@@ -1,20 +1,18 @@
-"""Who makes the calls of code whose run is closed: nobody."""
+"""The calls of code whose run is closed: each of them ends that code."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
+from holdfast.definitions.activities import Activity
+from holdfast.definitions.caller import Args, Kwargs
+from holdfast.definitions.steps import Step
+from holdfast.definitions.workflows import Workflow
 from holdfast.runtime.loop.tasks import Evicted
 
-if TYPE_CHECKING:
-    from holdfast.definitions.activities import Activity
-    from holdfast.definitions.caller import Args, Kwargs
-    from holdfast.definitions.steps import Step
-    from holdfast.definitions.workflows import Workflow
 
-
-class Nobody:
-    """Ends the code that still calls."""
+class ClosedCaller:
+    """The caller of a closed run: each call raises, which ends the code that makes it."""
 
     def call_step(self, step: Step[..., object], leaf: str, args: Args, kwargs: Kwargs) -> NoReturn:
         """Raise Evicted."""
@@ -33,4 +31,4 @@ class Nobody:
         raise Evicted
 
 
-NOBODY: Final = Nobody()
+CLOSED: Final = ClosedCaller()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from holdfast.errors import CallFailed
 from holdfast.types import Value
-
-if TYPE_CHECKING:
-    import asyncio
 
 
 class Fatal(Value, frozen=True, gc=False):

@@ -14,15 +14,12 @@ from holdfast.events import (
     with_role,
     without_mark,
 )
-from holdfast.runtime.code.calls import Call, RunInfo
 from holdfast.runtime.code.instance import Instance
-from holdfast.runtime.code.step_ends import step_unstorable
-from holdfast.runtime.log.delivery import can_wait, in_delivery_order
-from holdfast.runtime.log.virtual_log import VirtualLog
+from holdfast.runtime.code.run import RunInfo
+from holdfast.runtime.code.steps import Call, Executions, step_unstorable
+from holdfast.runtime.log.virtual_log import VirtualLog, can_wait, in_delivery_order
 from holdfast.runtime.turn.checking import Check, replay_to_end, watch
-from holdfast.runtime.turn.clockwork import Clockwork
-from holdfast.runtime.turn.steps import Steps
-from holdfast.runtime.turn.unexplained import Unexplained
+from holdfast.runtime.turn.divergence import Unexplained
 from holdfast.types import Event
 
 # Facts, which the code has not been fed: they stand as well behind another event.
@@ -32,7 +29,7 @@ _LAST: Final = with_role("suspension", "end")
 _UNFED: Final = _FACTS | _LAST
 
 
-class Feeder:
+class Replayer:
     """Keeps a run's instance and its virtual log in step.
 
     The instance has been fed the whole virtual log, one event a drain. `broken` is what the code
@@ -48,12 +45,11 @@ class Feeder:
         "_undelivered",
         "_workflow",
         "broken",
-        "clockwork",
         "closed",
+        "executions",
         "instance",
         "log",
         "needs_log",
-        "steps",
         "unexplained",
     )
 
@@ -67,7 +63,7 @@ class Feeder:
     ) -> None:
         self._workflow, self._info, self._check = workflow, info, check
         self.log = VirtualLog(log, clock)
-        self.steps = Steps()
+        self.executions = Executions()
         self.broken: DeterminismError | None = None
         self.needs_log = self.closed = False
         self._undelivered: list[Event] = []  # what is to be fed behind the log it waits for
@@ -87,18 +83,18 @@ class Feeder:
         log.extend(tail)
         self._feed(in_delivery_order(tail, first), first)
 
-    def land(self, ahead: Sequence[Event]) -> None:
+    def commit_done(self, ahead: Sequence[Event]) -> None:
         """Take what was in flight for durable; feed what others wrote `ahead` of it meanwhile."""
         log = self.log
         position = log.length
-        log.land(ahead)
+        log.commit_done(ahead)
         if ahead and not (self.closed or self.broken):
             self._feed(ahead, position)
 
     def _feed(self, events: Sequence[Event], position: int) -> None:
         """Feed durable events to code that has been fed so many."""
         instance = self.instance
-        instance.loop.position, instance.loop.known = position, position + len(events)
+        instance.history.position, instance.history.known = position, position + len(events)
         try:
             instance.foresee(events)
             for event in events:
@@ -110,15 +106,15 @@ class Feeder:
     def complete(self, key: str, event: Event, result: str) -> None:
         """Feed a step's result, if the code still waits for it; else keep the event."""
         instance = self.instance
-        call = instance.pending.get(key)
+        call = instance.steps.pending.get(key)
         if call is None or not self.receptive:
             self._keep(event)
             return
-        if instance.held is not None:
+        if instance.paused_events is not None:
             self.append(event)
             return
         log = self.log
-        instance.loop.position = log.length
+        instance.history.position = log.length
         log.fresh.append(event)
         try:
             instance.complete(call, result, event.at)
@@ -127,7 +123,7 @@ class Feeder:
 
     def offer(self, event: Event) -> None:
         """Feed what an effect has brought, if the code still waits for it; else keep it."""
-        call = self.instance.pending.get(event.key or "")
+        call = self.instance.steps.pending.get(event.key or "")
         if call is None or not self.receptive:
             self._keep(event)
         elif event.type == STEP_RETRY:
@@ -138,15 +134,15 @@ class Feeder:
     def append(self, event: Event) -> None:
         """Feed an event, which is not durable yet."""
         log, instance = self.log, self.instance
-        instance.loop.position = log.length
+        instance.history.position = log.length
         log.fresh.append(event)
         try:
             instance.feed(event)
         except DeterminismError as error:
             self.broken = error
 
-    def forget_orders(self) -> None:
-        """Give none of the orders that broken code made: the code that follows gives its own."""
+    def forget_commands(self) -> None:
+        """Give none of the commands that broken code made: the code that follows gives its own."""
         log = self.log
         log.fresh = [event for event in log.fresh if event.type not in CALL_COMMANDS]
 
@@ -205,7 +201,12 @@ class Feeder:
     def unrecorded(self) -> list[Event]:
         """Return what steps have brought and the log may not have, to be appended to it."""
         log = self.log
-        waiting = [*log.flight, *log.fresh, *self._undelivered, *self.steps.held.values()]
+        waiting = [
+            *log.flight,
+            *log.fresh,
+            *self._undelivered,
+            *self.executions.uncertain_ends.values(),
+        ]
         return log.signed([without_mark(event) for event in waiting if event.type in STEPS])
 
     def verify(self) -> None:
@@ -216,7 +217,7 @@ class Feeder:
         log = self.log
         if self._check != "no" and log.durable is not None:
             whole = in_delivery_order([*log.durable, *log.fresh])
-            unused = self.instance.loop.unused()
+            unused = self.instance.history.unused()
             replay_to_end(self._workflow, self._info, whole, unused)
 
     def close(self) -> None:
@@ -227,12 +228,15 @@ class Feeder:
     def _note_known(self) -> None:
         """Note how much of the log the code has seen, and which of its timers stand."""
         log = self.log
-        self._known, self._deadlines = log.durable_length, self.clockwork.deadlines(log.certain)
+        self._known, self._deadlines = (
+            log.durable_length,
+            self.instance.timers.deadlines(log.certain),
+        )
 
     def _begin_anew(self, undelivered: list[Event]) -> None:
         """Replay the log; after it comes what its steps have brought and is not durable."""
-        self._undelivered = [*undelivered, *self.steps.held.values()]
-        self.steps.held.clear()
+        self._undelivered = [*undelivered, *self.executions.uncertain_ends.values()]
+        self.executions.uncertain_ends.clear()
         self.log.rely()
         self._rebuild()
 
@@ -244,7 +248,7 @@ class Feeder:
             self.needs_log = True
             return
         self.broken = None
-        self.steps.forget_pauses()
+        self.executions.forget_pauses()
         undelivered, self._undelivered = self._undelivered, []
         self._replay(durable, self._deadlines, self._known)
         for event in undelivered:
@@ -255,16 +259,18 @@ class Feeder:
     ) -> None:
         log = in_delivery_order(log)
         self.unexplained = Unexplained()
-        instance = self.instance = Instance(self._workflow, self._info, self.log.note)
-        self.clockwork = Clockwork(instance.loop, deadlines)
-        instance.loop.known = len(log)
+        instance = self.instance = Instance(self._workflow, self._info, self.log.record)
+        instance.timers.kept = deadlines
+        instance.history.known = len(log)
         if self._check != "no":
             watch(instance.loop, refuse=self._check == "refuse")
         feed = instance.feed
         try:
             if len(log) > 1:  # more than its start
                 instance.foresee(log)
-            instance.live_from = instance.history if live_from is None else live_from
+            instance.history.live_from = (
+                instance.history.replayed if live_from is None else live_from
+            )
             for event in log:
                 feed(event)
             self.unexplained.judge(instance, log, 0)
@@ -278,16 +284,16 @@ class Feeder:
         elif self.broken is not None:
             self.log.fresh.append(event)  # the work was done: the next try must not repeat it
         else:
-            self.steps.held[event.key or ""] = event
+            self.executions.uncertain_ends[event.key or ""] = event
 
     def _note_retry(self, event: Event, call: Call) -> None:
         """Add the fact that an attempt failed; the next one waits until it is durable."""
         self.log.fresh.append(event)
-        self.instance.learn_retry(event)
-        self.steps.pause(call, self.log.length)
+        self.instance.steps.learn(event)
+        self.executions.pause(call, self.log.length)
 
     def _mark_retries(self, events: Sequence[Event]) -> None:
         for event in events:
-            call = self.instance.pending.get(event.key or "")
+            call = self.instance.steps.pending.get(event.key or "")
             if event.type == STEP_RETRY and call is not None:
-                self.steps.pause(call, self.log.length)
+                self.executions.pause(call, self.log.length)

@@ -1,0 +1,389 @@
+"""Commands: what a run asks of others, as events of its own log, and what came of it.
+
+A command is noted at the call, where the log does not have it yet, and the store carries it out
+with the commit that appends it. So it needs no mark, and nothing of it happens on this worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from types import TracebackType
+from typing import ClassVar, Final
+from uuid import UUID
+
+from holdfast.codec import fingerprint
+from holdfast.errors import ConfigurationError
+from holdfast.events import (
+    ACTIVITY_FAILED,
+    ACTIVITY_SCHEDULED,
+    APPROVAL_REQUESTED,
+    CALL_COMMANDS,
+    CHILD_FAILED,
+    CHILD_STARTED,
+    COMMAND_ENDS,
+    COMMAND_OF,
+    SIGNAL_SENT,
+    TIMER_FIRED,
+    ChildCancelRequested,
+    read_activity_failed,
+    read_approval_requested,
+    read_recorded_activity,
+    read_recorded_child,
+    read_signal_sent,
+    with_role,
+    write_details,
+)
+from holdfast.names import is_same_name
+from holdfast.runtime.code.history import STEP, TIMER, Recorded
+from holdfast.runtime.code.run import Ledger, Run
+from holdfast.runtime.loop.tasks import DeferredCoroutine
+from holdfast.types import ANY_END, Event
+
+ACTIVITY: Final = "activity"
+CHILD: Final = "child"
+APPROVAL: Final = "approval"
+SIGNAL: Final = "signal"
+
+CALLS: Final = {
+    ACTIVITY_SCHEDULED: ACTIVITY,
+    CHILD_STARTED: CHILD,
+    APPROVAL_REQUESTED: APPROVAL,
+    SIGNAL_SENT: SIGNAL,
+}
+_COMMANDS: Final = {family: kind for kind, family in CALLS.items()}
+_WITHDRAWALS: Final = {CALLS[COMMAND_OF[kind]]: kind for kind in with_role("withdrawal")}
+_ROWS: Final = frozenset({ACTIVITY, APPROVAL})  # each is a row with its key until it ends
+_MAX_ROW_KEY: Final = 2048  # bytes
+
+
+class Command:
+    """One thing asked of others. `end` is the event that settles it, `waiters` await it.
+
+    `args` is the fingerprint of its arguments, `earlier` gives what they may have been before
+    their types got fields with defaults.
+    """
+
+    __slots__ = ("args", "earlier", "end", "family", "key", "name", "run_id", "waiters")
+
+    def __init__(
+        self,
+        family: str,
+        key: str,
+        name: str,
+        args: int | None = None,
+        run_id: UUID | None = None,
+        earlier: Callable[[], Iterator[str]] = lambda: iter(()),
+    ) -> None:
+        self.family, self.key, self.name, self.args, self.run_id = family, key, name, args, run_id
+        self.earlier = earlier
+        self.end: Event | None = None
+        self.waiters: list[asyncio.Future[None]] = []
+
+    def __str__(self) -> str:
+        return f"a call of {self.family} {self.name}"
+
+    def has_arguments(self, recorded: int) -> bool:
+        """Return True if the log's arguments are these, apart from added fields with defaults."""
+        return recorded == self.args or recorded in map(fingerprint, self.earlier())
+
+
+class Commands(Ledger):
+    """The commands of one instance.
+
+    `open` are those without an end, `unseen` are failures of activities that nobody has awaited.
+    `made` are the positions at which changed code gave commands in the midst of a log that does
+    not have them.
+    """
+
+    facts: ClassVar = CALL_COMMANDS | COMMAND_ENDS
+    delivers: ClassVar = COMMAND_ENDS
+
+    __slots__ = (
+        "_dropped",
+        "_loop",
+        "_over",
+        "_run",
+        "_waiters",
+        "_withdrawn",
+        "children",
+        "has_children",
+        "made",
+        "open",
+        "open_activities",
+        "unseen",
+    )
+
+    def __init__(self, run: Run) -> None:
+        self._run, self._loop = run, run.loop
+        self.open: dict[str, Command] = {}
+        self.open_activities = self._waiters = 0
+        self.unseen: dict[str, Event] = {}
+        self.children: dict[UUID, Command] = {}  # those with a key of the caller's own
+        self.has_children = False
+        self.made: dict[str, int] = {}
+        self._dropped: set[str] = set()
+        self._withdrawn: set[str] = set()
+        self._over = False
+
+    @property
+    def awaited(self) -> tuple[str, ...]:
+        """What others may do to wake the code: end a command."""
+        return (ANY_END,) if self._waiters else ()
+
+    # What the log says
+
+    def learn(self, event: Event) -> None:
+        """Take in what the log has of a command. An end implies it, also if it is left out."""
+        kind, key, recorded = event.type, event.key, self._run.history.recorded
+        if kind not in self.facts or key is None:
+            return
+        if kind in CALLS:
+            self.has_children = self.has_children or kind == CHILD_STARTED
+            recorded[key] = read_command(event)
+        elif kind not in COMMAND_ENDS:
+            self._withdrawn.add(key)
+        elif key not in self.open and key not in self._dropped:
+            recorded.setdefault(key, Recorded(CALLS[COMMAND_OF[kind]]))
+
+    def deliver(self, event: Event) -> None:
+        """Give a command the end that the log has for it; keep the end of one not yet given."""
+        key = event.key or ""
+        command = self.open.pop(key, None)
+        if command is not None:
+            self._end(command, event)
+        elif key not in self._dropped:
+            self._run.check_unclaimed(key, str(Recorded(end_family(event))))
+            self._run.history.ends[key] = event
+
+    def _end(self, command: Command, event: Event) -> None:
+        history = self._run.history
+        if end_family(event) != command.family:
+            timer = event.type == TIMER_FIRED
+            found = "a timer" if timer else str(Recorded(end_family(event)))
+            history.check(command.key, found, str(command))
+        command.end = event
+        if event.type in (ACTIVITY_FAILED, CHILD_FAILED):
+            history.failures.arrive(command.key, history.position)
+        self._waiters -= len(command.waiters)
+        if command.family == ACTIVITY:
+            self.open_activities -= 1
+            if event.type == ACTIVITY_FAILED and not command.waiters:
+                self.unseen[command.key] = event
+        for waiter in command.waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        command.waiters.clear()
+
+    def called(self, key: str) -> str | None:
+        """Return what the code has called under a key and waits for, None if nothing."""
+        command = self.open.get(key)
+        return None if command is None else str(command)
+
+    # What the code does
+
+    def give(self, command: Command, write: Callable[[], str]) -> None:
+        """Give a command; `write` returns its details, for the log that does not have it yet."""
+        loop, history, key = self._loop, self._run.history, command.key
+        if loop.closing:
+            return
+        history.called_at = history.position
+        recorded = history.recorded.get(key)
+        if recorded is not None:
+            if recorded.family == TIMER:
+                history.check(key, str(recorded), str(command))
+            del history.recorded[key]
+            self._compare(command, recorded)
+        end = history.ends.pop(key, None) if history.ends else None
+        if recorded is None and end is None:
+            if command.family in _ROWS:
+                _check_row_key(command)
+            if history.position < history.known:
+                self.made[key] = history.position
+            self._run.record(_COMMANDS[command.family], key, write())
+        if command.family == SIGNAL:
+            return
+        self.has_children = self.has_children or command.family == CHILD
+        self.open_activities += command.family == ACTIVITY
+        if end is None:
+            self.open[key] = command
+        else:
+            self._end(command, end)
+
+    def _compare(self, command: Command, recorded: Recorded) -> None:
+        name = recorded.name or command.name
+        if is_same_name(name, command.name):
+            name = command.name
+        found = f"a call of {recorded.family} {name}"
+        self._run.history.check(command.key, found, str(command))
+        if recorded.args is not None and not command.has_arguments(recorded.args):
+            self._run.history.check(command.key, f"{found} with other arguments", found)
+        if recorded.run_id is not None:
+            command.run_id = recorded.run_id
+
+    async def end_of(self, command: Command, *, withdraw: bool) -> Event:
+        """Wait for the end of a command; with `withdraw`, a waiter that is the last one and is
+        cancelled takes the command back.
+        """
+        self.unseen.pop(command.key, None)
+        if command.end is None:
+            # Not a WorkflowFuture: the exact class is asyncio's fast path, and no code sees it.
+            waiter = asyncio.Future[None](loop=self._loop)
+            command.waiters.append(waiter)
+            self._waiters += 1
+            try:
+                await waiter
+            except BaseException:
+                self._given_up(command, waiter, withdraw)
+                raise
+        assert command.end is not None, "only an end wakes who waits for it"
+        return command.end
+
+    def _given_up(self, command: Command, waiter: asyncio.Future[None], withdraw: bool) -> None:
+        if command.end is None and not self._loop.closing:
+            command.waiters.remove(waiter)
+            self._waiters -= 1
+            if withdraw:
+                self.withdraw(command)
+
+    def withdraw(self, command: Command, reason: str | None = None) -> None:
+        """Ask for a command to be dropped, unless somebody waits for it or it has ended."""
+        key = command.key
+        if self._loop.closing or command.end is not None or command.waiters:
+            return
+        if command.family != CHILD:  # which tells how it ended
+            if self.open.pop(key, None) is None:
+                return
+            self._dropped.add(key)
+            self.open_activities -= command.family == ACTIVITY
+        self.cancel(command, reason)
+
+    def cancel(self, command: Command, reason: str | None = None) -> None:
+        """Note that a command is to be dropped, whoever waits for it. Once for a command."""
+        key = command.key
+        if self._loop.closing or command.end is not None or key in self._withdrawn:
+            return
+        self._withdrawn.add(key)
+        text = None
+        if command.family == CHILD and command.run_id is not None:
+            request = ChildCancelRequested(command.run_id, reason)
+            text = write_details(request)
+        self._run.record(_WITHDRAWALS[command.family], key, text)
+
+    # Ending
+
+    def must_stay_open(self) -> bool:
+        """Return True if the code, which has ended, never awaited activities that still run.
+
+        Those that it still awaits somewhere are asked to stop, like steps.
+        """
+        if not self._over:
+            self._over = True
+            for command in list(self.open.values()):
+                if command.family == ACTIVITY and command.waiters:
+                    self._waiters -= len(command.waiters)
+                    command.waiters.clear()
+                    self.withdraw(command)
+        return self.open_activities > 0
+
+    def stop_waiting(self) -> None:
+        """Ask the activities that the ended code let go of to stop."""
+        for command in list(self.open.values()):
+            if command.family == ACTIVITY:
+                self.withdraw(command)
+
+    def failures(self) -> list[str]:
+        """Describe the failures of activities that nobody has asked for."""
+        return [
+            f"activity {key} failed, and nobody awaited it: "
+            f"{read_activity_failed(event.details or '').error}"
+            for key, event in self.unseen.items()
+        ]
+
+
+class CommandCall(DeferredCoroutine):
+    """A command that can be awaited once, by itself or as a task; nobody need await it.
+
+    The command is given at the call. A plain coroutine would not do: one that is never awaited
+    warns, and one that is cancelled before it began does not hear of it.
+    """
+
+    __slots__ = ("__name__", "_commands", "_hash", "_read", "command")
+
+    def __init__(
+        self, commands: Commands, command: Command, read: Callable[[Event], object], number: int
+    ) -> None:
+        """`read` makes the result of the command's end, `number` is the call's hash."""
+        self._commands, self.command, self._read, self._hash = commands, command, read, number
+        self.coroutine: Coroutine[object, None, object] | None = None  # once somebody awaits it
+        self.__name__ = command.name
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        return f"<{self.command.family} {self.command.key}>"
+
+    def __await__(self) -> Generator[object, None, object]:
+        if self.coroutine is not None:
+            raise RuntimeError(f"{self!r} was awaited before: keep its result, or use a task")
+        return self._begun().__await__()
+
+    def send(self, value: None, /) -> object:
+        return self._begun().send(value)
+
+    def throw(
+        self,
+        typ: BaseException | type[BaseException],
+        val: BaseException | object = None,
+        tb: TracebackType | None = None,
+        /,
+    ) -> object:
+        error = val if isinstance(val, BaseException) else typ
+        if self.coroutine is None:
+            self._commands.withdraw(self.command)
+        return self._begun().throw(error() if isinstance(error, type) else error)
+
+    def close(self) -> None:
+        if self.coroutine is not None:
+            self.coroutine.close()
+
+    def _begun(self) -> Coroutine[object, None, object]:
+        if self.coroutine is None:
+            self.coroutine = self._result()
+        return self.coroutine
+
+    async def _result(self) -> object:
+        return self._read(await self._commands.end_of(self.command, withdraw=True))
+
+
+def _check_row_key(command: Command) -> None:
+    """Refuse a key that no index can hold: it would hold up all that is committed with it."""
+    length = len(command.key.encode())
+    if length > _MAX_ROW_KEY:
+        raise ConfigurationError(
+            f"{command} has a key of {length:,} bytes, more than {_MAX_ROW_KEY:,}: give the call, "
+            "or the tasks around it, a shorter name"
+        )
+
+
+def read_command(event: Event) -> Recorded:
+    """Return what a log has for the key of a command that it notes."""
+    text = event.details or ""
+    if event.type == ACTIVITY_SCHEDULED:
+        activity = read_recorded_activity(text)
+        return Recorded(ACTIVITY, activity.activity_name, activity.args)
+    if event.type == CHILD_STARTED:
+        child = read_recorded_child(text)
+        return Recorded(CHILD, child.workflow_name, child.args, child.child_run_id)
+    if event.type == SIGNAL_SENT:
+        sent = read_signal_sent(text)
+        return Recorded(SIGNAL, sent.signal_name, sent.fingerprint)
+    asked = read_approval_requested(text)
+    return Recorded(APPROVAL, repr(asked.title), asked.fingerprint)
+
+
+def end_family(event: Event) -> str:
+    """Return the family of what an event ends: that of a command, or a step."""
+    command = COMMAND_OF.get(event.type)
+    return STEP if command is None else CALLS[command]

@@ -1,0 +1,328 @@
+"""The ledger of steps: the calls that the code waits for, their ends, and which of them execute."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Coroutine, Mapping
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from holdfast.codec import describe, fingerprint
+from holdfast.definitions.steps import Step
+from holdfast.errors import InvalidInput, PayloadError, StepFailed, StepTimedOut
+from holdfast.events import (
+    STEP_COMPLETED,
+    STEP_ENDS,
+    STEP_FAILED,
+    STEP_RETRY,
+    STEPS,
+    TIMER_FIRED,
+    StepRetryScheduled,
+    read_step_completed,
+    read_step_failed,
+    read_step_retry,
+    write_step_failed,
+)
+from holdfast.runtime.code.run import Ledger, Run
+from holdfast.runtime.code.values import Values
+from holdfast.types import Event
+
+IN_PLACE: Final = 1_000_000  # a pause before a retry up to this long is waited for on the worker
+_call: Final = re.compile(r'"name":"([^"]*)","args":(\d+),')
+
+
+class Call:
+    """A step that the workflow waits for.
+
+    `attempt` is the number of the next attempt, from 1, and `retry_at` the moment before which
+    it must not start. `mark` is how much of the log must be durable by then.
+    """
+
+    __slots__ = ("arguments", "attempt", "future", "key", "mark", "name", "retry_at", "run", "step")
+
+    def __init__(self, key: str, step: Step[..., object], arguments: str, run: str) -> None:
+        self.key, self.step, self.name = key, step, step.name
+        self.arguments, self.run = arguments, run
+        self.attempt = 1
+        self.mark = 0
+        self.retry_at: int | None = None
+        self.future: asyncio.Future[Any] | None = None
+
+    @property
+    def id(self) -> str:
+        """The call's own id, the same at each attempt: an idempotency key for the outside."""
+        return f"{self.run}/{self.key}"
+
+    @property
+    def fingerprint(self) -> int:
+        """The arguments, condensed."""
+        return fingerprint(self.arguments)
+
+    def has_arguments(self, recorded: int) -> bool:
+        """Return True if the log's arguments are these, apart from added fields with defaults."""
+        return recorded == self.fingerprint or recorded in map(
+            fingerprint, self.step.arguments_before_fields(self.arguments)
+        )
+
+
+class Steps(Ledger):
+    """The step calls of one instance.
+
+    `pending` are those that the code waits for, `issued` those that may start once their mark is
+    durable, `given_up` those that it no longer waits for, with the mark from which that is
+    certain. `retries` are the last failed attempts of calls that were not made yet.
+    """
+
+    facts: ClassVar = frozenset({STEP_RETRY})
+    delivers: ClassVar = STEP_ENDS
+
+    __slots__ = ("_dropped", "_recorded", "_run", "given_up", "issued", "pending", "retries")
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self.pending: dict[str, Call] = {}
+        self.issued: list[Call] = []
+        self.given_up: dict[str, int] = {}
+        self.retries: dict[str, StepRetryScheduled] = {}
+        self._dropped: set[str] = set()
+        self._recorded: set[str] = set()  # keys that the log has, for steps with aliases
+
+    # What the log says
+
+    def learn_keys(self, event: Event) -> None:
+        """Take in that the log has a step, for steps that had another name before."""
+        if event.key is not None and event.type in STEPS:
+            self._recorded.add(event.key)
+
+    def learn(self, event: Event) -> None:
+        """Take in that an attempt of a step has failed and another follows."""
+        key, fact = event.key or "", read_step_retry(event.details or "")
+        call = self.pending.get(key)
+        if call is None:
+            self.retries[key] = fact
+        else:
+            call.attempt, call.retry_at = fact.attempt + 1, fact.retry_at
+
+    def deliver(self, event: Event) -> None:
+        """Give a call its end; keep the end of one that was not made yet."""
+        key = event.key or ""
+        call = self.pending.get(key)
+        if call is not None:
+            self._end(call, event)
+            del self.pending[key]
+        elif key not in self._dropped:
+            self._run.check_unclaimed(key, "a step")
+            self._run.history.ends[key] = event
+
+    def _end(self, call: Call, event: Event) -> None:
+        text, future = event.details or "", call.future
+        assert future is not None, "only a call that is awaited has an end"
+        if event.type == STEP_COMPLETED:
+            done = read_step_completed(text)
+            self._check(call, done.name, done.args)
+            future.set_result(done.result)
+            return
+        failed = read_step_failed(text)
+        self._check(call, failed.name, failed.args)
+        kind = StepTimedOut if failed.timed_out else StepFailed
+        history = self._run.history
+        history.failures.tell(call.key, history.position)
+        future.set_exception(kind(call.key, failed.error))
+
+    def _check(self, call: Call, name: str, args: int) -> None:
+        """Raise DeterminismError if the log has another step or other arguments for a key."""
+        history = self._run.history
+        if name != call.name:
+            history.check(call.key, f"a call of {name}", f"a call of {call.name}")
+        if not call.has_arguments(args):
+            history.check(call.key, f"a call of {name} with other arguments", f"a call of {name}")
+
+    def called(self, key: str) -> str | None:
+        """Return what the code has called under a key and waits for, None if nothing."""
+        call = self.pending.get(key)
+        return None if call is None else f"a call of {call.name}"
+
+    # What the code does
+
+    def call(
+        self,
+        step: Step[..., object],
+        leaf: str,
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+    ) -> Coroutine[object, None, Any]:
+        """Call a step under a name: its key is taken here, and it starts where it is awaited."""
+        run = self._run
+        arguments = step.encode_arguments(args, kwargs)
+        call = Call(run.loop.scope().key(leaf), step, arguments, run.id)
+        if step.aliases and leaf == step.name:
+            self._take_alias(call)
+        coro = self._perform(call)
+        coro.__name__ = leaf  # type: ignore[attr-defined]  # names the task that it may be wrapped in
+        return coro
+
+    def _take_alias(self, call: Call) -> None:
+        """Give a call the key and the name that its step had before, if the log has those."""
+        scope, recorded = self._run.loop.scope(), self._recorded
+        if call.key in recorded:
+            return
+        for alias in call.step.aliases:
+            if scope.next_key(alias) in recorded:
+                call.key, call.name = scope.key(alias), alias
+                return
+
+    async def _perform(self, call: Call) -> object:
+        run, key, pending = self._run, call.key, self.pending
+        loop, history = run.loop, run.history
+        if loop.closing:
+            await loop.create_future()  # which blocks for ever
+        call.mark = history.called_at = history.position
+        # Not a WorkflowFuture: the exact class is asyncio's fast path, and no code sees it.
+        future = call.future = asyncio.Future[msgspec.Raw | str](loop=loop)
+        if history.recorded or history.ends or self.retries:
+            self._compare(call)
+        if not future.done():
+            pending[key] = call
+            self.issued.append(call)
+        try:
+            result = await future
+        except BaseException:
+            if pending.get(key) is call and not loop.closing:  # given up
+                del pending[key]
+                self._dropped.add(key)
+                self.given_up[key] = history.position
+            raise
+        try:
+            return call.step.decode_result(result)
+        except InvalidInput as error:
+            raise run.ledger(Values).misfit(error, key) from None
+
+    def _compare(self, call: Call) -> None:
+        """Apply what the log already has for this call."""
+        key, history = call.key, self._run.history
+        if (recorded := history.recorded.get(key)) is not None:
+            history.check(key, str(recorded), f"a call of {call.name}")
+        retry = self.retries.pop(key, None)
+        if retry is not None:
+            self._check(call, retry.name, retry.args)
+            call.attempt, call.retry_at = retry.attempt + 1, retry.retry_at
+        event = history.ends.pop(key, None)
+        if event is not None:
+            if event.type == TIMER_FIRED:
+                history.check(key, "a timer", f"a call of {call.name}")
+            self._end(call, event)
+
+    def complete(self, call: Call, result: str) -> None:
+        """Give a call the result that its turn has just recorded."""
+        del self.pending[call.key]
+        if call.future is not None:
+            call.future.set_result(result)
+
+    def close(self) -> None:
+        """Wait for no call any more."""
+        for call in self.pending.values():
+            call.future = None  # a driver that still has the call must not keep the code alive
+        self.pending.clear()
+        self.issued.clear()
+
+
+class Executions:
+    """The steps of a turn: executing, or pausing before another attempt. It outlives a replay.
+
+    It decides which steps start and which are cancelled. Both are effects: what led to them must
+    be durable. `pausing` are the steps that wait for their next attempt, `uncertain_ends` are the
+    ends of steps that the code has given up, which is not certain yet.
+    """
+
+    __slots__ = ("executing", "pausing", "uncertain_ends")
+
+    def __init__(self) -> None:
+        self.executing: dict[str, Call] = {}
+        self.uncertain_ends: dict[str, Event] = {}
+        self.pausing: dict[str, Call] = {}
+
+    def cancel(self, steps: Steps, durable: int) -> list[str]:
+        """Return the executing steps that the code gave up, where that is certain."""
+        cancelled, found = steps.given_up, list[str]()
+        for key, mark in list(cancelled.items()):
+            if mark <= durable:
+                del cancelled[key]
+                self.uncertain_ends.pop(key, None)
+                if self.executing.pop(key, None) is not None:
+                    found.append(key)
+        return found
+
+    def start(self, steps: Steps, durable: int) -> list[Call]:
+        """Return the calls whose mark is durable; those that were executing go on."""
+        issued, pending, executing = steps.issued, steps.pending, self.executing
+        found: list[Call] = []
+        taken = 0
+        for call in issued:
+            if call.mark > durable and call.retry_at is None:
+                break
+            taken += 1
+            if pending.get(call.key) is not call or call.key in executing:
+                continue
+            if call.retry_at is None:
+                executing[call.key] = call
+                found.append(call)
+            else:
+                self.pausing[call.key] = call
+        del issued[:taken]
+        return found
+
+    def start_again(self, steps: Steps, durable: int, now: int) -> list[Call]:
+        """Return the calls whose pause is over and whose failed attempts are durable."""
+        found: list[Call] = []
+        for key, call in list(self.pausing.items()):
+            if steps.pending.get(key) is not call:
+                del self.pausing[key]
+            elif call.mark <= durable and (call.retry_at or 0) <= now:
+                del self.pausing[key]
+                call.retry_at = None
+                self.executing[key] = call
+                found.append(call)
+        return found
+
+    def pause(self, call: Call, mark: int) -> None:
+        """Let a call wait for its next attempt, until the last one's failure is durable."""
+        call.mark = mark
+        self.pausing[call.key] = call
+
+    def forget_pauses(self) -> None:
+        """Leave it to a rebuilt instance which calls pause."""
+        self.pausing.clear()
+
+    def idle(self, steps: Steps, now: int) -> bool:
+        """Return True if nothing executes and nothing is about to: the lease is not needed."""
+        pending = steps.pending
+        if self.executing or len(pending) > len(self.pausing):
+            return False
+        return all((call.retry_at or 0) > now + IN_PLACE for call in pending.values())
+
+    def next_retry(self, durable: int | None = None) -> int | None:
+        """Return the earliest end of a pause, with `durable` only of calls that may start."""
+        moments = [
+            call.retry_at or 0
+            for call in self.pausing.values()
+            if durable is None or call.mark <= durable
+        ]
+        return min(moments, default=None)
+
+    def stop(self) -> list[str]:
+        """Stop counting on the executing steps; return their keys."""
+        found = list(self.executing)
+        self.executing.clear()
+        return found
+
+
+def step_unstorable(completed: Event, message: str) -> Event:
+    """Return the failure of a step whose result the database refuses to store."""
+    # Its result is not read: it may be what cannot be.
+    found = _call.search((completed.details or "")[:1000])
+    assert found is not None, "a step's end begins with its name and the arguments' fingerprint"
+    error = describe(PayloadError(f"the result of {completed.key} cannot be stored: {message}"))
+    text = write_step_failed(found[1], int(found[2]), 1, error, completed.at, False)
+    return Event(STEP_FAILED, completed.key, text, completed.at)
