@@ -24,6 +24,7 @@ lint: .venv/tools
 	$(BIN)/mypy
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+	$(BIN)/python scripts/check_words.py
 
 bench: .venv/tools
 	$(BIN)/python -m benchmarks
