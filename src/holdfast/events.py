@@ -276,7 +276,7 @@ class WorkflowFailed(msgspec.Struct, gc=False):
 
 
 class CarriedSignal(msgspec.Struct, gc=False):
-    """A message that nobody has taken, for the run that this one continues as."""
+    """A signal that the code has not taken, for the run that this one continues as."""
 
     signal_name: str
     input: msgspec.Raw

@@ -1,5 +1,5 @@
--- Approvals: asked for by a run, decided by a person. Open ones are task rows that nobody claims,
--- so that they are listed while the run's turn is leased; decided ones are events.
+-- Approvals: asked for by a run, decided by a person. Open ones are task rows that no worker
+-- claims, so that they are listed while the run's turn is leased; decided ones are events.
 
 -- Insert the tasks of approvals whose ApprovalRequested is in the log. Returns no notices.
 -- Locks: nothing that others wait for; expects the turn rows locked. Called by _carry_out.

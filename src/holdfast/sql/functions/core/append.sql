@@ -41,9 +41,9 @@ begin
     return v_idx;
 end $$;
 
--- Append several events to a log as one block: whoever inserts the first event owns the append, and
--- no other transaction can know the places after it. Returns the first idx, or null if the run does
--- not exist or has ended. Signals need _append, which looks for their ids.
+-- Append several events to a log as one block: the transaction that inserts the first event owns
+-- the append, and no other one can know the places after it. Returns the first idx, or null if the
+-- run does not exist or has ended. Signals need _append, which looks for their ids.
 -- Locks: the events. Called by all that tell a run of several ends at once.
 create or replace function holdfast._append_block(
     p_now timestamptz, p_run_id uuid, p_types text[], p_keys text[], p_details json[]

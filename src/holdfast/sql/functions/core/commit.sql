@@ -1,7 +1,7 @@
 -- Commit turns of many runs at once; all or nothing for each.
 --
 -- The first six arrays describe each run's first event, at the index at which its worker expects
--- the log's end; whoever inserts it owns the append. p_rest_… are the events that follow, then come
+-- the log's end; the insert of it owns the append. p_rest_… are the events that follow, then come
 -- the runs that suspend and the runs that end. p_commanding are the runs that have commands among
 -- their events, p_touched all other runs that these commands and ends may write to, p_parents those
 -- of the runs that end which have had children. p_after_others are the runs whose events may be

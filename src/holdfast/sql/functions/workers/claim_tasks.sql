@@ -185,8 +185,8 @@ language sql stable as $$
     from busy b cross join generate_series(0, 4) as p (priority)
 $$;
 
--- Return true if a worker may have a free task that is due: not if a rival has the run in its
--- cache, until p_rivals_until. Called by claim_tasks.
+-- Return true if a worker may have a free task that is due. One whose run a rival has in its cache
+-- it may have if it came due by p_rivals_until. Called by _lock_due.
 create or replace function holdfast._may_have(
     p_sticky_worker text, p_rivals text[], p_visible_at timestamptz, p_rivals_until timestamptz
 ) returns boolean

@@ -46,14 +46,14 @@ begin
     select distinct r.queue from released r;
 end $$;
 
--- Record that a worker lives, and renew its leases. It names them (run, key, number): renewing "all
--- of this worker" would keep leases alive of which a claim's lost answer told nobody. `lost` are
--- the places in the arrays, from 1, of leases that are another's now, `news` those of runs with
--- more events than known, `cancelled` those of activities that are to stop. p_details is what
--- activities reported last, null if that is known. p_threads is how the worker's threads are used:
--- how many, taken, given up, waited for. If a worker missed two heartbeats of p_interval_seconds,
--- or was heard in the future, heard_since begins anew: it had a gap. A row that another transaction
--- has locked is renewed the next time.
+-- Record that a worker lives, and renew its leases, which it names (run, key, number): to renew all
+-- leases of the worker would include those of a claim whose answer was lost, whose tasks it does
+-- not execute. `lost` are the places in the arrays, from 1, of leases that are another's now,
+-- `news` those of runs with more events than known, `cancelled` those of activities that are to
+-- stop. p_details is what activities reported last, null if that is known. p_threads is how the
+-- worker's threads are used: how many, taken, given up, waited for. If a worker missed two
+-- heartbeats of p_interval_seconds, or was heard in the future, heard_since begins anew: it had a
+-- gap. A row that another transaction has locked is renewed the next time.
 -- Locks: the worker's row; task rows by (run_id, key), skipping locked ones. Called by workers.
 create or replace function holdfast.heartbeat(
     p_worker text, p_hostname text, p_pid int, p_queues text[], p_handlers text[],
