@@ -178,7 +178,6 @@ NOT_YET: Final[dict[str, tuple[str, ...]]] = {
         "src/holdfast/insight",
         "src/holdfast/runtime",
         "src/holdfast/store",
-        "src/holdfast/worker",
         "tests",
     ),
     "go on|goes on|going on|went on": (
@@ -225,7 +224,6 @@ NOT_YET: Final[dict[str, tuple[str, ...]]] = {
         "src/holdfast/sql",
         "src/holdfast/store",
         "src/holdfast/types",
-        "src/holdfast/worker",
         "tests",
     ),
     "wherever|thereof|thereby": (
@@ -238,7 +236,6 @@ NOT_YET: Final[dict[str, tuple[str, ...]]] = {
     ),
     "in the meantime|in the mean time": (
         "docs",
-        "src/holdfast/worker",
         "tests",
     ),
     "docstring": ("src/holdfast/runtime",),

@@ -404,7 +404,7 @@ def _what_follows(execution: ActivityExecution, outcome: ActivityOutcome) -> str
         return "it is not retried"
     if not call.has_attempt(attempt + 1):
         return "no attempts are left"
-    return "there is no time left for another attempt"
+    return "no time is left for another attempt"
 
 
 def _lost(task: ClaimedTask, call: ScheduledCall) -> WorkerLost:

@@ -277,7 +277,7 @@ class StepRunner:
         return execution
 
     def retry_at(self, execution: StepExecution) -> int | None:
-        """Return when to try again after a failure, None if there is no further attempt."""
+        """Return when to try again after a failure, None after the last attempt."""
         retry, attempt = execution.function.retry, execution.context.attempt
         if not (execution.retryable and retry.lasts(attempt)):
             return None

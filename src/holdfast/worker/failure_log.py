@@ -81,7 +81,7 @@ def log_failed_run(run_id: UUID, workflow: str, error_text: str) -> None:
         func="log_failed_run",
         extra={"run_id": str(run_id), "workflow": workflow, "error": error.kind},
     )
-    record.exc_text = error.format().rstrip()  # what formatters print where there is no exception
+    record.exc_text = error.format().rstrip()  # formatters print it if a record lacks an exception
     logger.handle(record)
 
 

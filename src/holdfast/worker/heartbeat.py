@@ -130,7 +130,7 @@ class HeartbeatService:
                     interval_seconds=self._interval,
                 )
         except TimeoutError:
-            raise DatabaseUnavailable(f"no answer within {limit:g} s; it is sent anew") from None
+            raise DatabaseUnavailable(f"no answer within {limit:g} s; it is sent again") from None
 
     def _tell(self, answer: Heartbeat, leases: list[Lease]) -> None:
         assert self._loop is not None

@@ -174,7 +174,7 @@ class Runs:
     def _begin(self, task: ClaimedTask, log: list[Event]) -> None:
         if not self._opened(task):
             return
-        if not log:  # deleted in the meantime
+        if not log:  # deleted meanwhile
             self._room.freed()
             return
         if not self._take_over(task):

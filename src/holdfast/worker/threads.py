@@ -34,7 +34,7 @@ class ThreadUser(Protocol):
 
 
 class ThreadBook:
-    """Count attempts in threads. `size` None: there is no limit.
+    """Count attempts in threads. `size` None means without a limit.
 
     A thread cannot be stopped: an attempt that has timed out or was cancelled keeps its thread
     until its function returns. The threads write here, and so does the event loop.
@@ -132,7 +132,7 @@ def claimable_by_threads(
 
     Activities `in_threads` are claimed only if a thread can begin them: while they wait here,
     another worker could execute them. The function's second argument is called when a thread is
-    free after there was none. Return None if there are no such activities.
+    free after there was none. Return None without such activities.
     """
     if not in_threads:
         return None

@@ -82,7 +82,7 @@ class Worker:
         process: Process | None = None,
     ) -> None:
         """`heartbeat_store` makes the stores for the threads of the heartbeat and the watchdog;
-        with None there are no such threads. `process` lets the watchdog end the process.
+        with None it has neither thread. `process` lets the watchdog end the process.
 
         `origin` is the place of the app's code. With it, `start` refuses an app whose name another
         one in the database has, from another place.
