@@ -44,7 +44,7 @@ def test_a_run_is_forked_with_another_input(served: CommandLine) -> None:
     assert served.json("runs", "wait", fork)["output"] == 10
 
 
-def test_a_paused_workflow_goes_on_when_it_is_resumed(served: CommandLine) -> None:
+def test_a_paused_workflow_continues_when_it_is_resumed(served: CommandLine) -> None:
     served("workflows", "pause", "double")
     run = served.start("double", "4")
     assert "its workflow 'sample/double' was paused" in served.json("runs", "why", run)["because"]

@@ -37,7 +37,7 @@ def resolution(cli: CommandLine, run: str, key: str) -> Any:
     return event["details"]
 
 
-def test_nothing_to_decide_is_said_to_be_so(cli: CommandLine) -> None:
+def test_without_an_open_approval_the_list_says_so(cli: CommandLine) -> None:
     assert "no approval waits" in cli("approvals").stderr
     assert cli.json("approvals", "list") == []
 
@@ -55,7 +55,7 @@ def test_the_list_has_the_command_that_decides(cli: CommandLine, run: str) -> No
     assert [each["key"] for each in cli.json("approvals", "list", run)] == ["b"]
 
 
-def test_yes_and_no_at_once_is_no_decision(cli: CommandLine, run: str) -> None:
+def test_approve_and_reject_together_are_refused(cli: CommandLine, run: str) -> None:
     refused = cli("approvals", "decide", run, "b", "--approve", "--reject", code=exits.USAGE)
     assert "not both" in refused.stderr
     assert "b" in [each["key"] for each in cli.json("approvals", "list", run)]
@@ -86,7 +86,7 @@ def test_the_only_open_approval_needs_no_key(cli: CommandLine, run: str) -> None
     assert "waits for no decision" in cli("approvals", "decide", run, code=exits.NOT_FOUND).stderr
 
 
-def test_an_approval_that_was_never_asked_for_is_code_4(cli: CommandLine, run: str) -> None:
+def test_an_approval_that_was_never_requested_is_code_4(cli: CommandLine, run: str) -> None:
     cli("approvals", "decide", run, "nothing", "--approve", code=exits.NOT_FOUND)
 
 
@@ -113,7 +113,7 @@ def test_on_a_terminal_the_form_is_asked_for(
     assert resolution(cli, run, "refund")["values"] == {"amount": 12.5, "via": "van"}
 
 
-def test_a_question_that_is_called_off_decides_nothing(
+def test_a_cancelled_question_decides_nothing(
     cli: CommandLine, run: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(approvals, "_can_ask", lambda: True)
@@ -139,7 +139,7 @@ def test_a_default_is_taken_for_an_empty_answer(monkeypatch: pytest.MonkeyPatch)
     assert ask_for_values(fields, {}) == {"rush": True, "count": 3}
 
 
-def test_values_are_read_as_their_fields_say() -> None:
+def test_values_are_read_by_the_types_of_their_fields() -> None:
     fields = [
         FormField("text", "text", required=False),
         FormField("count", "number", required=False),

@@ -48,7 +48,7 @@ def test_all_runs_of_a_filter_are_changed(cli: CommandLine) -> None:
 
 
 @pytest.mark.parametrize("arguments", [(), ("some-run", "--all"), ("--all", "--tag", "a")])
-def test_it_must_be_clear_which_runs_are_meant(
+def test_runs_are_named_or_filtered_but_not_both(
     cli: CommandLine, arguments: tuple[str, ...]
 ) -> None:
     run = cli.start("double", "1", "--tag", "a")
@@ -56,7 +56,7 @@ def test_it_must_be_clear_which_runs_are_meant(
     assert cli.state(run) == "queued"
 
 
-def test_a_run_that_has_ended_is_named_once_where_it_is_left_alone(
+def test_a_run_that_has_ended_is_reported_once_and_not_changed(
     cli: CommandLine, hand: Hand
 ) -> None:
     run = cli.start("double", "1")
@@ -81,7 +81,7 @@ def test_a_failed_run_is_retried_once(cli: CommandLine, hand: Hand) -> None:
     assert cli("runs", "retry", "--all").stdout == "0 runs retried; 1 left as they were\n"
 
 
-def test_a_fork_goes_on_from_a_step_with_other_values(cli: CommandLine, hand: Hand) -> None:
+def test_a_fork_continues_from_a_step_with_other_values(cli: CommandLine, hand: Hand) -> None:
     run = cli.start("double", "1")
     done = {"args": 1, "result": 1}
     hand.turn(run, ("StepCompleted", "reserve", done), ("StepCompleted", "charge", done))
@@ -121,7 +121,7 @@ def test_workflows_are_paused_and_listed_with_their_versions(cli: CommandLine, h
     cli("workflows", "resume", "pack", "double", code=exits.FAILED)
 
 
-def test_a_paused_name_that_nobody_knows_is_pointed_out(cli: CommandLine, hand: Hand) -> None:
+def test_pausing_an_unknown_name_warns(cli: CommandLine, hand: Hand) -> None:
     hand.sign_on(["double@1"])
     cli.start("shop/checkout", "1", "--queue", "gpu")
     shown = cli("queues", "pause", "defualt")
@@ -153,7 +153,9 @@ def test_an_activity_is_completed_with_its_token(cli: CommandLine, hand: Hand) -
 
 
 @pytest.mark.parametrize("token", ["nonsense", "nonsense:1:scan", ":::"])
-def test_what_is_no_token_is_told_how_one_looks(cli: CommandLine, token: str) -> None:
+def test_a_text_that_is_not_a_token_is_refused_with_an_example(
+    cli: CommandLine, token: str
+) -> None:
     for command in ("complete", "fail"):
         refused = cli("activities", command, token, "1", code=exits.NOT_FOUND).stderr
         assert "a token is RUN_ID:LEASE_NO:KEY" in refused

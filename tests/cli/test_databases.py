@@ -41,7 +41,7 @@ def test_a_password_is_not_repeated() -> None:
     assert "secret" not in done.stderr
 
 
-def test_where_there_is_nothing_the_database_is_named(cli: CommandLine) -> None:
+def test_without_results_the_database_is_named(cli: CommandLine) -> None:
     name = cli.url.rpartition("?")[0].rpartition("/")[2]
     assert name
     assert name in cli("runs", "list").stderr
@@ -50,7 +50,9 @@ def test_where_there_is_nothing_the_database_is_named(cli: CommandLine) -> None:
 
 
 @pytest.mark.parametrize("command", [("runs", "list"), ("doctor",), ("start", "shop/checkout")])
-def test_who_looks_makes_no_database(tmp_path: Path, command: tuple[str, ...]) -> None:
+def test_a_command_that_only_reads_creates_no_database(
+    tmp_path: Path, command: tuple[str, ...]
+) -> None:
     home = tmp_path / "home"
     done = call("--data", str(home), *command)
     assert done.returncode == exits.DATABASE

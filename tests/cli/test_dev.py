@@ -45,7 +45,7 @@ def answer(home: Path) -> str:
     return call("--data", str(home), "start", "answer", "null", "--wait").stdout.strip()
 
 
-def test_a_change_starts_the_worker_anew_with_the_new_code(
+def test_a_change_restarts_the_worker_with_the_new_code(
     dev: Process, folder: Path, tmp_path: Path
 ) -> None:
     assert answer(tmp_path / "home") == "1"
@@ -55,7 +55,7 @@ def test_a_change_starts_the_worker_anew_with_the_new_code(
     assert answer(tmp_path / "home") == "2"
 
 
-def test_an_import_error_is_shown_and_the_next_change_heals_it(
+def test_an_import_error_is_shown_and_the_next_change_can_fix_it(
     dev: Process, folder: Path, tmp_path: Path
 ) -> None:
     (folder / "draft.py").write_text("import nothing_of_this_name\n")
@@ -96,7 +96,7 @@ def test_a_file_that_does_not_exist_is_a_usage_error(tmp_path: Path) -> None:
     assert not (tmp_path / "home").exists()
 
 
-def test_an_app_that_is_named_wrongly_is_a_usage_error(folder: Path, tmp_path: Path) -> None:
+def test_a_misspelled_app_is_a_usage_error(folder: Path, tmp_path: Path) -> None:
     done = call("--data", str(tmp_path / "home"), "dev", f"{folder / 'draft.py'}:drfat")
     assert done.returncode == exits.USAGE
     assert "is not an App: name it, as in draft:app" in done.stderr

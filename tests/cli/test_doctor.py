@@ -55,7 +55,7 @@ def test_a_missing_schema_fails_with_the_command_that_makes_it(empty_database_ur
     assert "→ holdfast migrate" in cli("doctor", code=exits.FAILED).stdout
 
 
-def test_missing_rights_are_not_healed_by_a_migration(cli: CommandLine) -> None:
+def test_missing_rights_are_not_fixed_by_a_migration(cli: CommandLine) -> None:
     role = f"guest_{uuid4().hex[:8]}"
     with psycopg.connect(cli.url, autocommit=True) as connection:
         connection.execute(f"create role {role} login".encode())
@@ -89,7 +89,7 @@ def test_activities_that_nobody_serves_are_named(cli: CommandLine, hand: Hand) -
     assert "activity sample/resize on queue 'gpu' (1 task)" in cli("doctor").stdout
 
 
-def test_what_is_paused_is_named_with_the_way_out(cli: CommandLine) -> None:
+def test_pauses_are_named_with_the_command_that_resumes(cli: CommandLine) -> None:
     assert levels(cli)["pauses"] == "ok"
     cli("queues", "pause", "mail", "--reason", "no mail today")
     shown = cli("doctor").stdout

@@ -63,7 +63,7 @@ def test_an_unknown_run_is_code_4(cli: CommandLine) -> None:
         cli("runs", "show", reference, code=exits.NOT_FOUND)
 
 
-def test_what_cannot_name_a_run_is_a_usage_error(cli: CommandLine) -> None:
+def test_a_text_that_cannot_be_a_run_is_a_usage_error(cli: CommandLine) -> None:
     result = cli("runs", "show", "order seven", code=exits.USAGE)
     assert "workflow/key" in result.stderr
 
@@ -71,10 +71,10 @@ def test_what_cannot_name_a_run_is_a_usage_error(cli: CommandLine) -> None:
 def test_waiting_longer_than_allowed_is_code_5(cli: CommandLine) -> None:
     run = cli.start("double", "1")
     result = cli("runs", "wait", run, "--timeout", "50ms", code=exits.TIMED_OUT)
-    assert "it goes on" in result.stderr
+    assert "it continues" in result.stderr
 
 
-def test_errors_are_json_where_answers_are(cli: CommandLine) -> None:
+def test_errors_are_json_if_answers_are(cli: CommandLine) -> None:
     unknown = str(uuid4())
     for arguments in (("runs", "show", unknown, "--json"), ("--json", "runs", "show", unknown)):
         error = json.loads(cli(*arguments, code=exits.NOT_FOUND).stderr)["error"]

@@ -47,7 +47,7 @@ def test_code_that_never_yields_is_given_up_as_stuck(
     assert [event["type"] for event in shown["log"]].count("WorkerLost") == 0
 
 
-def test_the_neighbours_of_held_code_go_on(cli: CommandLine, tmp_path: Path) -> None:
+def test_other_runs_of_a_blocked_worker_continue(cli: CommandLine, tmp_path: Path) -> None:
     """They are given back, and so is the process's place among the workers."""
     with running(tmp_path / "log", *worker(cli, "--processes", "2", "--grace", "1")) as process:
         process.await_text("ready", times=2)
@@ -60,7 +60,7 @@ def test_the_neighbours_of_held_code_go_on(cli: CommandLine, tmp_path: Path) -> 
         process.await_text("ready", times=3)
 
 
-def test_a_step_of_a_neighbour_gets_the_grace_period(cli: CommandLine, tmp_path: Path) -> None:
+def test_a_step_of_another_run_gets_the_grace_period(cli: CommandLine, tmp_path: Path) -> None:
     """Its lease is kept: a step that still runs must not run elsewhere at the same time."""
     path = tmp_path / "go"
     with running(tmp_path / "log", *worker(cli, "--grace", "1h")) as process:
@@ -85,7 +85,7 @@ def test_a_step_of_a_neighbour_gets_the_grace_period(cli: CommandLine, tmp_path:
     ("workflow", "number", "code"),
     [("spins", signal.SIGINT, exits.INTERRUPTED), ("sleeps", signal.SIGTERM, exits.OK)],
 )
-def test_a_signal_is_heard_although_code_holds_the_worker(
+def test_a_signal_is_handled_although_code_blocks_the_worker(
     cli: CommandLine, tmp_path: Path, workflow: str, number: signal.Signals, code: int
 ) -> None:
     """After the grace period, and at once where it is asked again."""
@@ -99,7 +99,7 @@ def test_a_signal_is_heard_although_code_holds_the_worker(
     assert cli.json("workers") == []
 
 
-def test_a_signal_is_heard_although_a_step_holds_the_event_loop(
+def test_a_signal_is_handled_although_a_step_blocks_the_event_loop(
     cli: CommandLine, tmp_path: Path
 ) -> None:
     path = tmp_path / "blocked"
@@ -113,7 +113,7 @@ def test_a_signal_is_heard_although_a_step_holds_the_event_loop(
     assert cli.state(run) == "queued"
 
 
-def test_a_signal_is_heard_although_code_holds_the_worker_while_it_is_closed(
+def test_a_signal_is_handled_although_code_blocks_the_worker_while_it_is_closed(
     cli: CommandLine, tmp_path: Path
 ) -> None:
     with running(tmp_path / "log", *worker(cli, "--grace", "0.1")) as process:
@@ -160,7 +160,7 @@ async def answer(ctx: Context) -> int:
 SECOND = FIRST.replace("while True:\n        pass", "return 2")
 
 
-def test_dev_reloads_and_ends_although_code_holds_its_worker(
+def test_dev_reloads_and_ends_although_code_blocks_its_worker(
     cli: CommandLine, tmp_path: Path
 ) -> None:
     folder = tmp_path / "project"

@@ -72,7 +72,7 @@ def test_a_missing_module_is_told_from_a_missing_import(place: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", ":app", "nowhere.py", "no/such/file:app"])
-def test_what_names_no_module_is_refused(text: str) -> None:
+def test_a_reference_without_a_module_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError):
         AppReference.parse(text)
 

@@ -20,7 +20,7 @@ def test_dry_run_says_what_migrate_then_does(empty_database_url: str) -> None:
     assert cli.json("runs", "list")["runs"] == []
 
 
-def test_who_is_given_rights_is_named(empty_database_url: str) -> None:
+def test_the_roles_that_get_rights_are_named(empty_database_url: str) -> None:
     cli = CommandLine(empty_database_url)
     cli("migrate")
     with psycopg.connect(empty_database_url) as connection:
@@ -48,6 +48,6 @@ def test_the_schema_may_have_another_name(empty_database_url: str) -> None:
     assert "holdfast migrate" in cli("runs", "list", code=exits.DATABASE).stderr
 
 
-def test_a_schema_name_that_is_no_identifier_is_refused(empty_database_url: str) -> None:
+def test_a_schema_name_that_is_not_an_identifier_is_refused(empty_database_url: str) -> None:
     cli = CommandLine(empty_database_url)
     cli("migrate", "--schema", 'x"; drop schema public; --', code=exits.DATABASE)

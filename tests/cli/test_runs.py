@@ -132,7 +132,7 @@ def test_a_signal_id_is_delivered_once(cli: CommandLine) -> None:
     assert [cli.json(*send)["delivered"] for _ in range(2)] == [True, False]
 
 
-def test_a_run_that_ended_takes_no_signal(cli: CommandLine) -> None:
+def test_a_run_that_ended_refuses_a_signal(cli: CommandLine) -> None:
     run = cli.start("pack", '{"id": 1}')
     cli("runs", "terminate", run)
     assert "has ended" in cli("runs", "signal", run, "packed", code=exits.FAILED).stderr

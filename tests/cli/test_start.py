@@ -31,7 +31,7 @@ def test_input_comes_from_a_file_or_stdin(cli: CommandLine, tmp_path: Path, argu
     assert cli.json("runs", "show", started)["input"] == {"id": 7, "boxes": 1e300}
 
 
-def test_stdin_is_left_alone_without_being_asked_for(cli: CommandLine) -> None:
+def test_stdin_is_read_only_for_a_dash(cli: CommandLine) -> None:
     """Else the command would eat the lines of a `while read` loop around it."""
     done = call("--database", cli.url, "start", "double", stdin="21")
     assert cli.json("runs", "show", done.stdout.strip())["input"] is None
@@ -52,7 +52,7 @@ def test_a_paused_queue_or_workflow_is_named(cli: CommandLine) -> None:
     assert "paused" not in cli("start", "pack", '{"id": 1}').stderr
 
 
-def test_input_that_is_no_json_is_refused_with_a_hint(cli: CommandLine) -> None:
+def test_input_that_is_not_json_is_refused_with_a_hint(cli: CommandLine) -> None:
     result = cli("start", "double", "hello", code=exits.USAGE)
     assert """'"hello"'""" in result.stderr
 
@@ -68,7 +68,7 @@ def test_an_empty_input_is_not_taken_for_null(cli: CommandLine) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["double", '"\udce9"'], ["double", "-"]])
-def test_input_that_is_no_utf_8_is_refused(cli: CommandLine, arguments: list[str]) -> None:
+def test_input_that_is_not_utf_8_is_refused(cli: CommandLine, arguments: list[str]) -> None:
     done = subprocess.run(
         command("--database", cli.url, "start", *arguments),
         env=environment({"PYTHONUTF8": "1", "PYTHONIOENCODING": "utf-8:strict"}),
@@ -94,7 +94,7 @@ def test_an_app_refuses_an_input_that_its_workflow_does_not_take(cli: CommandLin
     cli("start", "sleep_long", "--app", SAMPLE)
 
 
-def test_without_an_app_an_input_that_nobody_takes_fails_its_run(served: CommandLine) -> None:
+def test_without_an_app_an_input_that_does_not_fit_fails_its_run(served: CommandLine) -> None:
     ended = served("start", "hash_seed", "3", "--wait", code=exits.FAILED)
     assert "hash_seed takes no input" in ended.stderr
 
@@ -133,7 +133,7 @@ def test_at_takes_a_moment_in_a_time_zone(cli: CommandLine) -> None:
     assert "time zone" not in asked.stderr
 
 
-def test_at_without_a_time_zone_says_which_moment_it_takes(cli: CommandLine) -> None:
+def test_at_without_a_time_zone_says_which_moment_it_means(cli: CommandLine) -> None:
     local = datetime(2100, 1, 1, 9).astimezone()
     asked = cli("start", "double", "1", "--at", "2100-01-01T09:00")
     assert f"2100-01-01T09:00 has no time zone: read as {local.isoformat()}" in asked.stderr
@@ -159,7 +159,7 @@ def test_a_failed_run_is_code_1(served: CommandLine) -> None:
     assert "broken for good" in result.stderr
 
 
-def test_a_start_that_nobody_serves_is_said_to_be_so(cli: CommandLine) -> None:
+def test_a_start_that_nobody_serves_warns(cli: CommandLine) -> None:
     result = cli("start", "sample/duoble", "1")
     assert "no live worker serves sample/duoble@1 on queue 'default'" in result.stderr
     assert "(did you mean sample/double?)" in result.stderr
@@ -189,7 +189,9 @@ def test_waiting_without_a_worker_says_which_one_is_missing(cli: CommandLine) ->
     assert "no live worker serves sample/double@1 on queue 'default'" in result.stderr
 
 
-def test_ctrl_c_while_waiting_is_130_and_the_run_goes_on(cli: CommandLine, tmp_path: Path) -> None:
+def test_ctrl_c_while_waiting_is_130_and_the_run_continues(
+    cli: CommandLine, tmp_path: Path
+) -> None:
     options = ["start", "double", "1", "--wait"]
     with running(tmp_path / "log", "--database", cli.url, *options) as process:
         process.await_text("WorkflowStarted")

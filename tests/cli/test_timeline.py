@@ -115,7 +115,7 @@ def test_bars_share_one_scale() -> None:
     assert "500 ms" in first
 
 
-def test_where_there_is_little_room_labels_and_notes_are_cut_not_moments_and_lengths() -> None:
+def test_on_a_narrow_terminal_labels_and_notes_are_cut_not_moments_and_lengths() -> None:
     label, note = "a-step-whose-name-is-rather-long", "a note that is longer than what is left"
     events = [event("StepCompleted", 2_500_000, label, result=note, started_at=1_250_000)]
     output = StringIO()
@@ -128,7 +128,7 @@ def test_where_there_is_little_room_labels_and_notes_are_cut_not_moments_and_len
     assert note not in line
 
 
-def test_an_activity_spans_from_its_order_to_its_end() -> None:
+def test_an_activity_spans_from_its_start_to_its_end() -> None:
     ordered = event("ActivityScheduled", 1, "resize", activity_name="resize", queue="gpu")
     assert (one([ordered]).kind, one([ordered]).outcome, one([ordered]).note) == (
         "activity",
@@ -152,7 +152,7 @@ def test_an_activity_spans_from_its_order_to_its_end() -> None:
     )
 
 
-def test_a_child_spans_from_its_order_to_its_end() -> None:
+def test_a_child_spans_from_its_start_to_its_end() -> None:
     started = event("ChildStarted", 1, "ship#2", workflow_name="ship", child_run_id="c-1")
     assert (one([started]).label, one([started]).child_run_id) == ("ship#2", "c-1")
     completed = one([started, event("ChildCompleted", 4, "ship#2", child_run_id="c-1", output=7)])
@@ -161,7 +161,7 @@ def test_a_child_spans_from_its_order_to_its_end() -> None:
     assert (one([started, lost]).outcome, one([started, lost]).note) == ("failed", "timed out")
 
 
-def test_an_approval_spans_from_the_question_to_the_decision() -> None:
+def test_an_approval_spans_from_the_request_to_the_decision() -> None:
     """T4."""
     asked = event("ApprovalRequested", 1, "refund", title="Refund?")
     assert (one([asked]).label, one([asked]).outcome) == ("Refund?", "open")
@@ -173,7 +173,7 @@ def test_an_approval_spans_from_the_question_to_the_decision() -> None:
     assert one([asked, event("ApprovalWithdrawn", 5, "refund")]).outcome == "dropped"
 
 
-def test_an_update_spans_from_the_question_to_the_answer() -> None:
+def test_an_update_spans_from_the_request_to_the_answer() -> None:
     asked = event("SignalReceived", 1, "u", signal_name="add", input=2, update=True)
     assert (one([asked]).kind, one([asked]).label, one([asked]).note) == ("update", "add", "2")
     answered = event("UpdateCompleted", 3, "u", update_name="add", result=5)
@@ -211,7 +211,7 @@ def test_every_kind_of_span_has_a_sign() -> None:
         assert sign in output.getvalue()
 
 
-def test_a_long_timeline_has_a_line_for_what_is_alike() -> None:
+def test_a_long_timeline_has_one_line_for_similar_spans() -> None:
     done = [
         Span("activity", f"render#{n}", n, n + 5, "done", key=f"render#{n}") for n in range(500)
     ]

@@ -102,7 +102,7 @@ def test_a_stuck_run_shows_the_divergence_and_when_it_is_tried_again(served: Com
     assert "it is tried again" in answer["details"][0]
 
 
-def test_a_fork_that_its_changed_input_makes_stuck_names_the_way_out(
+def test_a_fork_that_is_stuck_because_of_its_input_names_another_fork(
     served: CommandLine, tmp_path: Path
 ) -> None:
     (tmp_path / "let-go").touch()
@@ -129,7 +129,7 @@ def test_a_running_run_names_its_worker(served: CommandLine, tmp_path: Path) -> 
     served.await_state(run, "completed")
 
 
-def test_a_silent_worker_is_said_to_be_silent(cli: CommandLine, tmp_path: Path) -> None:
+def test_why_names_a_silent_worker(cli: CommandLine, tmp_path: Path) -> None:
     with running(tmp_path / "log", "--database", cli.url, "worker", SAMPLE) as worker:
         worker.await_text("ready")
         run = cli.start("held", f'"{tmp_path}"')
@@ -172,7 +172,7 @@ def test_a_failed_run_shows_the_frames_of_the_users_code(served: CommandLine) ->
         assert 'raise ValueError("broken for good")' in served("runs", command, run).stdout
 
 
-def test_a_handled_failure_is_no_cause(served: CommandLine) -> None:
+def test_a_handled_failure_is_not_named_as_a_cause(served: CommandLine) -> None:
     answer = why(served, ended_badly(served, "fail_later"))
     assert "a bug behind it" in answer["because"]
     assert answer["details"] == []

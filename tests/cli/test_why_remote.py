@@ -116,7 +116,7 @@ def test_a_child_is_named_with_its_state(cli: CommandLine, hand: Hand) -> None:
     assert answer["commands"] == [f"holdfast runs why {child_id}"]
 
 
-def test_what_is_awaited_besides_is_named_too(cli: CommandLine, hand: Hand) -> None:
+def test_other_things_that_are_awaited_are_named_too(cli: CommandLine, hand: Hand) -> None:
     run = cli.start("double", "1")
     awaiting = Suspend(awaiting=(":end", "packed", "update:add"))
     hand.turn(run, activity("a"), activity("b"), approval("c", "Go?"), then=awaiting)
@@ -173,7 +173,7 @@ def test_show_draws_the_tree_of_children(cli: CommandLine, hand: Hand) -> None:
     assert f"{run} (pack#2)" in cli("runs", "show", str(child_id)).stdout
 
 
-def test_an_update_and_a_signal_that_nothing_asks_for_are_named(
+def test_an_update_and_a_signal_that_nothing_waits_for_are_named(
     cli: CommandLine, hand: Hand
 ) -> None:
     """The sender waits, or has mistyped a name, and the run alone does not show it."""
@@ -207,7 +207,7 @@ def test_children_beyond_the_first_are_counted(cli: CommandLine, hand: Hand) -> 
     assert len({UUID(each["run_id"]) for each in listed}) == 25
 
 
-def test_a_parent_is_named_as_any_run_is(cli: CommandLine, hand: Hand) -> None:
+def test_a_parent_is_given_like_any_run(cli: CommandLine, hand: Hand) -> None:
     run, child_id = cli.start("double", "1", "--key", "k"), uuid7()
     hand.turn(run, child("pack", child_id))
     for reference in (run, run[:13], run[-8:], "double/k"):

@@ -24,11 +24,11 @@ from holdfast.insight.wording import ago, length, several, shorten
         (-5, "0.0 ms"),
     ],
 )
-def test_lengths_have_the_unit_that_tells_most(microseconds: int, text: str) -> None:
+def test_lengths_have_their_two_largest_units(microseconds: int, text: str) -> None:
     assert length(microseconds) == text
 
 
-def test_moments_lie_behind_or_ahead() -> None:
+def test_moments_are_in_the_past_or_in_the_future() -> None:
     assert ago(1_000_000, 3_000_000) == "2.0 s ago"
     assert ago(3_000_000, 1_000_000) == "in 2.0 s"
 

@@ -39,7 +39,7 @@ def test_its_hash_seed_is_fixed(cli: CommandLine, tmp_path: Path) -> None:
         assert run["output"] == "0"
 
 
-def test_what_is_printed_is_there_before_the_worker_ends(cli: CommandLine, tmp_path: Path) -> None:
+def test_printed_lines_are_written_before_the_worker_ends(cli: CommandLine, tmp_path: Path) -> None:
     with running(tmp_path / "log", *worker(cli)) as process:
         process.await_text("ready")
         cli.start("tell", '"a line of its own"')
@@ -72,7 +72,7 @@ def test_after_the_grace_period_the_rest_is_released(cli: CommandLine, tmp_path:
     assert cli.state(run) == "queued"
 
 
-def test_mute_connections_do_not_hold_up_a_stop(cli: CommandLine, tmp_path: Path) -> None:
+def test_silent_connections_do_not_delay_a_stop(cli: CommandLine, tmp_path: Path) -> None:
     """No reset, no end, no answer on any of them. What is held is given back over new ones."""
     with Proxy(cli.url) as proxy:
         arguments = ["--database", proxy.url, "worker", SAMPLE, "--grace", "0.1"]
@@ -100,7 +100,7 @@ def test_a_second_signal_ends_the_grace_period(cli: CommandLine, tmp_path: Path)
     assert cli.state(run) == "queued"
 
 
-def test_a_thread_that_does_not_end_does_not_hold_up_a_drained_worker(
+def test_a_thread_that_does_not_end_does_not_delay_a_drained_worker(
     cli: CommandLine, tmp_path: Path
 ) -> None:
     """Trap 26."""
@@ -162,7 +162,7 @@ def test_an_app_whose_code_raises_shows_where(cli: CommandLine, tmp_path: Path) 
     assert "importlib" not in done.stderr
 
 
-def test_a_crashed_process_is_replaced_and_its_run_goes_on(
+def test_a_crashed_process_is_replaced_and_its_run_continues(
     cli: CommandLine, tmp_path: Path
 ) -> None:
     """S12. The lease of a crashed child is reaped at once: its run goes on elsewhere."""
@@ -200,7 +200,7 @@ def test_processes_that_cannot_load_the_app_are_not_started_again(
         assert process.ended() == exits.USAGE
 
 
-def test_the_embedded_server_is_brought_back_when_it_dies(tmp_path: Path) -> None:
+def test_the_embedded_server_is_restarted_when_it_dies(tmp_path: Path) -> None:
     """Trap 22. The embedded postmaster is killed; the worker brings it back and goes on."""
     home = str(tmp_path / "home")
     with running(tmp_path / "log", "--data", home, "worker", SAMPLE) as process:

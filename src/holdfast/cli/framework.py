@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from holdfast.cli import exits
-from holdfast.cli.render.hints import spelled
+from holdfast.cli.render.hints import with_database
 from holdfast.cli.settings import change, settings_of
 from holdfast.errors import HoldfastError
 
@@ -103,7 +103,7 @@ class RootGroup(Group):
         except HoldfastError as error:
             if settings_of(ctx).debug:
                 raise
-            code, text = exits.code_for(error), spelled(str(error))
+            code, text = exits.code_for(error), with_database(str(error))
             if as_json:
                 _write_error(type(error).__name__, text, code)
             else:

@@ -43,7 +43,7 @@ async def effect(seconds: float) -> str:
 
 @app.step
 async def reserve(order: Order) -> str:
-    """Keep the items for this order."""
+    """Reserve the items of this order."""
     return await effect(0.2)
 
 

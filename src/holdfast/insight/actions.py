@@ -25,13 +25,15 @@ ActionName: TypeAlias = Literal[
 
 
 class Action(Value, frozen=True, omit_defaults=True):
-    """Something that can be done. `do` says what, the other fields say to what.
+    """Something that can be done: `do` says what, the other fields say to what.
 
-    `run_id` is the run of the actions `why` to `decide`. `name` is that of the signal, update,
-    approval, queue or workflow; the queue that the worker to start must serve, empty for any; or
-    the role that a migration must grant its rights to. `index` is how many events a fork keeps,
-    and with `new_input` it needs another input. `fields` are those that a decision must fill in.
-    `schema` is the one to migrate.
+    - `why`, `retry`, `cancel`, `terminate`, `resume`: the run `run_id`.
+    - `fork`: the run `run_id`; `index` events are kept, and `new_input` means another input.
+    - `signal`, `update`: the run `run_id`, with the signal or update `name`.
+    - `decide`: the approval `name` of the run `run_id`; `fields` must be filled in.
+    - `resume_queue`, `resume_workflow`: the queue or workflow `name`.
+    - `start_worker`: it must serve the queue `name`, any if that is empty.
+    - `migrate`: the schema `schema`; the role `name`, if there is one, must get rights.
     """
 
     do: ActionName

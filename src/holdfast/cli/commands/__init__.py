@@ -1,1 +1,1 @@
-"""One module for each command."""
+"""The commands: a module for each group, with what it writes."""

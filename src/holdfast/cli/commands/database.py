@@ -10,7 +10,7 @@ import click
 
 from holdfast.cli import exits
 from holdfast.cli.framework import command
-from holdfast.cli.render.hints import spelled
+from holdfast.cli.render.hints import with_database
 from holdfast.cli.settings import Settings, settings_of
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def _write(findings: Sequence[Finding]) -> None:
         line.append(f"{finding.check:<13}", "dim").append(finding.message, "default")
         output.print(line, soft_wrap=True)
         if remedy := _remedy(finding):
-            output.print(Text(f"{'':<18}→ {spelled(remedy)}", "bold"), soft_wrap=True)
+            output.print(Text(f"{'':<18}→ {with_database(remedy)}", "bold"), soft_wrap=True)
 
 
 def _object(finding: Finding) -> dict[str, str]:

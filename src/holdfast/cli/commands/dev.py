@@ -11,7 +11,7 @@ from holdfast.cli import exits
 from holdfast.cli.exits import Refusal
 from holdfast.cli.framework import command
 from holdfast.cli.inputs import app_argument, log_level_option
-from holdfast.cli.render.hints import spelled
+from holdfast.cli.render.hints import with_database
 from holdfast.cli.settings import Settings, settings_of
 
 if TYPE_CHECKING:
@@ -94,8 +94,8 @@ def _greet(database: Database) -> None:
     click.echo(f"database: {database}", err=True)
     if database.server is not None:
         click.echo(f"          {database.url}", err=True)
-    click.echo(spelled("start a run:  holdfast start WORKFLOW '{…}' --wait"), err=True)
-    click.echo(spelled("look at runs: holdfast runs list"), err=True)
+    click.echo(with_database("start a run:  holdfast start WORKFLOW '{…}' --wait"), err=True)
+    click.echo(with_database("look at runs: holdfast runs list"), err=True)
 
 
 async def _develop(

@@ -10,7 +10,7 @@ import click
 
 from holdfast.cli import exits
 from holdfast.cli.framework import Command, Group, command
-from holdfast.cli.render.hints import spelled
+from holdfast.cli.render.hints import with_database
 from holdfast.cli.settings import settings_of
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def _pause_names(
     else:
         _report(scope, changes, "paused", "it was paused before")
         for name, similar in unknown.items():
-            click.echo(spelled(_warning(scope, name, similar)), err=True)
+            click.echo(with_database(_warning(scope, name, similar)), err=True)
     context.exit(exits.OK if all(changes.values()) else exits.FAILED)
 
 

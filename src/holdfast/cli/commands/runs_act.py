@@ -206,7 +206,7 @@ def retry(
 )
 @click.argument("reference", metavar="RUN")
 @click.option(
-    "--step", metavar="KEY", help="Keep the log up to this step, activity, child or timer."
+    "--step", metavar="KEY", help="Keep the log before this step, activity, child or timer."
 )
 @click.option("--index", type=click.IntRange(1), help="Keep this many events of the log.")
 @click.option("--input", "payload", metavar="JSON", help="Another input: JSON, @FILE, or -.")

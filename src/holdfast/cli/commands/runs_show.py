@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.framework import command
-from holdfast.cli.render.hints import command_of, spelled
+from holdfast.cli.render.hints import command_of, with_database
 from holdfast.cli.settings import Settings, settings_of
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def why(context: click.Context, reference: str) -> None:
     if settings.json:
         fields = ("run_id", "state", "because", "details", "traceback")
         answer = {name: getattr(explanation, name) for name in fields}
-        commands = [spelled(command_of(each)) for each in explanation.actions]
+        commands = [with_database(command_of(each)) for each in explanation.actions]
         write_json({**answer, "commands": commands})
     else:
         _write_explanation(console(), explanation)
@@ -141,7 +141,7 @@ def _write_explanation(console: Console, explanation: Explanation) -> None:
     if explanation.actions:
         console.print(Text("what would move it:", "dim"))
         for action in explanation.actions:
-            command = spelled(command_of(action))
+            command = with_database(command_of(action))
             console.print(Text(f"  {command}", "bold"), soft_wrap=True)
 
 
@@ -175,5 +175,5 @@ def _grow(tree: Tree, run_id: UUID, children: Children) -> None:
         line.append(f"{each.run.handler} {each.run.run_id}", "dim")
         _grow(tree.add(line), each.run.run_id, each.children)
     if children.more:
-        text = spelled(f"… {children.more:,} more: holdfast runs list --parent {run_id}")
+        text = with_database(f"… {children.more:,} more: holdfast runs list --parent {run_id}")
         tree.add(Text(text, "dim"))

@@ -10,7 +10,7 @@ import click
 from holdfast.cli import exits
 from holdfast.cli.framework import command
 from holdfast.cli.inputs import app_option, duration, filled, future_moment, read_json
-from holdfast.cli.render.hints import spelled
+from holdfast.cli.render.hints import with_database
 from holdfast.cli.settings import Settings, settings_of
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def start(
             return await _watch(settings, link, run, wait_timeout)
         _answer(settings, run, created=not handle.already_existed, start_at=at)
         if not handle.already_existed and not settings.json:
-            await _mind(link, run)
+            await _warn_if_not_taken(link, run)
         return exits.OK
 
     context.exit(with_link(settings, work, app=app))
@@ -136,12 +136,12 @@ async def _watch(settings: Settings, link: Link, run: RunRecord, timeout: float 
 
     if not settings.json:
         click.echo(f"run {run.run_id}", err=True)
-        await _mind(link, run)
+        await _warn_if_not_taken(link, run)
     ended = await watch_run(link, run, timeout, quiet=settings.json)
     return report_end(settings, ended)
 
 
-async def _mind(link: Link, run: RunRecord) -> None:
+async def _warn_if_not_taken(link: Link, run: RunRecord) -> None:
     """Warn if no worker will take the run now: a pause, or no live worker that serves it.
 
     Its name may be misspelled, or no worker was started.
@@ -159,7 +159,7 @@ async def _mind(link: Link, run: RunRecord) -> None:
         if (pause.scope, pause.name) in (("queue", run.queue), ("workflow", run.full_name)):
             command = command_of(resume_action(pause))
             text = f"{pause_text(pause, now)}: the run waits for `{command}`"
-            click.echo(spelled(text), err=True)
+            click.echo(with_database(text), err=True)
     workers = live_workers(await link.store.list_workers(), now)
     if not any(serves(each, run) for each in workers):
         similar = [
@@ -170,4 +170,4 @@ async def _mind(link: Link, run: RunRecord) -> None:
             f"no live worker serves {run.handler} on queue {run.queue!r} of {link.database}{meant}"
             "; `holdfast worker MODULE:APP` starts one"
         )
-        click.echo(spelled(text), err=True)
+        click.echo(with_database(text), err=True)

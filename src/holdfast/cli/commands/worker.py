@@ -9,7 +9,7 @@ import click
 
 from holdfast.cli.framework import command
 from holdfast.cli.inputs import app_argument, duration, log_level_option
-from holdfast.cli.render.hints import spelled
+from holdfast.cli.render.hints import with_database
 from holdfast.cli.settings import Settings, settings_of
 
 if TYPE_CHECKING:
@@ -119,8 +119,8 @@ def _work(settings: Settings, app_reference: str, options: WorkerOptions) -> int
     reference = AppReference.parse(app_reference)
     app = reference.load()
     with checked_database(settings) as database:
-        # Only projects of one person share an embedded database: of a server's apps, many
-        # processes in many places are one.
+        # The origin tells apart the projects of one person on an embedded database. On a server
+        # the processes of one app run in many places.
         origin = None if database.server is None else reference.origin
         code = serve(app, database, settings.schema, options, origin)
     leave_threads_behind(code)
@@ -164,7 +164,7 @@ def workers(context: click.Context) -> None:
         console().print(_table(found, now))
     else:
         text = f"no worker is signed on in {database}; `holdfast worker MODULE:APP` starts one"
-        click.echo(spelled(text), err=True)
+        click.echo(with_database(text), err=True)
 
 
 def _table(workers: list[WorkerInfo], now: int) -> Table:

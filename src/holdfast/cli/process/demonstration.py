@@ -102,7 +102,7 @@ class Demonstration:
         self._console.print(
             Text(
                 f"{verdict};\n{several(cut_off, 'attempt')} cut off by the kill, "
-                "made again with the same idempotency id",
+                "made again with the same idempotency key",
                 "bold green" if holds else "bold red",
             )
         )

@@ -21,19 +21,19 @@ _COMMAND = re.compile(
 )
 
 
-def spelled(text: str) -> str:
-    """Return a text whose commands have this invocation's options that name the database.
+def with_database(text: str) -> str:
+    """Return a text in whose commands the database options of this invocation are inserted.
 
     A password is not shown.
     """
     context = click.get_current_context(silent=True)
-    options = "" if context is None else database_options(settings_of(context))
+    options = "" if context is None else _database_options(settings_of(context))
     if not options:
         return text
     return _COMMAND.sub(lambda _: f"holdfast {options} ", text)
 
 
-def database_options(settings: Settings) -> str:
+def _database_options(settings: Settings) -> str:
     """Return the options that name the database, without a password."""
     from holdfast.database.urls import redact
 

@@ -14,7 +14,7 @@ import click
 from holdfast.cli import exits
 from holdfast.cli.connecting import Link
 from holdfast.cli.render.console import decoded, write_json
-from holdfast.cli.render.hints import spelled
+from holdfast.cli.render.hints import with_database
 from holdfast.cli.render.runs import event_line, run_object
 from holdfast.cli.render.timeline import timeline
 from holdfast.cli.settings import Settings
@@ -48,7 +48,7 @@ async def watch_run(
                 await _follow(link, run.run_id, lambda entry: _write_line(entry, run.created_at))
             return (await link.client.runs.wait(run.run_id)).record
     except asyncio.CancelledError:
-        again = spelled(f"`holdfast runs wait {run.run_id}` waits again")
+        again = with_database(f"`holdfast runs wait {run.run_id}` waits again")
         click.echo(f"the run continues; {again}", err=True)
         raise
     except TimeoutError:
