@@ -11,7 +11,7 @@ from uuid import UUID
 
 import hypothesis.strategies as st
 from agreement import Held
-from contract.ordering import FAILURE, activity, approval, cancelled_activity, child, order
+from contract.commands import FAILURE, activity, approval, cancelled_activity, child, command
 from drawn import HANDLERS, QUEUES, payloads, pick, picks, rarely, workers
 from hypothesis.stateful import initialize, precondition, rule
 from machine_people import People
@@ -64,8 +64,8 @@ class CommandsAgree(People):
         for delay in (0.0, 0.0, 5.0):
             self.start(delay)
         self.claim("ann", True, 40.0, 0)
-        self.order(0, ["activity", "abandon", "approval"], 1, "await", 0)
-        self.order(1, ["hasty activity", "terminate", "cancel"], 0, "await", 0)
+        self.command(0, ["activity", "abandon", "approval"], 1, "await", 0)
+        self.command(1, ["hasty activity", "terminate", "cancel"], 0, "await", 0)
         self.claim("bob", True, 4.0, 0)
 
     @rule(delay=st.sampled_from([0.0, 0.0, 5.0]))
@@ -92,7 +92,7 @@ class CommandsAgree(People):
         then=st.sampled_from(["go on", "go on", "await", "await", "await", "fail"]),
         off=st.sampled_from([0] * 8 + [-1]),
     )
-    def order(self, number: int, kinds: list[str], other: int, then: str, off: int) -> None:
+    def command(self, number: int, kinds: list[str], other: int, then: str, off: int) -> None:
         """Commit commands of one run; the last of them may come with its end."""
         self.hold_something()
         [(worker, task)] = self.leases([number])
@@ -144,7 +144,7 @@ class CommandsAgree(People):
             {"signal_name": "packed", "input": json.loads(payload), "key": "s-1"},
             {"signal_name": "b", "input": 1, "key": "u", "update": True, "reply_to": "client/1"},
         ]
-        event = order(
+        event = command(
             "WorkflowContinuedAsNew",
             "",
             run_id=new_id,
@@ -175,15 +175,15 @@ class CommandsAgree(People):
             case "cancelled child":
                 children = self.model_tables.children[run_id] or [UUID(int=0)]
                 asked = str(children[other % len(children)])
-                return order("ChildCancelRequested", key, child_run_id=asked, reason="late")
+                return command("ChildCancelRequested", key, child_run_id=asked, reason="late")
             case "signal":
                 [to] = self.chosen([other])
                 said = {"signal_name": "packed", "input": {"n": 1e300}, "signal_id": key}
-                return order("SignalSent", key, run_id=str(to), **said)
+                return command("SignalSent", key, run_id=str(to), **said)
             case "approval":
                 return approval(key)
             case _:
-                return order("ApprovalWithdrawn", self.task_of(run_id, "approval", other))
+                return command("ApprovalWithdrawn", self.task_of(run_id, "approval", other))
 
     def task_of(self, run_id: UUID, kind: str, number: int) -> str:
         """Return the key of a task of a run, or one that it does not have."""

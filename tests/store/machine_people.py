@@ -110,7 +110,7 @@ class People(Agreement):
         )
         self.do(lambda store: store.fork_run(fork))
 
-    # Questions
+    # Queries
 
     @rule(number=pick)
     def look_at_orders(self, number: int) -> None:

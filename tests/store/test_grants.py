@@ -58,9 +58,9 @@ async def test_a_role_that_was_granted_works_and_keeps_its_rights(
     older = replace(scripts, migrations=scripts.migrations[:-1], functions=())
     await migrate(owner, "holdfast", older, grant_to=[role])
     assert (await migrate(owner, "holdfast")).migrations
-    guest = await asyncpg.connect(url_of(empty_database_url, role))
-    assert await lacking(guest, "holdfast") == []
-    await guest.close()
+    visitor = await asyncpg.connect(url_of(empty_database_url, role))
+    assert await lacking(visitor, "holdfast") == []
+    await visitor.close()
     store = PostgresStore(url_of(empty_database_url, role))
     worker = Worker(app, store)
     await worker.start()
@@ -80,9 +80,9 @@ async def test_rights_that_were_given_by_hand_are_carried_on(
     await owner.execute(f'grant usage on schema holdfast to "{role}"')
     await owner.execute(f'grant select, insert on all tables in schema holdfast to "{role}"')
     await migrate(owner, "holdfast")
-    guest = await asyncpg.connect(url_of(empty_database_url, role))
-    assert await lacking(guest, "holdfast") == []
-    await guest.close()
+    visitor = await asyncpg.connect(url_of(empty_database_url, role))
+    assert await lacking(visitor, "holdfast") == []
+    await visitor.close()
 
 
 async def test_what_a_role_lacks_is_named(
@@ -90,9 +90,9 @@ async def test_what_a_role_lacks_is_named(
 ) -> None:
     await migrate(owner, "holdfast", grant_to=[role])
     await owner.execute(f'revoke insert on holdfast.apps from "{role}"')
-    guest = await asyncpg.connect(url_of(empty_database_url, role))
-    assert await lacking(guest, "holdfast") == ["apps"]
-    await guest.close()
+    visitor = await asyncpg.connect(url_of(empty_database_url, role))
+    assert await lacking(visitor, "holdfast") == ["apps"]
+    await visitor.close()
 
 
 async def test_a_role_that_there_is_not_is_refused(owner: asyncpg.Connection) -> None:

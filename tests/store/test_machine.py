@@ -308,7 +308,7 @@ class StoresAgree(Agreement):
             )
         )
 
-    # Questions
+    # Queries
 
     @rule(where=filters)
     def look_around(self, where: RunFilter) -> None:

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 
 import pytest
 from contract.actors import SECOND, ManualWorker, details, log, new_run, start
-from contract.ordering import FAILURE, RESIZE, activity, child, order, ordered
+from contract.commands import FAILURE, RESIZE, activity, child, command, ordered
 
 from holdfast.store.memory import MemoryStore, VirtualClock, wall_clock
 from holdfast.types import Event, Finish, NewRun, NewSignal, TurnCommit
@@ -70,9 +70,9 @@ async def test_a_part_that_does_not_say_what_it_does_to_others_is_refused(missin
     other, child_id = await start(store, queue="slow"), uuid4()
     await start(store)
     turn = await ann.take()
-    await ann.order(turn, child(child_id))
+    await ann.command(turn, child(child_id))
     kid = await ann.take()
-    sent = order("SignalSent", "s", run_id=str(other), signal_name="x", input=1, signal_id="s-1")
+    sent = command("SignalSent", "s", run_id=str(other), signal_name="x", input=1, signal_id="s-1")
     ended = Event("WorkflowCompleted", None, None, 0)
     parts = {
         "has_commands": TurnCommit(turn.run_id, 1, 2, [activity()]),

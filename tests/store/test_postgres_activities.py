@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from clocks import ThoroughStore
 from contract.actors import ManualWorker, details, log, log_types, start
-from contract.ordering import FAILURE, RESIZE, activity, cancelled_activity, ordered
+from contract.commands import FAILURE, RESIZE, activity, cancelled_activity, ordered
 from scene import Scene, Session, yielded
 from scene import turn as turn_part
 
@@ -98,7 +98,7 @@ async def held(worker: ManualWorker, *keys: str, **fields: Any) -> ClaimedTask:
     """Start a run that orders activities and stays with its worker; return its turn."""
     await start(worker.store)
     turn = await worker.take()
-    await worker.order(turn, *(activity(key, **fields) for key in keys))
+    await worker.command(turn, *(activity(key, **fields) for key in keys))
     return msgspec.structs.replace(turn, log_length=turn.log_length + len(keys))
 
 
@@ -261,7 +261,7 @@ async def test_cancelled_activity_that_nobody_executes_any_more_is_gone(
     """S11. No other worker starts what nobody waits for."""
     turn = await held(ann, "resize")
     task = await take(ann)
-    await ann.order(turn, cancelled_activity())
+    await ann.command(turn, cancelled_activity())
     if how == "released":
         assert await ann.release(task) == []
     elif how == "deferred":

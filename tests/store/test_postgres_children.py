@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 import pytest
 from clocks import ThoroughStore
 from contract.actors import ManualWorker, details, get, log, log_types, new_run, signal, start
-from contract.ordering import child, order, started_child
+from contract.commands import child, command, started_child
 from msgspec import structs
 from scene import DEADLINE_SECONDS, Scene, finished, turn, yielded
 
@@ -90,7 +90,7 @@ async def family(
     """Start a run with a child; return both, leased, the child by `holder` if one is given."""
     await start(scene.store, run_id=parent_id)
     parent = await worker.take()
-    await worker.order(parent, child(child_id, parent_close=close))
+    await worker.command(parent, child(child_id, parent_close=close))
     return parent, await (holder or worker).take()
 
 
@@ -164,8 +164,8 @@ async def test_batches_that_are_each_others_parents_do_not_deadlock(
         of_ann = [await family(scene, ann, uuid4(), uuid4(), holder=bob) for _ in range(3)]
         of_bob = [await family(scene, bob, uuid4(), uuid4(), holder=ann) for _ in range(3)]
         await asyncio.gather(
-            settle(ann, [p for p, _ in of_ann], [c for _, c in of_bob]),
-            settle(bob, [p for p, _ in of_bob], [c for _, c in of_ann]),
+            finish_both(ann, [p for p, _ in of_ann], [c for _, c in of_bob]),
+            finish_both(bob, [p for p, _ in of_bob], [c for _, c in of_ann]),
         )
         for parent, _ in (*of_ann, *of_bob):
             types = await log_types(scene.store, parent.run_id)
@@ -174,7 +174,7 @@ async def test_batches_that_are_each_others_parents_do_not_deadlock(
     assert await deadlocks(scene) == 0
 
 
-async def settle(
+async def finish_both(
     worker: ManualWorker, parents: list[ClaimedTask], children: list[ClaimedTask]
 ) -> None:
     """Suspend runs and end others in one commit; the ends are tried until they are done."""
@@ -219,7 +219,10 @@ async def test_a_commit_whose_answer_was_lost_orders_nothing_twice(
     run_id, child_id, token = await start(scene.store), uuid4(), uuid4()
     sent = {"run_id": str(target), "signal_name": "packed", "input": 1, "signal_id": None}
     part = ordering(
-        await ann.take(), child(child_id), order("SignalSent", "signal", **sent), touches=(target,)
+        await ann.take(),
+        child(child_id),
+        command("SignalSent", "signal", **sent),
+        touches=(target,),
     )
     for _ in range(2):
         assert not (await scene.store.commit("ann", token, [part])).refused
@@ -272,8 +275,8 @@ async def test_orders_for_a_child_follow_it_when_it_continued_as_new(
     assert not (await ann.commit(await ann.take(), last, then=then)).refused
     await signal(scene.store, run_id, "stop")
     parent = next(task for task in (await ann.claim()).tasks if task.run_id == run_id)
-    cancel = order("ChildCancelRequested", "child", child_run_id=str(child_id), reason="late")
-    await ann.order(parent, cancel, touches=(child_id,))
+    cancel = command("ChildCancelRequested", "child", child_run_id=str(child_id), reason="late")
+    await ann.command(parent, cancel, touches=(child_id,))
     assert "WorkflowCancelRequested" in await log_types(scene.store, successor)
     assert await log_types(scene.store, child_id) == ["WorkflowStarted", "WorkflowContinuedAsNew"]
 

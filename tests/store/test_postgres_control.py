@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 from clocks import ThoroughStore
 from contract.actors import ManualWorker, get, log, log_types, new_run, start, step
-from contract.ordering import approval, decision, order, ordered
+from contract.commands import approval, command, decision, ordered
 from scene import Scene, finished, turn, yielded
 
 from holdfast.types import ClaimedTask, Fork, Suspend, TurnCommit
@@ -117,12 +117,12 @@ async def test_a_decision_behind_an_uncommitted_withdrawal_finds_it_closed(
     """T4, trap 7. The timeout was first."""
     run_id = await start(scene.store)
     task = await ann.take()
-    await ann.order(task, approval())
+    await ann.command(task, approval())
     withdrawal = TurnCommit(
         run_id,
         task.lease_no,
         2,
-        [order("ApprovalWithdrawn", "approve")],
+        [command("ApprovalWithdrawn", "approve")],
         Suspend(),
         has_commands=True,
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 import pytest
-from contract.ordering import activity, approval, child, order
+from contract.commands import activity, approval, child, command
 from scene import Scene, yielded
 from scene import turn as turn_part
 from test_postgres_plans import Meter, Reading, seed
@@ -64,7 +64,7 @@ class Family:
         await self.read("resume_runs", ids)
         [parent] = [task for task in await self.claim(count + 1) if task.run_id == run_id]
         cancels = [
-            order("ChildCancelRequested", call, child_run_id=str(child_id), reason=None)
+            command("ChildCancelRequested", call, child_run_id=str(child_id), reason=None)
             for call, child_id in zip(calls[half:], ids[half:], strict=True)
         ]
         length = 1 + len(orders) + half + 1

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 from contract.actors import ManualWorker, log_types, start
-from contract.ordering import FAILURE, RESIZE, activity, cancelled_activity, ordered
+from contract.commands import FAILURE, RESIZE, activity, cancelled_activity, ordered
 from scene import Scene, finished, turn
 
 from holdfast.types import ActivityEnd, ClaimedTask
@@ -49,7 +49,7 @@ async def held(worker: ManualWorker) -> ClaimedTask:
     """Start a run that orders an activity and stays with its worker; return its turn."""
     await start(worker.store)
     task = await worker.take()
-    await worker.order(task, activity())
+    await worker.command(task, activity())
     return msgspec.structs.replace(task, log_length=task.log_length + 1)
 
 

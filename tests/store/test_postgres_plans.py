@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import msgspec
 import pytest
 from contract.actors import ManualWorker, new_run
-from contract.ordering import RESIZE, activity
+from contract.commands import RESIZE, activity
 from scene import Scene, Session, finished, turn, yielded
 
 from holdfast.ids import uuid7

@@ -201,7 +201,7 @@ class ManualWorker:
         assert not answer.refused
         return answer
 
-    async def order(
+    async def command(
         self,
         task: ClaimedTask,
         *orders: Event,

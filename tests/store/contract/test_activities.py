@@ -14,7 +14,7 @@ from holdfast.store.port import Store
 from holdfast.types import ANY_END, ActivityEnd, Finish, Notice, Suspend
 
 from .actors import SECOND, ManualWorker, details, get, lease_of, log, log_types, start, step
-from .ordering import FAILURE, RESIZE, activity, cancelled_activity, failed, ordered
+from .commands import FAILURE, RESIZE, activity, cancelled_activity, failed, ordered
 
 
 async def test_a_scheduled_activity_is_a_task_of_its_queue(
@@ -23,7 +23,7 @@ async def test_a_scheduled_activity_is_a_task_of_its_queue(
     """S4, S7. In the log if and only if it is in the queue; another worker takes it."""
     run_id = await start(store)
     event = activity(queue="gpu", priority=0)
-    answer = await ann.order(await ann.take(), event)
+    answer = await ann.command(await ann.take(), event)
     assert answer.notices == [Notice("work", "gpu")]
     assert (await bob.claim(handlers=RESIZE)).tasks == []
     task = await bob.take(queues=["gpu"], handlers=RESIZE)
@@ -75,7 +75,7 @@ async def test_an_end_before_the_suspend_refuses_it(
     """Trap 1. The holder of the run hears of the end, and finds it in its way."""
     run_id = await start(store)
     turn = await ann.take()
-    await ann.order(turn, activity())
+    await ann.command(turn, activity())
     ended = await bob.end(await bob.take(handlers=RESIZE), result="1")
     assert ended.notices == [Notice("worker/ann", str(run_id))]
     refusal = await ann.refusal(turn, step(), then=Suspend(awaiting=(ANY_END,)), expected=2)
@@ -88,7 +88,7 @@ async def test_an_end_that_the_run_does_not_await_lies_in_its_log(
 ) -> None:
     """Trap 4. Fire and forget: recorded, and nobody is woken."""
     run_id = await start(store)
-    await ann.order(await ann.take(), activity(), awaiting=("packed",))
+    await ann.command(await ann.take(), activity(), awaiting=("packed",))
     ended = await ann.end(await ann.take(handlers=RESIZE), result="1")
     assert (ended.outcomes, ended.notices) == (["recorded"], [])
     assert (await log_types(store, run_id))[-1] == "ActivityCompleted"
@@ -124,7 +124,7 @@ async def test_parallel_ends_leave_no_gap_and_lose_no_wake_up(
     keys = [f"resize#{n}" for n in range(30)]
     run_id = await start(store)
     turn = await ann.take()
-    await ann.order(turn, *(activity(key) for key in keys))
+    await ann.command(turn, *(activity(key) for key in keys))
     tasks = (await ann.claim(handlers=RESIZE)).tasks
     suspend = ann.commit(turn, step(), then=Suspend(awaiting=(ANY_END,)), expected=31)
     answers = await asyncio.gather(suspend, *(ann.end(task, result="1") for task in tasks))
@@ -152,7 +152,7 @@ async def test_repeating_a_commit_schedules_nothing_twice(store: Store, ann: Man
     """Trap 23. A repeated call finds its own orders and does not carry them out again."""
     await start(store)
     turn, token = await ann.take(), UUID(int=5)
-    await ann.order(turn, activity(), token=token)
+    await ann.command(turn, activity(), token=token)
     task = await ann.take(handlers=RESIZE)
     await ann.end(task, result="1")
     answer = await ann.commit(turn, activity(), token=token)
@@ -177,7 +177,7 @@ async def test_nothing_of_a_finished_run_is_dispatched(
     run_id = await start(store)
     turn = await ann.take()
     last = [failed()] if first == "commit" else [activity("late"), failed()]
-    await ann.order(turn, activity("early"), activity("taken"))
+    await ann.command(turn, activity("early"), activity("taken"))
     taken = (await ann.claim(1, handlers=RESIZE)).tasks[0]
     await ann.commit(turn, *last, then=Finish("failed", error=FAILURE), expected=3)
     assert (await ann.claim(handlers=RESIZE)).tasks == []
@@ -193,7 +193,7 @@ async def test_a_lost_worker_of_an_activity_leaves_the_turn_alone(
     """S12, traps 8 and 32. Same input, next attempt; the run's holder keeps its lease."""
     run_id = await start(store)
     turn = await ann.take(lease_seconds=600)
-    await ann.order(turn, activity())
+    await ann.command(turn, activity())
     lost = await ann.take(handlers=RESIZE, lease_seconds=10)
     await clock.advance(10)
     task = await bob.take(handlers=RESIZE)
@@ -259,8 +259,8 @@ async def test_a_cancelled_activity_that_nobody_has_is_forgotten(
     """Trap 16."""
     run_id = await start(store)
     turn = await ann.take()
-    await ann.order(turn, activity())
-    answer = await ann.order(turn, cancelled_activity(), expected=2)
+    await ann.command(turn, activity())
+    answer = await ann.command(turn, cancelled_activity(), expected=2)
     assert answer.notices == []
     assert (await ann.claim(handlers=RESIZE)).tasks == []
     assert (await log_types(store, run_id))[-1] == "ActivityCancelRequested"
@@ -273,9 +273,9 @@ async def test_the_holder_of_a_cancelled_activity_is_told(
     """S7, B6, trap 16. By a notice and by its heartbeat; its late end wakes nobody."""
     run_id = await start(store)
     turn = await ann.take()
-    await ann.order(turn, activity())
+    await ann.command(turn, activity())
     task = await bob.take(handlers=RESIZE)
-    answer = await ann.order(
+    answer = await ann.command(
         turn, cancelled_activity(), cancelled_activity(), expected=2, awaiting=(ANY_END,)
     )
     assert answer.notices == [Notice("worker/bob", f"{run_id} resize")]
@@ -293,9 +293,9 @@ async def test_a_cancelled_activity_that_is_given_back_is_forgotten(
     """Trap 26. Nobody waits for it: no other worker starts it."""
     await start(store)
     turn = await ann.take()
-    await ann.order(turn, activity("released"), activity("deferred"))
+    await ann.command(turn, activity("released"), activity("deferred"))
     tasks = {task.key: task for task in (await bob.claim(handlers=RESIZE)).tasks}
-    await ann.order(
+    await ann.command(
         turn, cancelled_activity("released"), cancelled_activity("deferred"), expected=3
     )
     assert await bob.release(tasks["released"]) == []

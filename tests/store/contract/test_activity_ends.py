@@ -11,7 +11,7 @@ from holdfast.store.port import Store
 from holdfast.types import ActivityEnd, Notice
 
 from .actors import SECOND, ManualWorker, details, log, log_types, start
-from .ordering import FAILURE, RESIZE, activity, end_from_outside, ordered
+from .commands import FAILURE, RESIZE, activity, end_from_outside, ordered
 
 FINISHED = ["WorkflowStarted", "ActivityScheduled", "ActivityCompleted"]
 
@@ -261,7 +261,7 @@ async def test_an_end_of_what_is_no_attempt_is_lost(
     """S5, trap 8. A turn, an activity that nobody claimed, another worker's attempt."""
     run_id = await start(store)
     turn = await ann.take()
-    await ann.order(turn, activity())
+    await ann.command(turn, activity())
     never = ActivityEnd(run_id=run_id, key="resize", lease_no=0, result="1")
     assert (await store.end_activities(None, [never])).outcomes == ["lost"]
     assert await end_from_outside(store, turn, result="1") == "lost"

@@ -14,7 +14,7 @@ from holdfast.store.port import Store
 from holdfast.types import ANY_END, Finish, Notice, Suspend
 
 from .actors import ManualWorker, details, get, log, log_types, start, step
-from .ordering import FAILURE, approval, decision, failed, order, ordered
+from .commands import FAILURE, approval, command, decision, failed, ordered
 
 
 async def test_open_approvals_are_listed(store: Store, clock: Clock, ann: ManualWorker) -> None:
@@ -23,7 +23,7 @@ async def test_open_approvals_are_listed(store: Store, clock: Clock, ann: Manual
     run_id = await ordered(store, ann, approval(fields=fields, timeout_at=5))
     await clock.advance(1)
     other = await start(store, queue="slow")
-    await ann.order(await ann.take(queues=["slow"]), approval("b"), approval("a"))
+    await ann.command(await ann.take(queues=["slow"]), approval("b"), approval("a"))
     found = await store.list_approvals()
     assert [(a.run_id, a.key) for a in found] == [(run_id, "approve"), (other, "a"), (other, "b")]
     assert (found[0].workflow, found[0].queue) == ("order", "default")
@@ -104,7 +104,7 @@ async def test_a_decision_before_the_suspend_refuses_it(store: Store, ann: Manua
     """Trap 1."""
     run_id = await start(store)
     turn = await ann.take()
-    await ann.order(turn, approval())
+    await ann.command(turn, approval())
     decided = await store.decide_approval(decision(run_id))
     assert decided.notices == [Notice("worker/ann", str(run_id))]
     refusal = await ann.refusal(turn, step(), then=Suspend(awaiting=(ANY_END,)), expected=2)
@@ -115,8 +115,8 @@ async def test_an_approval_that_is_withdrawn_is_closed(store: Store, ann: Manual
     """T4, trap 5. It timed out: a late decision is told so, and changes nothing."""
     run_id = await start(store)
     turn = await ann.take()
-    await ann.order(turn, approval())
-    await ann.order(turn, order("ApprovalWithdrawn", "approve"), expected=2)
+    await ann.command(turn, approval())
+    await ann.command(turn, command("ApprovalWithdrawn", "approve"), expected=2)
     assert await store.list_approvals() == []
     late = await store.decide_approval(decision(run_id))
     assert (late.outcome, late.standing, late.notices) == ("closed", None, [])
@@ -129,7 +129,7 @@ async def test_after_the_end_of_the_run_decisions_are_told_what_stands(
     """T4, S11."""
     run_id = await start(store)
     turn = await ann.take()
-    await ann.order(turn, approval(), approval("second"))
+    await ann.command(turn, approval(), approval("second"))
     await store.decide_approval(decision(run_id))
     await ann.commit(turn, failed(), then=Finish("failed", error=FAILURE), expected=4)
     assert await store.list_approvals() == []

@@ -24,7 +24,7 @@ from .actors import (
     start,
     step,
 )
-from .ordering import FAILURE, activity, child, failed, order, ordered, started_child
+from .commands import FAILURE, activity, child, command, failed, ordered, started_child
 
 
 async def test_a_child_is_a_run_with_a_parent(
@@ -42,7 +42,7 @@ async def test_a_child_is_a_run_with_a_parent(
         tags=["a", "b"],
         headers={"tenant": "acme"},
     )
-    answer = await ann.order(await ann.take(), event)
+    answer = await ann.command(await ann.take(), event)
     assert answer.notices == [Notice("work", "slow")]
     run, now = await get(store, child_id), await store.now()
     assert (run.name, run.version, run.queue, run.priority) == ("order", 1, "slow", 0)
@@ -63,7 +63,7 @@ async def test_the_children_of_a_run_are_listed(store: Store, ann: ManualWorker)
     parent_id = await start(store)
     children = [uuid4() for _ in range(3)]
     orders = [child(child_id, f"child#{n}") for n, child_id in enumerate(children)]
-    await ann.order(await ann.take(), *orders)
+    await ann.command(await ann.take(), *orders)
     await start(store)
     page = await store.list_runs(RunFilter(parent_run_id=parent_id))
     assert {run.run_id for run in page.runs} == set(children)
@@ -142,7 +142,7 @@ async def test_a_child_ends_in_the_commit_in_which_its_parent_suspends(
     for _ in range(2):  # whichever of the two ids is the smaller one
         parent_id, child_id = await start(store), uuid4()
         parent = await ann.take()
-        await ann.order(parent, child(child_id))
+        await ann.command(parent, child(child_id))
         task = await ann.take()
         answer = await ann.commit_together(
             (task, [failed("WorkflowCompleted")], Finish("completed", "1")),
@@ -159,7 +159,7 @@ async def test_many_children_end_in_one_commit(store: Store, ann: ManualWorker) 
     """Traps 14 and 31. Their ends stand in the parent's log without gap, each once."""
     parent_id = await start(store)
     orders = [child(uuid4(), f"child#{n}") for n in range(20)]
-    await ann.order(await ann.take(), *orders, awaiting=(ANY_END,))
+    await ann.command(await ann.take(), *orders, awaiting=(ANY_END,))
     tasks = (await ann.claim()).tasks
     ends = [(t, [failed("WorkflowCompleted")], Finish("completed", "1")) for t in tasks]
     answer = await ann.commit_together(*ends)
@@ -176,7 +176,7 @@ async def test_children_that_end_at_once_are_all_told(store: Store, ann: ManualW
     """Traps 14 and 31. Twenty commits in parallel."""
     parent_id = await start(store)
     orders = [child(uuid4(), f"child#{n}") for n in range(20)]
-    await ann.order(await ann.take(), *orders, awaiting=(ANY_END,))
+    await ann.command(await ann.take(), *orders, awaiting=(ANY_END,))
     tasks = (await ann.claim()).tasks
     await asyncio.gather(*(ann.finish(task, str(n)) for n, task in enumerate(tasks)))
     events = (await log(store, parent_id))[-20:]
@@ -190,13 +190,13 @@ async def test_a_key_names_one_child(store: Store, ann: ManualWorker) -> None:
     parent_id, child_id = await start(store), keyed_run_id("order", "k")
     turn = await ann.take()
     first, second = child(child_id, key="k"), child(child_id, "child#2", key="k", input=5)
-    await ann.order(turn, first, second, awaiting=(ANY_END,))
+    await ann.command(turn, first, second, awaiting=(ANY_END,))
     run = await get(store, child_id)
     assert (run.key, run.parent_key, json.loads(run.input)["a"]) == ("k", "child", 2)
     assert await store.find_run("order", "k") == child_id
     await ann.finish(await ann.take())
     again = await ann.take()
-    await ann.order(again, child(child_id, "child#3", key="k"))
+    await ann.command(again, child(child_id, "child#3", key="k"))
     ends = [event for event in await log(store, parent_id) if event.type.startswith("ChildC")]
     assert [event.key for event in ends] == ["child"]
 
@@ -207,8 +207,8 @@ async def test_a_run_that_was_refused_as_a_child_is_not_asked_to_stop(
     """B5. A call may be given up before it is known that it failed."""
     other = await start(store, run_id=keyed_run_id("order", "k"), key="k", delay_seconds=60.0)
     await start(store)
-    stop = order("ChildCancelRequested", "child", child_run_id=str(other), reason=None)
-    await ann.order(await ann.take(), child(other, key="k"), stop, touches=(other,))
+    stop = command("ChildCancelRequested", "child", child_run_id=str(other), reason=None)
+    await ann.command(await ann.take(), child(other, key="k"), stop, touches=(other,))
     assert await log_types(store, other) == ["WorkflowStarted"]
 
 
@@ -216,7 +216,7 @@ async def test_a_key_that_is_another_runs_is_refused(store: Store, ann: ManualWo
     """B5. The call fails, and nothing of the other run changes."""
     other = await start(store, run_id=keyed_run_id("order", "k"), key="k", priority=4)
     parent_id = await start(store)
-    answer = await ann.order(await ann.first(), child(other, key="k"), awaiting=(ANY_END,))
+    answer = await ann.command(await ann.first(), child(other, key="k"), awaiting=(ANY_END,))
     assert answer.notices == [Notice("work", "default")]
     told = (await log(store, parent_id))[-1]
     assert (told.type, told.key) == ("ChildFailed", "child")
@@ -233,7 +233,7 @@ async def test_a_run_signals_another(store: Store, ann: ManualWorker, bob: Manua
     target, sender = await start(store, queue="slow"), await start(store)
     await bob.suspend(await bob.take(queues=["slow"]), awaiting=("packed",))
     turn = await ann.take()
-    sent = order(
+    sent = command(
         "SignalSent",
         "signal",
         run_id=str(target),
@@ -241,18 +241,18 @@ async def test_a_run_signals_another(store: Store, ann: ManualWorker, bob: Manua
         input={"n": 1e300},
         signal_id=f"{sender}:signal",
     )
-    answer = await ann.order(turn, sent, touches=(target,))
+    answer = await ann.command(turn, sent, touches=(target,))
     assert answer.notices == [Notice("work", "slow")]
     received = (await log(store, target))[-1]
     assert (received.type, received.key) == ("SignalReceived", f"{sender}:signal")
     assert details(received) == {"signal_name": "packed", "input": {"n": 1e300}}
-    await ann.order(turn, sent, touches=(target,), expected=2)
+    await ann.command(turn, sent, touches=(target,), expected=2)
     assert len(await log(store, target)) == 3
     await bob.finish(await bob.take(queues=["slow"]))
-    gone = order(
+    gone = command(
         "SignalSent", "signal#2", run_id=str(target), signal_name="x", input=None, signal_id="s"
     )
-    await ann.order(turn, gone, touches=(target,), expected=3)
+    await ann.command(turn, gone, touches=(target,), expected=3)
     assert (await log_types(store, target))[-1] == "WorkflowCompleted"
 
 
@@ -265,16 +265,16 @@ async def test_a_commit_tells_which_signals_could_not_be_delivered(
     await start(store, run_id=alive, queue="slow")
     sender = await start(store)
     signals = [
-        order("SignalSent", key, run_id=str(to), signal_name=key, input=1, signal_id=key)
+        command("SignalSent", key, run_id=str(to), signal_name=key, input=1, signal_id=key)
         for key, to in (("a", ended), ("b", alive), ("c", missing))
     ]
     task, touches, token = await ann.take(), (ended, alive, missing), uuid4()
-    answer = await ann.order(task, *signals, touches=touches, token=token)
+    answer = await ann.command(task, *signals, touches=touches, token=token)
     assert list(answer.undelivered) == [
         Undelivered(sender, ended, "a", "ended"),
         Undelivered(sender, missing, "c", "missing"),
     ]
-    again = await ann.order(task, *signals, touches=touches, token=token, expected=1)
+    again = await ann.command(task, *signals, touches=touches, token=token, expected=1)
     assert not again.undelivered
 
 

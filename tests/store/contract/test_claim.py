@@ -10,7 +10,7 @@ from holdfast.store.port import Store
 from holdfast.types import Release, Suspend
 
 from .actors import SECOND, ManualWorker, get, log, new_run, signal, start, step
-from .ordering import RESIZE, activity
+from .commands import RESIZE, activity
 
 
 async def test_a_claim_leases_the_run_with_its_input(
@@ -56,7 +56,7 @@ async def test_a_claim_of_an_activity_brings_the_key_and_the_headers_of_its_run(
 ) -> None:
     asked = new_run(key="order-7", headers={"traceparent": "00-ab"})
     await store.start_runs([asked])
-    await ann.order(await ann.take(), activity())
+    await ann.command(await ann.take(), activity())
     task = await ann.take(handlers=RESIZE)
     assert (task.run_key, task.headers) == ("order-7", {"traceparent": "00-ab"})
 

@@ -12,7 +12,7 @@ from holdfast.store.port import Store
 from holdfast.types import ClaimedTask, Finish, Notice
 
 from .actors import SECOND, ManualWorker, details, get, log, log_types, signal, start
-from .ordering import child, order, started_child
+from .commands import child, command, started_child
 
 
 async def go_on(worker: ManualWorker, task: ClaimedTask, new_id: UUID, **fields: Any) -> None:
@@ -20,7 +20,7 @@ async def go_on(worker: ManualWorker, task: ClaimedTask, new_id: UUID, **fields:
     said = {"run_id": str(new_id), "input": [1], "version": 1, "signals": [], **fields}
     answer = await worker.commit(
         task,
-        order("WorkflowContinuedAsNew", "", **said),
+        command("WorkflowContinuedAsNew", "", **said),
         then=Finish("continued", output=json.dumps({"run_id": str(new_id)})),
         has_children=True,
     )
@@ -104,7 +104,7 @@ async def test_who_waits_for_the_end_hears_of_the_continue(store: Store, ann: Ma
     said = {"run_id": str(new_id), "input": None, "version": 1, "signals": []}
     answer = await ann.commit(
         turn,
-        order("WorkflowContinuedAsNew", "", **said),
+        command("WorkflowContinuedAsNew", "", **said),
         then=Finish("continued", output=json.dumps({"run_id": str(new_id)})),
     )
     assert Notice("client/1", str(run_id)) in answer.notices
@@ -136,14 +136,14 @@ async def test_a_parent_stops_and_signals_what_its_child_has_become(
     """S10, trap 16. The id that it knows is that of the run it started."""
     parent_id, child_id = await start(store), uuid4()
     turn = await ann.take()
-    await ann.order(turn, child(child_id))
+    await ann.command(turn, child(child_id))
     new_id = uuid4()
     await go_on(ann, await ann.take(), new_id)
     sent = {"signal_name": "packed", "input": 1, "signal_id": "s-1"}
-    await ann.order(
+    await ann.command(
         turn,
-        order("SignalSent", "signal", run_id=str(child_id), **sent),
-        order("ChildCancelRequested", "child", child_run_id=str(child_id), reason="late"),
+        command("SignalSent", "signal", run_id=str(child_id), **sent),
+        command("ChildCancelRequested", "child", child_run_id=str(child_id), reason="late"),
         expected=2,
         touches=(child_id,),
     )
@@ -174,11 +174,11 @@ async def test_children_are_closed_when_their_parent_goes_on(
     """S10. Nobody would hear of their ends: the new run's log begins anew."""
     parent_id, child_id = await start(store), uuid4()
     turn = await ann.take()
-    await ann.order(turn, child(child_id, queue="slow"))
+    await ann.command(turn, child(child_id, queue="slow"))
     said = {"run_id": str(uuid4()), "input": None, "version": 1, "signals": []}
     await ann.commit(
         turn,
-        order("WorkflowContinuedAsNew", "", **said),
+        command("WorkflowContinuedAsNew", "", **said),
         then=Finish("continued", output=json.dumps({"run_id": said["run_id"]})),
         expected=2,
         has_children=True,
@@ -195,7 +195,7 @@ async def test_a_repeated_continue_starts_one_run(store: Store, ann: ManualWorke
     for _ in range(2):
         answer = await ann.commit(
             turn,
-            order("WorkflowContinuedAsNew", "", **said),
+            command("WorkflowContinuedAsNew", "", **said),
             then=Finish("continued", output=json.dumps({"run_id": str(new_id)})),
             token=token,
         )

@@ -14,16 +14,16 @@ from holdfast.store.port import Store
 from holdfast.types import ANY_END, Event, Finish, Fork, Notice
 
 from .actors import SECOND, ManualWorker, details, get, log, log_types, signal, start, step
-from .ordering import (
+from .commands import (
     FAILURE,
     RESIZE,
     activity,
     approval,
     cancelled_activity,
     child,
+    command,
     decision,
     failed,
-    order,
 )
 
 
@@ -178,7 +178,7 @@ async def test_results_can_be_changed(store: Store, ann: ManualWorker) -> None:
     """T13. Of steps and of activities; all else of the event stays."""
     run_id = await start(store)
     turn = await ann.take()
-    await ann.order(turn, step("charge", result=1, at=5), activity())
+    await ann.command(turn, step("charge", result=1, at=5), activity())
     await ann.end(await ann.take(handlers=RESIZE), result="2", started_at=7)
     new_id = await fork(store, run_id, results={"charge": '{"z":1e300,"a":0}', "resize": "null"})
     charge, _, resize = (await log(store, new_id))[1:4]
@@ -200,7 +200,7 @@ async def test_results_can_be_changed(store: Store, ann: ManualWorker) -> None:
 
 async def test_a_result_of_what_was_not_copied_is_refused(store: Store, ann: ManualWorker) -> None:
     run_id = await start(store)
-    await ann.order(await ann.take(), step("charge"), step("ship"), activity())
+    await ann.command(await ann.take(), step("charge"), step("ship"), activity())
     for key in ("ship", "resize", "other"):
         outcome = await outcome_of(store, run_id, until=2, results={key: "1"})
         assert outcome == "unknown_key"
@@ -234,7 +234,7 @@ async def test_what_was_asked_for_and_not_answered_is_asked_anew(
     """S7, traps 14 and 16. The origin's activities and children do not answer the fork."""
     run_id, done, lost = await start(store), uuid4(), uuid4()
     turn = await ann.take()
-    await ann.order(
+    await ann.command(
         turn,
         activity("done"),
         activity("open"),
@@ -243,7 +243,7 @@ async def test_what_was_asked_for_and_not_answered_is_asked_anew(
         child(lost, "child#2", queue="slow"),
         approval("yes"),
         approval("open?"),
-        order("ApprovalWithdrawn", "open?"),
+        command("ApprovalWithdrawn", "open?"),
         cancelled_activity("dropped"),
         step(),
     )
@@ -303,7 +303,7 @@ async def test_a_retry_schedules_the_activity_that_failed_anew(
     """S7. With all its attempts, while those that ended keep their results."""
     run_id = await start(store)
     turn = await ann.take()
-    await ann.order(turn, activity("done"), activity("broken"))
+    await ann.command(turn, activity("done"), activity("broken"))
     tasks = {task.key: task for task in (await ann.claim(handlers=RESIZE)).tasks}
     await ann.end(tasks["broken"], error=FAILURE, retryable=False)
     await ann.end(tasks["done"], result="1")
@@ -326,7 +326,7 @@ async def test_a_retry_keeps_results_that_were_asked_for_behind_the_failure(
     run_id = await start(store)
     turn = await ann.take()
     await ann.commit(turn, end_of_step("StepFailed", "pay"))
-    await ann.order(turn, activity("refund"), activity("open"), expected=2)
+    await ann.command(turn, activity("refund"), activity("open"), expected=2)
     tasks = {task.key: task for task in (await ann.claim(handlers=RESIZE)).tasks}
     await ann.end(tasks["refund"], result="1")
     patched, end = fact("ValueRecorded", "patch:new"), failed(calls=("pay",), seen=2)
@@ -374,14 +374,14 @@ async def test_a_retry_makes_what_was_taken_back_then_again(
     turn = await ann.take()
     before, beside = uuid4(), uuid4()
     orders = (child(before, "before", queue="slow"), child(beside, "beside", queue="slow"))
-    await ann.order(turn, *orders)
+    await ann.command(turn, *orders)
     cancel = [
-        order("ChildCancelRequested", key, child_run_id=str(each), reason=None)
+        command("ChildCancelRequested", key, child_run_id=str(each), reason=None)
         for key, each in (("before", before), ("beside", beside))
     ]
-    await ann.order(turn, cancel[0], expected=3, touches=(before,))  # it ends at once
+    await ann.command(turn, cancel[0], expected=3, touches=(before,))  # it ends at once
     failure = end_of_step("StepFailed", "ship")
-    await ann.order(turn, failure, cancel[1], expected=5, touches=(beside,))
+    await ann.command(turn, failure, cancel[1], expected=5, touches=(beside,))
     end = failed(calls=("ship",), seen=6)
     await ann.commit(turn, end, then=Finish("failed", error=FAILURE), expected=8)
     assert [e.type for e in await log(store, run_id)].count("ChildFailed") == 2
@@ -399,14 +399,14 @@ async def test_a_retry_counts_events_in_the_order_in_which_the_code_saw_them(
     """The child ended while the step's failure was on its way, and was taken back behind it."""
     run_id, made = await start(store), uuid4()
     turn = await ann.take()
-    await ann.order(turn, child(made, queue="slow"))
+    await ann.command(turn, child(made, queue="slow"))
     beside = await ann.take(queues=["slow"])
     await ann.commit(beside, failed(), then=Finish("failed", error=FAILURE), touches=(run_id,))
     assert (await log(store, run_id))[-1].type == "ChildFailed"
     await ann.commit(
         turn,
         with_mark(end_of_step("StepFailed", "ship"), 2),
-        order("ChildCancelRequested", "child", child_run_id=str(made), reason=None),
+        command("ChildCancelRequested", "child", child_run_id=str(made), reason=None),
         failed(calls=("ship",), seen=3),
         then=Finish("failed", error=FAILURE),
         expected=3,
@@ -425,10 +425,10 @@ async def test_a_signal_to_a_child_that_is_made_again_is_sent_again(
     turn = await ann.take()
     made = uuid4()
     sent = [
-        order("SignalSent", key, run_id=str(to), signal_name="go", input=1, signal_id=key)
+        command("SignalSent", key, run_id=str(to), signal_name="go", input=1, signal_id=key)
         for key, to in (("signal", made), ("signal#2", other))
     ]
-    await ann.order(turn, child(made, queue="slow"), *sent, touches=(made, other))
+    await ann.command(turn, child(made, queue="slow"), *sent, touches=(made, other))
     new_id = await fork(store, run_id)
     assert (await keys(store, new_id))[1:-1] == ["signal#2"]
 
@@ -517,9 +517,9 @@ async def test_a_run_that_was_stopped_can_be_taken_up_again(
 async def test_a_fork_orders_for_itself(store: Store, ann: ManualWorker) -> None:
     """S4, trap 14. Its activities and children are its own."""
     run_id, child_id = await start(store), uuid4()
-    await ann.order(await ann.take(), activity(), awaiting=(ANY_END,))
+    await ann.command(await ann.take(), activity(), awaiting=(ANY_END,))
     new_id = await fork(store, run_id)
-    await ann.order(await ann.take(), activity(), child(child_id), awaiting=(ANY_END,))
+    await ann.command(await ann.take(), activity(), child(child_id), awaiting=(ANY_END,))
     tasks = (await ann.claim(handlers=RESIZE)).tasks
     assert {task.run_id for task in tasks} == {run_id, new_id}
     for task in tasks:

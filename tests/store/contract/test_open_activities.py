@@ -9,7 +9,7 @@ import msgspec
 from holdfast.store.port import Store
 
 from .actors import ManualWorker, lease_of
-from .ordering import RESIZE, activity, ordered
+from .commands import RESIZE, activity, ordered
 
 
 async def test_an_activity_is_shown_with_its_queue_until_it_ends(

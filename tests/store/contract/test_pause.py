@@ -22,7 +22,7 @@ from .actors import (
     start,
     step,
 )
-from .ordering import FAILURE, RESIZE, activity, ordered
+from .commands import FAILURE, RESIZE, activity, ordered
 
 
 async def test_nothing_is_claimed_of_a_paused_run(
@@ -147,11 +147,11 @@ async def test_activities_of_a_paused_run_wait(
     """S7, B6. Attempts under way end and are recorded; none is begun."""
     run_id = await start(store)
     turn = await ann.take()
-    await ann.order(turn, activity("running"), activity("failing"))
+    await ann.command(turn, activity("running"), activity("failing"))
     tasks = {task.key: task for task in (await bob.claim(handlers=RESIZE)).tasks}
-    await ann.order(turn, activity("queued"), expected=3)
+    await ann.command(turn, activity("queued"), expected=3)
     await store.pause_runs([run_id])
-    await ann.order(turn, activity("late"), expected=5)
+    await ann.command(turn, activity("late"), expected=5)
     assert (await bob.end(tasks["running"], result="1")).outcomes == ["recorded"]
     assert (await bob.end(tasks["failing"], error=FAILURE)).outcomes == ["retried"]
     await clock.advance(5)
@@ -254,7 +254,7 @@ async def test_a_lease_in_a_paused_queue_goes_on(
     turn, lost = await ann.take(), await ann.take(queues=["slow"], lease_seconds=10)
     for queue in ("default", "slow"):
         await store.set_pause("queue", queue, paused=True)
-    await ann.order(turn, step(), awaiting=(ANY_END,))
+    await ann.command(turn, step(), awaiting=(ANY_END,))
     await clock.advance(10)
     assert await bob.claims(queues=["slow"]) == []
     await store.set_pause("queue", "slow", paused=False)

@@ -11,7 +11,7 @@ from holdfast.store.port import Store
 from holdfast.types import ANY_END, Finish, Notice
 
 from .actors import ManualWorker, details, get, log, log_types, start
-from .ordering import activity, child, failed, order, started_child
+from .commands import activity, child, command, failed, started_child
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ async def test_open_children_follow_the_close_policy(
     """S10. However the parent ends; a child that no worker had ends at once."""
     parent_id, child_id = await start(store, timeout_seconds=60.0), uuid4()
     turn = await ann.take()
-    await ann.order(turn, child(child_id, parent_close=policy, queue="slow"))
+    await ann.command(turn, child(child_id, parent_close=policy, queue="slow"))
     if end == "finish":
         await ann.finish(turn, expected=2, has_children=True)
     elif end == "terminate":
@@ -75,7 +75,7 @@ async def test_ends_go_down_the_whole_tree(
     """S10, S11. Grandchildren, their activities; each level follows its own policy."""
     parent_id, child_id = await started_child(store, ann, parent_close="terminate")
     grandchild, abandoned = uuid4(), uuid4()
-    await ann.order(
+    await ann.command(
         await ann.take(),
         child(grandchild, "near", parent_close="terminate"),
         child(abandoned, "far", parent_close="abandon", queue="slow"),
@@ -104,7 +104,7 @@ async def test_children_of_a_cancelled_tree_end_at_once_where_no_worker_had_them
     """S10. A parent that no worker had has no children: the cancel of a waiting child does it."""
     parent_id, child_id = await started_child(store, ann)
     grandchild = uuid4()
-    await ann.order(await ann.take(), child(grandchild, queue="slow"), awaiting=(ANY_END,))
+    await ann.command(await ann.take(), child(grandchild, queue="slow"), awaiting=(ANY_END,))
     assert (await store.cancel_runs([parent_id])).outcomes == ["delivered"]
     assert (await get(store, child_id)).status == "running"  # the parent's code comes first
     turn = await ann.take()
@@ -121,16 +121,16 @@ async def test_a_parent_asks_its_child_to_stop(
     """S10, trap 16. Twice is once; the end comes back as a failure of the call."""
     parent_id, child_id = await start(store), uuid4()
     turn = await ann.take()
-    await ann.order(turn, child(child_id))
+    await ann.command(turn, child(child_id))
     task = await bob.take()
-    asked = order("ChildCancelRequested", "child", child_run_id=str(child_id), reason="late")
-    answer = await ann.order(turn, asked, expected=2, touches=(child_id,), awaiting=(ANY_END,))
+    asked = command("ChildCancelRequested", "child", child_run_id=str(child_id), reason="late")
+    answer = await ann.command(turn, asked, expected=2, touches=(child_id,), awaiting=(ANY_END,))
     assert answer.notices == [Notice("worker/bob", str(child_id))]
     event = (await log(store, child_id))[-1]
     assert (event.type, details(event)) == ("WorkflowCancelRequested", {"reason": "late"})
     assert (await store.cancel_runs([child_id])).outcomes == ["duplicate"]
     await bob.commit(task, failed("WorkflowCanceled"), then=Finish("cancelled"), expected=2)
     assert details((await log(store, parent_id))[-1])["status"] == "cancelled"
-    again = order("ChildCancelRequested", "child", child_run_id=str(child_id), reason=None)
-    await ann.order(await ann.take(), again, touches=(child_id,))
+    again = command("ChildCancelRequested", "child", child_run_id=str(child_id), reason=None)
+    await ann.command(await ann.take(), again, touches=(child_id,))
     assert (await log_types(store, child_id))[-1] == "WorkflowCanceled"

@@ -1,4 +1,4 @@
-"""The orders that workflows write, as their events."""
+"""The commands that workflows write, as events."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ NO_JITTER = {
 FAILURE = '{"kind":"builtins.OSError","message":"no such picture"}'
 
 
-def order(event_type: str, call: str, /, **details: Any) -> Event:
-    """Return an order."""
+def command(event_type: str, call: str, /, **details: Any) -> Event:
+    """Return a command."""
     return Event(event_type, call, json.dumps(details) if details else None, 0)
 
 
@@ -41,12 +41,12 @@ def activity(key: str = "resize", **fields: Any) -> Event:
         "heartbeat_timeout": None,
     }
     retry = {**NO_JITTER, **fields.pop("retry", {})}
-    return order("ActivityScheduled", key, **{**details, **fields, "retry": retry})
+    return command("ActivityScheduled", key, **{**details, **fields, "retry": retry})
 
 
 def cancelled_activity(key: str = "resize") -> Event:
     """Return an ActivityCancelRequested."""
-    return order("ActivityCancelRequested", key)
+    return command("ActivityCancelRequested", key)
 
 
 def child(run_id: UUID, call: str = "child", **fields: Any) -> Event:
@@ -65,13 +65,13 @@ def child(run_id: UUID, call: str = "child", **fields: Any) -> Event:
         "retention": None,
         "tags": [],
     }
-    return order("ChildStarted", call, **{**details, **fields})
+    return command("ChildStarted", call, **{**details, **fields})
 
 
 def approval(key: str = "approve", **fields: Any) -> Event:
     """Return an ApprovalRequested."""
     details = {"title": "Pay?", "description": "", "fields": [], "timeout_at": None}
-    return order("ApprovalRequested", key, **{**details, **fields})
+    return command("ApprovalRequested", key, **{**details, **fields})
 
 
 def decision(run_id: UUID, decision_id: str = "d-1", **fields: Any) -> Decision:
@@ -98,7 +98,7 @@ def failed(
 async def ordered(store: Store, worker: ManualWorker, *orders: Event) -> UUID:
     """Start a run that orders something and waits for an end of it."""
     run_id = await start(store)
-    await worker.order(await worker.take(), *orders, awaiting=(ANY_END,))
+    await worker.command(await worker.take(), *orders, awaiting=(ANY_END,))
     return run_id
 
 
@@ -107,7 +107,7 @@ async def started_child(
 ) -> tuple[UUID, UUID]:
     """Start a run with a child, and suspend it; return the ids of both."""
     run_id, child_id = await start(store), uuid4()
-    await worker.order(await worker.take(), child(child_id, **fields), awaiting=awaiting)
+    await worker.command(await worker.take(), child(child_id, **fields), awaiting=awaiting)
     return run_id, child_id
 
 
