@@ -287,6 +287,21 @@ async def test_the_holder_of_a_cancelled_activity_is_told(
     assert await ann.claims() == []
 
 
+async def test_a_cancelled_activity_whose_worker_is_lost_is_forgotten(
+    store: Store, clock: Clock, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    """Trap 26. Nobody waits for it: the next claim deletes it."""
+    run_id = await start(store)
+    turn = await ann.take()
+    await ann.command(turn, activity())
+    await bob.take(handlers=RESIZE, lease_seconds=5)
+    await ann.command(turn, cancelled_activity(), expected=2)
+    await clock.advance(6)
+    assert (await ann.claim(handlers=RESIZE)).tasks == []
+    assert await store.list_activities(run_id) == []
+    assert "WorkerLost" not in await log_types(store, run_id)
+
+
 async def test_a_cancelled_activity_that_is_given_back_is_forgotten(
     store: Store, ann: ManualWorker, bob: ManualWorker
 ) -> None:

@@ -65,7 +65,7 @@ class MemoryClaims(Part):
             if suspects:
                 tried = [] if _holds_suspect(tables, now, claim) else suspects[:1]
                 due = [task for task in due if task in tried or not _is_suspect(tables, task)]
-            taken = due[: claim.limit]
+            taken = _without_cancelled(tables, due[: claim.limit])
             poisoned = [task for task in taken if _is_poisoned(tables, task, claim.max_attempts)]
             healthy = [task for task in taken if task not in poisoned]
             _lose_workers(tables, now, healthy)
@@ -169,6 +169,14 @@ def _holds_suspect(tables: Tables, now: int, claim: Claim) -> bool:
         for task in tables.tasks.values()
         if claim.serves(task)
     )
+
+
+def _without_cancelled(tables: Tables, taken: Sequence[TaskRow]) -> list[TaskRow]:
+    """Delete the cancelled activities whose leases expired, and return the other tasks."""
+    forgotten = [task for task in taken if task.cancelled and task.worker is not None]
+    for task in forgotten:
+        del tables.tasks[task.run_id, task.key]
+    return [task for task in taken if task not in forgotten]
 
 
 def _lose_workers(tables: Tables, now: int, tasks: Sequence[TaskRow]) -> None:
