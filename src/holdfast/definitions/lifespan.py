@@ -73,7 +73,7 @@ class Lifespan(Generic[T]):
         """
         if current_caller() is not None:
             raise ConfigurationError(
-                f"{self.name} is asked for in workflow code: move this to a step"
+                f"{self.name} is asked for in workflow code: move it to a step"
             )
         if self._overrides:
             return self._overrides[-1]
