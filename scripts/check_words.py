@@ -153,7 +153,6 @@ NOT_YET: Final[dict[str, tuple[str, ...]]] = {
     ),
     "news": (
         "src/holdfast/runtime",
-        "src/holdfast/sql",
         "src/holdfast/store",
         "src/holdfast/worker",
     ),
@@ -193,7 +192,6 @@ NOT_YET: Final[dict[str, tuple[str, ...]]] = {
         "examples",
         "src/holdfast/database",
         "src/holdfast/runtime",
-        "src/holdfast/sql",
         "src/holdfast/store",
         "tests",
     ),
@@ -210,7 +208,6 @@ NOT_YET: Final[dict[str, tuple[str, ...]]] = {
     "none that": (
         "src/holdfast/insight",
         "src/holdfast/runtime",
-        "src/holdfast/sql",
     ),
     "stays whose|goes whose|waits whose|ends whose|left out whose": ("src/holdfast/runtime",),
     "takes no ": ("src/holdfast/runtime",),
@@ -219,9 +216,7 @@ NOT_YET: Final[dict[str, tuple[str, ...]]] = {
         "benchmarks",
         "docs",
         "examples",
-        "src/holdfast/events.py",
         "src/holdfast/runtime",
-        "src/holdfast/sql",
         "src/holdfast/store",
         "src/holdfast/types",
         "tests",
@@ -242,7 +237,11 @@ NOT_YET: Final[dict[str, tuple[str, ...]]] = {
 }
 
 # (path, a part of the line) -> why it must be so
-EXCEPTIONS: Final[dict[tuple[str, str], str]] = {}
+EXCEPTIONS: Final[dict[tuple[str, str], str]] = {
+    ("src/holdfast/sql/functions/workers/leases.sql", "news"): (
+        "workers of an earlier release read this column of heartbeat by its name"
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,7 +192,7 @@ class ApprovalRequested(msgspec.Struct, gc=False):
 
     @property
     def fingerprint(self) -> int:
-        """The form, condensed. The description may be worded anew while a person decides."""
+        """The form, condensed. The description may change while a person decides."""
         return fingerprint(_encode(self.fields).decode())
 
 

@@ -1,8 +1,8 @@
 -- The engine's tables.
 --
 -- runs     one row a durable execution: what it was started with and how it ended. Cold.
--- events   every run's append-only log. Its primary key decides who appended: whoever inserts
---          (run_id, idx) first. Never updated.
+-- events   every run's append-only log. Its primary key decides who appended: the first
+--          insert of (run_id, idx). Never updated.
 -- tasks    everything that waits for a worker or a moment, one row each. Small and hot.
 -- workers  who is alive and what it can run.
 -- waiters  who is to be told of which run's end. Unlogged: a lost row costs a late answer.

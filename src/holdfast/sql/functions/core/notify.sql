@@ -22,7 +22,7 @@ return case when octet_length(p_schema || ':' || p_topic) <= 63 then p_schema ||
 -- Send (topic, payload) notices with the transaction that they tell of. Returns those that the
 -- caller has to send: all of them if p_schema is null, if another transaction is sending now, or if
 -- the server's queue of notifications fills up, which would make the commit fail.
--- Locks: none that it waits for; at the commit, the server's lock for notifications. Called by all
+-- Locks: it waits for none; at the commit, the server's lock for notifications. Called by all
 -- that a caller waits for one by one.
 create or replace function holdfast._tell(p_schema text, p_notices text[]) returns text[]
 language plpgsql

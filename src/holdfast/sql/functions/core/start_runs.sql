@@ -1,5 +1,5 @@
--- Start a run: it gets its row, WorkflowStarted and its first task. A run whose id exists is left as
--- it is, and reported with its status.
+-- Start a run: it gets its row, WorkflowStarted and its first task. A run whose id exists is left
+-- as it is, and reported with its status.
 --
 -- A name is `app/name`; a run of a workflow that no app has signed on with waits for a worker. A
 -- key that was used before names had apps finds that run, whose id is another. A null stands for
@@ -7,13 +7,13 @@
 -- that is told of the run's end. With p_tell, the schema's name, the start wakes workers itself if
 -- it can: `told`.
 --
--- PostgreSQL prepares the expressions of a function anew in each transaction, also those parts that
--- are not evaluated. So what few starts need stands in branches of its own.
+-- PostgreSQL prepares the expressions of a function again in each transaction, also those parts
+-- that are not evaluated. So what few starts need stands in branches of its own.
 --
 -- Refuses values that are not allowed (22004, 22023), and an id under which a run of another
 -- workflow stands (HF001).
--- Locks: the id that it inserts; an existing run FOR SHARE, if a waiter is given.
--- Called by clients and, through start_run and start_runs, from SQL; in any transaction.
+-- Locks: the id that it inserts; an existing run FOR SHARE, if a waiter is given. Called by clients
+-- and, through start_run and start_runs, from SQL; in any transaction.
 create or replace function holdfast.start_one(
     p_run_id uuid,
     p_name text,
@@ -287,7 +287,7 @@ begin
 end $$;
 
 -- Start one run from SQL, in the caller's transaction: `select holdfast.start_run('shop/checkout',
--- '{"order": 1}')`. With a key the same run is found again, whoever starts it. The app may be left
+-- '{"order": 1}')`. With a key every start finds the same run. The app may be left
 -- out if only one has ever signed on with the name; otherwise that is refused (22023).
 -- Workers find it when they look next; to wake them at once, notify them as well.
 create or replace function holdfast.start_run(

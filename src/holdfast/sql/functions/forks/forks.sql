@@ -2,7 +2,7 @@
 
 -- Start a run with a copy of the first p_until events of another's log, or of all. Not copied are:
 -- the end, what workers and operators did to the run, and commands that had not ended by then: the
--- new run gives them anew. p_retry takes a run that did not complete and leaves out the failures
+-- new run gives them again. p_retry takes a run that did not complete and leaves out the failures
 -- that ended it; results and failures of other calls are kept, also later ones. p_input replaces
 -- the input, p_results (an object by key) those of steps and activities. The log ends with
 -- WorkflowForked.
@@ -174,7 +174,7 @@ return case when p_result is null then p_details else (
             || '}')::json
         from json_each(p_details) with ordinality as d (name, value, place)) end;
 
--- Return the events that a fork gets of a log, numbered anew, in the order in which the code saw
+-- Return the events that a fork gets of a log, numbered again, in the order in which the code saw
 -- them: none has `seen` any more, and an event may have another index than in the first log. What a
 -- retry makes again is left out: _untried_events. Every command has its end here, and every end its
 -- command; what belongs together has the same key and begins with the same word. A signal to a

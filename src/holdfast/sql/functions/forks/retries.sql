@@ -88,7 +88,7 @@ language sql immutable parallel safe
 return case when p_key like '%/%' then regexp_replace(p_key, '/[^/]*$', '') else '' end;
 
 -- Return true if a timer belongs to a task that made one of these calls, or that has made a task
--- above it: a timeout around the call, whose time counts anew. Called by _untried_events.
+-- above it: a timeout around the call, whose time counts from the start. Called by _untried_events.
 create or replace function holdfast._surrounds_failure(p_timer text, p_calls text[])
 returns boolean
 language sql immutable parallel safe

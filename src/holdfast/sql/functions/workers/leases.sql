@@ -52,7 +52,7 @@ end $$;
 -- `news` those of runs with more events than known, `cancelled` those of activities that are to
 -- stop. p_details is what activities reported last, null if that is known. p_threads is how the
 -- worker's threads are used: how many, taken, given up, waited for. If a worker missed two
--- heartbeats of p_interval_seconds, or was heard in the future, heard_since begins anew: it had a
+-- heartbeats of p_interval_seconds, or was heard in the future, heard_since is now: it had a
 -- gap. A row that another transaction has locked is renewed the next time.
 -- Locks: the worker's row; task rows by (run_id, key), skipping locked ones. Called by workers.
 create or replace function holdfast.heartbeat(

@@ -46,9 +46,9 @@ begin
     where not t.is_lost or (u.run_id is not null and not t.cancelled);
 end $$;
 
--- Fence the holders of leases that ran out: append WorkerLost with the lease's number. The attempts
--- of a turn start anew if the run made progress under that lease; signals are not progress. An
--- activity's attempts continue to count.
+-- Fence the holders of leases that ran out: append WorkerLost with the lease's number. A turn's
+-- attempts count from 0 again if the run made progress under that lease; signals are not progress.
+-- An activity's attempts continue to count.
 -- Locks: expects the task rows locked; events, run by run. Called by claim_tasks and fail_poisoned.
 create or replace function holdfast._record_lost_workers(
     p_now timestamptz, p_run_ids uuid[], p_keys text[]
