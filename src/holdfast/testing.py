@@ -4,9 +4,9 @@ Time is virtual. It stands still while a test reads runs and sends signals, and 
 due moment to the next while a test awaits a result.
 
 ```python
-async def test_an_order_is_reminded_after_a_week() -> None:
+async def test_a_customer_is_reminded_after_a_week() -> None:
     async with Environment(app) as env:
-        handle = await env.client.start(checkout, order)
+        handle = await env.client.start(checkout, cart)
         await env.advance("6d")
         assert reminders == []
         await handle.signal("packed")
@@ -71,7 +71,7 @@ class _StoreClock:
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
         self._alarms: list[tuple[int, int, _Alarm]] = []
-        self._order = count()
+        self._sequence = count()
 
     def now(self) -> int:
         return self._store.time()
@@ -84,7 +84,7 @@ class _StoreClock:
 
     def call_at(self, at: int, callback: Callable[[], None]) -> Cancellable:
         alarm = _Alarm(callback)
-        heapq.heappush(self._alarms, (at, next(self._order), alarm))
+        heapq.heappush(self._alarms, (at, next(self._sequence), alarm))
         return alarm
 
     def next_at(self) -> int | None:
@@ -200,12 +200,12 @@ class Environment:
         """Move time on, stopping at each moment at which something is due."""
         async with self._moving:
             until = self.store.time() + round(seconds(duration) * 1e6)
-            await self.settle()
+            await self.wait_until_idle()
             while (at := self._next_at()) is not None and at <= until:
                 await self._move(at)
             await self._move(until)
 
-    async def settle(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Wait until nothing more happens unless time passes or a message is sent.
 
         Steps and activities that are running are waited for.
@@ -228,7 +228,7 @@ class Environment:
         self.store.advance_to(at)
         self._clock.fire()
         await self.worker.maintain()
-        await self.settle()
+        await self.wait_until_idle()
 
     async def _jump_until(self, waiting: asyncio.Future[Out], run_id: UUID) -> None:
         loop = asyncio.get_running_loop()
@@ -252,7 +252,7 @@ class Environment:
 
     async def _jump_once(self, waiting: asyncio.Future[Out], run_id: UUID) -> bool:
         """Move time to the next due moment. Return False if there is none and the run is open."""
-        await self.settle()
+        await self.wait_until_idle()
         if waiting.done():
             return True
         await self._refuse_stuck(run_id)

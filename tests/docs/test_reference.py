@@ -212,14 +212,14 @@ async def work_for_others(env: Environment) -> None:
     """Let a run do all of `remote`, as those that it needs for it."""
     handle = await env.client.start(remote, 1)
     while not await handle.approvals():
-        await env.settle()
+        await env.wait_until_idle()
     await handle.pause("lunch")
     await handle.resume()
     await env.client.approvals.decide(
         handle.run_id, "approve", True, by="ann", decision_id="mail-1"
     )
     while await handle.status() != "continued":
-        await env.settle()
+        await env.wait_until_idle()
     for number in (5, 0, 9):
         await asyncio.gather(handle.update("add", number), return_exceptions=True)
     await handle.signal("go", 1)
@@ -240,7 +240,7 @@ async def test_details_have_the_fields_that_the_page_gives() -> None:
             await handle.signal("go", {"boxes": 2})
             await asyncio.gather(env.result(handle), return_exceptions=True)
         started = await env.client.start(everything, True)
-        await env.settle()
+        await env.wait_until_idle()
         await started.cancel("enough")
         await asyncio.gather(env.result(started), return_exceptions=True)
         await (await env.client.start(everything, True, delay="1d")).terminate("a mistake")

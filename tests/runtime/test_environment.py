@@ -335,7 +335,7 @@ async def test_entering_and_leaving_leaves_no_task_behind() -> None:
     before = asyncio.all_tasks()
     async with Environment(app) as env:
         await env.client.start(patient)
-        await env.settle()
+        await env.wait_until_idle()
     assert asyncio.all_tasks() == before
 
 
@@ -343,7 +343,7 @@ async def test_what_was_just_started_has_begun_once_all_has_settled(env: Environ
     """T1. Its wake-up follows close upon others of the same words, which are spaced out."""
     for _ in range(50):
         handle = await env.client.start(patient)
-        await env.settle()
+        await env.wait_until_idle()
         run = await handle.get()
         assert run.wait is not None
         assert run.wait.awaiting == ("packed",)
@@ -362,5 +362,5 @@ async def test_a_step_that_waits_for_a_cancelled_one_is_waited_for(env: Environm
     while not calls:
         await asyncio.sleep(0)
     await handle.signal("packed")
-    await env.settle()
+    await env.wait_until_idle()
     assert calls == ["begun", "cleaned up", "after"]

@@ -55,7 +55,7 @@ async def test_an_update_behind_the_wake_that_continues_is_answered_by_the_next_
 ) -> None:
     """Trap 1. Trap 6."""
     handle = await env.client.start(desk, "continues")
-    await env.settle()
+    await env.wait_until_idle()
     await handle.signal("next")
     assert await handle.update("add", 5, timeout="30s") == 5
     await handle.signal("close", 7)
@@ -68,7 +68,7 @@ async def test_an_accepted_update_fails_with_the_end_of_the_run(env: Environment
     handle = await env.client.start(desk, how)
     asking = asyncio.create_task(handle.update("hang", timeout="30s"))
     await has_update(env, handle.run_id)
-    await env.settle()
+    await env.wait_until_idle()
     await handle.signal("next")
     with pytest.raises(UpdateFailed) as caught:
         await asking
@@ -91,7 +91,7 @@ async def test_an_end_from_outside_is_heard_of(env: Environment, status: str, na
     handle = await env.client.start(desk, "completes")
     asking = asyncio.create_task(handle.update(name, timeout="30s"))
     await has_update(env, handle.run_id)
-    await env.settle()
+    await env.wait_until_idle()
     if status == "terminated":
         await handle.terminate()
     else:

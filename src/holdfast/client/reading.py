@@ -59,7 +59,7 @@ async def read_log(session: Session, run: RunRef, from_index: int) -> list[Logge
 
 
 async def read_entries(session: Session, run_id: UUID, from_index: int) -> list[LoggedEvent]:
-    """Return a run's log from an index on, an empty one if there is no such run."""
+    """Return a run's log from an index on, an empty one if the run does not exist."""
     events = (await session.store.read_events([(run_id, from_index)])).get(run_id, [])
     return [LoggedEvent(run_id, idx, event) for idx, event in enumerate(events, from_index)]
 
@@ -110,7 +110,7 @@ async def _follow_batches(
             if entries:
                 yield entries
             if ended:
-                end.result()  # raises RunNotFound if there is no such run
+                end.result()  # raises RunNotFound if the run does not exist
                 return
             from_index += len(entries)
             interval = POLL_SECONDS[0] if entries else min(interval * 1.5, POLL_SECONDS[1])

@@ -41,7 +41,7 @@ class RunWait(Value, frozen=True):
 class Run:
     """A run as it was when it was asked for.
 
-    `status` says whether and how it ended, `state` also what it is doing until then. `key` and
+    `status` is "running" or how it ended, `state` also what it is doing until then. `key` and
     `headers` were given at its start; `parent_run_id` and `parent_key` name the run and the call
     that started it. `created_at`, `started_at` (first, by a worker), `completed_at` and
     `deadline_at` are moments in UTC. `wait` describes what it is doing, until it has ended.

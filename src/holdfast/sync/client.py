@@ -110,10 +110,10 @@ class SyncClient(SyncBase):
         transaction. `options` are those of `StartOptions`.
 
         With a `connection` the start is part of the caller's open transaction there: if it is
-        rolled back, there is no run. The connection is one of asyncpg or psycopg, or a connection
-        or session of SQLAlchemy. Workers find such a run when they next poll, within about a
-        second; with `notify` they find it at once, but PostgreSQL then makes the commits of all
-        transactions that notify wait for each other.
+        rolled back, the run does not exist. The connection is one of asyncpg or psycopg, or a
+        connection or session of SQLAlchemy. Workers find such a run when they next poll, within
+        about a second; with `notify` they find it at once, but PostgreSQL then makes the commits
+        of all transactions that notify wait for each other.
 
         Raises InvalidInput or PayloadError for an input that does not fit, before a run exists;
         UnknownWorkflow, AmbiguousWorkflow and ConfigurationError. After DatabaseUnavailable it is
