@@ -176,7 +176,7 @@ class Bench:
         """Others write while the run is leased, and the worker is told."""
         first = len(self.log)
         self.log += tail
-        self.take(self.turn.news(tail, first))
+        self.take(self.turn.take_unread(tail, first))
 
     # What happens
 

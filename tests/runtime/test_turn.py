@@ -410,7 +410,7 @@ def test_news_during_a_commit_is_left_to_the_conflict() -> None:
     bench = Bench(flow)
     bench.complete("work")
     signal = bench.signal("go", 1)
-    bench.take(bench.turn.news([signal], bench.turn.durable_length))
+    bench.take(bench.turn.take_unread([signal], bench.turn.durable_length))
     bench.refuse(signal)
     bench.settle()
     assert bench.output == 1
@@ -422,10 +422,10 @@ def test_news_that_does_not_join_on_is_ignored() -> None:
 
     bench = Bench(flow)
     future = bench.signal("go", "from the future")
-    bench.take(bench.turn.news([future], bench.turn.durable_length + 1))
+    bench.take(bench.turn.take_unread([future], bench.turn.durable_length + 1))
     assert bench.turn.durable_length == 1
     bench.news(bench.signal("other"))
-    bench.take(bench.turn.news(bench.log, 0))
+    bench.take(bench.turn.take_unread(bench.log, 0))
     assert bench.turn.durable_length == 2
 
 
@@ -442,7 +442,7 @@ def test_a_worker_that_lost_its_lease_lets_go(how: str) -> None:
         bench.complete("work")
         bench.take(bench.turn.conflict(bench.log[1:]))
     elif how == "news":
-        bench.take(bench.turn.news(bench.log[1:], 1))
+        bench.take(bench.turn.take_unread(bench.log[1:], 1))
     else:
         bench.turn.abandon()
         bench.lease -= 1
@@ -461,7 +461,7 @@ def test_the_loss_of_another_task_does_not_disturb_the_holder() -> None:
 
     bench = Bench(flow)
     bench.lose_lease(task_key="render")
-    bench.take(bench.turn.news(bench.log[1:], 1))
+    bench.take(bench.turn.take_unread(bench.log[1:], 1))
     assert not bench.lost
 
 

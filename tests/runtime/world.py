@@ -266,7 +266,7 @@ class World:
         turn = self.turn
         if turn is not None and self.flight is None:
             first = max(0, turn.durable_length - self.pick(3))
-            effects = turn.news(self.log[first:], first)
+            effects = turn.take_unread(self.log[first:], first)
             self.follow(effects)
 
     def on_log(self) -> None:

@@ -122,7 +122,7 @@ class RunDriver:
     def unread(self, tail: list[Event], first: int) -> None:
         """Take what others wrote while the run is leased; `tail` begins at index `first`."""
         if not self.commit_in_flight:
-            self._enter(self.turn.news, tail, first)
+            self._enter(self.turn.take_unread, tail, first)
 
     def _wake(self) -> None:
         self._due = self._alarm = None
@@ -319,7 +319,7 @@ class RunDriver:
         if not events:
             return None
         return make_part(
-            turn.info, self.lease_no, turn.durable_length, events, None, None, behind=True
+            turn.info, self.lease_no, turn.durable_length, events, None, None, after_others=True
         )
 
     def close(self, *, keep_turn: bool = False) -> None:

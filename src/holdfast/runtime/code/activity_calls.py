@@ -37,7 +37,7 @@ def call_activity(
 ) -> CommandCall:
     """Schedule an activity under a name of the caller's choice; its end is awaited or not.
 
-    `decode` reads the result where the activity itself does not know its type.
+    `decode` reads the result if the activity itself does not know its type.
 
     Raises PayloadError for arguments that cannot be stored.
     """

@@ -185,7 +185,7 @@ def _start(
 
 
 def _full_name(run: Run, workflow: Workflow[Any, object] | str) -> str:
-    """Return a workflow's name with its app, which is that of the run where none is said."""
+    """Return a workflow's name with its app, by default the run's own app."""
     if isinstance(workflow, Workflow):
         return workflow.full_name
     name = check_reference("a workflow", workflow)
@@ -195,7 +195,7 @@ def _full_name(run: Run, workflow: Workflow[Any, object] | str) -> str:
 def _known(
     run: Run, workflow: Workflow[Any, object] | str, version: int | None
 ) -> Workflow[Any, object] | None:
-    """Return the workflow's definition, None where it lives in another program."""
+    """Return the workflow's definition, None if it lives in another program."""
     registry = run.workflow.registry
     if isinstance(workflow, Workflow):
         if version in (None, workflow.version):

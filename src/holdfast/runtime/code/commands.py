@@ -1,6 +1,6 @@
 """Commands: what a run asks of others, as events of its own log, and what came of it.
 
-A command is noted at the call, where the log does not have it yet, and the store carries it out
+A command is recorded at the call if the log does not have it yet, and the store carries it out
 with the commit that appends it. So it needs no mark, and nothing of it happens on this worker.
 """
 
@@ -58,7 +58,7 @@ _MAX_ROW_KEY: Final = 2048  # bytes
 
 
 class Command:
-    """One thing asked of others. `end` is the event that settles it, `waiters` await it.
+    """One thing asked of others. `end` is the event that ends it, `waiters` await it.
 
     `args` is the fingerprint of its arguments, `earlier` gives what they may have been before
     their types got fields with defaults.
@@ -91,9 +91,9 @@ class Command:
 class Commands(Ledger):
     """The commands of one instance.
 
-    `open` are those without an end, `unseen` are failures of activities that nobody has awaited.
-    `made` are the positions at which changed code gave commands in the midst of a log that does
-    not have them.
+    `open` are those without an end, `unseen` are failures of activities that the code has not
+    awaited. `made` are the positions at which changed code gave commands in the midst of a log
+    that does not have them.
     """
 
     facts: ClassVar = CALL_COMMANDS | COMMAND_ENDS
@@ -247,7 +247,7 @@ class Commands(Ledger):
                 self.withdraw(command)
 
     def withdraw(self, command: Command, reason: str | None = None) -> None:
-        """Ask for a command to be dropped, unless somebody waits for it or it has ended."""
+        """Ask for a command to be dropped, unless the code waits for it or it has ended."""
         key = command.key
         if self._loop.closing or command.end is not None or command.waiters:
             return
@@ -259,7 +259,7 @@ class Commands(Ledger):
         self.cancel(command, reason)
 
     def cancel(self, command: Command, reason: str | None = None) -> None:
-        """Note that a command is to be dropped, whoever waits for it. Once for a command."""
+        """Record that a command is to be dropped, also if the code waits for it. Once for each."""
         key = command.key
         if self._loop.closing or command.end is not None or key in self._withdrawn:
             return
@@ -293,7 +293,7 @@ class Commands(Ledger):
                 self.withdraw(command)
 
     def failures(self) -> list[str]:
-        """Describe the failures of activities that nobody has asked for."""
+        """Describe the failures of activities that the code has not awaited."""
         return [
             f"activity {key} failed, and nobody awaited it: "
             f"{read_activity_failed(event.details or '').error}"
@@ -302,7 +302,7 @@ class Commands(Ledger):
 
 
 class CommandCall(DeferredCoroutine):
-    """A command that can be awaited once, by itself or as a task; nobody need await it.
+    """A command that can be awaited once, by itself or as a task, or not at all.
 
     The command is given at the call. A plain coroutine would not do: one that is never awaited
     warns, and one that is cancelled before it began does not hear of it.

@@ -1,4 +1,4 @@
-"""Continuing as new: a run whose log has grown long goes on as another, with a new input."""
+"""Continuing as new: a run whose log is long continues as another run, with a new input."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.runtime.code.updates import Updates
 
 
 class ContinueAsNew(BaseException):
-    """Ends a workflow's code, which goes on as another run; no error, so never caught as one.
+    """Ends a workflow's code, which continues as another run; not an error, so never caught as one.
 
     `input` is JSON text.
     """

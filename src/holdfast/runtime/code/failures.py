@@ -28,11 +28,11 @@ class Failures:
         self.raised_at = -1
 
     def arrive(self, key: str, position: int) -> None:
-        """Note that the log has the failure of a call, which the code may ask for."""
+        """Record that the log has the failure of a call, which the code may ask for."""
         self._arrived[key] = position
 
     def tell(self, key: str, position: int) -> None:
-        """Note that the code is given a failure."""
+        """Record that the code is given a failure."""
         self._arrived.pop(key, None)
         self._told.setdefault(key, position)
 

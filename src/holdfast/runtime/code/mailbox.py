@@ -240,7 +240,7 @@ class Mailbox(Ledger):
 
     @property
     def unread(self) -> list[Message]:
-        """The messages that nobody has taken, by name."""
+        """The messages that no wait has taken, by name."""
         boxes = self._boxes.values()
         return [buffered.message for box in boxes for buffered in box.buffered.values()]
 

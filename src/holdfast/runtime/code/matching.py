@@ -43,7 +43,7 @@ class Pattern:
 
 
 def scalars_at(payload: object, shape: Shape) -> Scalars | None:
-    """Return a payload's scalars at the places of a shape, None where it has not all of them."""
+    """Return a payload's scalars at the places of a shape, None if some are missing."""
     found: list[object] = []
     for path in shape:
         value = payload

@@ -23,11 +23,13 @@ from holdfast.events import (
     read_step_completed,
     read_step_failed,
     read_step_retry,
+    write_step_completed,
     write_step_failed,
+    write_step_retry,
 )
 from holdfast.runtime.code.run import Ledger, Run
 from holdfast.runtime.code.values import Values
-from holdfast.types import Event
+from holdfast.types import ErrorInfo, Event
 
 IN_PLACE: Final = 1_000_000  # a pause before a retry up to this long is waited for on the worker
 _call: Final = re.compile(r'"name":"([^"]*)","args":(\d+),')
@@ -244,7 +246,7 @@ class Executions:
         self.pausing: dict[str, Call] = {}
 
     def cancel(self, steps: Steps, durable: int) -> list[str]:
-        """Return the executing steps that the code gave up, where that is certain."""
+        """Return the executing steps that the code gave up, if that is certain."""
         cancelled, found = steps.given_up, list[str]()
         for key, mark in list(cancelled.items()):
             if mark <= durable:
@@ -255,7 +257,7 @@ class Executions:
         return found
 
     def start(self, steps: Steps, durable: int) -> list[Call]:
-        """Return the calls whose mark is durable; those that were executing go on."""
+        """Return the calls whose mark is durable; those that were executing continue."""
         issued, pending, executing = steps.issued, steps.pending, self.executing
         found: list[Call] = []
         taken = 0
@@ -316,6 +318,25 @@ class Executions:
         found = list(self.executing)
         self.executing.clear()
         return found
+
+
+def completed_step(call: Call, result: str, started_at: int, at: int) -> Event:
+    """Return the end of a step with a result, as JSON text."""
+    name, args, attempt = call.name, call.fingerprint, call.attempt
+    text = write_step_completed(name, args, attempt, result, started_at)
+    return Event(STEP_COMPLETED, call.key, text, at)
+
+
+def failed_step(
+    call: Call, error: ErrorInfo, started_at: int, retry_at: int | None, timed_out: bool, at: int
+) -> Event:
+    """Return the failure of a step's attempt: its end, unless it is tried again at `retry_at`."""
+    name, args, attempt = call.name, call.fingerprint, call.attempt
+    if retry_at is None:
+        text = write_step_failed(name, args, attempt, error, started_at, timed_out)
+        return Event(STEP_FAILED, call.key, text, at)
+    text = write_step_retry(name, args, attempt, error, retry_at)
+    return Event(STEP_RETRY, call.key, text, at)
 
 
 def step_unstorable(completed: Event, message: str) -> Event:

@@ -109,7 +109,7 @@ class Updates(Ledger):
             self._written.add((event.type, event.key))
 
     def put(self, update: Message) -> None:
-        """Serve an update, or keep it: for a handler, or for the run that goes on for this one."""
+        """Serve an update, or keep it: for a handler, or for the run that this one continues as."""
         if update.reply_to is not None and not self._was_answered(update):
             self._replies[update.id or ""] = update.reply_to
         handler = self._handlers.get(update.name)
@@ -127,7 +127,7 @@ class Updates(Ledger):
             self._serve(handler, update)
 
     def answer_accepted(self) -> None:
-        """Answer what was accepted: with the end of the run's code nobody carries it out."""
+        """Answer what was accepted: after the end of the run's code no handler runs."""
         accepted, self._accepted = self._accepted, {}
         for update in accepted.values():
             self._say(UPDATE_COMPLETED, update, error=_ENDED)
@@ -235,5 +235,5 @@ class Updates(Ledger):
 
     @property
     def unread(self) -> list[Message]:
-        """The updates that nobody has served, by name."""
+        """The updates that no handler has served, by name."""
         return [update for updates in self._waiting.values() for update in updates]

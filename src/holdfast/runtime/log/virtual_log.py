@@ -100,11 +100,12 @@ class VirtualLog:
             return len(fresh)
         return count_bearable([len(event.details or "") for event in fresh])
 
-    def commit_sent(self, count: int | None = None, *, behind: bool) -> list[Event]:
+    def commit_sent(self, count: int | None = None, *, after_others: bool) -> list[Event]:
         """Begin to commit what is fresh. A run's first commit says which Python it was.
 
-        With `behind` it may land behind what others write, and says what the code had seen. With
-        a `count` only the first events go: the others, which the code has seen later, stay fresh.
+        With `after_others` it may stand after what they write, and says what the code had seen.
+        With a `count` only the first events go: the others, which the code has seen later, stay
+        fresh.
         """
         if count is None:
             self.flight, self.fresh, self._split = self.fresh, [], False
@@ -113,7 +114,7 @@ class VirtualLog:
             self._split = bool(self.fresh)
         if self.python is None:
             self.flight = self.signed(self.flight)
-        if behind:
+        if after_others:
             self.flight = [mark_seen(event, self.durable_length) for event in self.flight]
         self.committing = True
         return self.flight
@@ -133,18 +134,18 @@ class VirtualLog:
             self.python = self.python or PYTHON
             return
         seen, certain = self.durable_length, self.certain + len(flight)
-        fed_behind = ahead or (self._split and self._certain is not None)
+        fed_after = ahead or (self._split and self._certain is not None)
         self.committing = False
         self.extend(ahead)
         self.extend(flight)
-        self._certain = certain if fed_behind and self.fresh else None
+        self._certain = certain if fed_after and self.fresh else None
         if ahead:
             self.fresh = [mark_seen(event, seen) for event in self.fresh]
         if self.python is None:
             self.python = PYTHON
 
-    def put_behind(self, undurable: Sequence[Event], tail: Sequence[Event]) -> None:
-        """Keep what the code has seen, behind what others wrote, which is still to be fed."""
+    def put_after(self, undurable: Sequence[Event], tail: Sequence[Event]) -> None:
+        """Keep what the code has seen, after what others wrote, which is still to be fed."""
         self._certain = self.certain
         self.fresh = [mark_seen(event, self.durable_length) for event in undurable]
         self.extend(tail)
@@ -205,7 +206,7 @@ def in_delivery_order(events: Sequence[Event], first: int = 0) -> Sequence[Event
 def count_replayed(log: Sequence[Event]) -> int:
     """Return how many events, from the start, some worker's code has gone on from before.
 
-    At the end of what a fork has of its origin, nobody has: that the origin did is cut off.
+    At the end of what a fork has of its origin, none has: what the origin did then is cut off.
     """
     forked = False
     for place in range(len(log), 0, -1):

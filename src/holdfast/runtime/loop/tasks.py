@@ -135,7 +135,7 @@ class DeferredCoroutine(Coroutine[object, None, object]):
 
 
 def inner_coroutine(coroutine: object) -> object:
-    """Return the coroutine that a task runs, also behind a deferred one."""
+    """Return the coroutine that a task runs, also if a deferred one stands for it."""
     return coroutine.coroutine if isinstance(coroutine, DeferredCoroutine) else coroutine
 
 

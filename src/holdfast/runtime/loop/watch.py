@@ -53,7 +53,7 @@ class Watch:
         self._tell = tell
 
     def begin(self) -> bool:
-        """Watch from now on; False where another profiler is at work."""
+        """Watch from now on; False if another profiler is at work."""
         if sys.getprofile() is not None:
             return False
         sys.setprofile(self._see)

@@ -37,7 +37,7 @@ def replay_to_end(
     """Replay the log of code that has ended; `unused` are the calls of older code, which that
     has not made either.
 
-    Raises DeterminismError where the code does not end, or does not make the same calls.
+    Raises DeterminismError if the code does not end, or does not make the same calls.
     """
     written: list[str] = []
 

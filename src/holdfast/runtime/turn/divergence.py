@@ -63,7 +63,7 @@ class Work(NamedTuple):
 class Unexplained:
     """What one instance has left of its log, by key: `places` says where it stands.
 
-    `_passed` are those behind which the code has taken other results of the same scope: it has
+    `_passed` are those after which the code has taken other results of the same scope: it has
     come by without calling them, so they were taken out. Up to `_copied` the log is that of
     another run, without the calls that a retry or a fork makes anew.
     """
@@ -98,17 +98,17 @@ class Unexplained:
             if last.get(_scope(key), -1) > place:
                 self._passed.add(key)
 
-    # Questions
+    # What the code may not start
 
     def repeated_by_call(self, instance: Instance, call: Call) -> str | None:
-        """Say what a step would do again; None where it may start."""
+        """Return what a step would do again, None if it may start."""
         if call.attempt > 1:  # the log has its failures
             return None
         work = Work(call.key, STEP, call.name, call.fingerprint)
         return self._repeated(instance, work, call.mark)
 
     def repeated_by_commands(self, instance: Instance, fresh: Iterable[Event]) -> str | None:
-        """Say what a command that is not in the log yet would do again."""
+        """Return what a command that is not in the log yet would do again, None if nothing."""
         for event in fresh:
             if event.type in CALLS:
                 key, command = event.key or "", read_command(event)
@@ -119,7 +119,7 @@ class Unexplained:
         return None
 
     def missed_signal(self, instance: Instance) -> str | None:
-        """Say which signal the code no longer waits for, if the log continues after it."""
+        """Return which signal the code no longer waits for, if the log continues after it."""
         awaited = instance.mailbox.awaited
         unread = sorted({message.name for message in instance.mailbox.unread} - {*awaited})
         if not (awaited and unread):
@@ -130,7 +130,7 @@ class Unexplained:
             if old is not None and key not in self._passed and after:
                 return (
                     f"the code waits for signal {_listed(awaited)}, and nothing takes signal "
-                    f"{_listed(unread)}, behind which the log has {old} under {key!r}: the signal "
+                    f"{_listed(unread)}, after which the log has {old} under {key!r}: the signal "
                     "may have another name now"
                 )
         return None
@@ -209,7 +209,7 @@ def differences(log: VirtualLog, instance: Instance) -> tuple[list[str], list[st
 
 
 def renamed_signal(log: Sequence[Event], instance: Instance) -> list[str]:
-    """Return a warning where the signal that came last is not one that the code waits for.
+    """Return a warning if the signal that came last is not one that the code waits for.
 
     Only signals that are waited for wake a run: the code may have another name for it now.
     """

@@ -61,13 +61,13 @@ def make_part(
     events: Sequence[Event],
     then: Suspend | Finish | None,
     commands: Commands | None,
-    behind: bool,
+    after_others: bool,
 ) -> TurnCommit:
-    """Make a commit of events that stand from an expected index on, or `behind` what is there."""
+    """Make a commit of events that stand from an expected index on, or after what is there."""
     parent = info.parent_run_id
     status = then.status if isinstance(then, Finish) else None
     if parent is None and commands is None and status != "continued":
-        return TurnCommit(info.run_id, lease_no, expected, events, then, after_others=behind)
+        return TurnCommit(info.run_id, lease_no, expected, events, then, after_others=after_others)
     touches = dict.fromkeys(_targets(events))
     if parent is not None and status not in (None, "continued"):
         touches[parent] = None
@@ -80,7 +80,7 @@ def make_part(
         has_commands=any(event.type in COMMANDS for event in events),
         touches=tuple(touches),
         has_children=status is not None and commands is not None and commands.has_children,
-        after_others=behind,
+        after_others=after_others,
     )
 
 
@@ -92,3 +92,8 @@ def _targets(events: Iterable[Event]) -> Iterable[UUID]:
             run_id = target.run_id or target.child_run_id
             if run_id is not None:
                 yield run_id
+
+
+def may_follow_others(then: Suspend | Finish | None) -> bool:
+    """Return True if nothing is lost if the run has not seen what others wrote just before."""
+    return then is None or (isinstance(then, Finish) and then.status != "continued")

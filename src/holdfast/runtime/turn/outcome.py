@@ -96,7 +96,7 @@ def _failed(instance: Instance, error: BaseException) -> Outcome:
 
 
 def leftovers(instance: Instance) -> list[str]:
-    """Say what of a run's code is dropped with its end, and what of its log was not used."""
+    """Return warnings of what is dropped with a run's end, and of what it did not use."""
     commands = instance.run.find(Commands)
     found = [] if commands is None else commands.failures()
     for task in instance.loop.tasks:

@@ -11,18 +11,22 @@ from holdfast.events import (
     CALL_COMMANDS,
     STEP_RETRY,
     STEPS,
+    TIMER_FIRED,
+    TIMER_SCHEDULED,
     with_role,
     without_mark,
+    write_timer,
 )
 from holdfast.runtime.code.instance import Instance
 from holdfast.runtime.code.run import RunInfo
 from holdfast.runtime.code.steps import Call, Executions, step_unstorable
 from holdfast.runtime.log.virtual_log import VirtualLog, can_wait, in_delivery_order
+from holdfast.runtime.loop.tasks import WorkflowTimer
 from holdfast.runtime.turn.checking import Check, replay_to_end, watch
 from holdfast.runtime.turn.divergence import Unexplained
 from holdfast.types import Event
 
-# Facts, which the code has not been fed: they stand as well behind another event.
+# Facts, which the code has not been fed: they may as well stand after another event.
 _FACTS: Final = with_role("command", "withdrawal", "fact")
 # The last of a commit, which ends the run or suspends it.
 _LAST: Final = with_role("suspension", "end")
@@ -39,6 +43,7 @@ class Replayer:
 
     __slots__ = (
         "_check",
+        "_clock",
         "_deadlines",
         "_info",
         "_known",
@@ -62,11 +67,11 @@ class Replayer:
         check: Check = "no",
     ) -> None:
         self._workflow, self._info, self._check = workflow, info, check
-        self.log = VirtualLog(log, clock)
+        self._clock, self.log = clock, VirtualLog(log, clock)
         self.executions = Executions()
         self.broken: DeterminismError | None = None
         self.needs_log = self.closed = False
-        self._undelivered: list[Event] = []  # what is to be fed behind the log it waits for
+        self._undelivered: list[Event] = []  # what is to be fed after the log that it waits for
         self._known: int | None = 0  # how much of that log the last instance had seen
         self._deadlines: dict[str, int] = {}  # and those of its timers that stand
         self._replay(log, {}, None)
@@ -99,9 +104,14 @@ class Replayer:
             instance.foresee(events)
             for event in events:
                 instance.feed(event)
-            self.unexplained.judge(instance, events, position)
+            self._judge(events, position)
         except DeterminismError as error:
             self.broken = error
+
+    def _judge(self, events: Sequence[Event], position: int) -> None:
+        history = self.instance.history
+        if history.ends or history.recorded or self.unexplained.places:
+            self.unexplained.judge(self.instance, events, position)
 
     def complete(self, key: str, event: Event, result: str) -> None:
         """Feed a step's result, if the code still waits for it; else keep the event."""
@@ -127,7 +137,7 @@ class Replayer:
         if call is None or not self.receptive:
             self._keep(event)
         elif event.type == STEP_RETRY:
-            self._note_retry(event, call)
+            self._record_retry(event, call)
         else:
             self.append(event)
 
@@ -141,6 +151,24 @@ class Replayer:
         except DeterminismError as error:
             self.broken = error
 
+    def fire_timers(self) -> None:
+        """Fire the timers that are due, one after the other; none while the run is paused."""
+        instance = self.instance
+        timers = instance.timers
+        while timers.live and self.receptive:
+            now = self._clock()
+            timer = timers.due(now)  # also while paused: it sets the deadlines of new timers
+            if timer is None or instance.paused_events is not None:
+                return
+            text = write_timer(timer.key, timer.fire_at or now, timer.delay)
+            self.append(Event(TIMER_FIRED, timer.key, text, now))
+
+    def record_timer(self, timer: WorkflowTimer) -> None:
+        """Add the deadline of a timer to the log."""
+        timer.recorded = True
+        text = write_timer(timer.key, timer.fire_at or 0, timer.delay)
+        self.log.record(TIMER_SCHEDULED, timer.key, text)
+
     def forget_commands(self) -> None:
         """Give none of the commands that broken code made: the code that follows gives its own."""
         log = self.log
@@ -153,9 +181,9 @@ class Replayer:
         log.fresh = [event for event in log.fresh if event.type in STEPS]
 
     def refused(self, tail: Sequence[Event]) -> None:
-        """Go on with `tail`, which stands in the place of what is not durable.
+        """Continue with `tail`, which stands in the place of what is not durable.
 
-        What can wait is fed behind that. Else the code is replayed with the tail before it. Without
+        What can wait is fed after that. Else the code is replayed with the tail before it. Without
         a tail the log is not the one that the code was fed: it is read anew.
         """
         log = self.log
@@ -169,11 +197,11 @@ class Replayer:
             self._mark_retries(undurable)
             return
         if tail and self.broken is None and can_wait(tail):
-            log.put_behind([event for event in undurable if event.type not in _LAST], tail)
+            log.put_after([event for event in undurable if event.type not in _LAST], tail)
             self._feed(tail, log.length - len(tail))
             return
         if tail:
-            self._note_known()
+            self._keep_known()
             log.extend(tail)
         else:
             log.forget()
@@ -189,11 +217,11 @@ class Replayer:
         log = self.log
         failed = step_unstorable(without_mark(completed), message)
         kept = [without_mark(event) for event in log.refused()[1:] if event.type in STEPS]
-        self._note_known()
+        self._keep_known()
         self._begin_anew([failed, *kept])
 
     def replace(self, log: Sequence[Event]) -> None:
-        """Take the whole log that was asked for, and go on."""
+        """Take the whole log that was asked for, and continue."""
         self.needs_log = False
         self.log.replace(log)
         self._rebuild()
@@ -212,7 +240,7 @@ class Replayer:
     def verify(self) -> None:
         """Replay the log of code that has ended, which must end again and make the same calls.
 
-        Raises DeterminismError where it does not.
+        Raises DeterminismError if it does not.
         """
         log = self.log
         if self._check != "no" and log.durable is not None:
@@ -225,8 +253,8 @@ class Replayer:
         self.closed = True
         self.instance.close()
 
-    def _note_known(self) -> None:
-        """Note how much of the log the code has seen, and which of its timers stand."""
+    def _keep_known(self) -> None:
+        """Keep how much of the log the code has seen, and which of its timers stand."""
         log = self.log
         self._known, self._deadlines = (
             log.durable_length,
@@ -241,7 +269,7 @@ class Replayer:
         self._rebuild()
 
     def _rebuild(self) -> None:
-        """Close the code and replay it, with what its steps have brought behind the log."""
+        """Close the code and replay it, with what its steps have brought after the log."""
         self.instance.close()
         durable = self.log.durable
         if durable is None:
@@ -273,7 +301,7 @@ class Replayer:
             )
             for event in log:
                 feed(event)
-            self.unexplained.judge(instance, log, 0)
+            self._judge(log, 0)
         except DeterminismError as error:
             self.broken = error
             self.log.fresh.clear()
@@ -286,7 +314,7 @@ class Replayer:
         else:
             self.executions.uncertain_ends[event.key or ""] = event
 
-    def _note_retry(self, event: Event, call: Call) -> None:
+    def _record_retry(self, event: Event, call: Call) -> None:
         """Add the fact that an attempt failed; the next one waits until it is durable."""
         self.log.fresh.append(event)
         self.instance.steps.learn(event)

@@ -14,27 +14,18 @@ from holdfast.definitions.workflows import Workflow
 from holdfast.errors import DeterminismError, PayloadError
 from holdfast.events import (
     STEP_COMPLETED,
-    STEP_FAILED,
-    STEP_RETRY,
     TERMINAL,
-    TIMER_FIRED,
-    TIMER_SCHEDULED,
     YIELDED,
-    write_step_completed,
-    write_step_failed,
-    write_step_retry,
-    write_timer,
 )
 from holdfast.runtime.code.commands import Commands
 from holdfast.runtime.code.instance import Instance
 from holdfast.runtime.code.run import RunInfo
-from holdfast.runtime.code.steps import Call
+from holdfast.runtime.code.steps import Call, completed_step, failed_step
 from holdfast.runtime.code.updates import Updates
 from holdfast.runtime.log.virtual_log import is_taken_away
-from holdfast.runtime.loop.tasks import WorkflowTimer
 from holdfast.runtime.turn.checking import Check
 from holdfast.runtime.turn.divergence import CHANGED, differences, renamed_signal
-from holdfast.runtime.turn.effects import Effects, State, make_part
+from holdfast.runtime.turn.effects import Effects, State, make_part, may_follow_others
 from holdfast.runtime.turn.outcome import leftovers, must_stay_open, outcome
 from holdfast.runtime.turn.replayer import Replayer
 from holdfast.types import (
@@ -51,7 +42,11 @@ __all__ = ["Call", "Effects", "RunInfo", "State", "Turn"]
 
 # Enum members are slow to look up on Python 3.11, and these are compared after every input.
 _RUNNING, _SUSPENDING, _ENDING = State.RUNNING, State.SUSPENDING, State.ENDING
-_CONFLICTS = 3  # in a row; then a commit may stand behind what others write
+_SHORTER = (
+    "the log is shorter than this worker knew it, as after a restore or a failover to a replica "
+    "that lags: it is replayed, and steps that it lacks run again"
+)
+_CONFLICTS = 3  # in a row; then a commit may stand after what others write
 
 
 class Turn:
@@ -146,8 +141,7 @@ class Turn:
     def begin(self) -> Effects:
         """Start from where the log ends."""
         replayer = self._replayer
-        begun = replayer.log.python is not None
-        if begun and not replayer.closed and replayer.broken is None:
+        if replayer.log.python is not None and not replayer.closed and replayer.broken is None:
             python, unused = differences(replayer.log, replayer.instance)
             self._warn(python + unused)
             self._warn(renamed_signal(replayer.log.durable or (), replayer.instance))
@@ -161,8 +155,7 @@ class Turn:
         call = replayer.executions.executing.pop(key, None)
         if call is None or replayer.closed:
             return self._effects()
-        text = write_step_completed(call.name, call.fingerprint, call.attempt, result, started_at)
-        replayer.complete(key, Event(STEP_COMPLETED, key, text, self._clock()), result)
+        replayer.complete(key, completed_step(call, result, started_at, self._clock()), result)
         return self._pump()
 
     def step_failed(
@@ -173,14 +166,8 @@ class Turn:
         call = replayer.executions.executing.pop(key, None)
         if call is None or replayer.closed:
             return self._effects()
-        name, args, attempt = call.name, call.fingerprint, call.attempt
-        if retry_at is None:
-            kind = STEP_FAILED
-            text = write_step_failed(name, args, attempt, error, started_at, timed_out)
-        else:
-            kind = STEP_RETRY
-            text = write_step_retry(name, args, attempt, error, retry_at)
-        replayer.offer(Event(kind, key, text, self._clock()))
+        now = self._clock()
+        replayer.offer(failed_step(call, error, started_at, retry_at, timed_out, now))
         return self._pump()
 
     def committed(self, ahead: Sequence[Event] = ()) -> Effects:
@@ -195,8 +182,8 @@ class Turn:
             return self._effects()
         if self.state is _ENDING:
             if ahead:
-                updates = replayer.instance.run.ledger(Updates)
-                self._notices += tuple(updates.replies(replayer.instance.run.id, (), ends=True))
+                run = replayer.instance.run
+                self._notices += tuple(run.ledger(Updates).replies(run.id, (), ends=True))
             self._warn(leftovers(replayer.instance))
             self._stop(State.ENDED)
         elif self.state is _SUSPENDING:
@@ -207,23 +194,18 @@ class Turn:
         return self._effects()
 
     def conflict(self, tail: Sequence[Event]) -> Effects:
-        """Take note that nothing of the commit was written: `tail` stands in its place."""
+        """Continue although nothing of the commit was written: `tail` stands in its place."""
         self._continue()
         self._conflicts += 1
         if not tail:
-            self._warn(
-                [
-                    "the log is shorter than this worker knew it, as after a restore or a failover "
-                    "to a replica that lags: it is replayed, and steps that it lacks run again"
-                ]
-            )
+            self._warn([_SHORTER])
         if self._has_lost(tail):
             return self._effects()
         self._replayer.refused(tail)
         return self._pump()
 
     def invalid(self, message: str) -> Effects:
-        """Take note that nothing of the commit was written: the database refuses a value in it.
+        """Continue although nothing of the commit was written: the database refuses a value in it.
 
         The events are committed one by one. The step fails whose result it is, or the run whose
         end it is; with any other value the run is stuck.
@@ -254,7 +236,7 @@ class Turn:
         self._replayer.deliver(tail)
         return self._pump()
 
-    def news(self, tail: Sequence[Event], first: int) -> Effects:
+    def take_unread(self, tail: Sequence[Event], first: int) -> Effects:
         """Take what others wrote, read from index `first` on.
 
         If it does not join on to what is known, or a commit is in flight, it is left to the
@@ -348,7 +330,7 @@ class Turn:
         if replayer.needs_log:
             self.state = State.NEEDS_LOG
         if self.state is _RUNNING:
-            self._fire_timers()
+            replayer.fire_timers()
             if replayer.broken is None:
                 try:
                     self._act()
@@ -359,18 +341,6 @@ class Turn:
         if replayer.instance.loop.problems:
             self._gather_problems()
         return self._effects()
-
-    def _fire_timers(self) -> None:
-        replayer = self._replayer
-        while (
-            replayer.instance.timers.live
-            and replayer.receptive
-            and (timer := replayer.instance.timers.due(now := self._clock()))
-        ):
-            if replayer.instance.paused_events is not None:
-                return
-            text = write_timer(timer.key, timer.fire_at or now, timer.delay)
-            replayer.append(Event(TIMER_FIRED, timer.key, text, now))
 
     def _act(self) -> None:
         replayer = self._replayer
@@ -396,7 +366,7 @@ class Turn:
         if waiting:
             self._start += tuple(executions.start_again(instance.steps, certain, now))
             for timer in replayer.instance.timers.due_for_recording(now):
-                self._record(timer)
+                replayer.record_timer(timer)
         if not log.committing:
             if executions.idle(instance.steps, now) and not replayer.instance.timers.fires_soon(
                 now
@@ -415,7 +385,7 @@ class Turn:
         self._start += tuple(calls)
 
     def _refuse(self, reason: str | None) -> None:
-        """Be stuck where changed code would do again what the log may have."""
+        """Be stuck if changed code would do again what the log may have."""
         if reason is not None and self._careful:
             error = DeterminismError(f"{reason}; {CHANGED}")
             self._replayer.refuse(error)
@@ -429,11 +399,6 @@ class Turn:
 
     # Committing
 
-    def _record(self, timer: WorkflowTimer) -> None:
-        timer.recorded = True
-        text = write_timer(timer.key, timer.fire_at or 0, timer.delay)
-        self._replayer.log.record(TIMER_SCHEDULED, timer.key, text)
-
     def _ship_apart(self) -> None:
         """Commit what may not share a commit with a suspension, or with all else that is fresh."""
         log = self._replayer.log
@@ -443,13 +408,14 @@ class Turn:
 
     def _ship(self, then: Suspend | Finish | None, count: int | None = None) -> None:
         log, instance = self._replayer.log, self._replayer.instance
-        behind = self._conflicts >= _CONFLICTS and _may_stand_behind(then)
-        place, events = log.durable_length, log.commit_sent(count, behind=behind)
+        after_others = self._conflicts >= _CONFLICTS and may_follow_others(then)
+        place, events = log.durable_length, log.commit_sent(count, after_others=after_others)
         if (updates := instance.run.find(Updates)) is not None:
             ends = isinstance(then, Finish)
             self._replies = tuple(updates.replies(instance.run.id, events, ends=ends))
         commands = instance.run.find(Commands)
-        self._commit = make_part(self.info, self.lease_no, place, events, then, commands, behind)
+        info, lease_no = self.info, self.lease_no
+        self._commit = make_part(info, lease_no, place, events, then, commands, after_others)
 
     def _suspend(self) -> None:
         """Give the lease back with this commit: nothing moves until it is answered."""
@@ -468,7 +434,7 @@ class Turn:
             self._ship(None)
             return
         for timer in replayer.instance.timers.unrecorded():
-            self._record(timer)
+            replayer.record_timer(timer)
         self._yield(min(moments, default=None), awaiting)
 
     def _yield(self, visible_at: int | None, awaiting: tuple[str, ...]) -> None:
@@ -532,8 +498,3 @@ class Turn:
             return
         self._error = error
         self._stop(State.STUCK)
-
-
-def _may_stand_behind(then: Suspend | Finish | None) -> bool:
-    """Return True if nothing is lost where the run has not seen what others wrote just before."""
-    return then is None or (isinstance(then, Finish) and then.status != "continued")
