@@ -124,7 +124,7 @@ def test_other_things_that_are_awaited_are_named_too(cli: CommandLine, hand: Han
     assert answer["because"] == (
         "it waits for 2 activities and 1 decision, or signal 'packed', or update 'add'"
     )
-    assert f"holdfast runs update {run} add '{{}}'" in answer["commands"]
+    assert f"holdfast runs update {run} add '…'" in answer["commands"]
 
 
 def test_a_paused_run_gives_the_command_that_resumes_it(cli: CommandLine) -> None:
