@@ -108,5 +108,5 @@ def test_the_synchronous_client_and_commands_work_through_a_pooler(
 def test_the_doctor_says_that_notifications_do_not_come_through(pooled: str) -> None:
     done = CliRunner().invoke(holdfast, ["--database", pooled, "doctor"])
     assert done.exit_code == 0
-    assert "no notification comes through: work is found by looking" in done.output
+    assert "no notification arrives: work is found by polling" in done.output
     assert "→ behind a pooler in transaction mode" in done.output

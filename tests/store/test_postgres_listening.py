@@ -93,7 +93,7 @@ async def test_listening_that_is_not_possible_now_is_said_and_begins_when_it_is(
         await store.open()
         work = Heard()
         await store.listen("work", work)
-        assert "cannot listen, so work is found by looking" in caplog.text
+        assert "cannot listen, so work is found by polling" in caplog.text
         proxy.refuse(False)
         assert await work.next() == ""
         await store.notify([Notice("work", "queue")])
@@ -113,7 +113,7 @@ async def test_an_address_that_leads_to_another_database_is_noticed(
         store = PostgresStore(scene.url, listen_url=elsewhere)
         await store.open()
         await store.listen("work", Heard())
-        assert "no notification comes through" in caplog.text
+        assert "no notification arrives" in caplog.text
         await store.close()
 
 

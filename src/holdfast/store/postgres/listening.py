@@ -196,10 +196,10 @@ class Listeners:
             except HoldfastError as error:
                 possible = isinstance(error, DatabaseUnavailable)
                 level = logging.INFO if said else logging.WARNING
-                logger.log(level, "cannot listen, so work is found by looking: %s", error)
+                logger.log(level, "cannot listen, so work is found by polling: %s", error)
                 said = True
             except Exception:
-                logger.exception("cannot listen, so work is found by looking")
+                logger.exception("cannot listen, so work is found by polling")
                 possible = False
             self._tried.set()
             await asyncio.sleep(wait if possible else _IMPOSSIBLE_WAIT_SECONDS)
@@ -241,7 +241,7 @@ class Listeners:
                 await heard.wait()
         except TimeoutError:
             raise NothingHeard(
-                f"no notification comes through {redact(self._url)}: behind a pooler in "
+                f"no notification arrives through {redact(self._url)}: behind a pooler in "
                 "transaction mode give the server's own address with --listen-database or "
                 "$HOLDFAST_LISTEN_DATABASE_URL"
             ) from None
