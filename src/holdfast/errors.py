@@ -162,6 +162,10 @@ class UnknownWorkflow(RunError):
     """No workflow of this name is registered."""
 
 
+class UnknownFlow(RunError):
+    """The database has no flow of this name, or its flow has no such step."""
+
+
 class AmbiguousWorkflow(RunError):
     """Several apps have a workflow of this name, and the caller did not name the app."""
 

@@ -294,6 +294,50 @@ class ContinuedAsNew(msgspec.Struct, gc=False):
     signals: list[CarriedSignal]
 
 
+class FlowStepStarted(msgspec.Struct, gc=False):
+    """A map that has begun, with the number of its elements."""
+
+    tasks: int
+
+
+class FlowStepError(msgspec.Struct, gc=False):
+    """Why a step of a flow failed for good; `task_index` is that of an element of a map."""
+
+    kind: str
+    message: str
+    step: str
+    task_index: int | None = None
+    attempts: int | None = None
+    worker: str | None = None
+    cause: ErrorInfo | None = None
+
+
+class FlowStepFailed(msgspec.Struct, gc=False):
+    """The step because of which a run of a flow failed."""
+
+    error: FlowStepError
+
+
+class FlowStepRetry(msgspec.Struct, gc=False):
+    """Failed attempts of one call at a step of a flow; others follow, not before `retry_at`.
+
+    `tasks` is how many attempts these were; `attempt` is the highest of their numbers and
+    `task_index` the lowest index, if they are of elements of a map.
+    """
+
+    tasks: int
+    attempt: int
+    error: ErrorInfo
+    retry_at: int
+    task_index: int | None = None
+
+
+class FlowStepSkipped(msgspec.Struct, gc=False):
+    """A step of a flow that does not run: condition_unmet, handler_failed, dependency_skipped."""
+
+    reason: str
+
+
 class Target(msgspec.Struct, gc=False):
     """The run that a command is about."""
 
@@ -359,6 +403,12 @@ UPDATE_REJECTED: Final = _type("UpdateRejected", "fact", UpdateReply)
 UPDATE_COMPLETED: Final = _type("UpdateCompleted", "fact", UpdateReply)
 VALUE_SET: Final = _type("ValueSet", "fact", ValueSet)
 VALUE_RECORDED: Final = _type("ValueRecorded", "fact", ValueSet)
+
+FLOW_STEP_STARTED: Final = _type("FlowStepStarted", "fact", FlowStepStarted)
+FLOW_STEP_COMPLETED: Final = _type("FlowStepCompleted", "fact")
+FLOW_STEP_FAILED: Final = _type("FlowStepFailed", "fact", FlowStepFailed)
+FLOW_STEP_RETRY: Final = _type("FlowStepRetryScheduled", "fact", FlowStepRetry)
+FLOW_STEP_SKIPPED: Final = _type("FlowStepSkipped", "fact", FlowStepSkipped)
 
 CANCEL_REQUESTED: Final = _type("WorkflowCancelRequested", "external", Reason)
 PAUSED: Final = _type("WorkflowPaused", "external", Reason)

@@ -19,7 +19,7 @@ from holdfast.errors import ForkRefused, InvalidInput, RunExists
 from holdfast.types import RunFilter, Suspend, TurnCommit
 from holdfast.worker import Worker
 
-NULL, WRONG = "22004", "22023"
+NULL, WRONG, MISSING = "22004", "22023", "HF003"
 RUN = "'00000000-0000-7000-8000-000000000001'"
 IDS = f"array[{RUN}]::uuid[]"
 TOKEN = f"{RUN[1:-1]}:1:render"
@@ -144,6 +144,15 @@ REFUSED = [
     ("recent_events(0, -1)", WRONG),
     (f"list_activities({RUN}, -1)", WRONG),
     ("list_approvals(p_limit => -1)", WRONG),
+    # Of flows here is what needs none; the rest is in tests/flows.
+    ("create_flow(null)", NULL),
+    ("add_step('nobody', 'a')", MISSING),
+    ("start_flow('nobody', '1')", MISSING),
+    ("read_tasks('nobody', 1, 1)", MISSING),
+    ("read_with_poll('nobody', 1, 1, 0)", MISSING),
+    ("start_tasks('nobody', array[1], gen_random_uuid())", MISSING),
+    (f"complete_task({RUN}, 'a', 0, '1')", MISSING),
+    (f"fail_task({RUN}, 'a', 0, 'no')", MISSING),
 ]
 
 # What has nothing to refuse: every value has an answer.
@@ -170,6 +179,7 @@ ANSWERED = [
     "list_activities(null)",
     "list_approvals()",
     "recent_events(null, null)",
+    f"flow_steps({IDS})",
 ]
 
 

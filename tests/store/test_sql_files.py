@@ -18,7 +18,7 @@ PAGE = (Path(sql.__path__[0]) / "README.md").read_text(encoding="utf-8")
 REFERENCE = (Path(__file__).parents[2] / "docs/reference/sql.md").read_text(encoding="utf-8")
 CONDITIONS = {"null_value_not_allowed": "22004", "invalid_parameter_value": "22023"}
 CODES = set(re.findall(r"^\| (\w{5}) \|", PAGE, re.MULTILINE))
-CAUGHT = {"HF002"}  # by the function that calls the one that raises it
+CAUGHT = {"HF002", "HF004"}  # by the function that calls the one that raises it
 FILES = {file.name: file.text for file in load_scripts().functions}
 
 

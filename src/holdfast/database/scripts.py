@@ -39,6 +39,7 @@ FOLDERS: Final = (
     "control",
     "forks",
     "queries",
+    "flows",
 )
 
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")

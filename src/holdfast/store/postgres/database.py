@@ -27,6 +27,7 @@ from holdfast.errors import (
     RunExists,
     SchemaMissing,
     TransientDatabaseError,
+    UnknownFlow,
 )
 from holdfast.store.postgres.pool import NOT_SENT, Pool, was_not_sent
 from holdfast.types import Event, Notice
@@ -64,6 +65,7 @@ _ERRORS: Final[dict[str, type[HoldfastError]]] = {
     "22": PayloadError,
     "23": PayloadError,
     "54": PayloadError,  # beyond a limit of the server: too long, too deeply nested
+    "HF003": UnknownFlow,
 }
 
 # What happened to the call, in front of the server's own words.
@@ -276,7 +278,7 @@ def _from_server(error: asyncpg.PostgresError) -> HoldfastError:
     if code == _OTHER_WORKFLOW:
         return RunExists(UUID(error.detail), str(error))
     kind = error_class(error)
-    if kind is InvalidInput:
+    if kind in (InvalidInput, UnknownFlow):
         return kind(str(error))  # our own words
     return kind(f"{_MEANINGS.get(kind, '')}{error} ({code})" if code else str(error))
 

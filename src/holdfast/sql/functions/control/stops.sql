@@ -49,13 +49,13 @@ declare
     v_untouched uuid[];
 begin
     select array_agg(u.run_id), array_agg(u.details),
-        array_agg(u.run_id) filter (where u.started_at is null)
+        array_agg(u.run_id) filter (where u.started_at is null or u.kind = 'flow')
     into asked, v_details, v_untouched
     from (
-        select distinct on (u.run_id) u.run_id, u.details, t.started_at
+        select distinct on (u.run_id) u.run_id, u.details, t.started_at, t.kind
         from unnest(p_run_ids, p_details) with ordinality as u (run_id, details, place)
         cross join lateral (
-            select t.started_at from holdfast.tasks t
+            select t.started_at, t.kind from holdfast.tasks t
             where t.run_id = u.run_id and t.key = '' limit 1
         ) as t
         where not exists (

@@ -81,6 +81,7 @@ begin
     if cardinality(ended) = 0 then
         return;
     end if;
+    perform holdfast._keep_started(ended);
     select e.notices || v_holder_notices, e.children into notices, v_children
     from holdfast._end_runs(p_now, p_run_ids,
         array_fill(p_status, array[cardinality(p_run_ids)]), null, p_errors,

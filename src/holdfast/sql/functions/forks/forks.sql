@@ -30,6 +30,10 @@ declare
 begin
     perform holdfast._check_fork(p_run_id, p_new_run_id, p_retry, p_input, p_results, p_version);
     select * into v_origin from holdfast.runs r where r.run_id = p_run_id;
+    if v_origin.kind = 'flow' then
+        raise invalid_parameter_value using message = format(
+            'run %s is one of a flow: it cannot be forked or retried', p_run_id);
+    end if;
     select e.idx + 1 into v_until
     from holdfast.events e where e.run_id = p_run_id order by e.idx desc limit 1;
     outcome := case

@@ -118,7 +118,9 @@ begin
             t.claimed_idx, holdfast._micros(t.started_at),
             case when t.claimed_idx = 1 then r.input end,
             case when t.claimed_idx = 1 then holdfast._micros(r.deadline_at) end,
-            t.payload, t.heartbeat, t.parent_run_id,
+            case when t.kind = 'step' and t.payload is null
+                then holdfast._step_input(t.run_id, t.handler, t.key)::json else t.payload end,
+            t.heartbeat, t.parent_run_id,
             t.since, case when t.since < t.claimed_idx
                 then holdfast._tail(t.run_id, t.since, p_texts)
                 when t.since is not null then '[]' end,

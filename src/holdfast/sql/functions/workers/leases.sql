@@ -38,7 +38,8 @@ begin
     ), released as (
         update holdfast.tasks t
         set worker = null, sticky_worker = null, attempts = greatest(t.attempts - 1, 0),
-            visible_at = coalesce(holdfast._moment(h.visible_at), holdfast.now()), stuck = h.stuck
+            visible_at = coalesce(holdfast._moment(h.visible_at), holdfast.now()), stuck = h.stuck,
+            claimed_idx = case t.kind when 'step' then 0 else t.claimed_idx end
         from held h
         where t.ctid = h.ctid and not h.cancelled
         returning t.queue

@@ -18,11 +18,14 @@ begin
     with taken as materialized (
         select u.run_id, u.key, u.place, t.ctid as tid, t.cancelled,
             u.key <> '' and t.worker is not null as is_lost,
-            u.key = '' and t.worker is not null and t.attempts >= p_max_attempts
-                and not holdfast._made_progress(t.run_id, t.claimed_idx) as is_poison
+            case t.kind
+                when 'step' then t.worker is not null and t.losses >= 3
+                else u.key = '' and t.worker is not null and t.attempts >= p_max_attempts
+                    and not holdfast._made_progress(t.run_id, t.claimed_idx) end as is_poison
         from unnest(p_run_ids, p_keys) with ordinality as u (run_id, key, place)
         cross join lateral (
-            select t.ctid, t.run_id, t.worker, t.cancelled, t.attempts, t.claimed_idx
+            select t.ctid, t.run_id, t.kind, t.worker, t.cancelled, t.attempts, t.claimed_idx,
+                t.losses
             from holdfast.tasks t
             where t.run_id = u.run_id and t.key = u.key limit 1
         ) as t
@@ -76,6 +79,9 @@ begin
         -- looked for after WorkerLost is written: a late checkpoint may have come before it.
         if v_task.key = '' and holdfast._made_progress(v_task.run_id, v_task.claimed_idx) then
             update holdfast.tasks t set attempts = 0
+            where t.run_id = v_task.run_id and t.key = v_task.key;
+        elsif v_task.kind = 'step' then
+            update holdfast.tasks t set losses = t.losses + 1
             where t.run_id = v_task.run_id and t.key = v_task.key;
         end if;
     end loop;
@@ -155,6 +161,7 @@ declare
     v_errors json[];
     v_notices text[];
 begin
+    v_notices := holdfast._fail_lost_steps(v_now, v_locked);
     select array_agg(t.run_id) into v_run_ids
     from unnest(v_locked) as u (run_id)
     cross join lateral (
@@ -162,7 +169,7 @@ begin
     ) as t
     where t.worker is not null and t.visible_at <= v_now and t.attempts >= p_max_attempts;
     if v_run_ids is null then
-        return null;
+        return v_notices;
     end if;
     perform holdfast._record_lost_workers(
         v_now, v_run_ids, array_fill(''::text, array[cardinality(v_run_ids)]));
@@ -173,7 +180,7 @@ begin
         where t.run_id = any (v_run_ids) and t.key = '' and t.attempts = 0
         returning t.queue
     )
-    select array_agg(distinct array['work', s.queue]) into v_notices from spared s;
+    select v_notices || array_agg(distinct array['work', s.queue]) into v_notices from spared s;
     select array_agg(t.run_id order by t.run_id), array_agg(json_build_object(
             'kind', 'holdfast.PoisonedRun', 'message',
             format('the run lost %s workers without making progress', t.attempts))

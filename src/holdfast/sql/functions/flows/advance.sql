@@ -1,0 +1,469 @@
+-- What follows from the ends of steps, up to the steps that begin and the runs that end.
+
+-- Advance runs of flows: from steps that ended, or from steps that are ready. Log entries of the
+-- caller come in with p_entries, and are written before those of the cascade; runs that fail by what
+-- the caller found come in with p_failures. Up to p_taker.room tasks that become ready are leased
+-- to the taker at once: `handed`. Returns (topic, payload) notices.
+--
+-- Nothing begins before the cascade rests, so that a run that fails on the way begins nothing. The
+-- number of rounds is the depth of the graph in steps that complete without work. It has no limit.
+-- Locks: expects the turn rows of the runs, and of all that their ends concern, locked; tasks of
+-- steps that are skipped, then states, events and runs. Called by start_flows and end_step_tasks.
+create or replace function holdfast._advance_flows(
+    p_now timestamptz, p_ends holdfast._step_end[], p_ready holdfast._ready_step[],
+    p_entries holdfast._flow_entry[], p_failures holdfast._flow_failure[],
+    p_taker holdfast._taker, out notices text[], out handed holdfast._handed_task[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_ends holdfast._step_end[] := p_ends;
+    v_ready holdfast._ready_step[] := p_ready;
+    v_entries holdfast._flow_entry[] := p_entries;
+    v_failures holdfast._flow_failure[] := p_failures;
+    v_singles holdfast._flow_step[] := '{}';
+    v_maps holdfast._begun_map[] := '{}';
+    v_done holdfast._flow_step[] := '{}';
+    v_round record;
+    v_notices text[];
+    v_begun record;
+begin
+    loop
+        if cardinality(v_ends) > 0 then
+            select c.ready, c.passed into v_ready, v_ends from holdfast._count_ends(v_ends) as c;
+        end if;
+        exit when cardinality(v_ready) = 0 and cardinality(v_ends) = 0;
+        continue when cardinality(v_ready) = 0;
+        if not exists (
+            select from unnest(v_ready) as r where r.step_type <> 'single' or r.is_conditional)
+        then  -- the most common case
+            v_singles := v_singles || array(
+                select (r.run_id, r.handler, r.step_slug)::holdfast._flow_step
+                from unnest(v_ready) as r);
+        else
+            v_round := holdfast._judge_steps(v_ready, v_failures);
+            v_singles := v_singles || v_round.singles;
+            v_maps := v_maps || v_round.maps;
+            v_done := v_done || v_round.done;
+            if v_round.wrong is not null then
+                select f.entries, v_failures || f.failures into v_entries, v_failures
+                from holdfast._fail_steps(p_now, v_round.wrong, v_entries) as f;
+            end if;
+            if v_round.empty is not null then
+                v_ends := v_ends || holdfast._complete_empty(p_now, v_round.empty);
+                v_entries := v_entries || array(
+                    select (e.run_id, 'FlowStepCompleted', e.step_slug, null)::holdfast._flow_entry
+                    from unnest(v_round.empty) as e);
+            end if;
+            if v_round.unmet is not null then
+                select v_ends || s.ends, v_entries || s.entries, v_notices || s.notices
+                into v_ends, v_entries, v_notices
+                from holdfast._skip_steps(p_now, v_round.unmet, 'condition_unmet') as s;
+            end if;
+        end if;
+        v_ready := '{}';
+        exit when cardinality(v_ends) = 0;
+    end loop;
+
+    if cardinality(v_failures) > 0 then
+        v_singles := array(select s from unnest(v_singles) as s
+            where not exists (select from unnest(v_failures) as f where f.run_id = s.run_id));
+        v_maps := array(select m from unnest(v_maps) as m
+            where not exists (select from unnest(v_failures) as f where f.run_id = m.run_id));
+        v_done := array(select d from unnest(v_done) as d
+            where not exists (select from unnest(v_failures) as f where f.run_id = d.run_id));
+    end if;
+    if cardinality(v_singles) > 0 then
+        v_begun := holdfast._begin_singles(p_now, v_singles, p_taker);
+        v_notices := v_notices || v_begun.notices;
+        handed := v_begun.handed;
+    end if;
+    if cardinality(v_maps) > 0 then
+        p_taker.room := p_taker.room - coalesce(cardinality(handed), 0);
+        v_begun := holdfast._begin_maps(p_now, v_maps, p_taker);
+        v_notices := v_notices || v_begun.notices;
+        handed := handed || v_begun.handed;
+        v_entries := v_entries || v_begun.entries;
+    end if;
+    notices := v_notices || holdfast._end_flows(p_now, v_done, v_entries, v_failures);
+end $$;
+
+-- Count what ends of steps mean for the steps that depend on them. `ready` are those without an open
+-- dependency that are not skipped. A step that was skipped because of one dependency ends for those
+-- that depend on it only when all its dependencies have ended: these are `passed`. So '' is ready
+-- when every step has ended, although it depends on the leaves alone.
+-- Locks: states of steps. Called by _advance_flows.
+create or replace function holdfast._count_ends(
+    p_ends holdfast._step_end[], out ready holdfast._ready_step[], out passed holdfast._step_end[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+begin
+    with dependents as materialized (
+        select c.*, s.deps_count, s.step_type,
+            s.required_input_pattern is not null or s.forbidden_input_pattern is not null
+                as is_conditional
+        from (
+            select e.run_id, e.handler, d.step_slug, count(*)::int as ends,
+                bool_or(e.outcome = 'cascaded') and d.step_slug <> '' as is_skipped
+            from unnest(p_ends) as e
+            cross join lateral (
+                select d.step_slug from holdfast.deps d
+                where d.handler = e.handler and d.dep_slug = e.step_slug offset 0
+            ) as d
+            group by e.run_id, e.handler, d.step_slug
+        ) as c
+        cross join lateral (
+            select s.deps_count, s.step_type, s.required_input_pattern, s.forbidden_input_pattern
+            from holdfast.steps s
+            where s.handler = c.handler and s.step_slug = c.step_slug limit 1
+        ) as s
+    ), counted as (
+        insert into holdfast.step_states as s (run_id, step_slug, deps_done)
+        select c.run_id, c.step_slug, c.ends from dependents c where c.deps_count > 1
+        order by c.run_id, c.step_slug
+        on conflict (run_id, step_slug) do update set deps_done = s.deps_done + excluded.deps_done
+        returning s.run_id, s.step_slug, s.deps_done, s.status = 'skipped' as is_skipped
+    ), through as materialized (
+        select c.run_id, c.handler, c.step_slug, c.step_type, c.is_conditional, c.is_skipped
+        from dependents c where c.deps_count = 1
+        union all
+        select c.run_id, c.handler, c.step_slug, c.step_type, c.is_conditional, k.is_skipped
+        from counted k
+        join dependents c on c.run_id = k.run_id and c.step_slug = k.step_slug
+        where c.deps_count > 1 and k.deps_done = c.deps_count
+    )
+    select coalesce(array_agg((t.run_id, t.handler, t.step_slug, t.step_type,
+            t.is_conditional)::holdfast._ready_step) filter (where not t.is_skipped), '{}'),
+        coalesce(array_agg((t.run_id, t.handler, t.step_slug, 'cascaded')::holdfast._step_end)
+            filter (where t.is_skipped), '{}')
+    into ready, passed
+    from through t;
+end $$;
+
+-- Judge steps that are ready: `singles` and `maps` may begin, `empty` are maps without elements,
+-- `done` the ends of runs that are complete, `unmet` the steps whose conditions do not hold, with
+-- 'cascaded' or 'skipped', and `wrong` the steps because of which runs fail, one a run: a map over
+-- what is not an array, whatever its conditions say; a condition that does not hold where when_unmet is
+-- fail, or that cannot be judged. Of runs that fail nothing else is returned.
+-- Locks nothing. Called by _advance_flows.
+create or replace function holdfast._judge_steps(
+    p_ready holdfast._ready_step[], p_failures holdfast._flow_failure[],
+    out singles holdfast._flow_step[], out maps holdfast._begun_map[],
+    out empty holdfast._flow_step[], out done holdfast._flow_step[],
+    out unmet holdfast._step_end[], out wrong holdfast._flow_entry[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+begin
+    with judged as materialized (
+        select r.run_id, r.handler, r.step_slug, s.step_index, s.when_unmet, e.elements,
+            e.dep_slug, case
+                when r.step_type = 'map' and e.elements is null then 'no array'
+                when not r.is_conditional then r.step_type
+                when c.is_met then r.step_type
+                when c.is_met is null then 'unknown'
+                when s.when_unmet = 'fail' then 'fail'
+                else 'unmet' end as verdict, e.json_type
+        from unnest(p_ready) as r
+        cross join lateral (
+            select s.step_index, s.when_unmet from holdfast.steps s
+            where s.handler = r.handler and s.step_slug = r.step_slug limit 1
+        ) as s
+        left join lateral holdfast._count_elements(r.run_id, r.handler, r.step_slug) as e
+            on r.step_type = 'map'
+        left join lateral (
+            select holdfast._condition_met(r.run_id, r.handler, r.step_slug) as is_met
+        ) as c on r.is_conditional and not (r.step_type = 'map' and e.elements is null)
+        where not exists (select from unnest(p_failures) as f where f.run_id = r.run_id)
+    ), failing as materialized (
+        select distinct on (j.run_id) j.run_id,
+            case j.verdict when 'no array' then j.dep_slug else j.step_slug end as step_slug,
+            case j.verdict
+                when 'no array' then format(
+                    '[TYPE_VIOLATION] Map step %s expects array input but dependency %s produced %s',
+                    j.step_slug, j.dep_slug, coalesce(j.json_type, 'null'))
+                when 'unknown' then 'Condition cannot be judged'
+                else 'Condition not met' end as message,
+            case j.verdict when 'no array' then 'holdfast.errors.FlowTypeViolation'
+                else 'holdfast.errors.StepFailed' end as kind
+        from judged j
+        where j.verdict in ('no array', 'unknown', 'fail')
+        order by j.run_id, j.verdict <> 'no array', j.step_index
+    ), open as (
+        select j.* from judged j
+        where not exists (select from failing f where f.run_id = j.run_id)
+    )
+    select coalesce(array_agg((o.run_id, o.handler, o.step_slug)::holdfast._flow_step
+            order by o.run_id, o.step_index) filter (where o.verdict = 'single'), '{}'),
+        coalesce(array_agg((o.run_id, o.handler, o.step_slug, o.elements)::holdfast._begun_map
+            order by o.run_id, o.step_index)
+            filter (where o.verdict = 'map' and o.elements > 0), '{}'),
+        array_agg((o.run_id, o.handler, o.step_slug)::holdfast._flow_step
+            order by o.run_id, o.step_index)
+            filter (where o.verdict = 'map' and o.elements = 0),
+        coalesce(array_agg((o.run_id, o.handler, o.step_slug)::holdfast._flow_step)
+            filter (where o.verdict = 'end'), '{}'),
+        array_agg((o.run_id, o.handler, o.step_slug,
+            case o.when_unmet when 'skip-cascade' then 'cascaded' else 'skipped' end
+            )::holdfast._step_end order by o.run_id, o.step_index)
+            filter (where o.verdict = 'unmet'),
+        (select array_agg((f.run_id, 'FlowStepFailed', f.step_slug, json_build_object('error',
+            json_build_object('kind', f.kind, 'step', f.step_slug, 'message', f.message))
+            )::holdfast._flow_entry order by f.run_id) from failing f)
+    into singles, maps, empty, done, unmet, wrong
+    from open o;
+end $$;
+
+-- Count the elements that a map will have, null if what it maps over is not an array, with its type:
+-- the run's input, or the output of its only dependency, which a step that was skipped does not
+-- have. Called by _judge_steps.
+create or replace function holdfast._count_elements(
+    p_run_id uuid, p_handler text, p_step text,
+    out elements int, out dep_slug text, out json_type text
+)
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_state holdfast.step_states;
+    v_value json;
+begin
+    select d.dep_slug into dep_slug from holdfast.deps d
+    where d.handler = p_handler and d.step_slug = p_step;
+    if dep_slug is null then
+        select r.input into v_value from holdfast.runs r where r.run_id = p_run_id;
+    else
+        select s.* into v_state from holdfast.step_states s
+        where s.run_id = p_run_id and s.step_slug = dep_slug;
+        v_value := v_state.output;
+    end if;
+    json_type := json_typeof(v_value);
+    elements := case
+        when v_state.status = 'skipped' then 0
+        when v_value is null then v_state.initial_tasks  -- of a map, whose output is its elements
+        when json_type = 'array' then json_array_length(v_value) end;
+end $$;
+
+-- Record the steps because of which runs fail; p_wrong are their entries of the log. Returns the
+-- entries with them, without those that say that such a step was completed, and the failures.
+-- Locks: states of steps. Called by _advance_flows.
+create or replace function holdfast._fail_steps(
+    p_now timestamptz, p_wrong holdfast._flow_entry[], p_entries holdfast._flow_entry[],
+    out entries holdfast._flow_entry[], out failures holdfast._flow_failure[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    insert into holdfast.step_states (run_id, step_slug, status, error, ended_at)
+    select w.run_id, w.key, 'failed', w.details -> 'error', p_now
+    from unnest(p_wrong) as w
+    order by w.run_id, w.key
+    on conflict (run_id, step_slug) do update
+    set status = 'failed', output = null, error = excluded.error, ended_at = excluded.ended_at;
+    entries := array(
+        select (e.run_id, e.event_type, e.key, e.details)::holdfast._flow_entry
+        from unnest(p_entries) with ordinality as e (run_id, event_type, key, details, place)
+        where e.event_type <> 'FlowStepCompleted' or not exists (
+            select from unnest(p_wrong) as w where w.run_id = e.run_id and w.key = e.key)
+        order by e.place) || p_wrong;
+    failures := array(
+        select (w.run_id, w.details -> 'error')::holdfast._flow_failure from unnest(p_wrong) as w);
+end $$;
+
+-- Complete maps without elements. Returns their ends. Locks: states of steps. Called by
+-- _advance_flows.
+create or replace function holdfast._complete_empty(
+    p_now timestamptz, p_maps holdfast._flow_step[]
+) returns holdfast._step_end[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    insert into holdfast.step_states (run_id, step_slug, status, deps_done, initial_tasks,
+        remaining_tasks, output, started_at, ended_at)
+    select m.run_id, m.step_slug, 'completed', 1, 0, 0, '[]', p_now, p_now
+    from unnest(p_maps) as m
+    order by m.run_id, m.step_slug;
+    return array(
+        select (m.run_id, m.handler, m.step_slug, 'completed')::holdfast._step_end
+        from unnest(p_maps) as m);
+end $$;
+
+-- Skip steps, and for those with the outcome 'cascaded' all that depends on them. Tasks of theirs are
+-- deleted; workers that hold one are told. `ends` are the steps that ended by it, `entries`
+-- speak of all that were skipped. p_errors are parallel to the steps.
+-- Locks: tasks of steps by (run_id, key), then states. Called by _advance_flows and end_step_tasks.
+create or replace function holdfast._skip_steps(
+    p_now timestamptz, p_steps holdfast._step_end[], p_reason text, p_errors json[] default null,
+    out ends holdfast._step_end[], out entries holdfast._flow_entry[], out notices text[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_skipped holdfast._flow_entry[];
+begin
+    perform holdfast._lock_step_tasks(
+        array(select distinct s.run_id from unnest(p_steps) as s),
+        array(select s.step_slug from unnest(p_steps) as s));
+    with recursive down as (
+        select s.run_id, s.handler, s.step_slug, s.outcome = 'cascaded' as cascades,
+            true as is_first
+        from unnest(p_steps) as s
+        union
+        select w.run_id, w.handler, d.step_slug, true, false
+        from down w
+        cross join lateral (
+            select d.step_slug from holdfast.deps d
+            where d.handler = w.handler and d.dep_slug = w.step_slug offset 0
+        ) as d
+        where w.cascades and d.step_slug <> ''
+    ), chosen as materialized (
+        select w.run_id, w.handler, w.step_slug, bool_or(w.cascades) as cascades,
+            bool_or(w.is_first) as is_first
+        from down w group by w.run_id, w.handler, w.step_slug
+    ), skipped as (
+        insert into holdfast.step_states as s (
+            run_id, step_slug, status, skip_reason, error, ended_at)
+        select c.run_id, c.step_slug, 'skipped',
+            case when c.is_first then p_reason else 'dependency_skipped' end, e.error, p_now
+        from chosen c
+        left join (
+            select s.run_id, s.step_slug, p_errors[s.place] as error
+            from unnest(p_steps) with ordinality as s (run_id, handler, step_slug, outcome, place)
+        ) as e on e.run_id = c.run_id and e.step_slug = c.step_slug
+        order by c.run_id, c.step_slug
+        on conflict (run_id, step_slug) do update
+        set status = 'skipped', skip_reason = excluded.skip_reason, error = excluded.error,
+            remaining_tasks = null, ended_at = p_now
+        where s.status in ('created', 'started')
+        returning s.run_id, s.step_slug, s.skip_reason
+    )
+    select coalesce(array_agg((c.run_id, c.handler, c.step_slug,
+            case when c.cascades then 'cascaded' else 'skipped' end)::holdfast._step_end)
+            filter (where c.is_first), '{}'),
+        coalesce(array_agg((s.run_id, 'FlowStepSkipped', s.step_slug,
+            json_build_object('reason', s.skip_reason))::holdfast._flow_entry
+            order by s.run_id, c.is_first desc, s.step_slug), '{}')
+    into ends, entries
+    from skipped s join chosen c on c.run_id = s.run_id and c.step_slug = s.step_slug;
+
+    with gone as (
+        delete from holdfast.tasks t
+        using (select distinct e.run_id from unnest(entries) as e) as r
+        where t.run_id = r.run_id and t.kind = 'step' and exists (
+            select from unnest(entries) as e
+            where e.run_id = t.run_id and e.key = split_part(t.key, ':', 1))
+        returning t.worker, t.run_id, t.key
+    )
+    select array_agg(array['worker/' || g.worker, g.run_id || ' ' || g.key])
+    into notices from gone g where g.worker is not null;
+end $$;
+
+-- Lock the tasks of steps of runs, of all their steps if p_steps is null, by (run_id, key). Elements
+-- of maps are completed without the turn, first tasks and then states: who ends a step from above
+-- takes them in the same order. Called by all that skip steps or fail runs.
+create or replace function holdfast._lock_step_tasks(p_runs uuid[], p_steps text[]) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    perform from holdfast.tasks t
+    where t.run_id = any (p_runs) and t.kind = 'step'
+        and (p_steps is null or split_part(t.key, ':', 1) = any (p_steps))
+    order by t.run_id, t.key for update;
+end $$;
+
+-- Write the entries of logs, then end the runs that are done or fail. Returns (topic, payload)
+-- notices. Locks: expects the turn rows locked; events and runs. Called by _advance_flows.
+create or replace function holdfast._end_flows(
+    p_now timestamptz, p_done holdfast._flow_step[], p_entries holdfast._flow_entry[],
+    p_failures holdfast._flow_failure[]
+) returns text[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_done uuid[] := array(select d.run_id from unnest(p_done) as d);
+    v_children uuid[];
+    v_notices text[];
+begin
+    perform holdfast._append_entries(p_now, p_entries || array(
+        select (d.run_id, 'WorkflowCompleted', null, null)::holdfast._flow_entry
+        from unnest(p_done) as d));
+    if cardinality(v_done) > 0 then
+        select e.notices, e.children into v_notices, v_children
+        from holdfast._end_runs(p_now, v_done,
+            array_fill('completed'::text, array[cardinality(v_done)]),
+            holdfast._step_inputs(p_done)::json[]) as e;
+        if v_children is not null then
+            v_notices := v_notices || holdfast._tell_parents(p_now, v_children);
+        end if;
+    end if;
+    if cardinality(p_failures) > 0 then
+        perform holdfast._lock_step_tasks(
+            array(select f.run_id from unnest(p_failures) as f), null);
+        select v_notices || e.notices into v_notices
+        from holdfast._end_each(p_now, array(select f.run_id from unnest(p_failures) as f),
+            'failed', 'WorkflowFailed', null,
+            array(select f.error from unnest(p_failures) as f)) as e;
+    end if;
+    return v_notices;
+end $$;
+
+-- Append entries to logs, in the order given. With the turn rows locked nobody else appends: a
+-- duplicate key here is a fault that must be seen. Locks: events. Called by _end_flows and
+-- end_step_tasks.
+create or replace function holdfast._append_entries(
+    p_now timestamptz, p_entries holdfast._flow_entry[]
+) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    insert into holdfast.events (run_id, idx, event_type, key, details, at)
+    select u.run_id, u.number + max(u.last) over (partition by u.run_id), u.event_type, u.key,
+        u.details, p_now
+    from (
+        select n.*, l.idx as last
+        from (
+            select e.*, row_number() over (partition by e.run_id order by e.place) as number
+            from unnest(p_entries) with ordinality
+                as e (run_id, event_type, key, details, place)
+        ) as n
+        left join lateral (
+            select e.idx from holdfast.events e
+            where e.run_id = n.run_id order by e.idx desc limit 1
+        ) as l on n.number = 1
+    ) as u
+    order by u.run_id, u.number;
+end $$;

@@ -1,0 +1,150 @@
+-- Begin steps: their tasks, and the states of maps.
+
+-- Return to whom tasks of steps may be leased at once: nobody while something is paused, because
+-- claims look at pauses and this does not. Called by _begin_singles and _begin_maps.
+create or replace function holdfast._room(p_taker holdfast._taker) returns int
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+    select case when exists (select from holdfast.pauses) then 0
+        else greatest(coalesce((p_taker).room, 0), 0) end
+$$;
+
+-- Begin single steps: a task each. Returns (topic, payload) notices for those that are not leased to
+-- the taker.
+-- Locks: nothing that others wait for. Called by _advance_flows.
+create or replace function holdfast._begin_singles(
+    p_now timestamptz, p_steps holdfast._flow_step[], p_taker holdfast._taker,
+    out notices text[], out handed holdfast._handed_task[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+declare
+    v_room int := holdfast._room(p_taker);
+begin
+    with ready as materialized (
+        select u.run_id, u.handler, u.step_slug, coalesce(s.queue, t.queue) as queue, t.priority,
+            t.paused, coalesce(s.opt_start_delay, 0) as start_delay,
+            coalesce(s.opt_start_delay, 0) = 0 and not t.paused
+                and coalesce(s.queue, t.queue) = any (p_taker.queues)
+                and u.handler = any (p_taker.handlers) and u.place <= v_room as is_handed
+        from unnest(p_steps) with ordinality as u (run_id, handler, step_slug, place)
+        cross join lateral (
+            select s.queue, s.opt_start_delay from holdfast.steps s
+            where s.handler = u.handler and s.step_slug = u.step_slug limit 1
+        ) as s
+        cross join lateral (
+            select t.queue, t.priority, t.paused from holdfast.tasks t
+            where t.run_id = u.run_id and t.key = '' limit 1
+        ) as t
+    ), queued as (
+        insert into holdfast.tasks (run_id, key, kind, queue, handler, priority, visible_at,
+            attempts, lease_no, claimed_idx, worker, started_at, paused)
+        select r.run_id, r.step_slug, 'step', r.queue, r.handler, r.priority,
+            case when r.is_handed then p_taker.until
+                else p_now + r.start_delay * interval '1 second' end,
+            r.is_handed::int, r.is_handed::int, r.is_handed::int,
+            case when r.is_handed then p_taker.worker end, case when r.is_handed then p_now end,
+            r.paused
+        from ready r
+    )
+    select array_agg(distinct array['work', r.queue]) filter (where not r.is_handed),
+        array_agg((r.run_id, r.step_slug, r.handler, null)::holdfast._handed_task)
+            filter (where r.is_handed)
+    into notices, handed
+    from ready r;
+end $$;
+
+-- Begin maps that have elements: their states, and a task for each element, whose payload is the
+-- element. The elements are those of the run's input, of the output of the dependency, or, where that
+-- is a map, its results. Returns notices as _begin_singles, and the entries for the logs.
+-- Locks: nothing that others wait for. Called by _advance_flows.
+create or replace function holdfast._begin_maps(
+    p_now timestamptz, p_maps holdfast._begun_map[], p_taker holdfast._taker,
+    out notices text[], out handed holdfast._handed_task[], out entries holdfast._flow_entry[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+declare
+    v_room int := holdfast._room(p_taker);
+begin
+    with ready as materialized (
+        select u.run_id, u.handler, u.step_slug, u.elements as count, u.place, d.dep_slug,
+            coalesce(s.queue, t.queue) as queue, t.priority, t.paused,
+            coalesce(s.opt_start_delay, 0) as start_delay,
+            case when d.dep_slug is null then
+                (select r.input from holdfast.runs r where r.run_id = u.run_id)
+            else
+                (select o.output from holdfast.step_states o
+                where o.run_id = u.run_id and o.step_slug = d.dep_slug)
+            end as elements
+        from unnest(p_maps) with ordinality as u (run_id, handler, step_slug, elements, place)
+        cross join lateral (
+            select s.queue, s.opt_start_delay from holdfast.steps s
+            where s.handler = u.handler and s.step_slug = u.step_slug limit 1
+        ) as s
+        left join lateral (
+            select d.dep_slug from holdfast.deps d
+            where d.handler = u.handler and d.step_slug = u.step_slug limit 1
+        ) as d on true
+        cross join lateral (
+            select t.queue, t.priority, t.paused from holdfast.tasks t
+            where t.run_id = u.run_id and t.key = '' limit 1
+        ) as t
+    ), begun as (
+        insert into holdfast.step_states (
+            run_id, step_slug, status, deps_done, initial_tasks, remaining_tasks, started_at)
+        select r.run_id, r.step_slug, 'started', (r.dep_slug is not null)::int, r.count, r.count,
+            p_now
+        from ready r
+    ), elements as (
+        select r.*, e.place - 1 as index, e.value
+        from ready r
+        cross join lateral json_array_elements(r.elements) with ordinality as e (value, place)
+        where r.elements is not null
+        union all
+        select r.*, x.task_index, x.output
+        from ready r
+        cross join lateral (
+            select x.task_index, x.output from holdfast.step_tasks x
+            where x.run_id = r.run_id and x.step_slug = r.dep_slug order by x.task_index
+        ) as x
+        where r.elements is null
+    ), judged as (
+        select e.*, e.start_delay = 0 and not e.paused and e.queue = any (p_taker.queues)
+            and e.handler = any (p_taker.handlers)
+            and row_number() over (order by e.place, e.index) <= v_room as is_handed
+        from elements e
+    ), queued as (
+        insert into holdfast.tasks (run_id, key, kind, queue, handler, priority, visible_at,
+            attempts, lease_no, claimed_idx, worker, started_at, paused, payload)
+        select j.run_id, j.step_slug || ':' || j.index, 'step', j.queue, j.handler, j.priority,
+            case when j.is_handed then p_taker.until
+                else p_now + j.start_delay * interval '1 second' end,
+            j.is_handed::int, j.is_handed::int, j.is_handed::int,
+            case when j.is_handed then p_taker.worker end, case when j.is_handed then p_now end,
+            j.paused, j.value
+        from judged j
+        order by j.place, j.index
+        returning run_id, key, handler, queue, worker, payload
+    )
+    select array_agg(distinct array['work', q.queue]) filter (where q.worker is null),
+        array_agg((q.run_id, q.key, q.handler, q.payload)::holdfast._handed_task)
+            filter (where q.worker is not null)
+    into notices, handed
+    from queued q;
+    entries := array(
+        select (m.run_id, 'FlowStepStarted', m.step_slug,
+            json_build_object('tasks', m.elements))::holdfast._flow_entry
+        from unnest(p_maps) as m);
+end $$;

@@ -1,0 +1,257 @@
+-- Define flows from SQL: a flow, and its steps one after the other. Workers define theirs with
+-- ensure_flow.
+
+-- Refuse a name that no step of a flow can have (22023), and a null (22004).
+create or replace function holdfast._check_slug(p_slug text) returns void
+language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform holdfast._check_given('the slug of a step', p_slug is not null);
+    if not holdfast._is_slug(p_slug) then
+        raise invalid_parameter_value using message = format(
+            '%s cannot be the slug of a step: it takes a letter or "_", then up to 127 letters, '
+            'digits or "_", and "run" is reserved', quote_literal(left(p_slug, 200)));
+    end if;
+end $$;
+
+-- Return the handler of the newest shape of a flow; null if there is none. A slug without an app
+-- is also that of the only app that has such a flow. Refuses a slug that flows of several apps have
+-- (22023). Called by start_flows, create_flow, add_step and read_with_poll.
+create or replace function holdfast._newest_shape(p_flow_slug text) returns text
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_slugs text[] := array[p_flow_slug];
+begin
+    if strpos(p_flow_slug, '/') = 0
+        and not exists (select from holdfast.flows f where f.flow_slug = p_flow_slug)
+    then
+        v_slugs := array(
+            select distinct f.flow_slug from holdfast.flows f
+            where split_part(f.flow_slug, '/', 2) = p_flow_slug order by 1);
+        if cardinality(v_slugs) > 1 then
+            raise invalid_parameter_value using
+                message = format('flow %s is in several apps: %s', p_flow_slug,
+                    array_to_string(v_slugs, ', ')),
+                hint = 'name the app as well: APP/' || p_flow_slug;
+        end if;
+    end if;
+    return (
+        select f.handler from holdfast.flows f where f.flow_slug = v_slugs[1]
+        order by f.version desc limit 1);
+end $$;
+
+-- Keep other sessions from changing the shapes of a flow until the transaction ends. Called by all
+-- that change shapes; starts take the same lock shared.
+create or replace function holdfast._lock_shapes(p_flow_slug text) returns void
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+    select pg_advisory_xact_lock(hashtext('holdfast.flow'), hashtext(p_flow_slug))
+$$;
+
+-- Create a flow; one that exists is returned as it is, in its newest shape. The times are seconds.
+-- Refuses values that are not allowed (22004, 22023). Locks: the flow's shapes. Called by users.
+create or replace function holdfast.create_flow(
+    flow_slug text, max_attempts int default null, base_delay int default null,
+    timeout int default null
+) returns holdfast.flows
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+    v_flow holdfast.flows;
+begin
+    perform holdfast._check_given('the slug of a flow', create_flow.flow_slug is not null);
+    if not holdfast._is_flow(create_flow.flow_slug) then
+        raise invalid_parameter_value using message = format(
+            '%s cannot be the slug of a flow: it takes a letter or "_", then up to 127 letters, '
+            'digits or "_"', quote_literal(left(create_flow.flow_slug, 200)));
+    end if;
+    perform holdfast._check_options(max_attempts, base_delay, timeout, null);
+    perform holdfast._lock_shapes(create_flow.flow_slug);
+    select f.* into v_flow from holdfast.flows f
+    where f.handler = holdfast._newest_shape(create_flow.flow_slug);
+    if found then
+        return v_flow;
+    end if;
+    insert into holdfast.flows (handler, flow_slug, version, opt_max_attempts, opt_base_delay,
+        opt_timeout, created_at)
+    values (create_flow.flow_slug || '@1', create_flow.flow_slug, 1, coalesce(max_attempts, 3),
+        coalesce(base_delay, 5), coalesce(timeout, 60), holdfast.now())
+    returning * into v_flow;
+    insert into holdfast.steps (handler, step_slug, step_index, step_type)
+    values (v_flow.handler, '', -1, 'end');
+    return v_flow;
+end $$;
+
+-- Refuse options of flows and steps that are not allowed (22023); a null is. Called by create_flow
+-- and add_step.
+create or replace function holdfast._check_options(
+    p_max_attempts int, p_base_delay int, p_timeout int, p_start_delay int
+) returns void
+language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if p_max_attempts < 0 then
+        raise invalid_parameter_value using message = format(
+            'max_attempts is 0 or more, not %s', p_max_attempts);
+    end if;
+    perform holdfast._check_seconds('base_delay', p_base_delay);
+    perform holdfast._check_seconds('start_delay', p_start_delay);
+    if p_timeout <= 0 then
+        raise invalid_parameter_value using message = format(
+            'a timeout is 1 second or more, not %s', p_timeout);
+    end if;
+end $$;
+
+-- Add a step after its dependencies, or return it if the newest shape has it. A shape that has had a
+-- run stays as it is: the next version begins with a copy of it. The times are seconds. Refuses an
+-- unknown flow or dependency (HF003) and values that are not allowed (22004, 22023).
+-- Locks: the flow's shapes. Called by users.
+create or replace function holdfast.add_step(
+    flow_slug text, step_slug text, deps_slugs text[] default '{}', max_attempts int default null,
+    base_delay int default null, timeout int default null, start_delay int default null,
+    step_type text default 'single', required_input_pattern jsonb default null,
+    forbidden_input_pattern jsonb default null, when_unmet text default 'skip',
+    when_exhausted text default 'fail'
+) returns holdfast.steps
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+    v_handler text;
+    v_step holdfast.steps;
+    v_deps text[] := array(select distinct unnest(deps_slugs));
+begin
+    perform holdfast._check_given('the slug of a flow', add_step.flow_slug is not null);
+    perform holdfast._check_slug(add_step.step_slug);
+    perform holdfast._check_options(max_attempts, base_delay, timeout, start_delay);
+    perform holdfast._check_step(add_step.step_slug, add_step.step_type, v_deps,
+        add_step.required_input_pattern, add_step.forbidden_input_pattern, add_step.when_unmet,
+        add_step.when_exhausted);
+    perform holdfast._lock_shapes(add_step.flow_slug);
+    v_handler := holdfast._newest_shape(add_step.flow_slug);
+    if v_handler is null then
+        raise sqlstate 'HF003' using message = format('flow %s does not exist', add_step.flow_slug);
+    end if;
+    select s.* into v_step from holdfast.steps s
+    where s.handler = v_handler and s.step_slug = add_step.step_slug;
+    if found then
+        return v_step;
+    end if;
+    perform holdfast._check_deps(v_handler, add_step.step_slug, v_deps);
+    if (select f.is_sealed from holdfast.flows f where f.handler = v_handler) then
+        v_handler := holdfast._copy_shape(v_handler);
+    end if;
+    insert into holdfast.steps (handler, step_slug, step_index, step_type, deps_count,
+        opt_max_attempts, opt_base_delay, opt_timeout, opt_start_delay, required_input_pattern,
+        forbidden_input_pattern, when_unmet, when_exhausted)
+    select v_handler, add_step.step_slug, max(s.step_index) + 1, add_step.step_type,
+        cardinality(v_deps), max_attempts, base_delay, timeout, start_delay,
+        add_step.required_input_pattern, add_step.forbidden_input_pattern, add_step.when_unmet,
+        add_step.when_exhausted
+    from holdfast.steps s where s.handler = v_handler
+    returning * into v_step;
+    insert into holdfast.deps (handler, dep_slug, step_slug)
+    select v_handler, d.slug, add_step.step_slug from unnest(v_deps) as d (slug);
+    perform holdfast._connect_end(v_handler);
+    return v_step;
+end $$;
+
+-- Refuse what a step can never be (22004, 22023). Called by add_step.
+create or replace function holdfast._check_step(
+    p_step text, p_type text, p_deps text[], p_required jsonb, p_forbidden jsonb,
+    p_when_unmet text, p_when_exhausted text
+) returns void
+language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform holdfast._check_given('a dependency', array_position(p_deps, null) is null);
+    if p_type is null or p_type not in ('single', 'map') then
+        raise invalid_parameter_value using message = format(
+            'a step is single or map, not %s', coalesce(quote_literal(left(p_type, 200)), 'null'));
+    end if;
+    if p_type = 'map' and cardinality(p_deps) > 1 then
+        raise invalid_parameter_value using message = format(
+            'map step %s takes its elements from one step, not from %s: %s', p_step,
+            cardinality(p_deps), array_to_string(p_deps, ', '));
+    end if;
+    if coalesce(jsonb_typeof(p_required), 'object') <> 'object'
+        or coalesce(jsonb_typeof(p_forbidden), 'object') <> 'object'
+    then
+        raise invalid_parameter_value using message = format(
+            'the patterns of step %s are JSON objects', p_step);
+    end if;
+    if p_when_unmet is null or p_when_unmet not in ('fail', 'skip', 'skip-cascade')
+        or p_when_exhausted is null or p_when_exhausted not in ('fail', 'skip', 'skip-cascade')
+    then
+        raise invalid_parameter_value using message = format(
+            'when_unmet and when_exhausted of step %s are fail, skip or skip-cascade', p_step);
+    end if;
+end $$;
+
+-- Refuse dependencies that the shape does not have (HF003). Called by add_step.
+create or replace function holdfast._check_deps(p_handler text, p_step text, p_deps text[])
+returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_missing text;
+begin
+    select d.slug into v_missing from unnest(p_deps) as d (slug)
+    where d.slug = '' or not exists (
+        select from holdfast.steps s where s.handler = p_handler and s.step_slug = d.slug)
+    order by d.slug limit 1;
+    if found then
+        raise sqlstate 'HF003' using message = format(
+            'step %s depends on %s, which flow %s does not have: add that first', p_step,
+            coalesce(nullif(v_missing, ''), '''''') , p_handler);
+    end if;
+end $$;
+
+-- Begin the next version of a flow with a copy of a shape. Returns its handler. Called by add_step.
+create or replace function holdfast._copy_shape(p_handler text) returns text
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_new text;
+begin
+    insert into holdfast.flows (handler, flow_slug, version, queue, opt_max_attempts,
+        opt_base_delay, opt_timeout, created_at)
+    select f.flow_slug || '@' || f.version + 1, f.flow_slug, f.version + 1, f.queue,
+        f.opt_max_attempts, f.opt_base_delay, f.opt_timeout, holdfast.now()
+    from holdfast.flows f where f.handler = p_handler
+    returning handler into v_new;
+    insert into holdfast.steps
+    select (jsonb_populate_record(s, jsonb_build_object('handler', v_new))).*
+    from holdfast.steps s where s.handler = p_handler;
+    insert into holdfast.deps (handler, dep_slug, step_slug)
+    select v_new, d.dep_slug, d.step_slug from holdfast.deps d where d.handler = p_handler;
+    return v_new;
+end $$;
+
+-- Have the end of a shape depend on its leaves. Called by all that change shapes.
+create or replace function holdfast._connect_end(p_handler text) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    delete from holdfast.deps d where d.handler = p_handler and d.step_slug = '';
+    insert into holdfast.deps (handler, dep_slug, step_slug)
+    select p_handler, s.step_slug, '' from holdfast.steps s
+    where s.handler = p_handler and s.step_slug <> '' and not exists (
+        select from holdfast.deps d where d.handler = p_handler and d.dep_slug = s.step_slug);
+    update holdfast.steps s
+    set deps_count = (
+        select count(*) from holdfast.deps d where d.handler = p_handler and d.step_slug = '')
+    where s.handler = p_handler and s.step_slug = '';
+end $$;

@@ -1,0 +1,446 @@
+-- The ends of attempts at steps.
+
+-- Lock what a call about runs of flows changes: their turn rows and those of all that are told of
+-- their ends, by run_id. A flow that is told may end as well, and so on up to a workflow. Called by
+-- all that end steps.
+create or replace function holdfast._lock_flows(p_run_ids uuid[]) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_all uuid[] := p_run_ids;
+    v_parents uuid[] := holdfast._parents(p_run_ids);
+begin
+    if cardinality(v_parents) = 0 then
+        perform holdfast._lock_turns(v_all);
+        return;
+    end if;
+    while cardinality(v_parents) > 0 loop
+        v_all := v_all || v_parents;
+        v_parents := holdfast._parents(v_parents);
+    end loop;
+    perform holdfast._lock_family(v_all, v_all);
+end $$;
+
+-- Lock the turn rows of runs whose maps are through, if that needs no waiting: who holds tasks must
+-- not wait for a turn. Raises HF004 otherwise. Locks: turn rows, skipping locked ones. Called by
+-- end_step_tasks.
+create or replace function holdfast._try_lock_flows(p_run_ids uuid[]) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    if cardinality(holdfast._parents(p_run_ids)) > 0 or cardinality(p_run_ids) > (
+        select count(*) from unnest(p_run_ids) as u (run_id)
+        cross join lateral (
+            select from holdfast.tasks t
+            where t.run_id = u.run_id and t.key = '' for update skip locked
+        ) as t)
+    then
+        raise sqlstate 'HF004' using message = 'another transaction has the turn row of a run';
+    end if;
+end $$;
+
+-- Return true if a call brings only outputs of elements of maps, none of which comes near its end by
+-- it: such a call needs no turn. Locks nothing. Called by end_step_tasks.
+create or replace function holdfast._far_from_through(
+    p_run_ids uuid[], p_keys text[], p_errors json[]
+) returns boolean
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    if exists (
+        select from unnest(p_keys, p_errors) as u (key, error)
+        where strpos(u.key, ':') = 0 or u.error is not null)
+    then
+        return false;
+    end if;
+    return coalesce(bool_and(s.remaining_tasks > 2 * c.elements), false)
+    from (
+        select u.run_id, split_part(u.key, ':', 1) as step_slug, count(*) as elements
+        from unnest(p_run_ids, p_keys) as u (run_id, key)
+        group by u.run_id, split_part(u.key, ':', 1)
+    ) as c
+    cross join lateral (
+        select s.remaining_tasks from holdfast.step_states s
+        where s.run_id = c.run_id and s.step_slug = c.step_slug limit 1
+    ) as s;
+end $$;
+
+-- Record how attempts at steps ended, and advance their runs. The arrays are parallel: an output, or
+-- an error, which is tried again as the step's options say and if p_retryable. An attempt is known by
+-- its worker and its lease's number; with p_worker null, from SQL, by the number if one is given, as
+-- long as it is open. Outcomes keep the order given: 'recorded', 'retried', or 'lost' if it is no
+-- longer open, which changes nothing.
+--
+-- Up to p_room tasks that become ready, of these queues and handlers, are leased to the worker at
+-- once and returned as rows behind the first, which speaks of the call. Elements of maps go in calls
+-- of their own: these do not wait for each other.
+-- Refuses JSON that no reader could read (22023). Locks: turn rows, with those of parents, by run_id;
+-- tasks by (run_id, key); states; then events and runs. Of elements alone: tasks, states, then the
+-- turn, without waiting. Called by workers, complete_task and fail_task.
+create or replace function holdfast.end_step_tasks(
+    p_worker text, p_run_ids uuid[], p_keys text[], p_leases int[], p_outputs json[],
+    p_errors json[] default null, p_retryable boolean[] default null, p_room int default 0,
+    p_queues text[] default '{}', p_handlers text[] default '{}', p_lease float8 default 30
+) returns table (
+    now bigint, outcomes text[], notices text[],
+    run_id uuid, key text, handler text, attempts int, lease_no int, input text
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz := holdfast.now();
+    v_done record;
+    v_failed record;
+    v_advanced record;
+    v_is_recorded boolean := false;
+    v_has_errors boolean := exists (
+        select from unnest(p_errors) as e (error) where e.error is not null);
+begin
+    perform holdfast._check_ends(p_outputs, p_errors, null);
+    if holdfast._far_from_through(p_run_ids, p_keys, p_errors) then
+        begin
+            perform holdfast._lock_tasks(p_run_ids, p_keys);
+            v_done := holdfast._record_outputs(
+                v_now, p_worker, p_run_ids, p_keys, p_leases, p_outputs, p_errors);
+            if cardinality(v_done.ends) > 0 then
+                perform holdfast._try_lock_flows(
+                    array(select e.run_id from unnest(v_done.ends) as e));
+            end if;
+            v_is_recorded := true;
+        exception when sqlstate 'HF004' then
+            v_is_recorded := false;  -- undone: once more in the order of all others
+        end;
+    end if;
+    if not v_is_recorded then
+        perform holdfast._lock_flows(array(select distinct unnest(p_run_ids)));
+        if v_has_errors then
+            perform holdfast._lock_doomed(p_run_ids, p_keys, p_errors, p_retryable);
+        end if;
+        perform holdfast._lock_tasks(p_run_ids, p_keys);
+        v_done := holdfast._record_outputs(
+            v_now, p_worker, p_run_ids, p_keys, p_leases, p_outputs, p_errors);
+    end if;
+    v_failed := holdfast._fail_attempts(v_now, p_worker, p_run_ids, p_keys, p_leases,
+        case when v_has_errors then p_errors end, p_retryable);
+    v_advanced := holdfast._advance_flows(v_now, v_done.ends || v_failed.ends, '{}',
+        array(select (e.run_id, 'FlowStepCompleted', e.step_slug, null)::holdfast._flow_entry
+            from unnest(v_done.ends) as e) || v_failed.entries,
+        v_failed.failures,
+        (p_worker, p_room, p_queues, p_handlers, v_now + p_lease * interval '1 second'));
+
+    now := holdfast._micros(v_now);
+    notices := v_failed.notices || v_advanced.notices;
+    outcomes := array(
+        select case
+            when u.place = any (v_failed.retried) then 'retried'
+            when u.place = any (v_done.places) or u.place = any (v_failed.places) then 'recorded'
+            else 'lost' end
+        from generate_subscripts(p_run_ids, 1) as u (place) order by u.place);
+    return next;
+    if v_advanced.handed is not null then
+        return query
+        select null::bigint, null::text[], null::text[], h.run_id, h.key, h.handler, 1, 1,
+            coalesce(h.payload::text, holdfast._step_input(h.run_id, h.handler, h.key))
+        from unnest(v_advanced.handed) as h;
+    end if;
+end $$;
+
+-- Write the outputs of attempts that are open: results of elements, counters and states. Returns
+-- the places of these attempts, from 1, and the steps that are completed by it.
+-- Locks: expects the tasks locked; states of steps. Called by end_step_tasks.
+create or replace function holdfast._record_outputs(
+    p_now timestamptz, p_worker text, p_run_ids uuid[], p_keys text[], p_leases int[],
+    p_outputs json[], p_errors json[], out places int[], out ends holdfast._step_end[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+declare
+    v_elements int[];
+begin
+    with held as materialized (
+        select t.*, u.output, u.place::int as place,
+            row_number() over (partition by u.run_id, u.key order by u.place) as mention
+        from unnest(p_run_ids, p_keys, p_leases, p_outputs, p_errors) with ordinality
+            as u (run_id, key, lease_no, output, error, place)
+        cross join lateral (
+            select t.ctid as tid, t.run_id, t.key, t.handler, t.attempts, t.worker, t.started_at,
+                split_part(t.key, ':', 1) as step_slug, strpos(t.key, ':') > 0 as is_element
+            from holdfast.tasks t
+            where t.run_id = u.run_id and t.key = u.key and t.kind = 'step'
+                and case when p_worker is null
+                    then t.claimed_idx > 0 and t.lease_no = coalesce(u.lease_no, t.lease_no)
+                    else t.worker = p_worker and t.lease_no = u.lease_no end
+            limit 1
+        ) as t
+        where u.error is null
+    ), first as materialized (
+        select h.* from held h where h.mention = 1
+    ), done as (
+        delete from holdfast.tasks t where t.ctid = any (array(select f.tid from first f))
+    ), elements as (
+        insert into holdfast.step_tasks (run_id, step_slug, task_index, output, attempts, worker,
+            started_at, completed_at)
+        select f.run_id, f.step_slug, split_part(f.key, ':', 2)::int, coalesce(f.output, 'null'),
+            f.attempts, f.worker, f.started_at, p_now
+        from first f where f.is_element
+    ), singles as (  -- those with several dependencies have a state already
+        insert into holdfast.step_states (run_id, step_slug, status, initial_tasks,
+            remaining_tasks, output, attempts, worker, started_at, ended_at)
+        select f.run_id, f.step_slug, 'completed', 1, 0, coalesce(f.output, 'null'), f.attempts,
+            f.worker, f.started_at, p_now
+        from first f where not f.is_element
+        order by f.run_id, f.step_slug
+        on conflict (run_id, step_slug) do update
+        set status = 'completed', initial_tasks = 1, remaining_tasks = 0, output = excluded.output,
+            attempts = excluded.attempts, worker = excluded.worker,
+            started_at = excluded.started_at, ended_at = p_now
+    )
+    select array_agg(f.place),
+        coalesce(array_agg((f.run_id, f.handler, f.step_slug, 'completed')::holdfast._step_end)
+            filter (where not f.is_element), '{}'),
+        array_agg(f.place) filter (where f.is_element)
+    into places, ends, v_elements
+    from first f;
+    if v_elements is not null then
+        ends := ends || holdfast._count_down(p_now,
+            array(select p_run_ids[e.place] from unnest(v_elements) as e (place)),
+            array(select p_keys[e.place] from unnest(v_elements) as e (place)));
+    end if;
+end $$;
+
+-- Count elements of maps down that have their results. Returns the maps that are through. The
+-- counters come last in a call, because others wait for them; each row is changed by its key: by a
+-- ctid that was found before, a count at the same moment would be lost.
+-- Locks: states of steps, by (run_id, step_slug). Called by _record_outputs.
+create or replace function holdfast._count_down(p_now timestamptz, p_run_ids uuid[], p_keys text[])
+returns holdfast._step_end[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_map record;
+    v_left int;
+    v_ends holdfast._step_end[] := '{}';
+begin
+    for v_map in
+        select u.run_id, split_part(u.key, ':', 1) as step_slug, count(*)::int as elements
+        from unnest(p_run_ids, p_keys) as u (run_id, key)
+        group by 1, 2 order by 1, 2
+    loop
+        update holdfast.step_states s
+        set remaining_tasks = s.remaining_tasks - v_map.elements,
+            status = case when s.remaining_tasks = v_map.elements
+                then 'completed' else s.status end,
+            ended_at = case when s.remaining_tasks = v_map.elements then p_now end
+        where s.run_id = v_map.run_id and s.step_slug = v_map.step_slug and s.status = 'started'
+        returning s.remaining_tasks into v_left;
+        if found and v_left = 0 then
+            v_ends := v_ends || (
+                select (r.run_id, r.name || '@' || r.version, v_map.step_slug, 'completed')
+                    ::holdfast._step_end
+                from holdfast.runs r where r.run_id = v_map.run_id);
+        end if;
+    end loop;
+    return v_ends;
+end $$;
+
+-- Lock all tasks of runs in which an attempt failed that no other follows: they, or those of its
+-- step, will be deleted. Comes before the states of maps, as with all others. Called by
+-- end_step_tasks.
+create or replace function holdfast._lock_doomed(
+    p_run_ids uuid[], p_keys text[], p_errors json[], p_retryable boolean[]
+) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    perform holdfast._lock_step_tasks(array(
+        select distinct u.run_id
+        from unnest(p_run_ids, p_keys, p_errors, p_retryable) as u (run_id, key, error, retryable)
+        cross join lateral (
+            select t.handler, t.attempts from holdfast.tasks t
+            where t.run_id = u.run_id and t.key = u.key limit 1
+        ) as t
+        where u.error is not null and not (coalesce(u.retryable, true)
+            and t.attempts < (
+                select o.max_attempts
+                from holdfast._step_options(t.handler, split_part(u.key, ':', 1)) as o))), null);
+end $$;
+
+-- Return the options of a step, or those of its flow. Called by all that fail attempts or lease
+-- steps to SQL workers.
+create or replace function holdfast._step_options(
+    p_handler text, p_step text, out max_attempts int, out base_delay int, out timeout int,
+    out when_exhausted text
+)
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    select coalesce(s.opt_max_attempts, f.opt_max_attempts),
+        coalesce(s.opt_base_delay, f.opt_base_delay), coalesce(s.opt_timeout, f.opt_timeout),
+        s.when_exhausted
+    into max_attempts, base_delay, timeout, when_exhausted
+    from holdfast.steps s cross join holdfast.flows f
+    where s.handler = p_handler and s.step_slug = p_step and f.handler = p_handler;
+end $$;
+
+-- Decide what becomes of attempts that failed: due again after a pause, or the step is skipped, or
+-- its run fails. Returns the places of those that were open, from 1, those of them that are
+-- `retried`, and what _advance_flows continues with.
+-- Locks: expects turn rows and tasks locked; states of steps. Called by end_step_tasks.
+create or replace function holdfast._fail_attempts(
+    p_now timestamptz, p_worker text, p_run_ids uuid[], p_keys text[], p_leases int[],
+    p_errors json[], p_retryable boolean[],
+    out places int[], out retried int[], out ends holdfast._step_end[],
+    out entries holdfast._flow_entry[], out failures holdfast._flow_failure[],
+    out notices text[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+declare
+    v_wrong holdfast._flow_entry[];
+    v_unmet holdfast._step_end[];
+    v_errors json[];
+    v_skipped record;
+begin
+    ends := '{}';
+    entries := '{}';
+    failures := '{}';
+    if p_errors is null then
+        return;
+    end if;
+    with held as materialized (
+        select u.place::int as place, u.error, t.*, o.when_exhausted,
+            coalesce(u.retryable, true) and t.attempts < o.max_attempts as is_retried,
+            holdfast._after(p_now, floor(o.base_delay * power(2::float8, least(t.attempts, 60))))
+                as due_at,
+            row_number() over (partition by t.run_id, t.key order by u.place) as mention
+        from unnest(p_run_ids, p_keys, p_leases, p_errors, p_retryable) with ordinality
+            as u (run_id, key, lease_no, error, retryable, place)
+        cross join lateral (
+            select t.ctid as tid, t.run_id, t.key, split_part(t.key, ':', 1) as step_slug,
+                nullif(split_part(t.key, ':', 2), '')::int as task_index, t.handler, t.queue,
+                t.attempts, t.worker
+            from holdfast.tasks t
+            where t.run_id = u.run_id and t.key = u.key and t.kind = 'step'
+                and case when p_worker is null
+                    then t.claimed_idx > 0 and t.lease_no = coalesce(u.lease_no, t.lease_no)
+                    else t.worker = p_worker and t.lease_no = u.lease_no end
+            limit 1
+        ) as t
+        cross join lateral holdfast._step_options(t.handler, t.step_slug) as o
+        where u.error is not null
+    ), freed as (
+        update holdfast.tasks t
+        set worker = null, visible_at = h.due_at, claimed_idx = 0,
+            heartbeat = json_build_object('error', h.error)
+        from held h
+        where t.ctid = h.tid and h.mention = 1 and h.is_retried
+        returning t.queue
+    ), over as materialized (
+        select h.*, row_number() over (partition by h.run_id order by
+            h.when_exhausted <> 'fail', h.place) as rank_in_run,
+            row_number() over (partition by h.run_id, h.step_slug order by h.place) as rank_in_step,
+            bool_or(h.when_exhausted = 'fail') over (partition by h.run_id) as is_fatal
+        from held h where h.mention = 1 and not h.is_retried
+    )
+    select (select array_agg(h.place) from held h where h.mention = 1),
+        (select array_agg(h.place) from held h where h.mention = 1 and h.is_retried),
+        (select array_agg(distinct array['work', f.queue]) from freed f),
+        (select coalesce(array_agg((r.run_id, 'FlowStepRetryScheduled', r.step_slug, r.details)
+            ::holdfast._flow_entry), '{}')
+        from (
+            select h.run_id, h.step_slug, json_build_object(
+                'tasks', count(*), 'task_index', min(h.task_index), 'attempt', max(h.attempts),
+                'error', (array_agg(h.error order by h.place))[1],
+                'retry_at', holdfast._micros(min(h.due_at))) as details
+            from held h where h.mention = 1 and h.is_retried
+            group by h.run_id, h.step_slug
+        ) as r),
+        (select array_agg((o.run_id, 'FlowStepFailed', o.step_slug, json_build_object(
+            'error', json_build_object('kind', 'holdfast.errors.StepFailed', 'step', o.step_slug,
+                'task_index', o.task_index, 'attempts', o.attempts, 'worker', o.worker,
+                'message', format('step %s failed: %s', o.step_slug, o.error ->> 'message'),
+                'cause', o.error)))::holdfast._flow_entry order by o.run_id)
+        from over o where o.is_fatal and o.rank_in_run = 1),
+        (select array_agg((o.run_id, o.handler, o.step_slug,
+            case o.when_exhausted when 'skip-cascade' then 'cascaded' else 'skipped' end
+            )::holdfast._step_end order by o.run_id, o.step_slug)
+        from over o where not o.is_fatal and o.rank_in_step = 1),
+        (select array_agg(o.error order by o.run_id, o.step_slug)
+        from over o where not o.is_fatal and o.rank_in_step = 1)
+    into places, retried, notices, entries, v_wrong, v_unmet, v_errors;
+
+    if v_wrong is not null then
+        select f.entries, f.failures into entries, failures
+        from holdfast._fail_steps(p_now, v_wrong, entries) as f;
+    end if;
+    if v_unmet is not null then
+        v_skipped := holdfast._skip_steps(p_now, v_unmet, 'handler_failed', v_errors);
+        ends := v_skipped.ends;
+        entries := entries || v_skipped.entries;
+        notices := notices || v_skipped.notices;
+    end if;
+end $$;
+
+-- Fail tasks of steps for good whose lease ran out after three that had run out before. Returns
+-- (topic, payload) notices. Locks: expects the turn rows locked; then as end_step_tasks. Called by
+-- fail_poisoned.
+create or replace function holdfast._fail_lost_steps(p_now timestamptz, p_run_ids uuid[])
+returns text[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_lost record;
+    v_notices text[];
+begin
+    perform holdfast._lock_step_tasks(p_run_ids, null);
+    select array_agg(t.run_id) as run_ids, array_agg(t.key) as keys, array_agg(t.lease_no) as leases
+    into v_lost
+    from unnest(p_run_ids) as u (run_id)
+    cross join lateral (
+        select * from holdfast.tasks t where t.run_id = u.run_id and t.key <> '' offset 0
+    ) as t
+    where t.kind = 'step' and t.worker is not null and t.losses >= 3 and t.visible_at <= p_now;
+    if v_lost.run_ids is not null then
+        perform holdfast._record_lost_workers(p_now, v_lost.run_ids, v_lost.keys);
+        select e.notices into v_notices
+        from holdfast.end_step_tasks(null, v_lost.run_ids, v_lost.keys, v_lost.leases, null,
+            array_fill('{"kind":"holdfast.errors.WorkerLost","message":"the task lost 4 workers"}'
+                ::json, array[cardinality(v_lost.keys)]),
+            array_fill(false, array[cardinality(v_lost.keys)])) as e
+        limit 1;
+    end if;
+    return v_notices;
+end $$;

@@ -1,0 +1,217 @@
+-- Workers that speak SQL only, in two phases: read messages of due tasks, then start those that are
+-- worked on. The names and parameters are those of the flows that pgflow has made known.
+
+-- Return the number by which SQL workers call a task: it stays the same for all its attempts.
+-- Called by read_tasks and start_tasks.
+create or replace function holdfast.message_id(p_run_id uuid, p_key text) returns bigint
+language sql immutable parallel safe
+return hashtextextended(p_run_id || ' ' || p_key, 0) & 9223372036854775807;
+
+-- List the ranges of a flow's tasks, in all its versions. Called by read_tasks, start_tasks and
+-- requeue_stalled_tasks.
+create or replace function holdfast._ranges_of(p_flow_slug text)
+returns table (queue text, handler text, priority int)
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+    select distinct q.queue, f.handler, p.priority
+    from holdfast.flows f
+    cross join lateral (
+        select r.queue from (
+            select distinct t.queue from holdfast.tasks t
+            where t.handler = f.handler and t.kind = 'step') as r
+        union select f.queue
+        union select s.queue from holdfast.steps s
+        where s.handler = f.handler and s.queue is not null
+    ) as q (queue)
+    cross join generate_series(0, 4) as p (priority)
+    where f.flow_slug = p_flow_slug
+$$;
+
+-- Reserve up to p_qty due tasks of a flow: nobody else is given them for p_vt seconds. Their attempts
+-- do not count. Refuses an unknown flow (HF003) and values that are not allowed (22004, 22023).
+-- Locks: task rows, skipping locked ones. Called by read_with_poll and users.
+create or replace function holdfast.read_tasks(p_flow_slug text, p_vt int, p_qty int)
+returns setof holdfast.message_record
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz := holdfast.now();
+    v_slug text := regexp_replace(holdfast._newest_shape(p_flow_slug), '@[0-9]+$', '');
+begin
+    if v_slug is null then
+        raise sqlstate 'HF003' using message = format('flow %s does not exist', p_flow_slug);
+    end if;
+    perform holdfast._check_given('vt', p_vt is not null);
+    perform holdfast._check_seconds('vt', p_vt);
+    perform holdfast._check_given('qty', p_qty is not null);
+    perform holdfast._limit(p_qty);
+    return query
+    with due as materialized (
+        select t.run_id, t.key, row_number() over (order by l.priority, t.visible_at) as place
+        from holdfast._ranges_of(v_slug) as l
+        cross join lateral (
+            select t.run_id, t.key, t.visible_at from holdfast.tasks t
+            where t.queue = l.queue and t.handler = l.handler and t.priority = l.priority
+                and t.worker is null and not t.paused and t.kind = 'step'
+                and t.visible_at <= v_now
+            order by t.visible_at limit p_qty
+            for update skip locked
+        ) as t
+        where not exists (
+            select from holdfast.pauses p where p.scope = 'queue' and p.name = l.queue
+                or p.scope = 'workflow' and p.name = v_slug)
+        order by 3 limit p_qty
+    ), reserved as (
+        update holdfast.tasks t
+        set visible_at = v_now + p_vt * interval '1 second'
+        from due d
+        where t.run_id = d.run_id and t.key = d.key
+        returning t.run_id, t.key, t.attempts, t.visible_at, t.handler, d.place
+    )
+    select holdfast.message_id(r.run_id, r.key), r.attempts, s.started_at, r.visible_at,
+        jsonb_build_object('flow_slug', regexp_replace(r.handler, '@[0-9]+$', ''),
+            'run_id', r.run_id, 'step_slug', split_part(r.key, ':', 1),
+            'task_index', coalesce(nullif(split_part(r.key, ':', 2), '')::int, 0))
+    from reserved r
+    cross join lateral (
+        select t.started_at from holdfast.tasks t where t.run_id = r.run_id and t.key = '' limit 1
+    ) as s
+    order by r.place;
+end $$;
+
+-- Reserve tasks as read_tasks does, and wait for some. Do not call it in a transaction that has to
+-- end soon. Called by users.
+create or replace function holdfast.read_with_poll(
+    queue_name text, vt int, qty int, max_poll_seconds int default 5,
+    poll_interval_ms int default 100
+) returns setof holdfast.message_record
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_until timestamptz := clock_timestamp() + max_poll_seconds * interval '1 second';
+begin
+    loop
+        return query select * from holdfast.read_tasks(queue_name, vt, qty);
+        exit when found or clock_timestamp() >= v_until;
+        perform pg_sleep(greatest(poll_interval_ms, 10) / 1000.0);
+    end loop;
+end $$;
+
+-- Begin attempts at tasks that were read: they are leased to the worker for the step's timeout and
+-- two seconds. Tasks that another worker has started, or whose step has ended, are left out.
+-- Locks: task rows, skipping locked ones. Called by users.
+create or replace function holdfast.start_tasks(
+    flow_slug text, msg_ids bigint[], worker_id uuid
+) returns setof holdfast.step_task_record
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz := holdfast.now();
+    v_slug text := regexp_replace(
+        holdfast._newest_shape(start_tasks.flow_slug), '@[0-9]+$', '');
+begin
+    if v_slug is null then
+        raise sqlstate 'HF003' using message = format('flow %s does not exist', start_tasks.flow_slug);
+    end if;
+    perform holdfast._check_given('the worker''s id', worker_id is not null);
+    return query
+    with found as materialized (
+        select t.run_id, t.key
+        from holdfast._ranges_of(v_slug) as l
+        cross join lateral (
+            select t.run_id, t.key from holdfast.tasks t
+            where t.queue = l.queue and t.handler = l.handler and t.priority = l.priority
+                and t.worker is null and t.kind = 'step' and not t.paused
+                and holdfast.message_id(t.run_id, t.key) = any (msg_ids)
+            for update skip locked
+        ) as t
+    ), leased as (
+        update holdfast.tasks t
+        set worker = worker_id::text, lease_no = t.lease_no + 1, attempts = t.attempts + 1,
+            claimed_idx = 1, started_at = coalesce(t.started_at, v_now),
+            visible_at = v_now + (2 + o.timeout) * interval '1 second'
+        from (
+            select f.*, p.timeout from found f
+            cross join lateral (
+                select t.handler from holdfast.tasks t
+                where t.run_id = f.run_id and t.key = f.key limit 1
+            ) as t
+            cross join lateral holdfast._step_options(t.handler, split_part(f.key, ':', 1)) as p
+        ) as o
+        where t.run_id = o.run_id and t.key = o.key
+        returning t.*
+    )
+    select regexp_replace(l.handler, '@[0-9]+$', ''), l.run_id, split_part(l.key, ':', 1),
+        coalesce(l.payload::text, holdfast._step_input(l.run_id, l.handler, l.key))::jsonb,
+        holdfast.message_id(l.run_id, l.key),
+        coalesce(nullif(split_part(l.key, ':', 2), '')::int, 0), l.attempts, l.lease_no
+    from leased l;
+end $$;
+
+-- Return the key of a step's task in a run: of an element of a map with its index. Called by
+-- complete_task and fail_task.
+create or replace function holdfast._task_key(p_run_id uuid, p_step text, p_index int) returns text
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_type text;
+begin
+    perform holdfast._check_given('the run id', p_run_id is not null);
+    perform holdfast._check_slug(p_step);
+    select s.step_type into v_type
+    from (
+        select r.name || '@' || r.version as handler from holdfast.runs r
+        where r.run_id = p_run_id and r.kind = 'flow' limit 1
+    ) as r
+    join holdfast.steps s on s.handler = r.handler and s.step_slug = p_step;
+    if not found then
+        raise sqlstate 'HF003' using message = format(
+            'run %s has no step %s', p_run_id, p_step);
+    end if;
+    return case v_type when 'map' then p_step || ':' || coalesce(p_index, 0) else p_step end;
+end $$;
+
+-- End the open attempt at a task with its output, whichever worker has it; with lease_no only that attempt.
+-- Returns 'recorded', or 'lost' if no such attempt is open. Refuses a run or a step that does not
+-- exist (HF003). Locks: as end_step_tasks. Called by users.
+create or replace function holdfast.complete_task(
+    run_id uuid, step_slug text, task_index int, output jsonb, lease_no int default null
+) returns text
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+    select e.outcomes[1] from holdfast.end_step_tasks(null, array[complete_task.run_id],
+        array[holdfast._task_key(complete_task.run_id, step_slug, task_index)],
+        array[complete_task.lease_no], array[coalesce(output::json, 'null')]) as e
+    limit 1
+$$;
+
+-- End the open attempt at a task with an error, as complete_task does with an output. Returns
+-- 'retried' if another attempt follows, else 'recorded' or 'lost'. Locks: as end_step_tasks. Called
+-- by users.
+create or replace function holdfast.fail_task(
+    run_id uuid, step_slug text, task_index int, error_message text, lease_no int default null
+) returns text
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+    select e.outcomes[1] from holdfast.end_step_tasks(null, array[fail_task.run_id],
+        array[holdfast._task_key(fail_task.run_id, step_slug, task_index)],
+        array[fail_task.lease_no], array[null::json],
+        array[json_build_object('kind', 'builtins.Exception',
+            'message', coalesce(error_message, ''))]) as e
+    limit 1
+$$;

@@ -1,0 +1,174 @@
+-- Start runs of flows.
+
+-- Start runs: each gets its row, WorkflowStarted, its turn row and the tasks of its root steps. A run
+-- whose id exists is left as it is. The arrays are parallel; one that is null or short stands for
+-- nulls, and a null for the default. A flow is slug@version, or a slug alone for the newest shape.
+-- Durations are seconds; a waiter is a topic that is told of the run's end. The first row has the
+-- (topic, payload) notices.
+--
+-- Refuses flows that do not exist (HF003) and values that are not allowed (22004, 22023), such as an
+-- input that is not an array for a root step that maps over it.
+-- Locks: shapes, shared with other starts; the ids that it inserts, in order; FOR SHARE, the
+-- existing runs for which a waiter is given. Called by clients and start_flow.
+create or replace function holdfast.start_flows(
+    p_run_ids uuid[], p_flows text[], p_inputs json[] default null, p_keys text[] default null,
+    p_queues text[] default null, p_priorities int[] default null,
+    p_timeouts float8[] default null, p_retentions float8[] default null,
+    p_tags json[] default null, p_headers json[] default null, p_waiters text[] default null
+) returns table (run_id uuid, created boolean, status text, notices text[])
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz := holdfast.now();
+    v_shapes text[];
+    v_created uuid[];
+    v_roots holdfast._ready_step[];
+begin
+    perform holdfast._check_starts(p_run_ids, array(
+            select split_part(u.flow, '@', 1) from unnest(p_flows) with ordinality as u (flow, place)
+            order by u.place),
+        p_inputs, null, p_keys, p_queues, p_priorities, null, null, p_timeouts, p_retentions,
+        p_tags, p_headers, p_waiters);
+    perform pg_advisory_xact_lock_shared(hashtext('holdfast.flow'), hashtext(f.slug))
+    from (select distinct split_part(u.flow, '@', 1) as slug from unnest(p_flows) as u (flow)
+        order by 1) as f;
+    v_shapes := array(
+        select case when strpos(u.flow, '@') > 0 then u.flow
+            else holdfast._newest_shape(u.flow) end
+        from unnest(p_flows) with ordinality as u (flow, place) order by u.place);
+    perform holdfast._seal_shapes(p_flows, v_shapes, p_inputs);
+
+    with asked as materialized (
+        select u.*, f.flow_slug, f.version, coalesce(u.queue, f.queue) as run_queue
+        from unnest(p_run_ids, v_shapes, p_inputs, p_keys, p_queues, p_priorities, p_timeouts,
+            p_retentions, p_tags, p_headers) with ordinality
+            as u (run_id, handler, input, key, queue, priority, timeout, retention, tags, headers,
+                place)
+        cross join lateral (
+            select f.flow_slug, f.version, f.queue from holdfast.flows f
+            where f.handler = u.handler limit 1
+        ) as f
+        order by u.run_id, u.place
+    ), started as (
+        insert into holdfast.runs (run_id, kind, name, version, key, queue, priority, input, tags,
+            headers, retention, deadline_at, created_at)
+        select a.run_id, 'flow', a.flow_slug, a.version, a.key, a.run_queue,
+            coalesce(a.priority, 2), coalesce(a.input, 'null'),
+            case when a.tags is null then '{}'
+                else array(select json_array_elements_text(a.tags)) end,
+            a.headers, a.retention * interval '1 second',
+            v_now + a.timeout * interval '1 second', v_now
+        from asked a
+        on conflict do nothing
+        returning run_id, name || '@' || version as handler, queue, priority
+    ), logged as (
+        insert into holdfast.events (run_id, idx, event_type, at)
+        select s.run_id, 0, 'WorkflowStarted', v_now from started s
+    ), turned as (
+        insert into holdfast.tasks (run_id, kind, queue, handler, priority, visible_at, started_at)
+        select s.run_id, 'flow', s.queue, s.handler, s.priority, 'infinity', v_now from started s
+    ), roots as (
+        select s.run_id, s.handler, p.*
+        from started s
+        cross join lateral (
+            select p.step_slug, p.step_index, p.step_type, p.required_input_pattern is not null
+                or p.forbidden_input_pattern is not null as is_conditional
+            from holdfast.steps p where p.handler = s.handler and p.deps_count = 0 offset 0
+        ) as p
+    )
+    select (select array_agg(s.run_id) from started s), array_agg((r.run_id, r.handler,
+        r.step_slug, r.step_type, r.is_conditional)::holdfast._ready_step
+        order by r.run_id, r.step_index)
+    into v_created, v_roots
+    from roots r;
+
+    if v_created is not null then
+        select a.notices into notices
+        from holdfast._advance_flows(v_now, '{}', v_roots, '{}', '{}', null) as a;
+    end if;
+    if p_waiters is not null then
+        perform holdfast._register_waiters(p_run_ids, p_waiters);
+    end if;
+    return query
+    select u.run_id, coalesce(u.run_id = any (v_created), false), r.status,
+        case when u.place = 1 then notices end
+    from unnest(p_run_ids) with ordinality as u (run_id, place)
+    cross join lateral (
+        select r.status from holdfast.runs r where r.run_id = u.run_id limit 1
+    ) as r
+    order by u.place;
+end $$;
+
+-- Refuse starts of flows that do not exist (HF003), and inputs over which a root step cannot map
+-- (22023). The shapes get their first run: steps that are added come into the next version.
+-- Called by start_flows.
+create or replace function holdfast._seal_shapes(
+    p_flows text[], p_shapes text[], p_inputs json[]
+) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_flow record;
+    v_unsealed text[];
+begin
+    for v_flow in
+        select u.flow, f.handler, u.input, m.step_slug, f.is_sealed
+        from unnest(p_flows, p_shapes, p_inputs) as u (flow, shape, input)
+        left join lateral (
+            select f.handler, f.is_sealed from holdfast.flows f where f.handler = u.shape limit 1
+        ) as f on true
+        left join lateral (
+            select s.step_slug from holdfast.steps s
+            where s.handler = u.shape and s.deps_count = 0 and s.step_type = 'map' limit 1
+        ) as m on true
+        where f.handler is null or not f.is_sealed
+            or (m.step_slug is not null and coalesce(json_typeof(u.input), '') <> 'array')
+    loop
+        if v_flow.handler is null then
+            raise sqlstate 'HF003' using message = format('flow %s does not exist', v_flow.flow);
+        elsif v_flow.step_slug is not null
+            and coalesce(json_typeof(v_flow.input), 'null') <> 'array'
+        then
+            raise invalid_parameter_value using message = format(
+                'step %s of flow %s maps over the input, which must be an array, not %s',
+                v_flow.step_slug, v_flow.flow, coalesce(json_typeof(v_flow.input), 'null'));
+        end if;
+        v_unsealed := v_unsealed || v_flow.handler;
+    end loop;
+    if v_unsealed is not null then
+        update holdfast.flows f set is_sealed = true
+        where f.handler = any (v_unsealed) and not f.is_sealed;
+    end if;
+end $$;
+
+-- Start a flow in the caller's transaction, and return its run. With a key the same run is found
+-- again. Workers find it when they look next; to wake them at once, notify them as well. Refuses
+-- what start_flows does. Called by users.
+create or replace function holdfast.start_flow(
+    flow_slug text, input jsonb, run_id uuid default null, key text default null
+) returns setof holdfast.runs
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_name text;
+    v_run_id uuid;
+begin
+    perform holdfast._check_given('the slug of a flow', start_flow.flow_slug is not null);
+    v_name := coalesce(regexp_replace(
+        holdfast._newest_shape(start_flow.flow_slug), '@[0-9]+$', ''), start_flow.flow_slug);
+    v_run_id := coalesce(start_flow.run_id,
+        holdfast.keyed_run_id(v_name, start_flow.key), holdfast.new_run_id());
+    perform holdfast.start_flows(
+        array[v_run_id], array[v_name], array[start_flow.input::json], array[start_flow.key]);
+    return query select r.* from holdfast.runs r where r.run_id = v_run_id;
+end $$;

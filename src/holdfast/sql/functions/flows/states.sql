@@ -1,0 +1,71 @@
+-- How far runs of flows are.
+
+-- Return the steps of runs in the order in which they were added. One of which nothing is known yet
+-- is 'created'; a single step whose task has been claimed is 'started'. Called by clients.
+create or replace function holdfast.flow_steps(p_run_ids uuid[]) returns table (
+    run_id uuid, step_slug text, step_type text, deps text[], status text, initial_tasks int,
+    remaining_tasks int, output json, error json, skip_reason text, attempts int, worker text,
+    started_at bigint, ended_at bigint
+)
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+begin
+    return query
+    select r.run_id, s.step_slug, s.step_type, d.deps,
+        case when coalesce(t.status, 'created') = 'created' and k.started_at is not null
+            then 'started' else coalesce(t.status, 'created') end,
+        t.initial_tasks, t.remaining_tasks, case t.status when 'completed'
+            then holdfast._step_output(r.run_id, s.step_slug)::json end,
+        t.error, t.skip_reason, coalesce(t.attempts, k.attempts), coalesce(t.worker, k.worker),
+        holdfast._micros(coalesce(t.started_at, k.started_at)), holdfast._micros(t.ended_at)
+    from unnest(p_run_ids) as u (run_id)
+    cross join lateral (
+        select r.run_id, r.name || '@' || r.version as handler from holdfast.runs r
+        where r.run_id = u.run_id and r.kind = 'flow' limit 1
+    ) as r
+    cross join lateral (
+        select s.step_slug, s.step_type, s.step_index from holdfast.steps s
+        where s.handler = r.handler and s.step_slug <> '' offset 0
+    ) as s
+    cross join lateral (
+        select array_agg(d.dep_slug order by d.dep_slug) as deps from holdfast.deps d
+        where d.handler = r.handler and d.step_slug = s.step_slug
+    ) as d
+    left join lateral (
+        select * from holdfast.step_states t
+        where t.run_id = r.run_id and t.step_slug = s.step_slug limit 1
+    ) as t on true
+    left join lateral (
+        select * from holdfast.tasks k
+        where k.run_id = r.run_id and k.key = s.step_slug limit 1
+    ) as k on true
+    order by r.run_id, s.step_index;
+end $$;
+
+-- Write which single steps of runs that end before their time were under way: their tasks are about
+-- to be deleted. Called by _end_each, with the turn rows locked.
+create or replace function holdfast._keep_started(p_run_ids uuid[]) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    insert into holdfast.step_states as s (
+        run_id, step_slug, status, initial_tasks, remaining_tasks, attempts, worker, started_at)
+    select t.run_id, t.key, 'started', 1, 1, t.attempts, t.worker, t.started_at
+    from unnest(p_run_ids) as u (run_id)
+    cross join lateral (
+        select * from holdfast.tasks t where t.run_id = u.run_id and t.key <> '' offset 0
+    ) as t
+    where t.kind = 'step' and strpos(t.key, ':') = 0 and t.started_at is not null
+    order by t.run_id, t.key
+    on conflict (run_id, step_slug) do update
+    set status = 'started', initial_tasks = 1, remaining_tasks = 1, attempts = excluded.attempts,
+        worker = excluded.worker, started_at = excluded.started_at
+    where s.status = 'created';
+end $$;

@@ -1,0 +1,188 @@
+"""Flows from SQL alone: defined, started and worked on through psql's means."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hand import Hand
+
+
+def test_the_steps_of_a_flow_run_in_the_order_of_their_dependencies(hand: Hand) -> None:
+    hand.define(
+        "analyze_website",
+        ("website", []),
+        ("sentiment", ["website"]),
+        ("summary", ["website"]),
+        ("saveToDb", ["sentiment", "summary"]),
+    )
+    run_id = hand.start("analyze_website", {"url": "https://example.com"})
+    assert [task["step_slug"] for task in hand.work("analyze_website")] == ["website"]
+    assert hand.complete(run_id, "website", {"content": "HTML", "status": 200}) == "recorded"
+    tasks = hand.work("analyze_website")
+    assert [task["step_slug"] for task in tasks] == ["sentiment", "summary"]
+    assert tasks[0]["input"] == {
+        "run": {"url": "https://example.com"},
+        "website": {"content": "HTML", "status": 200},
+    }
+    assert hand.complete(run_id, "sentiment", {"score": 0.85}) == "recorded"
+    assert hand.work("analyze_website") == []
+    assert hand.statuses(run_id) == {
+        "website": "completed",
+        "sentiment": "completed",
+        "summary": "started",
+        "saveToDb": "created",
+    }
+    assert hand.complete(run_id, "summary", "fine") == "recorded"
+    (task,) = hand.work("analyze_website")
+    assert task["input"]["sentiment"] == {"score": 0.85}
+    assert task["input"]["summary"] == "fine"
+    assert hand.complete(run_id, "saveToDb", {"status": "success"}) == "recorded"
+    run = hand.run(run_id)
+    assert (run["status"], run["output"]) == ("completed", {"saveToDb": {"status": "success"}})
+    assert hand.log(run_id) == [
+        "WorkflowStarted",
+        "FlowStepCompleted website",
+        "FlowStepCompleted sentiment",
+        "FlowStepCompleted summary",
+        "FlowStepCompleted saveToDb",
+        "WorkflowCompleted",
+    ]
+
+
+def test_a_repeated_completion_changes_nothing(hand: Hand) -> None:
+    hand.define("pair", ("a", []), ("b", []))
+    run_id = hand.start("pair", None)
+    hand.work("pair")
+    assert [hand.complete(run_id, "a", n) for n in range(3)] == ["recorded", "lost", "lost"]
+    assert hand.complete(run_id, "b", 9) == "recorded"
+    assert hand.run(run_id)["output"] == {"a": 0, "b": 9}
+
+
+def test_a_map_has_a_task_for_each_element_and_its_results_in_order(hand: Hand) -> None:
+    hand.define("sizes", ("words", []))
+    hand.add("sizes", "size", ["words"], step_type="map")
+    hand.add("sizes", "double", ["size"], step_type="map")
+    hand.add("sizes", "total", ["double"])
+    run_id = hand.start("sizes", "a bb ccc")
+    hand.work("sizes")
+    hand.complete(run_id, "words", ["a", "bb", "ccc"])
+    tasks = hand.work("sizes")
+    assert [(task["task_index"], task["input"]) for task in tasks] == [
+        (0, "a"),
+        (1, "bb"),
+        (2, "ccc"),
+    ]
+    for task in reversed(tasks):
+        hand.complete(run_id, "size", len(task["input"]), task["task_index"])
+    tasks = hand.work("sizes")
+    assert [task["input"] for task in tasks] == [1, 2, 3]
+    for task in tasks:
+        hand.complete(run_id, "double", 2 * task["input"], task["task_index"])
+    (task,) = hand.work("sizes")
+    assert task["input"]["double"] == [2, 4, 6]
+    hand.complete(run_id, "total", 12)
+    assert hand.run(run_id)["output"] == {"total": 12}
+
+
+def test_empty_maps_complete_at_once_to_the_end_of_the_run(hand: Hand) -> None:
+    hand.define("none", ("list", []))
+    hand.add("none", "each", ["list"], step_type="map")
+    hand.add("none", "again", ["each"], step_type="map")
+    run_id = hand.start("none", 1)
+    hand.work("none")
+    hand.complete(run_id, "list", [])
+    assert hand.run(run_id)["output"] == {"again": []}
+
+
+@pytest.mark.parametrize("output", ["text", None, {"a": 1}])
+def test_a_map_over_what_is_no_array_fails_the_run(hand: Hand, output: object) -> None:
+    hand.define("bad", ("list", []), ("other", []))
+    hand.add("bad", "each", ["list"], step_type="map")
+    run_id = hand.start("bad", 1)
+    hand.work("bad")
+    hand.complete(run_id, "list", output)
+    run = hand.run(run_id)
+    assert run["status"] == "failed"
+    assert "TYPE_VIOLATION" in run["error"]["message"]
+    assert hand.statuses(run_id) == {"list": "failed", "other": "started", "each": "created"}
+    assert hand.complete(run_id, "other", 1) == "lost"
+
+
+def test_a_failed_attempt_is_tried_again_and_the_last_one_fails_the_run(hand: Hand) -> None:
+    hand.define("once")
+    hand.add("once", "a", [], max_attempts=2, base_delay=0)
+    run_id = hand.start("once", {})
+    hand.work("once")
+    assert hand.fail(run_id, "a", "first") == "retried"
+    assert hand.work("once")[0]["attempts"] == 2
+    assert hand.fail(run_id, "a", "second") == "recorded"
+    run = hand.run(run_id)
+    assert (run["status"], run["error"]["step"]) == ("failed", "a")
+    assert hand.log(run_id) == [
+        "WorkflowStarted",
+        "FlowStepRetryScheduled a",
+        "FlowStepFailed a",
+        "WorkflowFailed",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("policy", "statuses", "output"),
+    [
+        ("skip", {"a": "skipped", "b": "completed"}, {"b": "b"}),
+        ("skip-cascade", {"a": "skipped", "b": "skipped"}, {}),
+    ],
+)
+def test_a_step_that_is_exhausted_may_be_skipped(
+    hand: Hand, policy: str, statuses: dict[str, str], output: dict[str, str]
+) -> None:
+    hand.define("soft")
+    hand.add("soft", "a", [], max_attempts=1, when_exhausted=policy)
+    hand.add("soft", "b", ["a"])
+    run_id = hand.start("soft", {})
+    hand.work("soft")
+    hand.fail(run_id, "a")
+    for task in hand.work("soft"):
+        assert task["input"] == {"run": {}}
+        hand.complete(run_id, task["step_slug"], "b")
+    assert hand.statuses(run_id) == statuses
+    assert hand.run(run_id)["output"] == output
+
+
+def test_a_condition_that_does_not_hold_skips_its_step(hand: Hand) -> None:
+    hand.define("premium")
+    hand.add("premium", "gift", [], required_input_pattern='{"plan": "gold"}')
+    hand.add("premium", "bill", [])
+    run_id = hand.start("premium", {"plan": "iron"})
+    assert [task["step_slug"] for task in hand.work("premium")] == ["bill"]
+    hand.complete(run_id, "bill", 1)
+    assert hand.run(run_id)["output"] == {"bill": 1}
+    assert hand.statuses(run_id)["gift"] == "skipped"
+
+
+def test_details_have_the_fields_that_the_page_gives(hand: Hand) -> None:
+    page = (Path(__file__).parents[2] / "docs/reference/events.md").read_text(encoding="utf-8")
+    shown = {
+        kind: set(re.findall(r"`(\w+)`", re.sub(r"\([^)]*\)", "", details)))
+        for kind, details in re.findall(r"^\| (FlowStep\w+) \| [^|]* \| ([^|]*) \|", page, re.M)
+    }
+    shown["FlowStepCompleted"] = set()
+    hand.define("seen")
+    hand.add("seen", "each", [], step_type="map", max_attempts=2, base_delay=0)
+    hand.add("seen", "never", [], required_input_pattern='{"a": 1}')
+    hand.add("seen", "last", ["each"], max_attempts=1)
+    run_id = hand.start("seen", [1])
+    hand.work("seen")
+    hand.fail(run_id, "each")
+    hand.work("seen")
+    hand.complete(run_id, "each", 1)
+    hand.work("seen")
+    hand.fail(run_id, "last")
+    rows = hand.rows(
+        "select event_type, details from holdfast.events where run_id = %s and "
+        "event_type like 'FlowStep%%'",
+        run_id,
+    )
+    assert {row["event_type"]: set(row["details"] or ()) for row in rows} == shown
