@@ -240,11 +240,11 @@ class ForkRefused(RunError):
 
 
 class ApprovalNotFound(RunError):
-    """The run has asked for no approval with this key."""
+    """The run has never asked for an approval with this key."""
 
     def __init__(self, run_id: UUID, key: str) -> None:
         super().__init__(
-            f"run {run_id} has asked for no approval {key!r}; "
+            f"run {run_id} has never asked for an approval {key!r}; "
             "`holdfast approvals list` names those that are open"
         )
         self.run_id, self.key = run_id, key

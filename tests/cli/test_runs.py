@@ -177,4 +177,5 @@ def test_workers_are_listed_with_what_they_serve(
         assert (found["pid"], found["queues"]) == (worker.pid, ["q"])
         assert "sample/double@1" in found["handlers"]
         assert found["worker_id"] in cli("workers").stdout
+        assert found["worker_id"] in cli("workers", "list").stdout
     assert cli.json("workers") == []

@@ -37,6 +37,19 @@ def launch(workflow: Any = "plain", **options: Any) -> PreparedStart:
     return prepare(workflow, None, cast(StartOptions, options), known)
 
 
+@app.step
+async def charge(cents: int) -> None: ...
+
+
+async def undecorated(ctx: Context) -> None: ...
+
+
+@pytest.mark.parametrize("thing", [charge, undecorated, 7])
+def test_only_a_workflow_or_its_name_is_started(thing: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"under @app\.workflow"):
+        launch(thing)
+
+
 @pytest.mark.parametrize(
     ("workflow", "wish", "days"),
     [

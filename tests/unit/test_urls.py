@@ -181,3 +181,10 @@ def test_the_workers_of_a_command_connect_as_it_was_told() -> None:
     listening = Settings(listen_database="postgresql://server/x")
     assert listening.environment() == {"HOLDFAST_LISTEN_DATABASE_URL": "postgresql://server/x"}
     assert Settings().environment() == {}
+
+
+def test_an_error_names_the_variable_of_a_url_and_no_option_for_one_that_code_gave() -> None:
+    with pytest.raises(InvalidDatabaseURL, match="the database URL has no scheme"):
+        resolve_database("shop", environ={})
+    with pytest.raises(InvalidDatabaseURL, match=r"the URL from \$DATABASE_URL has no scheme"):
+        resolve_database(environ={"DATABASE_URL": "shop"})

@@ -80,6 +80,8 @@ class Approvals:
             await client.approvals.decide(approval.run_id, approval.key, True, by="ann")
         ```
         """
+        if not isinstance(approved, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidInput(f"approved is True or False, not {approved!r}")
         decision = Decision(
             run_id=await self._session.newest_of(run),
             key=check_text("key", key),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Never, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Never, Self, TypeVar, Unpack, overload
 
 from holdfast.client.activities import Activities
 from holdfast.client.approvals import Approvals
@@ -34,6 +34,7 @@ from holdfast.insight.spans import Timeline
 from holdfast.insight.timeline import read_timeline
 from holdfast.insight.why import Explanation, explain_run
 from holdfast.store.port import Store
+from holdfast.suggestions import missing_attribute
 from holdfast.types import Delivery, StartedRun
 
 In = TypeVar("In")
@@ -83,6 +84,12 @@ class Client:
         self.runs: Runs = Runs(session)
         self.workers: Workers = Workers(session)
         self.workflows: Workflows = Workflows(session)
+
+    if not TYPE_CHECKING:  # a type checker would accept every name
+
+        def __getattr__(self, name: str) -> Never:
+            """Raise AttributeError, which suggests a name that exists."""
+            raise missing_attribute(self, name, vars(self))
 
     async def open(self) -> Self:
         """Connect, and check the schema. Idempotent.

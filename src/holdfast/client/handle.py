@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import AsyncIterator
-from typing import Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, Never, TypeVar, overload
 from uuid import UUID
 
 from holdfast.client.approvals import Approvals
@@ -18,6 +18,7 @@ from holdfast.client.session import Session
 from holdfast.definitions.app import AnyWorkflow
 from holdfast.durations import Duration
 from holdfast.insight.approvals import OpenApproval
+from holdfast.suggestions import missing_attribute
 from holdfast.types import JSON, LoggedEvent, Status
 
 T = TypeVar("T")
@@ -61,6 +62,12 @@ class RunHandle(Generic[Out_co]):
         self._restore, self._workflow = restore, workflow
         self.already_existed = already_existed
         self.status_at_start: Status | None = status_at_start
+
+    if not TYPE_CHECKING:  # a type checker would accept every name
+
+        def __getattr__(self, name: str) -> Never:
+            """Raise AttributeError, which suggests a name that exists."""
+            raise missing_attribute(self, name)
 
     def __repr__(self) -> str:
         return f"<RunHandle {self._run}>"

@@ -12,6 +12,7 @@ from uuid import UUID
 from holdfast.codec import encode
 from holdfast.definitions.app import AnyWorkflow, App
 from holdfast.definitions.starts import AnyRunOptions
+from holdfast.definitions.workflows import Workflow
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError, PayloadError
 from holdfast.ids import keyed_run_id, uuid7
@@ -192,6 +193,11 @@ def _resolve(
     if version is not None and version < 1:
         raise ConfigurationError(f"a workflow's version is 1 or more, not {version}")
     if not isinstance(workflow, str):
+        if not isinstance(workflow, Workflow):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(
+                f"a start takes a workflow (a function under @app.workflow) or its name, not "
+                f"{workflow!r}"
+            )
         return workflow.full_name, version or workflow.version, workflow
     of, name = split_name(check_reference("a workflow", workflow))
     if app is None or of not in ("", app.name):

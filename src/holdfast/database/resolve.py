@@ -125,7 +125,8 @@ def resolve_database(
     for source, url in candidates:
         if url:
             found = _connecting(connecting or Connecting(), source, environ)
-            return Database(read_url(url, source).url, source, connecting=found)
+            named = None if source is Source.OPTION else source  # the caller's words differ
+            return Database(read_url(url, named).url, source, connecting=found)
     return _embedded(home, make)
 
 

@@ -269,8 +269,8 @@ def _check_context(fn: Callable[..., object], name: str) -> None:
         return  # a class that is not data, or one that only a type checker sees
     if declared is not Any:
         raise ConfigurationError(
-            f"workflow {name}: its first parameter, {first}, is declared as {declared!r}, and "
-            f"takes the context: {_SHAPE}"
+            f"workflow {name}: the first parameter takes the context, but {first} is declared as "
+            f"{getattr(declared, '__name__', declared)}: {_SHAPE}"
         )
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Never, Self, TypeVar
 from uuid import UUID
 
 from holdfast.client import Client
 from holdfast.client.handle import RunHandle
 from holdfast.client.transactions import is_asynchronous
 from holdfast.errors import ConfigurationError
+from holdfast.suggestions import missing_attribute
 from holdfast.sync.portal import Portal, finish, make_immortal
 from holdfast.types import Status
 
@@ -36,6 +37,12 @@ class SyncBase:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._portal = Portal(self._open_anew)
+
+    if not TYPE_CHECKING:  # a type checker would accept every name
+
+        def __getattr__(self, name: str) -> Never:
+            """Raise AttributeError, which suggests a name that exists."""
+            raise missing_attribute(self, name, vars(self))
 
     def open(self) -> Self:
         """Connect, and check the schema. Idempotent.
@@ -125,6 +132,12 @@ class SyncHandleBase(Generic[Out_co]):
         """Hold a run. Clients make handles: see `SyncClient.start` and `SyncClient.handle`."""
         self._portal = portal
         self._target = target
+
+    if not TYPE_CHECKING:  # a type checker would accept every name
+
+        def __getattr__(self, name: str) -> Never:
+            """Raise AttributeError, which suggests a name that exists."""
+            raise missing_attribute(self, name)
 
     def __repr__(self) -> str:
         return f"<SyncRunHandle {self.run_id}>"

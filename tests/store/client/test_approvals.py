@@ -115,6 +115,13 @@ async def test_a_decision_that_nobody_waits_for_says_so(client: Client, finisher
         await client.approvals.decide(run_id, "refund", True)
 
 
+async def test_a_decision_is_true_or_false(client: Client, finisher: Finisher) -> None:
+    run_id = await asked(client, finisher)
+    with pytest.raises(InvalidInput, match="approved is True or False, not 'yes'"):
+        await client.approvals.decide(run_id, "refund", "yes")  # type: ignore[arg-type]
+    assert len(await client.approvals.list()) == 1
+
+
 async def test_values_that_do_not_fit_decide_nothing(client: Client, finisher: Finisher) -> None:
     """T4. Trap 20."""
     run_id = await asked(client, finisher, *FIELDS)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.framework import command
+from holdfast.cli.framework import Group, command
 from holdfast.cli.inputs import app_argument, duration, log_level_option
 from holdfast.cli.render.hints import with_database
 from holdfast.cli.settings import Settings, settings_of
@@ -142,9 +142,25 @@ def _supervise(settings: Settings, arguments: list[str], processes: int, grace: 
         return asyncio.run(oversee(settings, database, arguments, make))
 
 
-@command("workers", examples=("holdfast workers", "holdfast workers --json | jq '.[].queues'"))
+@click.group(
+    "workers",
+    cls=Group,
+    invoke_without_command=True,
+    sources={"list": "holdfast.cli.commands.worker:list_workers"},
+    examples=("holdfast workers", "holdfast workers --json | jq '.[].queues'"),
+)
 @click.pass_context
 def workers(context: click.Context) -> None:
+    """List the workers that are signed on."""
+    if context.invoked_subcommand is None:
+        context.invoke(list_workers)
+
+
+@command(
+    "list", examples=("holdfast workers list", "holdfast workers list --json | jq '.[].queues'")
+)
+@click.pass_context
+def list_workers(context: click.Context) -> None:
     """List the workers that are signed on.
 
     Shows what they serve, how many of their threads for plain functions are in use, and when they

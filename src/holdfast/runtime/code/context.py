@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import datetime
 from random import Random
 from types import MappingProxyType
-from typing import ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Never, ParamSpec, TypeVar, cast, overload
 from uuid import UUID, uuid5
 
 from holdfast.codec import decoder, encode
@@ -22,6 +22,7 @@ from holdfast.runtime.code.remote_context import RemoteContext
 from holdfast.runtime.code.run_log import RunLog
 from holdfast.runtime.code.steps import Steps
 from holdfast.runtime.code.values import Values
+from holdfast.suggestions import missing_attribute
 from holdfast.types import JSON
 
 P = ParamSpec("P")
@@ -37,6 +38,12 @@ class Context(RemoteContext):
     """
 
     __slots__ = ()
+
+    if not TYPE_CHECKING:  # a type checker would accept every name
+
+        def __getattr__(self, name: str) -> Never:
+            """Raise AttributeError, which suggests a name that exists."""
+            raise missing_attribute(self, name)
 
     @property
     def run_id(self) -> UUID:

@@ -1,0 +1,33 @@
+"""What a caller may have meant by a name that an object does not have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+
+def missing_attribute(
+    owner: object, name: str, groups: Mapping[str, object] | None = None
+) -> AttributeError:
+    """Return the error for an attribute that does not exist, with the names that are like it.
+
+    Similar are names that continue it (`follow`: `follow_log`), and those in `groups`, the
+    parts of the owner by name (`list`: `runs.list`; `pause_queue`: `queues.pause`).
+    """
+    text = f"{type(owner).__name__!r} object has no attribute {name!r}"
+    if not name.startswith("_"):
+        near = [each for each in dir(type(owner)) if each.startswith(f"{name}_")]
+        near += _in_groups(name, groups or {})
+        if near:
+            text = f"{text}: did you mean {' or '.join(near)}?"
+    return AttributeError(text)
+
+
+def _in_groups(name: str, groups: Mapping[str, object]) -> Iterator[str]:
+    verb, _, noun = name.partition("_")
+    for group, part in groups.items():
+        if group.startswith("_"):
+            continue
+        if name in dir(part):
+            yield f"{group}.{name}"
+        elif noun and verb in dir(part) and group.startswith(noun[:5]):
+            yield f"{group}.{verb}"

@@ -1,0 +1,53 @@
+"""A name that an object does not have: the error says which one may be meant."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+from uuid import uuid4
+
+import pytest
+
+from holdfast import Client, Context, SyncClient
+
+RUN = str(uuid4())
+
+
+def error_of(owner: object, name: str) -> str:
+    with pytest.raises(AttributeError) as caught:
+        getattr(owner, name)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("client", [Client(), SyncClient()])
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("list", "approvals.list or runs.list or workers.list"),
+        ("cancel_all", "runs.cancel_all"),
+        ("decide", "approvals.decide"),
+        ("pause_queue", "queues.pause"),
+        ("complete_activity", "activities.complete"),
+        ("list_runs", "runs.list"),
+    ],
+)
+def test_a_method_of_a_group_is_named_with_its_group(client: object, name: str, meant: str) -> None:
+    kind = type(client).__name__
+    message = f"'{kind}' object has no attribute '{name}': did you mean {meant}?"
+    assert error_of(client, name) == message
+
+
+@pytest.mark.parametrize("client", [Client(), SyncClient()])
+def test_the_longer_name_of_a_handles_method_is_named(client: Client | SyncClient) -> None:
+    handle = client.handle(RUN)
+    assert error_of(handle, "follow").endswith("did you mean follow_log?")
+    assert error_of(handle, "watch").endswith("did you mean watch_value?")
+
+
+def test_the_longer_name_of_a_contexts_method_is_named() -> None:
+    context = Context.__new__(Context, cast("Any", None))
+    assert error_of(context, "set").endswith("did you mean set_value?")
+
+
+def test_nothing_is_suggested_for_a_name_that_is_like_none() -> None:
+    assert error_of(Client(), "frobnicate") == "'Client' object has no attribute 'frobnicate'"
+    assert not hasattr(Client.__new__(Client), "_session")
