@@ -78,7 +78,7 @@ RULES: Final = (
     Rule("news", "unread", "it is what was not read yet", only=("src/",)),
     Rule("current_step().id", "current_step().idempotency_key", "renamed", r"\.id\b"),
     Rule("ctx.set(", "ctx.set_value(", "renamed", r"\bctx\.set\("),
-    Rule("client.runs()", "client.runs.iterate(…) to loop over runs, client.runs.list(…) for a page",
+    Rule("client.runs()", "client.runs.iterate(…) to loop over all, client.runs.list(…) for a page",
          "renamed", r"\.runs\(\)"),
     # Plain English.
     Rule("say whether|says whether", "Return True if …", "begin with what is returned"),
