@@ -3,8 +3,8 @@
 This table is the only place where event types are told apart. Sets of types in other modules are
 derived from it, and a test compares it with what the SQL functions say of each type.
 
-Shapes of details are stable: fields may be added, never renamed. A shape has what is read; a log
-may have more. Payloads are JSON text: `msgspec.Raw`, which is decoded where it is used.
+Shapes are stable: fields may be added, never renamed. A shape has what is read; a log may have
+more. Payloads are JSON text: `msgspec.Raw`, which is decoded where it is used.
 """
 
 from __future__ import annotations
@@ -294,50 +294,6 @@ class ContinuedAsNew(msgspec.Struct, gc=False):
     signals: list[CarriedSignal]
 
 
-class FlowStepStarted(msgspec.Struct, gc=False):
-    """A map that has begun, with the number of its elements."""
-
-    tasks: int
-
-
-class FlowStepError(msgspec.Struct, gc=False):
-    """Why a step of a flow failed for good; `task_index` is that of an element of a map."""
-
-    kind: str
-    message: str
-    step: str
-    task_index: int | None = None
-    attempts: int | None = None
-    worker: str | None = None
-    cause: ErrorInfo | None = None
-
-
-class FlowStepFailed(msgspec.Struct, gc=False):
-    """The step because of which a run of a flow failed."""
-
-    error: FlowStepError
-
-
-class FlowStepRetry(msgspec.Struct, gc=False):
-    """Failed attempts of one call at a step of a flow; others follow, not before `retry_at`.
-
-    `tasks` is how many attempts these were; `attempt` is the highest of their numbers and
-    `task_index` the lowest index, if they are of elements of a map.
-    """
-
-    tasks: int
-    attempt: int
-    error: ErrorInfo
-    retry_at: int
-    task_index: int | None = None
-
-
-class FlowStepSkipped(msgspec.Struct, gc=False):
-    """A step of a flow that does not run: condition_unmet, handler_failed, dependency_skipped."""
-
-    reason: str
-
-
 class Target(msgspec.Struct, gc=False):
     """The run that a command is about."""
 
@@ -404,11 +360,8 @@ UPDATE_COMPLETED: Final = _type("UpdateCompleted", "fact", UpdateReply)
 VALUE_SET: Final = _type("ValueSet", "fact", ValueSet)
 VALUE_RECORDED: Final = _type("ValueRecorded", "fact", ValueSet)
 
-FLOW_STEP_STARTED: Final = _type("FlowStepStarted", "fact", FlowStepStarted)
-FLOW_STEP_COMPLETED: Final = _type("FlowStepCompleted", "fact")
-FLOW_STEP_FAILED: Final = _type("FlowStepFailed", "fact", FlowStepFailed)
-FLOW_STEP_RETRY: Final = _type("FlowStepRetryScheduled", "fact", FlowStepRetry)
-FLOW_STEP_SKIPPED: Final = _type("FlowStepSkipped", "fact", FlowStepSkipped)
+for _name in ("Started", "Completed", "Failed", "RetryScheduled", "Skipped"):
+    _type(f"FlowStep{_name}", "fact")  # only SQL reads and writes their details
 
 CANCEL_REQUESTED: Final = _type("WorkflowCancelRequested", "external", Reason)
 PAUSED: Final = _type("WorkflowPaused", "external", Reason)
@@ -439,11 +392,8 @@ DELIVERED: Final = with_role("delivered")
 COMMAND_OF: Final = {each.name: each.command for each in TYPES.values() if each.command}
 # A worker's entries that are on their way may stand after these. For anything else that others
 # write the code is replayed: the writer was told that it holds.
-CAN_WAIT: Final = COMMAND_ENDS - {APPROVAL_RESOLVED} | {
-    ACTIVITY_RETRY,
-    SIGNAL_RECEIVED,
-    WORKER_LOST,
-}
+_OTHERS_THAT_CAN_WAIT: Final = {ACTIVITY_RETRY, SIGNAL_RECEIVED, WORKER_LOST}
+CAN_WAIT: Final = COMMAND_ENDS - {APPROVAL_RESOLVED} | _OTHERS_THAT_CAN_WAIT
 
 STEP_ENDS: Final = frozenset({STEP_COMPLETED, STEP_FAILED})
 STEPS: Final = STEP_ENDS | {STEP_RETRY}
