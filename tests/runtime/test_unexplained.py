@@ -12,7 +12,7 @@ from holdfast import App, Client, Context, RunHandle
 from holdfast.definitions.activities import Activity
 from holdfast.definitions.steps import Step
 from holdfast.errors import ConfigurationError
-from holdfast.events import FORKED, TERMINAL
+from holdfast.events import FORKED, STEP_COMPLETED, TERMINAL
 from holdfast.store.memory import MemoryStore
 from holdfast.types import Event
 from tests.runtime.bench import RUN_ID, Bench
@@ -573,3 +573,49 @@ def test_a_renamed_signal_is_warned_of_where_its_message_woke_the_run() -> None:
     [problem] = bench.problems
     assert "'paid'" in problem
     assert "'payment'" in problem
+
+
+async def paid_and_waiting(ctx: Context) -> object:
+    await reserve("lamp")
+    await pay("order")
+    return await ctx.wait_for_signal("go")
+
+
+async def moved_beside_others(ctx: Context) -> object:
+    async def audit_and_pay() -> int:
+        await audit("before")
+        return await pay("order")
+
+    await reserve("lamp")
+    await ctx.wait_for_signal("go")
+    return await asyncio.gather(audit_and_pay(), audit("beside"))
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_a_step_that_ended_before_its_run_got_stuck_is_recorded_despite_a_conflict(
+    cached: bool,
+) -> None:
+    """Faults: the step ran a second time; the run was neither stuck nor continued."""
+    bench = Bench(paid_and_waiting)
+    for _ in range(2):
+        bench.complete(bench.starts[-1], 1)
+        bench.commit()
+    if cached:  # its log is read anew after a conflict
+        bench.crash(moved_beside_others)
+        bench.commit()
+        bench.resume(bench.signal("go"))
+    else:
+        bench.log.append(bench.signal("go"))
+        bench.crash(moved_beside_others)
+    assert bench.starts == ["audit_and_pay/audit", "audit"]
+    for key in bench.starts:
+        bench.complete(key, 1)
+    bench.commit()  # of the first; `pay` is refused now, and the second is to be recorded
+    bench.refuse(bench.signal("other"))
+    assert bench.needs_log == cached
+    if cached:
+        bench.take(bench.turn.rebuild(list(bench.log)))
+    bench.settle()
+    assert "may be the same work" in str(bench.stuck)
+    ends = [event.key for event in bench.of_type(STEP_COMPLETED)]
+    assert ends == ["reserve", "pay", "audit_and_pay/audit", "audit"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, ClassVar, Final
 
 import msgspec
@@ -274,6 +274,11 @@ class Executions:
                 self.pausing[call.key] = call
         del issued[:taken]
         return found
+
+    def forget(self, calls: Iterable[Call]) -> None:
+        """Take back calls that `start` returned: the turn is not to start them."""
+        for call in calls:
+            self.executing.pop(call.key, None)
 
     def start_again(self, steps: Steps, durable: int, now: int) -> list[Call]:
         """Return the calls whose pause is over and whose failed attempts are durable."""

@@ -271,11 +271,11 @@ class Replayer:
     def _rebuild(self) -> None:
         """Close the code and replay it, with what its steps have brought after the log."""
         self.instance.close()
+        self.broken = None  # the replay decides again; until then results of steps are kept
         durable = self.log.durable
         if durable is None:
             self.needs_log = True
             return
-        self.broken = None
         self.executions.forget_pauses()
         undelivered, self._undelivered = self._undelivered, []
         self._replay(durable, self._deadlines, self._known)

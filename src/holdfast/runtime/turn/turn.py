@@ -12,11 +12,7 @@ from typing import Any
 
 from holdfast.definitions.workflows import Workflow
 from holdfast.errors import DeterminismError, PayloadError
-from holdfast.events import (
-    STEP_COMPLETED,
-    TERMINAL,
-    YIELDED,
-)
+from holdfast.events import STEP_COMPLETED, TERMINAL, YIELDED
 from holdfast.runtime.code.commands import Commands
 from holdfast.runtime.code.instance import Instance
 from holdfast.runtime.code.run import RunInfo
@@ -380,8 +376,12 @@ class Turn:
     def _launch(self, calls: list[Call]) -> None:
         replayer = self._replayer
         if replayer.unexplained.places:
-            for call in calls:
-                self._refuse(replayer.unexplained.repeated_by_call(replayer.instance, call))
+            try:
+                for call in calls:
+                    self._refuse(replayer.unexplained.repeated_by_call(replayer.instance, call))
+            except DeterminismError:
+                replayer.executions.forget(calls)
+                raise
         self._start += tuple(calls)
 
     def _refuse(self, reason: str | None) -> None:
