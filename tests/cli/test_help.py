@@ -82,3 +82,9 @@ def test_the_package_is_a_command_and_h_is_help() -> None:
     ]
     assert shown[0] == shown[1]
     assert "Usage: holdfast runs show" in shown[2]
+
+
+@pytest.mark.parametrize("path", [(), *all_commands()], ids=" ".join)
+def test_the_list_of_a_group_has_whole_sentences(path: tuple[str, ...]) -> None:
+    listed = CliRunner().invoke(holdfast, [*path, "--help"]).output.partition("Commands:")[2]
+    assert "...\n" not in listed.partition("Examples:")[0]

@@ -17,8 +17,18 @@ from holdfast.errors import HoldfastError
 
 CommandSource = dict[str, str]  # the command's name -> "module:attribute"
 
+_ANY_LENGTH = 1_000  # characters
 
-class Command(click.Command):
+
+class WholeSentence(click.Command):
+    """A command whose first sentence is shown whole in the list of its group."""
+
+    def get_short_help_str(self, limit: int = _ANY_LENGTH) -> str:
+        """Return the first sentence; click would cut it off at 45 characters or so."""
+        return super().get_short_help_str(_ANY_LENGTH)
+
+
+class Command(WholeSentence):
     """A command that takes the global options too, and shows its examples as they are."""
 
     def __init__(self, *args: Any, examples: Sequence[str] = (), **kwargs: Any) -> None:
@@ -31,7 +41,7 @@ class Command(click.Command):
         write_lines(formatter, "Examples", self.examples)
 
 
-class Group(click.Group):
+class Group(WholeSentence, click.Group):
     """A group whose commands exist already, or are imported when they are needed."""
 
     def __init__(
