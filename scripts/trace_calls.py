@@ -4,7 +4,11 @@ Each call is made on a real database (embedded, or `--database URL`), in a progr
 client and a worker. Counted are the Python files in which a function was called between the
 user's call and the moment when its result is back in the user's code and its row is in the
 database, and the SQL files of the functions that were called on the server. Every call is made
-once before it is traced, so that imports do not count; services that only wait are quiet.
+once before it is traced, so that imports do not count.
+
+Left out is what runs beside a call and is not on its way: the services, the polls and the
+heartbeat of the worker have intervals of a minute, and tracing begins after their first run. What
+a call itself wakes, such as the claim that a notification leads to, counts.
 
     python scripts/trace_calls.py            # the three counts
     python scripts/trace_calls.py --files    # and the files, by room
@@ -31,6 +35,7 @@ PACKAGE = Path(sys.modules[App.__module__].__file__ or "").resolve().parents[1]
 SCHEMA = "trace_calls"
 _MADE = re.compile(r"^create or replace (?:function|procedure) holdfast\.(\w+)", re.MULTILINE)
 _CALLED = re.compile(rf"{SCHEMA}\"?\.(\w+)\(")
+_FIRST_RUN_SECONDS = 0.5  # until the services have run for the first time, and wait
 LIMITS = {"step": 20, "signal": 20, "activity": 28}
 
 app = App("trace")
@@ -170,6 +175,7 @@ async def trace(database: str | None, data: Path | None) -> dict[str, set[str]]:
     )
     found: dict[str, set[str]] = {}
     async with local(app, database, data=data, schema=SCHEMA, options=quiet) as client:
+        await asyncio.sleep(_FIRST_RUN_SECONDS)
         for name, call in CALLS.items():
             for attempt in range(2):  # the first imports and fills caches
                 await call(client, f"{name}-{attempt}-{id(tracer)}")  # type: ignore[misc]

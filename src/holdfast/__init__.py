@@ -12,8 +12,9 @@ from holdfast._version import __version__
 
 if TYPE_CHECKING:
     from holdfast.client import Client, RunHandle
+    from holdfast.definitions.activities import current_activity
     from holdfast.definitions.app import App
-    from holdfast.definitions.attempts import current_activity, current_step
+    from holdfast.definitions.steps import current_step
     from holdfast.errors import (
         ActivityFailed,
         ChildFailed,
@@ -63,8 +64,8 @@ _MODULES = {
     "Retry": "holdfast.retry",
     "RunHandle": "holdfast.client",
     "SyncClient": "holdfast.sync",
-    "current_activity": "holdfast.definitions.attempts",
-    "current_step": "holdfast.definitions.attempts",
+    "current_activity": "holdfast.definitions.activities",
+    "current_step": "holdfast.definitions.steps",
     "local": "holdfast.local",
 }
 

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import logging
 
-from holdfast.definitions.attempts import ActivityContext, StepContext
+from holdfast.definitions.activities import ActivityContext
+from holdfast.definitions.steps import StepContext
 from holdfast.runtime.code.run_log import logger as workflow_log
 
 __all__ = ["AttemptFilter"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal, TypeAlias
 
 from holdfast.durations import Duration, seconds
@@ -42,13 +42,17 @@ class Retry:
     jitter: float = 0.2
     should_retry: Callable[[BaseException], bool] | None = None
     delay: Callable[[BaseException], Duration | None] | None = None
+    base_seconds: float = field(init=False, repr=False, compare=False)
+    max_seconds: float = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.attempts is not None and self.attempts < 1:
             raise ConfigurationError(f"attempts must be at least 1 or None, not {self.attempts}")
         if self.backoff not in ("exp", "fixed", "linear"):
             raise ConfigurationError(f"backoff must be exp, fixed or linear, not {self.backoff!r}")
-        if seconds(self.base) > seconds(self.max):
+        object.__setattr__(self, "base_seconds", seconds(self.base))
+        object.__setattr__(self, "max_seconds", seconds(self.max))
+        if self.base_seconds > self.max_seconds:
             raise ConfigurationError(f"base ({self.base}) is longer than max ({self.max})")
         if not (math.isfinite(self.factor) and self.factor >= 1):
             raise ConfigurationError(f"factor must be at least 1, not {self.factor}")
@@ -77,7 +81,7 @@ class Retry:
 
     def delay_seconds(self, attempt: int, random: Callable[[], float]) -> float:
         """Return the pause after `attempt` failed tries; `random` draws from [0, 1)."""
-        pause = min(self._growth(attempt) * seconds(self.base), seconds(self.max))
+        pause = min(self._growth(attempt) * self.base_seconds, self.max_seconds)
         return pause * (1 + self.jitter * (2 * random() - 1))
 
     def _growth(self, attempt: int) -> float:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import App
-from holdfast.store.postgres import PostgresStore, database, listening, pool
+from holdfast.store.postgres import PostgresStore, database, listening
 from holdfast.worker import Worker, WorkerOptions
 from tests.crash import releases
 from tests.crash.across import app
@@ -66,7 +66,7 @@ class KillSwitch:
 def impatient(seconds: float, change: Callable[[object, str, float], None] = setattr) -> None:
     """Have the calls of this process give up after so long, for a test that cannot wait."""
     change(database, "_CALL_SECONDS", seconds)
-    change(pool, "_ANSWER_SECONDS", seconds)
+    change(database, "_ANSWER_SECONDS", seconds)
     change(listening, "_ASK_SECONDS", seconds)
     change(listening, "_ANSWER_SECONDS", seconds)
 

@@ -10,8 +10,8 @@ from uuid import UUID
 import pytest
 
 from holdfast import App, Context
-from holdfast.definitions.attempts import StepContext, current_activity, current_step
-from holdfast.definitions.steps import Step
+from holdfast.definitions.activities import current_activity
+from holdfast.definitions.steps import Step, StepContext, current_step
 from holdfast.errors import InvalidName, PayloadError
 from holdfast.events import VALUE_SET
 from holdfast.retry import Retry

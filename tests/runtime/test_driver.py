@@ -8,8 +8,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from holdfast import Context
-from holdfast.definitions.attempts import StepContext
-from holdfast.definitions.steps import Step
+from holdfast.definitions.steps import Step, StepContext
 from holdfast.definitions.workflows import Workflow
 from holdfast.events import RESUMED, SIGNAL_RECEIVED, STEP_COMPLETED, WORKFLOW_STARTED
 from holdfast.runtime.turn.turn import Call, RunInfo, State, Turn

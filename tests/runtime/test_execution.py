@@ -6,9 +6,8 @@ import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from holdfast.definitions.attempts import StepContext
 from holdfast.definitions.middleware import CallNext
-from holdfast.definitions.steps import Step
+from holdfast.definitions.steps import Step, StepContext
 from holdfast.runtime.code.run import RunInfo
 from holdfast.runtime.code.steps import Call
 from holdfast.worker.attempts import Launcher, StepExecution, StepRunner

@@ -12,8 +12,9 @@ import pytest
 
 from holdfast import App, Context, Retry, RunFailed, StepFailed
 from holdfast.client import Client
-from holdfast.definitions.attempts import ActivityContext, StepContext
+from holdfast.definitions.activities import ActivityContext
 from holdfast.definitions.middleware import CallNext, Middleware
+from holdfast.definitions.steps import StepContext
 from holdfast.errors import ConfigurationError
 from holdfast.store.memory import MemoryStore, wall_clock
 from holdfast.testing import Environment

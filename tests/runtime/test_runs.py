@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from holdfast import App, Context
-from holdfast.definitions.attempts import StepContext
+from holdfast.definitions.steps import StepContext
 from holdfast.runtime.code.run import RunInfo
 from holdfast.runtime.code.steps import Call
 from holdfast.types import ClaimedTask, Event, Notice, Release

@@ -17,7 +17,7 @@ from tests.proxy import Proxy
 from holdfast.database.connection import open_connection
 from holdfast.database.urls import read_url
 from holdfast.errors import DatabaseUnavailable
-from holdfast.store.postgres import PostgresStore, database, pool
+from holdfast.store.postgres import PostgresStore, database
 
 OTHERS = "from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
 
@@ -91,8 +91,8 @@ async def test_connections_that_fell_mute_while_idle_fail_no_call(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those that were idle for long are asked first, and the call takes another."""
-    monkeypatch.setattr(pool, "_TRUSTED_SECONDS", 0.0)
-    monkeypatch.setattr(pool, "_ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(database, "_TRUSTED_SECONDS", 0.0)
+    monkeypatch.setattr(database, "_ANSWER_SECONDS", 0.2)
     with Proxy(database_url) as proxy:
         store = PostgresStore(proxy.url)
         await store.open()
@@ -108,7 +108,7 @@ async def test_a_call_over_a_mute_connection_has_the_others_asked(
 ) -> None:
     """One call pays for the silence, not one for each connection of the pool."""
     monkeypatch.setattr(database, "_CALL_SECONDS", 0.3)
-    monkeypatch.setattr(pool, "_ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(database, "_ANSWER_SECONDS", 0.2)
     with Proxy(database_url) as proxy:
         store = PostgresStore(proxy.url)
         await store.open()

@@ -249,10 +249,12 @@ class _Parts:
 
     async def _start(self, runs: Sequence[NewRun]) -> Sequence[StartedRun]:
         started, notices = await self.store.start_runs(runs)
-        self.notifier.submit(notices)
+        if notices:
+            self.notifier.submit(notices)
         return started
 
     async def _signal(self, signals: Sequence[NewSignal]) -> Sequence[Delivery]:
         delivered = await self.store.signal_runs(signals)
-        self.notifier.submit(delivered.notices)
+        if delivered.notices:
+            self.notifier.submit(delivered.notices)
         return delivered.outcomes

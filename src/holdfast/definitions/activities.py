@@ -1,19 +1,31 @@
-"""Activities: functions that any worker of their queue runs, recorded like steps."""
+"""Activities: functions that any worker of their queue runs, recorded like steps.
+
+The code of an attempt finds its `ActivityContext` with `current_activity`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import ClassVar, ParamSpec, TypeVar
+import asyncio
+import contextvars
+import time
+from asyncio import _get_running_loop  # pyright: ignore[reportPrivateUsage]
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from types import MappingProxyType
+from typing import ClassVar, NoReturn, ParamSpec, TypeVar
+from uuid import UUID
 
-from holdfast.definitions.caller import current_caller
+import msgspec
+
+from holdfast.codec import encode
+from holdfast.definitions.caller import Caller
 from holdfast.definitions.options import limit_seconds, option
-from holdfast.definitions.recorded import Recorded, check_retry
+from holdfast.definitions.recorded import AttemptContext, Recorded, check_retry
 from holdfast.definitions.signatures import read_signature
 from holdfast.durations import Duration
 from holdfast.errors import ConfigurationError
-from holdfast.names import check_queue_name, full_name
+from holdfast.names import check_queue_name, full_name, split_name
 from holdfast.retry import Retry
-from holdfast.types import DEFAULT_QUEUE
+from holdfast.types import DEFAULT_QUEUE, JSON, ClaimedTask
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
@@ -70,7 +82,8 @@ class Activity(Recorded[P, R_co]):
         return self.timeout_seconds
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[object, None, R_co]:
-        caller = current_caller()
+        # As current_caller() does, without a further call.
+        caller: Caller | None = getattr(_get_running_loop(), "caller", None)
         if caller is not None:
             return caller.call_activity(self, args, kwargs)
         return self.call_plain(*args, **kwargs)
@@ -104,3 +117,129 @@ class Activity(Recorded[P, R_co]):
 
     def _limit(self, limit: Duration | None, name: str) -> float | None:
         return limit_seconds(limit, str(self), name)
+
+
+class CompletedLater(BaseException):
+    """The attempt ends, and its result is sent in from outside. Not an error, so never caught."""
+
+
+_activity: contextvars.ContextVar[ActivityContext | None] = contextvars.ContextVar(
+    "holdfast_activity", default=None
+)
+
+
+class ActivityContext(AttemptContext):
+    """One attempt of an activity, as its own code sees it.
+
+    `idempotency_key` belongs to this call alone and is the same at each attempt: send it along to
+    other systems. `attempt` counts from 1. `token` belongs to this attempt alone: with it another
+    program can complete or fail the activity.
+    """
+
+    variable = _activity
+
+    __slots__ = ("_is_async", "_stored", "_task", "beaten_at", "details")
+
+    def __init__(self, task: ClaimedTask, *, is_async: bool) -> None:
+        self.attempt, self._cancelled = task.attempts, None
+        self._task, self._is_async = task, is_async
+        self.details: str | None = None  # of the last heartbeat, as JSON text
+        self._stored: str | None = None  # the details that the database has
+        self.beaten_at = time.monotonic()
+
+    @property
+    def run_id(self) -> UUID:
+        """The id of the run that called the activity."""
+        return self._task.run_id
+
+    @property
+    def run_key(self) -> str | None:
+        """The key that the run was started with, None without one."""
+        return self._task.run_key
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers that the run was started with."""
+        return MappingProxyType(self._task.headers or {})
+
+    @property
+    def name(self) -> str:
+        """The activity's name."""
+        return split_name(self._task.name)[1]
+
+    @property
+    def key(self) -> str:
+        """The call's key in the run's log."""
+        return self._task.key
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same text at each attempt of this call, and at no attempt of another call."""
+        return f"{self._task.run_id}/{self._task.key}"
+
+    @property
+    def token(self) -> str:
+        """The token that completes or fails this attempt from outside."""
+        return f"{self._task.run_id}:{self._task.lease_no}:{self._task.key}"
+
+    @property
+    def last_heartbeat(self) -> JSON:
+        """The details of the last heartbeat of the attempts before this one, None if none."""
+        text = self._task.heartbeat
+        return None if text is None else msgspec.json.decode(text)
+
+    def heartbeat(self, details: object = None) -> None:
+        """Say that the attempt makes progress, and how far it is; cheap, safe from any thread.
+
+        The next attempt finds `details` in `last_heartbeat`; None keeps those of the heartbeat
+        before. They are sent with the worker's own heartbeat, every few seconds.
+
+        Raises asyncio.CancelledError in a thread whose attempt is cancelled (an async activity
+        is cancelled where it awaits), and PayloadError for details that cannot be stored.
+        """
+        self.beaten_at = time.monotonic()
+        if details is not None:
+            self.details = encode(details)
+        if self.cancelled and not self._is_async:
+            raise asyncio.CancelledError("the activity is cancelled: its result is not wanted")
+
+    def complete_later(self) -> NoReturn:
+        """End the attempt without a result: another program sends it, with the `token`.
+
+        The activity's `start_to_close` keeps running, and a retry follows when it is over.
+        """
+        raise CompletedLater
+
+    @property
+    def unsent(self) -> str | None:
+        """The details that the database does not have yet, None if it has the newest."""
+        return self.details if self.details is not self._stored else None
+
+    def mark_sent(self, details: str) -> None:
+        """Note the details that the database has now."""
+        self._stored = details
+
+
+def current_activity() -> ActivityContext:
+    """Return the context of the activity that is running.
+
+    ```python
+    @app.activity(queue="media", heartbeat_timeout="30s")
+    def convert(path: str) -> None:
+        activity = current_activity()
+        for page in range(activity.last_heartbeat or 0, count_pages(path)):
+            convert_page(path, page)
+            activity.heartbeat(page + 1)
+    ```
+
+    Raises LookupError outside of an activity, also if one is called as a plain function.
+    """
+    context = _activity.get()
+    if context is None:
+        raise LookupError(
+            "no activity of a run is running here: call current_activity() in the code of an "
+            "activity that a workflow has called (a step has current_step()), and hand what it "
+            "gives to threads of your own. An activity called as a plain function has none: test "
+            "it through a workflow, in holdfast.testing.Environment"
+        )
+    return context

@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, TypeAlias
 
-from holdfast.definitions.attempts import ActivityContext, StepContext
+from holdfast.definitions.activities import ActivityContext
+from holdfast.definitions.steps import StepContext
 from holdfast.errors import ConfigurationError
 
 CallNext: TypeAlias = Callable[[], Awaitable[object]]

@@ -1,9 +1,11 @@
-"""The common base of steps and activities: a function, its limits, and its values as JSON."""
+"""The common base of steps and activities: a function with its values as JSON, and an attempt."""
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import inspect
+import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from typing import Any, ClassVar, Generic, ParamSpec, Self, TypeVar
 
@@ -24,6 +26,8 @@ _CHECKS: dict[str, Callable[[str], str]] = {
     "activity": check_activity_name,
     "step": check_step_name,
 }
+
+_creating = threading.Lock()
 
 
 class Recorded(Generic[P, R_co]):
@@ -129,3 +133,36 @@ def check_retry(retry: object, of: Recorded[..., object]) -> Retry:
             f"{of}: retry takes a Retry, such as Retry(attempts=5) or Retry.NEVER, not {retry!r}"
         )
     return retry
+
+
+class AttemptContext:
+    """One attempt, as its own code sees it. `attempt` counts from 1.
+
+    `variable` is the context variable in which the code finds its attempt.
+    """
+
+    variable: ClassVar[contextvars.ContextVar[Any]]
+
+    __slots__ = ("_cancelled", "attempt")
+
+    attempt: int
+    _cancelled: threading.Event | None  # made on first use; the subclasses begin with None
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the attempt is cancelled: its result is not wanted. For long synchronous code."""
+        return self._cancelled is not None and self._cancelled.is_set()
+
+    def wait_cancelled(self, seconds: float) -> bool:
+        """Wait in a thread for at most `seconds`; return True once the attempt is cancelled."""
+        return self._event().wait(seconds)
+
+    def cancel(self) -> None:
+        """Tell the attempt that it is cancelled. Safe from any thread."""
+        self._event().set()
+
+    def _event(self) -> threading.Event:
+        with _creating:
+            if self._cancelled is None:
+                self._cancelled = threading.Event()
+            return self._cancelled

@@ -1,15 +1,18 @@
-"""Steps: functions whose results are recorded once."""
+"""Steps: functions whose results are recorded once, and what their code knows of its attempt."""
 
 from __future__ import annotations
 
+import contextvars
 import types
 from asyncio import _get_running_loop  # pyright: ignore[reportPrivateUsage]
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import ClassVar, Concatenate, ParamSpec, TypeVar, overload
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from types import MappingProxyType
+from typing import ClassVar, Concatenate, ParamSpec, Protocol, TypeVar, overload
+from uuid import UUID
 
 from holdfast.definitions.caller import Caller
 from holdfast.definitions.options import limit_seconds, option
-from holdfast.definitions.recorded import Recorded, check_retry
+from holdfast.definitions.recorded import AttemptContext, Recorded, check_retry
 from holdfast.definitions.signatures import Signature
 from holdfast.durations import Duration
 from holdfast.errors import ConfigurationError
@@ -102,3 +105,139 @@ class Step(Recorded[P, R_co]):
         if timeout is not None:
             changed.timeout_seconds = limit_seconds(timeout, str(self), "timeout")
         return changed
+
+
+class StepRun(Protocol):
+    """The run that calls a step."""
+
+    @property
+    def run_id(self) -> UUID:
+        """The run's id."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """The workflow's name."""
+        ...
+
+    @property
+    def version(self) -> int:
+        """The workflow's version."""
+        ...
+
+    @property
+    def key(self) -> str | None:
+        """The key that the run was started with, None without one."""
+        ...
+
+    @property
+    def headers(self) -> Mapping[str, str] | None:
+        """The headers that the run was started with, None without any."""
+        ...
+
+
+class StepCall(Protocol):
+    """One call of a step in a run."""
+
+    @property
+    def key(self) -> str:
+        """The call's key in the run's log."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """The step's name."""
+        ...
+
+    @property
+    def id(self) -> str:
+        """The call's own id, the same at each attempt."""
+        ...
+
+    @property
+    def attempt(self) -> int:
+        """The number of the attempt, from 1."""
+        ...
+
+
+_step: contextvars.ContextVar[StepContext | None] = contextvars.ContextVar(
+    "holdfast_step", default=None
+)
+
+
+class StepContext(AttemptContext):
+    """One attempt of a step, as its own code sees it.
+
+    `idempotency_key` belongs to this call alone and is the same at each attempt: send it along to
+    other systems. `attempt` counts from 1.
+    """
+
+    variable = _step
+
+    __slots__ = ("_call", "_run")
+
+    def __init__(self, run: StepRun, call: StepCall) -> None:
+        self.attempt, self._cancelled = call.attempt, None
+        self._run, self._call = run, call
+
+    @property
+    def run_id(self) -> UUID:
+        """The run's id."""
+        return self._run.run_id
+
+    @property
+    def run_key(self) -> str | None:
+        """The key that the run was started with, None without one."""
+        return self._run.key
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers that the run was started with."""
+        return MappingProxyType(self._run.headers or {})
+
+    @property
+    def workflow(self) -> str:
+        """The workflow's name."""
+        return self._run.name
+
+    @property
+    def version(self) -> int:
+        """The workflow's version."""
+        return self._run.version
+
+    @property
+    def step(self) -> str:
+        """The step's name."""
+        return self._call.name
+
+    @property
+    def key(self) -> str:
+        """The call's key in the run's log."""
+        return self._call.key
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same text at each attempt of this call, and at no attempt of another call."""
+        return self._call.id
+
+
+def current_step() -> StepContext:
+    """Return the context of the step that is running.
+
+    ```python
+    @app.step
+    def charge(order: Order) -> Receipt:
+        return gateway.charge(order.total, idempotency_key=current_step().idempotency_key)
+    ```
+
+    Raises LookupError outside of a step, also if a step is called as a plain function.
+    """
+    context = _step.get()
+    if context is None:
+        raise LookupError(
+            "no step of a run is running here: call current_step() in the code of a step that a "
+            "workflow has called (an activity has current_activity()), and hand what it gives to "
+            "threads of your own. A step called as a plain function has none: test it through a "
+            "workflow, in holdfast.testing.Environment"
+        )
+    return context

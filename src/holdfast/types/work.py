@@ -125,17 +125,6 @@ class TurnCommit(Value, frozen=True, gc=False):
     has_children: bool = False
     after_others: bool = False
 
-    @property
-    def weight(self) -> int:
-        """How long its values are, as text."""
-        weight = 0
-        for event in self.events:
-            if event.details is not None:
-                weight += len(event.details)
-        if isinstance(self.then, Finish):
-            weight += len(self.then.output or "") + len(self.then.error or "")
-        return weight
-
 
 class Refusal(Value, frozen=True):
     """Why a turn's part was not committed; nothing of it was written.

@@ -18,11 +18,10 @@ from uuid import UUID
 import msgspec
 
 from holdfast.codec import describe, encode
-from holdfast.definitions.attempts import ActivityContext, CompletedLater
+from holdfast.definitions.activities import ActivityContext, CompletedLater
 from holdfast.definitions.middleware import Layer
 from holdfast.definitions.workflows import AnyActivity
 from holdfast.errors import WorkerLost
-from holdfast.names import split_name
 from holdfast.retry import Growth, Retry
 from holdfast.types import ActivityEnd, ActivityOutcome, ClaimedTask, Lease, Release
 from holdfast.worker.attempts import Execution, Launcher
@@ -215,7 +214,8 @@ class Activities:
         release: Callable[[Release], None],
         room: Room,
     ) -> None:
-        self._activities, self._layers, self._clock = activities, layers, clock
+        self._activities = {each.full_name: each for each in activities.values()}
+        self._layers, self._clock = layers, clock
         self._launcher, self._reporter = launcher, reporter
         self._release, self._room = release, room
         self._running: dict[_CallId, ActivityExecution] = {}
@@ -250,10 +250,7 @@ class Activities:
         if stale is not None:  # its lease ran out, and this worker has claimed the next attempt
             stale.cancel()
         try:
-            call, activity = (
-                _read_call(task.payload or ""),
-                self._activities[split_name(task.name)[1]],
-            )
+            call, activity = _read_call(task.payload or ""), self._activities[task.name]
         except Exception as error:
             logger.exception("activity %s of run %s cannot be begun", task.key, task.run_id)
             self._refuse(task, error)

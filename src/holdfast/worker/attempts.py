@@ -16,11 +16,11 @@ from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from holdfast.codec import describe
-from holdfast.definitions.attempts import AttemptContext, StepContext
 from holdfast.definitions.lifespan import Lifespan, bind_lifespans
 from holdfast.definitions.middleware import Layer, surround
-from holdfast.definitions.recorded import Recorded
+from holdfast.definitions.recorded import AttemptContext, Recorded
 from holdfast.definitions.signatures import NO_ARGUMENTS, Arguments
+from holdfast.definitions.steps import StepContext
 from holdfast.errors import PayloadError
 from holdfast.runtime.code.run import RunInfo
 from holdfast.runtime.code.steps import Call

@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.store.port import Store
 from holdfast.types import Refusal, Release, TurnCommit, count_bearable
+from holdfast.worker.recording import weigh_part
 
 _BUSY_SECONDS: Final = 0.05
 
@@ -68,6 +69,6 @@ def _left(part: TurnCommit, refusal: Refusal) -> list[TurnCommit]:
 def _calls(parts: Sequence[TurnCommit]) -> Iterator[Sequence[TurnCommit]]:
     """Divide parts into calls that are not too heavy."""
     while parts:
-        size = count_bearable(part.weight for part in parts)
+        size = count_bearable(map(weigh_part, parts))
         yield parts[:size]
         parts = parts[size:]

@@ -26,6 +26,7 @@ from holdfast.types import (
     ActivityOutcome,
     Ahead,
     Committed,
+    Finish,
     Notice,
     Refusal,
     TurnCommit,
@@ -105,7 +106,9 @@ class Batcher(Generic[T]):
             size = self._most_entries
             if not self._calls and self._halves(self._waiting):
                 size = min(size, -(-len(self._waiting) // 2))
-            size = count_bearable(map(self._weight, self._waiting[:size]))
+            size = min(size, len(self._waiting))
+            if size > 1:  # one entry is sent whatever its weight
+                size = count_bearable(map(self._weight, self._waiting[:size]))
             entries, self._waiting = self._waiting[:size], self._waiting[size:]
             call = asyncio.get_running_loop().create_task(self._send(entries))
             self._calls.add(call)
@@ -130,7 +133,7 @@ class Committer:
         self._store, self._worker_id, self._clock, self._notify = store, worker_id, clock, notify
         self._batcher = Batcher[_Part](
             lambda entries: self._commit(entries, uuid4()),
-            weight=lambda entry: entry[0].weight,
+            weight=lambda entry: weigh_part(entry[0]),
             halves=_halves,
         )
         self._retries: set[asyncio.Task[None]] = set()  # of parts that a lock held up
@@ -218,6 +221,14 @@ class Committer:
         """Repeat what another transaction's lock held up, beside the calls of the batcher."""
         await asyncio.sleep(_BUSY_SECONDS)
         await self._commit(entries, token)
+
+
+def weigh_part(part: TurnCommit) -> int:
+    """Return how long the values of a turn's part are, as text."""
+    texts = [event.details for event in part.events]
+    if isinstance(part.then, Finish):
+        texts += [part.then.output, part.then.error]
+    return sum(len(text) for text in texts if text is not None)
 
 
 def _newest(entries: list[_Part]) -> list[_Part]:

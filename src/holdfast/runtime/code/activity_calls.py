@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.codec import Decode, fingerprint
 from holdfast.definitions.activities import Activity
-from holdfast.durations import Duration, seconds
+from holdfast.durations import Duration
 from holdfast.errors import ActivityFailed, ActivityTimedOut, InvalidInput
 from holdfast.events import (
     ACTIVITY_COMPLETED,
@@ -79,7 +79,7 @@ def _scheduled(
 
 def _policy(retry: Retry) -> RetryPolicy:
     """Return a policy as it is recorded; `should_retry` is asked where the attempt runs."""
-    base, longest = seconds(retry.base), seconds(retry.max)
+    base, longest = retry.base_seconds, retry.max_seconds
     return RetryPolicy(retry.attempts, retry.backoff, base, longest, retry.factor, retry.jitter)
 
 

@@ -128,7 +128,7 @@ async def _commit(
 ) -> tuple[Committed, Exception | None]:
     """Commit turns; also return the last error whose reason is unknown."""
     arguments = commit_arguments(worker_id, token, turns, database.tell)
-    weight = sum(turn.weight for turn in turns)
+    weight = _length(turns)
     try:
         row = await database.row_untranslated("commit", arguments, weight=weight)
     except (asyncpg.PostgresError, TimeoutError) as error:
@@ -148,6 +148,18 @@ async def _commit(
     written = {run_id: found for run_id, found in ahead.items() if run_id not in refused}
     undelivered = _undelivered(row["undelivered"])
     return Committed(row["now"], refused, notices, written, undelivered), None
+
+
+def _length(turns: Sequence[TurnCommit]) -> int:
+    """Return how much text a call sends: the details of events, outputs and errors."""
+    length = 0
+    for turn in turns:
+        for event in turn.events:
+            if event.details is not None:
+                length += len(event.details)
+        if isinstance(turn.then, Finish):
+            length += len(turn.then.output or "") + len(turn.then.error or "")
+    return length
 
 
 def _may_succeed_in_parts(error: Exception, weight: int) -> bool:
