@@ -60,10 +60,10 @@ class History:
     """
 
     __slots__ = (
+        "_failures",
         "_loop",
         "called_at",
         "ends",
-        "failures",
         "forked",
         "known",
         "live_from",
@@ -77,9 +77,16 @@ class History:
         self.position = self.known = self.called_at = 0
         self.replayed = self.live_from = 0
         self.forked = False
-        self.failures = Failures()
+        self._failures: Failures | None = None
         self.recorded: dict[str, Recorded] = {}
         self.ends: dict[str, Event] = {}
+
+    @property
+    def failures(self) -> Failures:
+        """The failures of the run's calls, made at their first use: most runs have none."""
+        if self._failures is None:
+            self._failures = Failures()
+        return self._failures
 
     @property
     def replaying(self) -> bool:

@@ -63,7 +63,6 @@ class Instance:
         "cancel_unheard",
         "history",
         "loop",
-        "mailbox",
         "paused_events",
         "run",
         "steps",
@@ -78,8 +77,8 @@ class Instance:
         loop.caller = self
         run = self.run = Run(workflow, info, loop, record)
         self.history = run.history
-        self.steps, self.timers = run.ledger(Steps), run.ledger(Timers)
-        self.mailbox = run.ledger(Mailbox)
+        self.steps, self.timers = Steps(run), Timers(run)
+        run.ledgers = {Steps: self.steps, Timers: self.timers}
         self.paused_events: list[Event] | None = None
         self.cancel_unheard = False
 
@@ -144,12 +143,11 @@ class Instance:
             self._move_to(event.at)
 
     def _deliver(self, event: Event) -> None:
-        ledger = DELIVERED.get(event.type)
-        own = self._OWN.get(event.type) if ledger is None else None
+        kind = event.type
         try:
-            if ledger is not None:
+            if (ledger := DELIVERED.get(kind)) is not None:
                 self.run.ledger(ledger).deliver(event)
-            elif own is not None:
+            elif (own := self._OWN.get(kind)) is not None:
                 own(self, event)
             else:
                 return  # a fact takes a place in the log, but wakes nothing and moves no time
@@ -168,7 +166,9 @@ class Instance:
         """Deliver a result that this instance's turn has just recorded."""
         loop = self.loop
         self.history.position += 1
-        self.steps.complete(call, result)
+        del self.steps.pending[call.key]
+        if call.future is not None:
+            call.future.set_result(result)
         if at > loop.now:
             loop.now = at
         loop.drain()
@@ -209,7 +209,7 @@ class Instance:
         if message.update:
             self.run.ledger(Updates).put(message)
         else:
-            self.mailbox.put(message)
+            self.run.ledger(Mailbox).put(message)
 
     def _request_cancel(self, event: Event) -> None:
         root = self.loop.root

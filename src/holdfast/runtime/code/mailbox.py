@@ -258,33 +258,30 @@ class Mailbox(Ledger):
         arrives: a waiter that is cancelled in between leaves it to the next. After the end of the
         run's own code no message is taken: they go along to the run that it continues as.
         """
-        box, pattern = self._open(name), Pattern(match)
-        buffered = None if self._loop.ended else box.find(pattern)
+        loop, box, pattern = self._loop, self._open(name), Pattern(match)
+        found = None if loop.ended else box.find(pattern)
+        waiter = box.join(pattern) if found is None else None
         try:
-            if buffered is None:
-                buffered = await self._arrival(box, pattern)
-            box.remove(buffered)
-        finally:
-            if box.is_empty:
-                self._boxes.pop(name, None)
-        return buffered.message.payload
-
-    async def _arrival(self, box: Box, pattern: Pattern) -> Buffered:
-        loop, waiter = self._loop, box.join(pattern)
-        found: Buffered | None = None
-        try:
-            while True:
+            while waiter is not None and found is None:
                 # Not a WorkflowFuture: the exact class is asyncio's fast path, and no code sees it.
                 waiter.future = asyncio.Future[None](loop=loop)
                 await waiter.future
                 found = None if loop.ended else box.find(pattern)
-                if found is not None:
-                    return found
+            assert found is not None, "a wait ends with a message"
+            box.remove(found)
+            return found.message.payload
         finally:
-            box.leave(waiter)
-            offered = waiter.offered
-            if offered is not None and offered is not found and not (loop.closing or loop.ended):
-                box.offer(offered)  # to the next
+            if waiter is not None:
+                box.leave(waiter)
+                offered = waiter.offered
+                if offered is not None and offered is not found:
+                    self._offer_again(box, offered)
+            if box.is_empty:
+                self._boxes.pop(name, None)
+
+    def _offer_again(self, box: Box, buffered: Buffered) -> None:
+        if not (self._loop.closing or self._loop.ended):
+            box.offer(buffered)
 
     def _open(self, name: str) -> Box:
         box = self._boxes.get(name)

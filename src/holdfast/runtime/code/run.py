@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, TypeAlias, TypeVar, cast
+from typing import Any, ClassVar, TypeAlias, TypeVar
 from uuid import UUID
 
 from holdfast.definitions.workflows import Workflow
@@ -92,18 +92,19 @@ class Run:
         self.id, self.seed = str(info.run_id), info.run_id
         self.history = History(loop)
         self.cancel_requested = False
-        self.ledgers: dict[type[Ledger], Ledger] = {}
+        self.ledgers: dict[type[Ledger], Any] = {}
 
     def ledger(self, kind: type[L]) -> L:
         """Return the run's ledger of a kind, made at its first use: most runs only call steps."""
-        found = self.ledgers.get(kind)
+        found: L | None = self.ledgers.get(kind)
         if found is None:
             found = self.ledgers[kind] = kind(self)
-        return cast("L", found)
+        return found
 
     def find(self, kind: type[L]) -> L | None:
         """Return the run's ledger of a kind, None if it has not been used."""
-        return cast("L | None", self.ledgers.get(kind))
+        found: L | None = self.ledgers.get(kind)
+        return found
 
     def check_unclaimed(self, key: str, recorded: str) -> None:
         """Raise DeterminismError if the code waits for another call under the key of an end."""

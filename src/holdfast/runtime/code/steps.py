@@ -88,15 +88,15 @@ class Steps(Ledger):
         self.issued: list[Call] = []
         self.given_up: dict[str, int] = {}
         self.retries: dict[str, StepRetryScheduled] = {}
-        self._dropped: set[str] = set()
-        self._recorded: set[str] = set()  # keys that the log has, for steps with aliases
+        self._dropped: dict[str, None] = {}  # keys: a set that is empty takes more memory
+        self._recorded: dict[str, None] = {}  # keys that the log has, for steps with aliases
 
     # What the log says
 
     def learn_keys(self, event: Event) -> None:
         """Take in that the log has a step, for steps that had another name before."""
         if event.key is not None and event.type in STEPS:
-            self._recorded.add(event.key)
+            self._recorded[event.key] = None
 
     def learn(self, event: Event) -> None:
         """Take in that an attempt of a step has failed and another follows."""
@@ -193,7 +193,7 @@ class Steps(Ledger):
         except BaseException:
             if pending.get(key) is call and not loop.closing:  # given up
                 del pending[key]
-                self._dropped.add(key)
+                self._dropped[key] = None
                 self.given_up[key] = history.position
             raise
         try:
@@ -215,12 +215,6 @@ class Steps(Ledger):
             if event.type == TIMER_FIRED:
                 history.check(key, "a timer", f"a call of {call.name}")
             self._end(call, event)
-
-    def complete(self, call: Call, result: str) -> None:
-        """Give a call the result that its turn has just recorded."""
-        del self.pending[call.key]
-        if call.future is not None:
-            call.future.set_result(result)
 
     def close(self) -> None:
         """Wait for no call any more."""

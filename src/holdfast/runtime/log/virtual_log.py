@@ -67,7 +67,7 @@ class VirtualLog:
         self.committing = False
         self._certain: int | None = None
         self._split = False  # what is fresh was fed before others wrote, as what is in flight
-        self._newest = durable[-1] if durable else None
+        self._newest: Event | None = None  # of those that are durable, once they are forgotten
         self.last: int | None = None
         self.python = _python_of(durable)
 
@@ -88,10 +88,10 @@ class VirtualLog:
     def extend(self, tail: Sequence[Event]) -> None:
         """Add what others have made durable."""
         self.durable_length += len(tail)
-        if tail:
-            self._newest = tail[-1]
         if self.durable is not None:
             self.durable += tail
+        elif tail:
+            self._newest = tail[-1]
 
     def bearable(self) -> int:
         """Return how many of the fresh events one commit takes: their values may be long."""
@@ -130,8 +130,13 @@ class VirtualLog:
         flight, self.flight = self.flight, []
         if not ahead and not self._split and self._certain is None:  # nobody wrote meanwhile
             self.committing = False
-            self.extend(flight)
-            self.python = self.python or PYTHON
+            self.durable_length += len(flight)
+            if self.durable is not None:
+                self.durable += flight
+            elif flight:
+                self._newest = flight[-1]
+            if self.python is None:
+                self.python = PYTHON
             return
         seen, certain = self.durable_length, self.certain + len(flight)
         fed_after = ahead or (self._split and self._certain is not None)
@@ -167,8 +172,8 @@ class VirtualLog:
 
     def forget(self) -> None:
         """Keep no durable events, only their number."""
-        self.last, self._newest = hash(self._newest), None
-        self.durable = None
+        newest = self.durable[-1] if self.durable else self._newest
+        self.last, self._newest, self.durable = hash(newest), None, None
 
 
 def can_wait(tail: Sequence[Event]) -> bool:

@@ -40,28 +40,24 @@ class Scope:
         self._counts: dict[str, int] | None = None  # most scopes never name anything
         self._random: random.Random | None = None
 
-    def key(self, name: str) -> str:
-        """Take the next key of this name."""
-        return self._numbered(name, name)
-
-    def next_key(self, name: str) -> str:
-        """Return what the next key of this name is, without taking it."""
-        return self._path_of(name, 1 + (self._counts or {}).get(name, 0))
-
-    def child(self, name: str) -> Scope:
-        """Open the scope of a task; tasks are counted apart from calls."""
-        return Scope(self._numbered(name, f"{name}/"))
-
-    def _numbered(self, name: str, counter: str) -> str:
-        counts = self._counts
+    def key(self, name: str, counter: str | None = None) -> str:
+        """Take the next key of this name; names with another `counter` are counted apart."""
+        counts, counter = self._counts, counter or name
         if counts is None:
             counts = self._counts = {}
         ordinal = counts[counter] = counts.get(counter, 0) + 1
-        return self._path_of(name, ordinal)
-
-    def _path_of(self, name: str, ordinal: int) -> str:
         leaf = name if ordinal == 1 else f"{name}#{ordinal}"
         return f"{self.path}/{leaf}" if self.path else leaf
+
+    def next_key(self, name: str) -> str:
+        """Return what the next key of this name is, without taking it."""
+        ordinal = 1 + (self._counts or {}).get(name, 0)
+        leaf = name if ordinal == 1 else f"{name}#{ordinal}"
+        return f"{self.path}/{leaf}" if self.path else leaf
+
+    def child(self, name: str) -> Scope:
+        """Open the scope of a task; tasks are counted apart from calls."""
+        return Scope(self.key(name, f"{name}/"))
 
     def random(self, seed: str) -> random.Random:
         """Return this scope's source of chance, the same on every replay."""

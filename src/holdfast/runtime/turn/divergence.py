@@ -33,7 +33,7 @@ from holdfast.runtime.code.commands import (
 )
 from holdfast.runtime.code.history import STEP, TIMER
 from holdfast.runtime.code.instance import Instance
-from holdfast.runtime.code.mailbox import Message
+from holdfast.runtime.code.mailbox import Mailbox, Message
 from holdfast.runtime.code.steps import Call
 from holdfast.runtime.log.virtual_log import PYTHON, VirtualLog
 from holdfast.runtime.loop.user_code import place_of
@@ -102,14 +102,14 @@ class Unexplained:
 
     def repeated_by_call(self, instance: Instance, call: Call) -> str | None:
         """Return what a step would do again, None if it may start."""
-        if call.attempt > 1:  # the log has its failures
+        if not self.places or call.attempt > 1:  # then the log has its failures
             return None
         work = Work(call.key, STEP, call.name, call.fingerprint)
         return self._repeated(instance, work, call.mark)
 
     def repeated_by_commands(self, instance: Instance, fresh: Iterable[Event]) -> str | None:
         """Return what a command that is not in the log yet would do again, None if nothing."""
-        for event in fresh:
+        for event in fresh if self.places else ():
             if event.type in CALLS:
                 key, command = event.key or "", read_command(event)
                 work = Work(key, command.family, command.name, command.args)
@@ -120,8 +120,9 @@ class Unexplained:
 
     def missed_signal(self, instance: Instance) -> str | None:
         """Return which signal the code no longer waits for, if the log continues after it."""
-        awaited = instance.mailbox.awaited
-        unread = sorted({message.name for message in instance.mailbox.unread} - {*awaited})
+        mailbox = instance.run.ledger(Mailbox)
+        awaited = mailbox.awaited
+        unread = sorted({message.name for message in mailbox.unread} - {*awaited})
         if not (awaited and unread):
             return None
         for key, place in self.places.items():
@@ -214,11 +215,12 @@ def renamed_signal(log: Sequence[Event], instance: Instance) -> list[str]:
     Only signals that are waited for wake a run: the code may have another name for it now.
     """
     last = next((event for event in reversed(log) if event.type != WORKER_LOST), None)
-    awaited = instance.mailbox.awaited
+    mailbox = instance.run.ledger(Mailbox)
+    awaited = mailbox.awaited
     if last is None or last.type != SIGNAL_RECEIVED or not awaited:
         return []
     name = Message.read(last).name
-    if name in awaited or all(message.name != name for message in instance.mailbox.unread):
+    if name in awaited or all(message.name != name for message in mailbox.unread):
         return []
     others = " or ".join(map(repr, awaited))
     return [f"signal {name!r} came last, and the code waits for {others}: was it renamed?"]

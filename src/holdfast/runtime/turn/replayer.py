@@ -74,7 +74,8 @@ class Replayer:
         self._undelivered: list[Event] = []  # what is to be fed after the log that it waits for
         self._known: int | None = 0  # how much of that log the last instance had seen
         self._deadlines: dict[str, int] = {}  # and those of its timers that stand
-        self._replay(log, {}, None)
+        self.unexplained: Unexplained | None = None  # what the code has left of its log
+        self._replay(log, self._deadlines, None)
 
     @property
     def receptive(self) -> bool:
@@ -91,9 +92,12 @@ class Replayer:
     def commit_done(self, ahead: Sequence[Event]) -> None:
         """Take what was in flight for durable; feed what others wrote `ahead` of it meanwhile."""
         log = self.log
+        if not ahead:
+            log.commit_done(ahead)
+            return
         position = log.length
         log.commit_done(ahead)
-        if ahead and not (self.closed or self.broken):
+        if not (self.closed or self.broken):
             self._feed(ahead, position)
 
     def _feed(self, events: Sequence[Event], position: int) -> None:
@@ -110,8 +114,10 @@ class Replayer:
 
     def _judge(self, events: Sequence[Event], position: int) -> None:
         history = self.instance.history
-        if history.ends or history.recorded or self.unexplained.places:
-            self.unexplained.judge(self.instance, events, position)
+        if history.ends or history.recorded or self.unexplained is not None:
+            unexplained = self.unexplained or Unexplained()
+            unexplained.judge(self.instance, events, position)
+            self.unexplained = unexplained
 
     def complete(self, key: str, event: Event, result: str) -> None:
         """Feed a step's result, if the code still waits for it; else keep the event."""
@@ -286,7 +292,7 @@ class Replayer:
         self, log: Sequence[Event], deadlines: dict[str, int], live_from: int | None
     ) -> None:
         log = in_delivery_order(log)
-        self.unexplained = Unexplained()
+        self.unexplained = None
         instance = self.instance = Instance(self._workflow, self._info, self.log.record)
         instance.timers.kept = deadlines
         instance.history.known = len(log)

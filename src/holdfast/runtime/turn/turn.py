@@ -20,7 +20,7 @@ from holdfast.runtime.code.steps import Call, completed_step, failed_step
 from holdfast.runtime.code.updates import Updates
 from holdfast.runtime.log.virtual_log import is_taken_away
 from holdfast.runtime.turn.checking import Check
-from holdfast.runtime.turn.divergence import CHANGED, differences, renamed_signal
+from holdfast.runtime.turn.divergence import CHANGED, Unexplained, differences, renamed_signal
 from holdfast.runtime.turn.effects import Effects, State, make_part, may_follow_others
 from holdfast.runtime.turn.outcome import leftovers, must_stay_open, outcome
 from holdfast.runtime.turn.replayer import Replayer
@@ -171,7 +171,8 @@ class Turn:
         replayer = self._replayer
         self._conflicts = 0
         replayer.commit_done(ahead)
-        self._singly = self._singly and bool(replayer.log.fresh)
+        if self._singly:
+            self._singly = bool(replayer.log.fresh)
         if self._replies:
             self._notices, self._replies = self._replies, ()
         if replayer.closed:
@@ -326,7 +327,8 @@ class Turn:
         if replayer.needs_log:
             self.state = State.NEEDS_LOG
         if self.state is _RUNNING:
-            replayer.fire_timers()
+            if replayer.instance.timers.live:
+                replayer.fire_timers()
             if replayer.broken is None:
                 try:
                     self._act()
@@ -341,48 +343,46 @@ class Turn:
     def _act(self) -> None:
         replayer = self._replayer
         instance, log, executions = replayer.instance, replayer.log, replayer.executions
-        if replayer.unexplained.places and not log.committing:
-            self._refuse(replayer.unexplained.repeated_by_commands(instance, log.fresh))
-        alone = len(log.fresh) < 2 and not self._singly and not self._conflicts
-        if not alone and log.fresh and not log.committing:
+        steps, timers, unexplained = instance.steps, instance.timers, replayer.unexplained
+        if unexplained is not None and not log.committing:
+            self._refuse(unexplained.repeated_by_commands(instance, log.fresh))
+        if len(log.fresh) > 1 or self._singly or self._conflicts:
             self._ship_apart()
         if instance.loop.ended:
             self._finish()
             return
-        certain = log.certain
-        if instance.steps.given_up:
-            self._cancel += tuple(executions.cancel(instance.steps, certain))
+        if steps.given_up:
+            self._cancel += tuple(executions.cancel(steps, log.certain))
         if instance.paused_events is not None:
             self._stand_still()
             return
-        if instance.steps.issued:
-            self._launch(executions.start(instance.steps, certain))
-        waiting = executions.pausing or instance.timers.live
-        now = self._clock() if waiting else 0
+        if steps.issued and (calls := executions.start(steps, log.certain)):
+            if unexplained is not None:
+                self._check_repeated(unexplained, calls)
+            self._start = tuple(calls)
+        waiting = executions.pausing or timers.live
+        now = 0
         if waiting:
-            self._start += tuple(executions.start_again(instance.steps, certain, now))
-            for timer in replayer.instance.timers.due_for_recording(now):
+            now = self._clock()
+            self._start += tuple(executions.start_again(steps, log.certain, now))
+            for timer in timers.due_for_recording(now):
                 replayer.record_timer(timer)
         if not log.committing:
-            if executions.idle(instance.steps, now) and not replayer.instance.timers.fires_soon(
-                now
-            ):
+            if executions.idle(steps, now) and not timers.fires_soon(now):
                 self._suspend()
             elif log.fresh:
                 self._ship(None)
         if waiting and self.state is _RUNNING:
             self._next_due = self._due_at(now)
 
-    def _launch(self, calls: list[Call]) -> None:
+    def _check_repeated(self, unexplained: Unexplained, calls: list[Call]) -> None:
         replayer = self._replayer
-        if replayer.unexplained.places:
-            try:
-                for call in calls:
-                    self._refuse(replayer.unexplained.repeated_by_call(replayer.instance, call))
-            except DeterminismError:
-                replayer.executions.forget(calls)
-                raise
-        self._start += tuple(calls)
+        try:
+            for call in calls:
+                self._refuse(unexplained.repeated_by_call(replayer.instance, call))
+        except DeterminismError:
+            replayer.executions.forget(calls)
+            raise
 
     def _refuse(self, reason: str | None) -> None:
         """Be stuck if changed code would do again what the log may have."""
@@ -402,25 +402,28 @@ class Turn:
     def _ship_apart(self) -> None:
         """Commit what may not share a commit with a suspension, or with all else that is fresh."""
         log = self._replayer.log
+        if log.committing or not log.fresh:
+            return
         count = 1 if self._singly else log.bearable()
         if self._singly or self._conflicts >= _CONFLICTS or count < len(log.fresh):
             self._ship(None, count)
 
     def _ship(self, then: Suspend | Finish | None, count: int | None = None) -> None:
-        log, instance = self._replayer.log, self._replayer.instance
+        log, run = self._replayer.log, self._replayer.instance.run
         after_others = self._conflicts >= _CONFLICTS and may_follow_others(then)
         place, events = log.durable_length, log.commit_sent(count, after_others=after_others)
-        if (updates := instance.run.find(Updates)) is not None:
+        updates: Updates | None = run.ledgers.get(Updates)
+        if updates is not None:
             ends = isinstance(then, Finish)
-            self._replies = tuple(updates.replies(instance.run.id, events, ends=ends))
-        commands = instance.run.find(Commands)
+            self._replies = tuple(updates.replies(run.id, events, ends=ends))
+        commands: Commands | None = run.ledgers.get(Commands)
         info, lease_no = self.info, self.lease_no
         self._commit = make_part(info, lease_no, place, events, then, commands, after_others)
 
     def _suspend(self) -> None:
         """Give the lease back with this commit: nothing moves until it is answered."""
         replayer = self._replayer
-        if replayer.unexplained.places:
+        if replayer.unexplained is not None:
             self._refuse(replayer.unexplained.missed_signal(replayer.instance))
         awaiting = replayer.instance.awaiting
         wakings = (replayer.instance.timers.first_deadline(), replayer.executions.next_retry())
