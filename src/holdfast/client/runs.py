@@ -44,10 +44,14 @@ class Runs:
     # Finding
 
     async def list(self, **filters: Unpack[RunFilters]) -> RunPage:
-        """Return a page of runs, newest first. `filters` are those of `RunFilters`.
+        """Return a page of runs, newest first; to loop over all of them, use `iterate`.
+
+        `filters` are those of `RunFilters`.
 
         ```python
         page = await client.runs.list(states="waiting", names="checkout", limit=20)
+        for run in page.runs:
+            print(run.run_id, run.key)
         ```
         """
         where = await run_filter(filters, self._session.names)

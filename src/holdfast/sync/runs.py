@@ -28,10 +28,14 @@ class SyncRuns(SyncGroup[Runs]):
     """
 
     def list(self, **filters: Unpack[RunFilters]) -> RunPage:
-        """Return a page of runs, newest first. `filters` are those of `RunFilters`.
+        """Return a page of runs, newest first; to loop over all of them, use `iterate`.
+
+        `filters` are those of `RunFilters`.
 
         ```python
         page = client.runs.list(states="waiting", names="checkout", limit=20)
+        for run in page.runs:
+            print(run.run_id, run.key)
         ```
         """
         return self._call(self._target.list, **filters)

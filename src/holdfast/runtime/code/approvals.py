@@ -20,10 +20,9 @@ T = TypeVar("T")
 
 
 class Decision(Value, Generic[T], frozen=True):
-    """What somebody decided: whether they approved, who, and why.
+    """The decision of a person: `approved` or not, `by` whom, and `feedback`.
 
-    `values` is what they filled the form in with; None where there is no form, or where they
-    said no without it.
+    `values` are those of the form; None if there is no form, or for a rejection without values.
     """
 
     approved: bool

@@ -33,8 +33,8 @@ T = TypeVar("T")
 class Context(RemoteContext):
     """The run, as its workflow's code sees it.
 
-    Everything here gives the same on each replay. Where a call takes an `id`, that stands in
-    the log as the call's name: give one to calls that are made often or may be reordered.
+    Everything here gives the same on each replay. The `id` of a call is its name in the log: give
+    one to calls that are made often or may be reordered.
     """
 
     __slots__ = ()
@@ -85,7 +85,7 @@ class Context(RemoteContext):
 
     @property
     def cancelled(self) -> bool:
-        """Whether a cancel of the run was asked for."""
+        """True if a cancel of the run was requested."""
         return self._run.cancel_requested
 
     @property
@@ -241,7 +241,7 @@ class Context(RemoteContext):
 
     @property
     def random(self) -> Random:
-        """The source of chance of the running task: the same numbers on each replay."""
+        """The random numbers of the running task: the same on each replay."""
         return self._run.loop.scope().random(str(self._run.seed))
 
     # Showing

@@ -31,7 +31,7 @@ Out = TypeVar("Out")
 
 
 class RemoteContext:
-    """The part of a run's context that orders from others and answers them."""
+    """The part of a run's context that asks others for something, and answers them."""
 
     __slots__ = ("_run",)
 
@@ -40,7 +40,7 @@ class RemoteContext:
 
     @property
     def parent_run_id(self) -> UUID | None:
-        """The id of the run whose child this one is, None where it is nobody's."""
+        """The id of the run that started this one as its child, None if no run did."""
         return self._run.info.parent_run_id
 
     # Activities
@@ -85,15 +85,15 @@ class RemoteContext:
         heartbeat_timeout: Duration | None = None,
         id: str | None = None,
     ) -> Coroutine[object, None, T | JSON]:
-        """Call an activity by its name, whose code may be in another program.
+        """Call an activity by its name; its code may be in another program.
 
         ```python
         size = await ctx.activity("resize", path, 640, queue="gpu", type=Size)
         ```
 
-        The name is one of this run's app; an activity of another app is `app/name`. It is
-        scheduled at once, also where nobody awaits it. What this program's activity of that name
-        says holds where no option is given here. `type` decodes the result.
+        A name without an app means this run's app; an activity of another app is `app/name`.
+        The activity is scheduled at once, even if it is never awaited. An option that is not given
+        here is taken from the activity, if this program has it. `type` decodes the result.
 
         Raises ActivityFailed when its attempts are exhausted, ActivityTimedOut when time ran
         out, PayloadError for arguments that cannot be stored.
@@ -156,7 +156,7 @@ class RemoteContext:
         this run. A workflow of another program is given by its name, one of another app by
         `app/name`; `type` decodes its output.
 
-        Raises ChildFailed where the child did not complete; InvalidInput, PayloadError and
+        Raises ChildFailed if the child did not complete; InvalidInput, PayloadError and
         ConfigurationError for what a start would refuse. Cancelling the wait cancels the child.
         """
         return call_child(self._run, workflow, input, type, options)
@@ -192,9 +192,10 @@ class RemoteContext:
         type: type[Any] | None = None,
         **options: Unpack[ChildOptions],
     ) -> ChildHandle[Any]:
-        """Start a child run and let it go: it is started with this run's next commit.
+        """Start a child run, and return its handle without waiting for its end.
 
-        `options` are those of `ChildOptions`; by default the child goes on when this run ends.
+        It is started with this run's next commit. `options` are those of `ChildOptions`; by
+        default the child continues when this run ends.
         Raises InvalidInput, PayloadError and ConfigurationError for what a start would refuse.
         """
         return start_child(self._run, workflow, input, type, options)
@@ -238,7 +239,7 @@ class RemoteContext:
         timeout: Duration | None = None,
         id: str | None = None,
     ) -> Decision[T] | Decision[None]:
-        """Ask for a decision, and wait until somebody takes it.
+        """Ask for the decision of a person, and wait for it.
 
         ```python
         @dataclass
@@ -251,9 +252,9 @@ class RemoteContext:
         ```
 
         `form` is a dataclass, msgspec struct or TypedDict of texts, numbers, booleans and
-        choices, which `values` has then. The first decision wins.
+        choices; the decision's `values` are of that type. The first decision wins.
 
-        Raises TimeoutError when nobody decided in time, InvalidInput for values that do not fit
+        Raises TimeoutError if there is no decision in time, InvalidInput for values that do not fit
         the form, ConfigurationError for a form of other fields.
         """
         leaf = "approve" if id is None else check_step_name(id)
@@ -268,7 +269,7 @@ class RemoteContext:
         validate: Callable[..., object] | None = None,
         timeout: Duration | None = None,
     ) -> None:
-        """Answer updates of a name from now on, those first that came before.
+        """Answer updates of a name from now on, beginning with those that have already come.
 
         ```python
         async def add(item: Item) -> int:
@@ -278,9 +279,9 @@ class RemoteContext:
         ctx.handle_update("add", add, validate=check_item, timeout="1m")
         ```
 
-        `handler` is a sync or async function of the payload, which its annotation types; what
-        it returns is the answer. Each update runs as a task of its own. One whose payload does
-        not fit, or for which `validate` raises, is rejected and leaves no other trace.
+        `handler` is a sync or async function. It takes the payload, decoded into the type of
+        its annotation, and returns the answer. Each update runs as a task of its own. If the
+        payload does not fit, or `validate` raises, the update is rejected and changes nothing.
 
         Raises InvalidName for a name outside `[a-zA-Z0-9._-]{1,128}`, ConfigurationError for a
         handler that takes more than the payload.
@@ -292,23 +293,24 @@ class RemoteContext:
     # The run itself
 
     def patched(self, id: str) -> bool:
-        """Say whether changed code takes its new path here.
+        """Return True if changed code takes its new path here.
 
         ```python
         if ctx.patched("check-stock"):
             await check_stock(order)
         ```
 
-        True for runs that come here for the first time, and from then on; False where the log
-        shows that older code has passed here, so that the run goes on as it began.
+        It is True for a run that comes here for the first time, and stays True for that run. It
+        is False if the log shows that older code has passed here: the run continues as it began.
         """
         return self._run.ledger(Values).patched(check_step_name(id))
 
     def continue_as_new(self, input: object = None, *, version: int | None = None) -> Never:
-        """End this run and go on as a new one with an empty log, for loops without an end.
+        """End this run and continue as a new one with an empty log, for loops without an end.
 
-        Messages that were not read go along, and so do name, tags and queue; callers that wait
-        for a result follow. Activities that were let go are waited for first.
+        The new run gets the messages that were not read, and the name, tags and queue. Callers
+        that wait for the result wait for the new run's. Activities that were called and not
+        awaited end first.
 
         Raises InvalidInput and PayloadError for an input that a start would refuse, and
         ConfigurationError anywhere but in the workflow's own task.
