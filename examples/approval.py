@@ -95,4 +95,4 @@ if __name__ == "__main__":
     try:
         asyncio.run(main())
     except KeyboardInterrupt:
-        raise SystemExit("stopped; the run goes on once a worker is there again") from None
+        raise SystemExit("stopped; the run continues once a worker is there again") from None

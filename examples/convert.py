@@ -63,7 +63,7 @@ class Page:
 
 @dataclass
 class Cover:
-    """What whoever approves may say."""
+    """The values that the person who approves may give."""
 
     title: str = "Documents"
 
@@ -86,7 +86,7 @@ def list_documents(folder: str) -> list[str]:
 
 
 def is_passing(error: BaseException) -> bool:
-    """Say whether trying again may help: a file that is no text stays none."""
+    """Return True if another try may help: a file that is not text never becomes one."""
     return not isinstance(error, UnicodeDecodeError)
 
 
@@ -201,7 +201,7 @@ async def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("output", type=Path)
     parser.add_argument("--slow", action="store_true", help="pause after each document")
-    parser.add_argument("--again", action="store_true", help="convert anew")
+    parser.add_argument("--again", action="store_true", help="convert again")
     options = parser.parse_args()
     if not options.folder.is_dir():
         parser.error(f"{options.folder} is not a folder")
@@ -214,7 +214,7 @@ async def main() -> None:
         client = await stack.enter_async_context(local(app, options=runs))
         await stack.enter_async_context(local(app, options=conversions))
         handle = await client.start(publish, job, key=key)
-        print("going on with" if handle.already_existed else "started", handle.run_id, flush=True)
+        print("continuing" if handle.already_existed else "started", handle.run_id, flush=True)
         asking = asyncio.create_task(decide(client, handle))
         site = await handle.result()
         asking.cancel()
@@ -227,4 +227,4 @@ if __name__ == "__main__":
     try:
         asyncio.run(main())
     except KeyboardInterrupt:
-        raise SystemExit("stopped; the run goes on once a worker is there again") from None
+        raise SystemExit("stopped; the run continues once a worker is there again") from None

@@ -86,7 +86,7 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--slow", action="store_true")
-    parser.add_argument("--again", action="store_true", help="count anew, not what was counted")
+    parser.add_argument("--again", action="store_true", help="count again, not what was counted")
     options = parser.parse_args()
     if not options.folder.is_dir():
         parser.error(f"{options.folder} is not a folder")
@@ -95,7 +95,7 @@ async def main() -> None:
     async with local(app) as client:
         job = Job(folder, 0.5 if options.slow else 0.0)
         handle = await client.start(count_folder, job, key=key)
-        print("going on with" if handle.already_existed else "started", handle.run_id, flush=True)
+        print("continuing" if handle.already_existed else "started", handle.run_id, flush=True)
         print(summary(await handle.result()))
 
 
@@ -103,4 +103,4 @@ if __name__ == "__main__":
     try:
         asyncio.run(main())
     except KeyboardInterrupt:
-        raise SystemExit("stopped; the run goes on once a worker is there again") from None
+        raise SystemExit("stopped; the run continues once a worker is there again") from None

@@ -155,8 +155,6 @@ NOT_YET: Final[dict[str, tuple[str, ...]]] = {
     ),
     "say whether|says whether": (
         "benchmarks",
-        "docs",
-        "examples",
         "src/holdfast/database",
         "src/holdfast/insight",
         "src/holdfast/runtime",
@@ -178,20 +176,16 @@ NOT_YET: Final[dict[str, tuple[str, ...]]] = {
         "README.md",
         "benchmarks",
         "docs",
-        "examples",
         "src/holdfast/runtime",
         "tests",
     ),
     "whoever": (
-        "docs",
-        "examples",
         "src/holdfast/database",
         "src/holdfast/runtime",
         "src/holdfast/store",
         "tests",
     ),
     "somebody": (
-        "docs",
         "src/holdfast/runtime",
         "src/holdfast/store",
         "tests",
@@ -210,7 +204,6 @@ NOT_YET: Final[dict[str, tuple[str, ...]]] = {
     "anew": (
         "benchmarks",
         "docs",
-        "examples",
         "src/holdfast/runtime",
         "src/holdfast/store",
         "src/holdfast/types",
@@ -224,10 +217,7 @@ NOT_YET: Final[dict[str, tuple[str, ...]]] = {
         "src/holdfast/types",
         "tests",
     ),
-    "in the meantime|in the mean time": (
-        "docs",
-        "tests",
-    ),
+    "in the meantime|in the mean time": ("tests",),
     "docstring": ("src/holdfast/runtime",),
 }
 

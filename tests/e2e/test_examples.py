@@ -153,7 +153,7 @@ def test_wordcount_killed_in_the_middle_reads_no_counted_file_again(desk: Desk) 
     assert 4 <= len(recorded) - 1 < 12, "the listing and some of the files, not all"
 
     second = desk.run("wordcount.py", str(folder), "--slow")
-    assert second.startswith(f"going on with {run}")
+    assert second.startswith(f"continuing {run}")
     assert "78 words in 12 files" in second
     reads = Counter(re.findall(r"reading \S*/(\d\d)\.txt", "\n".join([*first, second])))
     assert set(reads) == {f"{number:02}" for number in range(12)}
@@ -268,7 +268,7 @@ def test_a_killed_conversion_goes_on_and_somebody_else_decides(desk: Desk) -> No
         second = read_until(process, "^Write 10 pages")
         desk.command("approvals", "decide", run, "--approve", "--by", "ann")
         rest, _ = process.communicate(timeout=DEADLINE_SECONDS)
-    assert second[0] == f"going on with {run}"
+    assert second[0] == f"continuing {run}"
     assert "approved by ann: 11 files written" in rest
     converted = Counter(re.findall(r"converting (\S+)", "\n".join(first + second)))
     assert set(converted) == {*(f"{number:02}.md" for number in range(10)), "photo.txt"}
