@@ -17,7 +17,7 @@ from enum import Enum
 from typing import Final, Protocol
 from uuid import UUID
 
-from holdfast.runtime.turn.effects import make_part
+from holdfast.runtime.turn.replayer import make_part
 from holdfast.runtime.turn.turn import Call, Effects, State, Turn
 from holdfast.types import Ahead, ErrorInfo, Event, Notice, Refusal, TurnCommit
 from holdfast.worker.attempts import StepExecution, StepRunner

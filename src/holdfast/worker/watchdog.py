@@ -18,14 +18,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from types import FrameType
+from typing import Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
 from holdfast.errors import DatabaseError
-from holdfast.runtime.loop.holding import Hold, find_hold
+from holdfast.runtime.loop.loop import WorkflowLoop
 from holdfast.store.port import Store
 from holdfast.worker.giving_back import GivenUp, give_back
 
@@ -39,6 +42,14 @@ _SILENT_SECONDS: Final = 1.0
 _OTHER_SILENT_SECONDS: Final = 5.0
 _RELEASE_SECONDS: Final = 5.0  # what takes longer is left until the leases run out
 _JOIN_SECONDS: Final = 2.0 * _RELEASE_SECONDS
+
+_DRAIN: Final = WorkflowLoop.drain.__code__
+_DROP: Final = WorkflowLoop._drop_code.__code__  # pyright: ignore[reportPrivateUsage]
+_STANDARD: Final = os.path.dirname(os.__file__)
+_OWN: Final = __name__.partition(".")[0]
+_DEBUGGERS: Final = frozenset(
+    {"bdb", "pdb", "ipdb", "pudb", "debugpy", "pydevd", "_pydevd_bundle", "IPython"}
+)
 
 
 class Holder(Protocol):
@@ -78,6 +89,51 @@ class Process:
     def orphaned(self) -> bool:
         """Whether the process that supervises this one is gone."""
         return False
+
+
+class Hold(NamedTuple):
+    """What a thread executes. `loop` is that of the workflow code, None outside of it.
+
+    `run_id` and `name` are those of the run, and `place` is the line of the user's code.
+    `debugged` says that a debugger has stopped the thread.
+    """
+
+    loop: WorkflowLoop | None
+    run_id: UUID | None
+    name: str
+    place: str
+    debugged: bool
+
+    def __str__(self) -> str:
+        return f"run {self.run_id} ({self.name})"
+
+
+def find_hold(thread: int) -> Hold:
+    """Return what a thread of this process executes now; safe to call from any thread."""
+    frame = sys._current_frames().get(thread)  # pyright: ignore[reportPrivateUsage]
+    loop, place, debugged = None, "", False
+    while frame is not None and loop is None:
+        if frame.f_code in (_DRAIN, _DROP):
+            loop = frame.f_locals["self"]
+        else:
+            package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+            debugged = debugged or package in _DEBUGGERS
+            if not place and package != _OWN and not _is_library(frame):
+                place = _describe(frame)
+        frame = frame.f_back
+    info: Any = None if loop is None else getattr(loop.caller, "info", None)
+    run_id, name = (None, "") if info is None else (info.run_id, info.name)
+    return Hold(loop, run_id, name, place or "code that cannot be seen", debugged)
+
+
+def _is_library(frame: FrameType) -> bool:
+    file = frame.f_code.co_filename
+    return file.startswith((_STANDARD, "<frozen")) or "site-packages" in file
+
+
+def _describe(frame: FrameType) -> str:
+    code = frame.f_code
+    return f'File "{code.co_filename}", line {frame.f_lineno}, in {code.co_qualname}'
 
 
 class ThreadClock:

@@ -156,27 +156,6 @@ def acting_as(task: WorkflowTask[Any]) -> Generator[None]:
             asyncio.tasks._leave_task(loop, task)
 
 
-class SoonHandle(asyncio.Handle):
-    """A callback to run in this drain; built without what asyncio adds for debugging."""
-
-    __slots__ = ()
-
-    def __init__(
-        self,
-        callback: Callable[..., object],
-        args: tuple[object, ...],
-        loop: NumberingLoop,
-        context: contextvars.Context | None,
-    ) -> None:
-        self._callback = callback
-        self._args = args
-        self._loop = loop
-        self._context = contextvars.copy_context() if context is None else context
-        self._cancelled = False
-        self._repr = None
-        self._source_traceback = None
-
-
 class WorkflowTimer(asyncio.TimerHandle):
     """A durable timer.
 

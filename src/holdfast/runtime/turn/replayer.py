@@ -1,30 +1,39 @@
-"""Feeding a run's code: its log, what its steps bring, and all of it anew after a conflict."""
+"""Replayer: feeds a run's code its log and what its steps bring, and makes its commits.
+
+After a conflict all is fed again, with what others wrote in its place.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
+from uuid import UUID
 
 from holdfast.definitions.workflows import Workflow
 from holdfast.errors import DeterminismError
 from holdfast.events import (
     CALL_COMMANDS,
+    CHILD_CANCEL,
+    COMMANDS,
+    SIGNAL_SENT,
     STEP_RETRY,
     STEPS,
     TIMER_FIRED,
     TIMER_SCHEDULED,
+    read_target,
     with_role,
     without_mark,
     write_timer,
 )
+from holdfast.runtime.code.commands import Commands
 from holdfast.runtime.code.instance import Instance
 from holdfast.runtime.code.run import RunInfo
 from holdfast.runtime.code.steps import Call, Executions, step_unstorable
 from holdfast.runtime.log.virtual_log import VirtualLog, can_wait, in_delivery_order
 from holdfast.runtime.loop.tasks import WorkflowTimer
 from holdfast.runtime.turn.checking import Check, replay_to_end, watch
-from holdfast.runtime.turn.divergence import Unexplained
-from holdfast.types import Event
+from holdfast.runtime.turn.divergence import CHANGED, Unexplained, differences, renamed_signal
+from holdfast.types import Event, Finish, Suspend, TurnCommit
 
 # Facts, which the code has not been fed: they may as well stand after another event.
 _FACTS: Final = with_role("command", "withdrawal", "fact")
@@ -42,6 +51,7 @@ class Replayer:
     """
 
     __slots__ = (
+        "_careful",
         "_check",
         "_clock",
         "_deadlines",
@@ -65,8 +75,9 @@ class Replayer:
         log: Sequence[Event],
         clock: Callable[[], int],
         check: Check = "no",
+        careful: bool = True,
     ) -> None:
-        self._workflow, self._info, self._check = workflow, info, check
+        self._workflow, self._info, self._check, self._careful = workflow, info, check, careful
         self._clock, self.log = clock, VirtualLog(log, clock)
         self.executions = Executions()
         self.broken: DeterminismError | None = None
@@ -185,6 +196,77 @@ class Replayer:
         self.broken = error
         log = self.log
         log.fresh = [event for event in log.fresh if event.type in STEPS]
+
+    # Changed code
+
+    def compare(self, *, strict: bool) -> list[str]:
+        """Return warnings of how the code and its log differ; with `strict` it is broken then."""
+        found = [text for each in differences(self.log, self.instance) for text in each]
+        if strict and found:
+            self.broken = DeterminismError("; ".join(found))
+        return found + renamed_signal(self.log.durable or (), self.instance)
+
+    def check_commands(self, unexplained: Unexplained) -> None:
+        """Raise DeterminismError if fresh commands may be in the log under other names."""
+        self._refuse_repeated(unexplained.repeated_by_commands(self.instance, self.log.fresh))
+
+    def check_calls(self, unexplained: Unexplained, calls: list[Call]) -> None:
+        """Raise DeterminismError if steps may be in the log under other names."""
+        try:
+            for call in calls:
+                self._refuse_repeated(unexplained.repeated_by_call(self.instance, call))
+        except DeterminismError:
+            self.executions.forget(calls)
+            raise
+
+    def check_signal(self) -> None:
+        """Raise DeterminismError if the code may wait for a signal under another name."""
+        if self.unexplained is not None:
+            self._refuse_repeated(self.unexplained.missed_signal(self.instance))
+
+    def _refuse_repeated(self, reason: str | None) -> None:
+        if reason is not None and self._careful:
+            error = DeterminismError(f"{reason}; {CHANGED}")
+            self.refuse(error)
+            raise error
+
+    # Commits
+
+    def commit(
+        self,
+        lease_no: int,
+        then: Suspend | Finish | None,
+        count: int | None,
+        after_others: bool,
+    ) -> TurnCommit:
+        """Return the commit of what is fresh, or of the first `count` events of it.
+
+        With `after_others` it may stand after what others write, if nothing is lost by that.
+        """
+        log, run = self.log, self.instance.run
+        after_others = after_others and may_follow_others(then)
+        first, events = log.durable_length, log.commit_sent(count, after_others=after_others)
+        commands: Commands | None = run.ledgers.get(Commands)
+        return make_part(self._info, lease_no, first, events, then, commands, after_others)
+
+    # When the run is due
+
+    def next_due(self, now: int) -> int | None:
+        """Return when a timer or a retry that may start is next due, and not before now."""
+        timers = self.instance.timers
+        retry = self.executions.next_retry(self.log.certain)
+        deadline = timers.next_at() if timers.live else None
+        moments = [at for at in (deadline, retry) if at is not None]
+        return max(now, min(moments)) if moments else None
+
+    def wake_at(self) -> int | None:
+        """Return when a suspended run is due: at its first timer, or its next retry."""
+        timers = self.instance.timers
+        deadline = timers.first_deadline() if timers.live else None
+        wakings = (deadline, self.executions.next_retry())
+        return min((at for at in wakings if at is not None), default=None)
+
+    # After a commit that was refused
 
     def refused(self, tail: Sequence[Event]) -> None:
         """Continue with `tail`, which stands in the place of what is not durable.
@@ -331,3 +413,48 @@ class Replayer:
             call = self.instance.steps.pending.get(event.key or "")
             if event.type == STEP_RETRY and call is not None:
                 self.executions.pause(call, self.log.length)
+
+
+def make_part(
+    info: RunInfo,
+    lease_no: int,
+    expected: int,
+    events: Sequence[Event],
+    then: Suspend | Finish | None,
+    commands: Commands | None,
+    after_others: bool,
+) -> TurnCommit:
+    """Make a commit of events that stand from an expected index on, or after what is there."""
+    parent = info.parent_run_id
+    status = then.status if isinstance(then, Finish) else None
+    if parent is None and commands is None and status != "continued":
+        return TurnCommit(info.run_id, lease_no, expected, events, then, after_others=after_others)
+    touches = dict.fromkeys(_targets(events))
+    if parent is not None and status not in (None, "continued"):
+        touches[parent] = None
+    return TurnCommit(
+        info.run_id,
+        lease_no,
+        expected,
+        events,
+        then,
+        has_commands=any(event.type in COMMANDS for event in events),
+        touches=tuple(touches),
+        has_children=status is not None and commands is not None and commands.has_children,
+        after_others=after_others,
+    )
+
+
+def _targets(events: Iterable[Event]) -> Iterable[UUID]:
+    """Name the runs that commands are about."""
+    for event in events:
+        if event.type in (CHILD_CANCEL, SIGNAL_SENT):
+            target = read_target(event.details or "{}")
+            run_id = target.run_id or target.child_run_id
+            if run_id is not None:
+                yield run_id
+
+
+def may_follow_others(then: Suspend | Finish | None) -> bool:
+    """Return True if nothing is lost if the run has not seen what others wrote just before."""
+    return then is None or (isinstance(then, Finish) and then.status != "continued")

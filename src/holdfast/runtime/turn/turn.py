@@ -13,26 +13,16 @@ from typing import Any
 from holdfast.definitions.workflows import Workflow
 from holdfast.errors import DeterminismError, PayloadError
 from holdfast.events import STEP_COMPLETED, TERMINAL, YIELDED
-from holdfast.runtime.code.commands import Commands
 from holdfast.runtime.code.instance import Instance
 from holdfast.runtime.code.run import RunInfo
 from holdfast.runtime.code.steps import Call, completed_step, failed_step
 from holdfast.runtime.code.updates import Updates
 from holdfast.runtime.log.virtual_log import is_taken_away
 from holdfast.runtime.turn.checking import Check
-from holdfast.runtime.turn.divergence import CHANGED, Unexplained, differences, renamed_signal
-from holdfast.runtime.turn.effects import Effects, State, make_part, may_follow_others
+from holdfast.runtime.turn.effects import Effects, State
 from holdfast.runtime.turn.outcome import leftovers, must_stay_open, outcome
 from holdfast.runtime.turn.replayer import Replayer
-from holdfast.types import (
-    ANY_END,
-    ErrorInfo,
-    Event,
-    Finish,
-    Notice,
-    Suspend,
-    TurnCommit,
-)
+from holdfast.types import ANY_END, ErrorInfo, Event, Finish, Notice, Suspend, TurnCommit
 
 __all__ = ["Call", "Effects", "RunInfo", "State", "Turn"]
 
@@ -53,7 +43,6 @@ class Turn:
 
     __slots__ = (
         "_cancel",
-        "_careful",
         "_clock",
         "_commit",
         "_conflicts",
@@ -91,7 +80,7 @@ class Turn:
         `check` the run is replayed before its end, and its code is watched.
         """
         self.info, self.lease_no = info, lease_no
-        self._clock, self._strict, self._careful = clock, strict, careful
+        self._clock, self._strict = clock, strict
         # Effects of the current input
         self._start: tuple[Call, ...] = ()
         self._cancel: tuple[str, ...] = ()
@@ -109,7 +98,7 @@ class Turn:
         self._singly = False  # which event has a value that the database refuses?
         self._unstorable: PayloadError | None = None  # the run's end
         lost = self.state is State.LOST
-        self._replayer = Replayer(workflow, info, () if lost else log, clock, check)
+        self._replayer = Replayer(workflow, info, () if lost else log, clock, check, careful)
         if lost:
             self.abandon()
 
@@ -138,11 +127,7 @@ class Turn:
         """Start from where the log ends."""
         replayer = self._replayer
         if replayer.log.python is not None and not replayer.closed and replayer.broken is None:
-            python, unused = differences(replayer.log, replayer.instance)
-            self._warn(python + unused)
-            self._warn(renamed_signal(replayer.log.durable or (), replayer.instance))
-            if self._strict and (python or unused):
-                replayer.broken = DeterminismError("; ".join(python + unused))
+            self._warn(replayer.compare(strict=self._strict))
         return self._pump()
 
     def step_completed(self, key: str, result: str, started_at: int) -> Effects:
@@ -345,7 +330,7 @@ class Turn:
         instance, log, executions = replayer.instance, replayer.log, replayer.executions
         steps, timers, unexplained = instance.steps, instance.timers, replayer.unexplained
         if unexplained is not None and not log.committing:
-            self._refuse(unexplained.repeated_by_commands(instance, log.fresh))
+            replayer.check_commands(unexplained)
         if len(log.fresh) > 1 or self._singly or self._conflicts:
             self._ship_apart()
         if instance.loop.ended:
@@ -358,44 +343,21 @@ class Turn:
             return
         if steps.issued and (calls := executions.start(steps, log.certain)):
             if unexplained is not None:
-                self._check_repeated(unexplained, calls)
+                replayer.check_calls(unexplained, calls)
             self._start = tuple(calls)
         waiting = executions.pausing or timers.live
-        now = 0
+        now = self._clock() if waiting else 0
         if waiting:
-            now = self._clock()
             self._start += tuple(executions.start_again(steps, log.certain, now))
             for timer in timers.due_for_recording(now):
                 replayer.record_timer(timer)
         if not log.committing:
-            if executions.idle(steps, now) and not timers.fires_soon(now):
+            if executions.idle(steps, now) and not (timers.live and timers.fires_soon(now)):
                 self._suspend()
             elif log.fresh:
                 self._ship(None)
         if waiting and self.state is _RUNNING:
-            self._next_due = self._due_at(now)
-
-    def _check_repeated(self, unexplained: Unexplained, calls: list[Call]) -> None:
-        replayer = self._replayer
-        try:
-            for call in calls:
-                self._refuse(unexplained.repeated_by_call(replayer.instance, call))
-        except DeterminismError:
-            replayer.executions.forget(calls)
-            raise
-
-    def _refuse(self, reason: str | None) -> None:
-        """Be stuck if changed code would do again what the log may have."""
-        if reason is not None and self._careful:
-            error = DeterminismError(f"{reason}; {CHANGED}")
-            self._replayer.refuse(error)
-            raise error
-
-    def _due_at(self, now: int) -> int | None:
-        replayer = self._replayer
-        retry = replayer.executions.next_retry(replayer.log.certain)
-        moments = [at for at in (replayer.instance.timers.next_at(), retry) if at is not None]
-        return max(now, min(moments)) if moments else None
+            self._next_due = replayer.next_due(now)
 
     # Committing
 
@@ -409,26 +371,19 @@ class Turn:
             self._ship(None, count)
 
     def _ship(self, then: Suspend | Finish | None, count: int | None = None) -> None:
-        log, run = self._replayer.log, self._replayer.instance.run
-        after_others = self._conflicts >= _CONFLICTS and may_follow_others(then)
-        place, events = log.durable_length, log.commit_sent(count, after_others=after_others)
+        commit = self._replayer.commit(self.lease_no, then, count, self._conflicts >= _CONFLICTS)
+        run, self._commit = self._replayer.instance.run, commit
         updates: Updates | None = run.ledgers.get(Updates)
         if updates is not None:
             ends = isinstance(then, Finish)
-            self._replies = tuple(updates.replies(run.id, events, ends=ends))
-        commands: Commands | None = run.ledgers.get(Commands)
-        info, lease_no = self.info, self.lease_no
-        self._commit = make_part(info, lease_no, place, events, then, commands, after_others)
+            self._replies = tuple(updates.replies(run.id, commit.events, ends=ends))
 
     def _suspend(self) -> None:
         """Give the lease back with this commit: nothing moves until it is answered."""
-        replayer = self._replayer
-        if replayer.unexplained is not None:
-            self._refuse(replayer.unexplained.missed_signal(replayer.instance))
-        awaiting = replayer.instance.awaiting
-        wakings = (replayer.instance.timers.first_deadline(), replayer.executions.next_retry())
-        moments = [at for at in wakings if at is not None]
-        if not moments and not awaiting and replayer.instance.paused_events is None:
+        replayer, timers = self._replayer, self._replayer.instance.timers
+        replayer.check_signal()
+        awaiting, wake_at = replayer.instance.awaiting, replayer.wake_at()
+        if wake_at is None and not awaiting and replayer.instance.paused_events is None:
             if not replayer.log.fresh:
                 raise DeterminismError(
                     "the workflow waits for nothing durable: no step, timer or signal could ever "
@@ -436,9 +391,9 @@ class Turn:
                 )
             self._ship(None)
             return
-        for timer in replayer.instance.timers.unrecorded():
+        for timer in timers.unrecorded() if timers.live else ():
             replayer.record_timer(timer)
-        self._yield(min(moments, default=None), awaiting)
+        self._yield(wake_at, awaiting)
 
     def _yield(self, visible_at: int | None, awaiting: tuple[str, ...]) -> None:
         if not self._replayer.log.fresh:
