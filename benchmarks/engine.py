@@ -101,11 +101,11 @@ class Engine(Protocol):
         ...
 
     async def fork(self, run_id: str, steps: int) -> None:
-        """Start a run that goes on from another's log after so many steps."""
+        """Start a run that continues from another's log after so many steps."""
         ...
 
     async def unfinished(self) -> bool:
-        """Say whether any run has not ended, cheaply enough to ask every few milliseconds."""
+        """Return True if a run has not ended, cheaply enough to ask every few milliseconds."""
         ...
 
     async def completed(self) -> int:

@@ -75,7 +75,7 @@ class DbosEngine:
         self._client.cancel_workflow(run_id, cancel_children=True)
 
     async def fork(self, run_id: str, steps: int) -> None:
-        self._client.fork_workflow(run_id, steps + 1)  # the step to go on with
+        self._client.fork_workflow(run_id, steps + 1)  # the step to continue with
 
     async def unfinished(self) -> bool:
         return bool(

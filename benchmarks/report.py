@@ -111,7 +111,7 @@ def ratio(row: dict[str, Any]) -> str:
 
 
 def share(row: dict[str, Any]) -> str:
-    """Say which part of the limit holdfast reaches; empty where there is no limit."""
+    """Return which part of the limit holdfast reaches; empty without a limit."""
     if not row.get(OURS) or not row.get(LIMIT):
         return ""
     return f"{row[OURS] / row[LIMIT]:.0%}"

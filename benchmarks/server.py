@@ -25,7 +25,7 @@ class Server:
     kind: str
 
     def fresh_database(self, name: str) -> str:
-        """Create the database anew, empty, and return its URL."""
+        """Create the database again, empty, and return its URL."""
         self._query(
             f'drop database if exists "{name}" with (force)',
             f'create database "{name}"',

@@ -53,7 +53,7 @@ class WorkerProcess:
         self._send(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let a frozen group go on."""
+        """Let a frozen group continue."""
         self._send(signal.SIGCONT)
 
     def check(self) -> None:

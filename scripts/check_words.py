@@ -83,7 +83,7 @@ RULES: Final = (
     # Plain English.
     Rule("say whether|says whether", "Return True if …", "begin with what is returned"),
     Rule("is no |are no |was no |were no ", "is not a …", "the usual form is read faster",
-         r"\b(?:is|are|was|were) no (?!more\b|longer\b|matter\b)\w"),
+         r"(?<!here )\b(?:is|are|was|were) no (?!more\b|longer\b|matter\b)\w"),
     Rule("go on|goes on|going on|went on", "continue", "the plain verb",
          r"\b(?:go|goes|going|went) on\b(?! to)"),
     Rule("whoever", "the program, the transaction, the worker that …", "who is it?"),
@@ -116,107 +116,25 @@ _DEF: Final = re.compile(r"^\s*(?:async def|def|class)\b")
 
 # rule -> folders in which it is broken still
 NOT_YET: Final[dict[str, tuple[str, ...]]] = {
-    "order": (
-        "src/holdfast/cli",
-        "src/holdfast/demo",
-        "src/holdfast/runtime",
-        "src/holdfast/store",
-    ),
     "heir": ("tests",),
-    "settle": ("src/holdfast/runtime",),
     "lane": ("tests",),
     "guest": ("tests",),
-    "feeder": (
-        "src/holdfast/runtime",
-        "tests",
-    ),
-    "clockwork": ("src/holdfast/runtime",),
-    "dealings": ("src/holdfast/runtime",),
-    "effects": (
-        "src/holdfast/runtime",
-        "src/holdfast/worker",
-    ),
-    "nobody": ("src/holdfast/runtime",),
-    "linger": (
-        "src/holdfast/runtime",
-        "tests",
-    ),
-    "grown": ("src/holdfast/runtime",),
+    "effects": ("src/holdfast/runtime", "src/holdfast/worker"),
+    "linger": ("tests",),
     "hurry|hurried": ("tests",),
-    "rested": ("src/holdfast/store",),
-    "call off|calls off|called off|call_off|called_off": (
-        "src/holdfast/runtime",
-        "tests",
-    ),
-    "news": (
-        "src/holdfast/runtime",
-        "src/holdfast/store",
-        "src/holdfast/worker",
-    ),
-    "say whether|says whether": (
-        "benchmarks",
-        "src/holdfast/database",
-        "src/holdfast/insight",
-        "src/holdfast/runtime",
-        "tests",
-    ),
-    "is no |are no |was no |were no ": (
-        "README.md",
-        "benchmarks",
-        "docs",
-        "examples",
-        "src/holdfast/cli",
-        "src/holdfast/database",
-        "src/holdfast/insight",
-        "src/holdfast/runtime",
-        "src/holdfast/store",
-        "tests",
-    ),
-    "go on|goes on|going on|went on": (
-        "README.md",
-        "benchmarks",
-        "docs",
-        "src/holdfast/runtime",
-        "tests",
-    ),
-    "whoever": (
-        "src/holdfast/database",
-        "src/holdfast/runtime",
-        "src/holdfast/store",
-        "tests",
-    ),
-    "somebody": (
-        "src/holdfast/runtime",
-        "src/holdfast/store",
-        "tests",
-    ),
-    "everybody": (
-        "src/holdfast/database",
-        "tests",
-    ),
-    "none that": (
-        "src/holdfast/insight",
-        "src/holdfast/runtime",
-    ),
+    "call off|calls off|called off|call_off|called_off": ("tests",),
+    "say whether|says whether": ("tests",),
+    "is no |are no |was no |were no ": ("docs", "src/holdfast/runtime", "tests"),
+    "go on|goes on|going on|went on": ("README.md", "docs", "tests"),
+    "whoever": ("src/holdfast/runtime", "tests"),
+    "somebody": ("src/holdfast/runtime", "tests"),
+    "everybody": ("tests",),
+    "none that": ("src/holdfast/runtime",),
     "stays whose|goes whose|waits whose|ends whose|left out whose": ("src/holdfast/runtime",),
     "takes no ": ("src/holdfast/runtime",),
     "ever later|ever more seldom": ("docs",),
-    "anew": (
-        "benchmarks",
-        "docs",
-        "src/holdfast/runtime",
-        "src/holdfast/store",
-        "src/holdfast/types",
-        "tests",
-    ),
-    "wherever|thereof|thereby": (
-        "README.md",
-        "docs",
-        "src/holdfast/cli",
-        "src/holdfast/runtime",
-        "src/holdfast/types",
-        "tests",
-    ),
+    "anew": ("docs", "src/holdfast/runtime", "tests"),
+    "wherever|thereof|thereby": ("README.md", "docs", "src/holdfast/runtime", "tests"),
     "in the meantime|in the mean time": ("tests",),
     "docstring": ("src/holdfast/runtime",),
 }
@@ -226,6 +144,7 @@ EXCEPTIONS: Final[dict[tuple[str, str], str]] = {
     ("src/holdfast/sql/functions/workers/leases.sql", "news"): (
         "workers of an earlier release read this column of heartbeat by its name"
     ),
+    ("src/holdfast/store/postgres/workers.py", 'row["news"]'): "the same column, read here",
 }
 
 

@@ -75,7 +75,7 @@ def test_a_step_of_another_run_gets_the_grace_period(cli: CommandLine, tmp_path:
             assert cli.start("neighbour", "1", "--wait")
             assert cli.state(busy) == "running"
         process.send(signal.SIGTERM)
-        process.await_text("asked again, it ends at once")
+        process.await_text("a second signal ends it at once")
         process.send(signal.SIGTERM)
         assert process.ended() == exits.OK
         assert cli.state(busy) == "queued"
@@ -92,7 +92,7 @@ def test_a_signal_is_handled_although_code_blocks_the_worker(
     with running(tmp_path / "log", *worker(cli, "--grace", "1h")) as process:
         held(process, cli, workflow)
         process.send(number)
-        process.await_text("asked again, it ends at once")
+        process.await_text("a second signal ends it at once")
         process.send(number)
         assert process.ended() == code
         assert "gives back all that it holds" in process.text()

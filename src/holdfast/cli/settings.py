@@ -55,7 +55,7 @@ def settings_of(context: click.Context) -> Settings:
 
 
 def change(context: click.Context, parameter: click.Parameter, value: object) -> None:
-    """Record a global option, wherever it stands on the command line."""
+    """Record a global option, at any place on the command line."""
     if value == "":  # an unset shell variable must not select another database
         raise click.BadParameter("it is empty", ctx=context, param=parameter)
     # An option that is not given must not overwrite the one that was given before.

@@ -16,12 +16,11 @@ from holdfast.client.session import Session
 from holdfast.errors import ForkRefused, RunNotFound
 from holdfast.insight.retries import find_retries
 from holdfast.texts import check_reason
-from holdfast.types import Delivered, RunRecord, State
+from holdfast.types import OPEN_STATES, Delivered, RunRecord, State
 
 PAGE = 200
 RETRIES_AT_ONCE = 8
 
-LIVE: tuple[State, ...] = ("queued", "running", "waiting", "stuck", "paused")
 FAILED: tuple[State, ...] = ("failed", "timed_out")
 
 
@@ -57,17 +56,17 @@ class BulkChange:
     async def cancel(self, reason: str | None) -> BulkOutcome:
         """Ask the runs to end."""
         call = partial(self._session.store.cancel_runs, reason=check_reason(reason))
-        return await self._deliver_all(LIVE, call, _is_open)
+        return await self._deliver_all(OPEN_STATES, call, _is_open)
 
     async def terminate(self, reason: str | None) -> BulkOutcome:
         """End the runs at once."""
         call = partial(self._session.store.terminate_runs, reason=check_reason(reason))
-        return await self._deliver_all(LIVE, call, _is_open)
+        return await self._deliver_all(OPEN_STATES, call, _is_open)
 
     async def pause(self, reason: str | None) -> BulkOutcome:
         """Pause the runs."""
         call = partial(self._session.store.pause_runs, reason=check_reason(reason))
-        return await self._deliver_all(LIVE, call, _can_pause)
+        return await self._deliver_all(OPEN_STATES, call, _can_pause)
 
     async def resume(self) -> BulkOutcome:
         """Resume the runs that are paused."""
@@ -85,7 +84,7 @@ class BulkChange:
             signals = [msgspec.structs.replace(pattern, run_id=run_id) for run_id in run_ids]
             return await self._session.store.signal_runs(signals)
 
-        return await self._deliver_all(LIVE, send, _is_open)
+        return await self._deliver_all(OPEN_STATES, send, _is_open)
 
     async def retry(self) -> BulkOutcome:
         """Retry the runs that failed or timed out."""

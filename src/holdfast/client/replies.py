@@ -60,7 +60,7 @@ class Replies:
                 try:
                     self._stop_listening = await self._store.listen(self.topic, self._hear)
                 except DatabaseError as error:
-                    logger.debug("cannot listen, so answers are found by looking: %s", error)
+                    logger.debug("cannot listen, so answers are found by polling: %s", error)
 
     async def close(self) -> None:
         """Stop listening."""

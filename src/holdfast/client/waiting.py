@@ -139,7 +139,7 @@ class EndWatcher:
             try:
                 self._stop_listening = await self._store.listen(self.topic, self._hear)
             except DatabaseError as error:
-                logger.debug("cannot listen, so ends are found by looking: %s", error)
+                logger.debug("cannot listen, so ends are found by polling: %s", error)
 
     def _hear(self, payload: str) -> None:
         if not payload:  # the connection was away: wake-ups may have been missed

@@ -147,7 +147,8 @@ def check_schema_name(schema: str) -> str:
         )
     if schema in _RESERVED_SCHEMAS or schema.startswith("pg_"):
         raise InvalidSchemaName(
-            f"the schema {schema!r} belongs to PostgreSQL or to everybody: choose one of your own"
+            f"the schema {schema!r} is one that PostgreSQL uses or that all roles share: "
+            "choose one of your own"
         )
     return schema
 

@@ -26,7 +26,7 @@ class Order:
 
 @dataclass
 class Delivery:
-    """The result of an order."""
+    """What became of a customer's order."""
 
     payment: str
     parcels: list[str]
@@ -67,7 +67,7 @@ async def notify(order: Order, courier: str) -> str:
 
 @app.workflow
 async def fulfil(ctx: Context, order: Order) -> Delivery:
-    """Fulfil an order."""
+    """Fulfil a customer's order."""
     await reserve(order)
     payment = await charge(order)
     parcels = await asyncio.gather(

@@ -119,7 +119,7 @@ async def check_clock(connection: Connection) -> Finding:
 
 
 async def check_workers(store: Store) -> Finding:
-    """Check that there is a live worker, and none that has died."""
+    """Check that a worker is alive, and that no worker has died."""
     now, workers = await store.now(), await store.list_workers()
     live = live_workers(workers, now)
     silent = [each for each in workers if each not in live]

@@ -8,11 +8,10 @@ from difflib import get_close_matches
 
 from holdfast.moments import to_datetime
 from holdfast.store.port import Store
-from holdfast.types import Pause, RunFilter, RunRecord, Scope, State, Value, WorkerInfo
+from holdfast.types import OPEN_STATES, Pause, RunFilter, RunRecord, Scope, Value, WorkerInfo
 
 SILENT_SECONDS = 8  # a worker that was not heard of for longer counts as dead
 _NEWEST = 200  # runs whose names are suggested for a mistyped one
-_OPEN: tuple[State, ...] = ("queued", "running", "waiting", "stuck", "paused")
 
 
 class Served(Value, frozen=True):
@@ -98,7 +97,7 @@ async def find_unknown(
 
 async def _has_run(store: Store, scope: Scope, name: str) -> bool:
     if scope == "queue":
-        where = RunFilter(queues=(name,), states=_OPEN, limit=1)
+        where = RunFilter(queues=(name,), states=OPEN_STATES, limit=1)
     else:
         where = RunFilter(names=(name,), limit=1)
     return bool((await store.list_runs(where)).runs)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
+from holdfast import events
 from holdfast.insight.spans import (
     Attempt,
     Details,
@@ -33,10 +34,10 @@ async def read_timeline(store: Store, run: RunRecord) -> Timeline:
     return Timeline(run.run_id, run.created_at, run.completed_at, await store.now(), tuple(spans))
 
 
-def read_spans(events: Iterable[Event], ended_at: int | None) -> list[Span]:
+def read_spans(log: Iterable[Event], ended_at: int | None) -> list[Span]:
     """Return a log as spans, ordered by beginning. `ended_at` is the run's end, None before it."""
     reader = _Reader()
-    for event in events:
+    for event in log:
         reader.read(event)
     spans = [_closed(span, ended_at) for span in reader.spans]
     for key, failures in reader.failures.items():
@@ -80,28 +81,28 @@ class _Reader:
     def read(self, event: Event) -> None:
         details = read_details(event.details)
         match event.type:
-            case "StepCompleted" | "StepFailed":
+            case events.STEP_COMPLETED | events.STEP_FAILED:
                 self._step(event, details)
-            case "StepRetryScheduled":
+            case events.STEP_RETRY:
                 attempt = failed_attempt(details, event.at)
                 self.failures.setdefault(event.key or "", []).append(attempt)
-            case "TimerScheduled":
+            case events.TIMER_SCHEDULED:
                 self._timers[event.key or ""] = len(self.spans)
                 self._add("timer", event.key or "", event.at, None, "open")
                 due_at = number_of(details, "fire_at")
                 self.spans[-1] = replace(self.spans[-1], due_at=due_at)
-            case "TimerFired":
+            case events.TIMER_FIRED:
                 self._timer_fired(event, details)
-            case "SignalReceived" if details.get("update") is True:
+            case events.SIGNAL_RECEIVED if details.get("update") is True:
                 self._calls.begin_update(event, details)
-            case "WorkflowPaused":
+            case events.PAUSED:
                 self._pause = len(self.spans)
                 self._add("pause", "paused", event.at, None, "open", text_of(details, "reason"))
-            case "WorkflowResumed" if self._pause is not None:
+            case events.RESUMED if self._pause is not None:
                 span = self.spans[self._pause]
                 self.spans[self._pause] = replace(span, ended_at=event.at, outcome="done")
                 self._pause = None
-            case "WorkflowForked":
+            case events.FORKED:
                 origin = text_of(details, "run_id")
                 self._add("fork", "forked", event.at, event.at, "noted", f"from run {origin}")
                 self.spans[-1] = replace(self.spans[-1], origin_run_id=origin)
@@ -113,22 +114,22 @@ class _Reader:
         """Read an event that is a moment."""
         found: tuple[Kind, str, str] | None = None
         match event.type:
-            case "SignalReceived":
+            case events.SIGNAL_RECEIVED:
                 found = "signal", text_of(details, "signal_name"), json_text(details.get("input"))
-            case "SignalSent":
+            case events.SIGNAL_SENT:
                 name, to = text_of(details, "signal_name"), text_of(details, "run_id")
                 found = "sent", f"{name} sent", f"to run {to}"
-            case "ValueSet":
+            case events.VALUE_SET:
                 found = "value", event.key or "", json_text(details.get("value"))
-            case "ValueRecorded":
+            case events.VALUE_RECORDED:
                 found = "patch", event.key or "", "changed code takes its new path"
-            case "WorkflowCancelRequested":
+            case events.CANCEL_REQUESTED:
                 found = "cancel", "cancel requested", text_of(details, "reason")
-            case "WorkflowTerminated":
+            case events.TERMINATED:
                 found = "end", "terminated", text_of(details, "reason")
-            case "WorkflowContinuedAsNew":
+            case events.CONTINUED:
                 found = "end", "continued as new", f"run {text_of(details, 'run_id')}"
-            case "WorkerLost":
+            case events.WORKER_LOST:
                 key = text_of(details, "task_key")
                 label = f"worker of {key} lost" if key else "worker lost"
                 found = "lost", label, text_of(details, "worker")
@@ -148,7 +149,7 @@ class _Reader:
         attempts = number_of(details, "attempt") or 1
         began = failures[0].at if failures else number_of(details, "started_at") or event.at
         began = min(began, number_of(details, "started_at") or event.at)
-        failed = event.type == "StepFailed"
+        failed = event.type == events.STEP_FAILED
         if failed:
             error = details.get("error")
             failures.append(
@@ -191,22 +192,22 @@ class _Calls:
         """Read an event; those of other kinds change nothing."""
         key = event.key or ""
         match event.type:
-            case "ActivityScheduled":
+            case events.ACTIVITY_SCHEDULED:
                 self._begin(event, "activity", key, f"queue {text_of(details, 'queue')}")
-            case "ChildStarted":
+            case events.CHILD_STARTED:
                 run_id = text_of(details, "child_run_id")
                 self._begin(event, "child", key, f"run {run_id}", run_id)
-            case "ApprovalRequested":
+            case events.APPROVAL_REQUESTED:
                 self._begin(event, "approval", text_of(details, "title"), "asks for a decision")
-            case "ActivityRetryScheduled":
+            case events.ACTIVITY_RETRY:
                 self._retry(key, failed_attempt(details, event.at))
-            case "ActivityCompleted" | "ChildCompleted" | "UpdateCompleted":
+            case events.ACTIVITY_COMPLETED | events.CHILD_COMPLETED | events.UPDATE_COMPLETED:
                 self._complete(event, details)
-            case "ActivityFailed" | "ChildFailed" | "UpdateRejected":
+            case events.ACTIVITY_FAILED | events.CHILD_FAILED | events.UPDATE_REJECTED:
                 self._fail(event, details)
-            case "ActivityCancelRequested" | "ApprovalWithdrawn":
+            case events.ACTIVITY_CANCEL | events.APPROVAL_WITHDRAWN:
                 self._end(event, "dropped", "no longer wanted")
-            case "ApprovalResolved":
+            case events.APPROVAL_RESOLVED:
                 self._decide(event, details)
             case _:
                 pass
@@ -236,7 +237,7 @@ class _Calls:
         if details.get("error") is not None:  # an update that was accepted, and failed
             self._fail(event, details)
             return
-        result = details.get("output" if event.type == "ChildCompleted" else "result")
+        result = details.get("output" if event.type == events.CHILD_COMPLETED else "result")
         self._end(event, "done", json_text(result), details)
 
     def _fail(self, event: Event, details: Details) -> None:

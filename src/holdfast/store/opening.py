@@ -48,7 +48,7 @@ async def resolved_store(
 
     Raises what `resolve_database` and `opened_store` raise.
     """
-    # Starting the embedded server takes a moment, and waits for whoever starts it already.
+    # Starting the embedded server takes a moment; another program may be starting it already.
     database = await asyncio.to_thread(resolve_database, url, connecting=connecting)
     with database:
         async with opened_store(database, schema) as store:

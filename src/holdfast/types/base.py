@@ -16,6 +16,8 @@ EndStatus: TypeAlias = Literal[
 Status: TypeAlias = Literal["running", EndStatus]
 State: TypeAlias = Literal["queued", "running", "waiting", "stuck", "paused", EndStatus]
 
+OPEN_STATES: Final[tuple[State, ...]] = ("queued", "running", "waiting", "stuck", "paused")
+
 PRIORITIES: Final = range(5)  # 0 is the most urgent
 DEFAULT_PRIORITY: Final = 2
 DEFAULT_QUEUE: Final = "default"
@@ -66,7 +68,7 @@ class ErrorInfo(Value, frozen=True, omit_defaults=True):
         known = (self.kind, *self.bases)
         if class_name(kind) in known:
             return True
-        # Older releases recorded the classes of a file that was run so, wherever they are now.
+        # Older releases recorded the classes of a file that was run under this name.
         return kind.__module__ != "builtins" and f"__main__.{kind.__qualname__}" in known
 
 

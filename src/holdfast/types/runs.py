@@ -151,7 +151,7 @@ class Fork(Value, frozen=True, kw_only=True):
     """A run to be made of another's log.
 
     The first `until` events are copied (None: all that led to the end); what had been asked for
-    and not answered by then, such as an activity, is left out and asked for anew. `retry` leaves
+    and not answered by then, such as an activity, is left out and asked for again. `retry` leaves
     out the failures that ended the run besides, and keeps all others. `input` replaces
     the input, `results` those of completed steps and activities, by key; both are JSON text.
     """

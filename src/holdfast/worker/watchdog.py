@@ -308,7 +308,7 @@ class Watchdog:
             self._told = True
             logger.warning(
                 "worker %s was asked to stop, and the event loop is held, at %s. It is waited for "
-                "for %.0f s; asked again, it ends at once",
+                "for %.0f s; a second signal ends it at once",
                 self._worker_id,
                 hold.place,
                 self._stop_within,

@@ -68,7 +68,7 @@ def _pause(scope: Scope, words: Words) -> Command:
 
     @command("pause", help=help, examples=(example,))
     @click.argument("names", metavar=f"{scope.upper()}...", nargs=-1, required=True)
-    @click.option("--reason", help="Shown wherever the pause is shown.")
+    @click.option("--reason", help="Shown with the pause.")
     @click.pass_context
     def pause(context: click.Context, names: tuple[str, ...], reason: str | None) -> None:
         _pause_names(context, scope, names, reason)

@@ -1,4 +1,4 @@
-"""The demo: an order is fulfilled although its worker is killed midway."""
+"""The demo: a shop's order is fulfilled although its worker is killed midway."""
 
 from __future__ import annotations
 

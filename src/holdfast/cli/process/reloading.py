@@ -38,7 +38,7 @@ class Reloader:
         self._loaded = False  # a worker has been able to load the app
 
     def stop(self) -> None:
-        """Let the worker drain; called again, it ends at once."""
+        """Let the worker drain; a second call ends it at once."""
         self._stopping.set()
         if self._child is not None:
             self._child.terminate(self._grace_seconds)

@@ -5,7 +5,7 @@ Everything lies under one directory, the data home:
     postgres/       the server's data, and its socket
     postgres.log    what the server says
     start.lock      held exclusively while the server is set up, started or stopped
-    clients.lock    held shared by every client; whoever can hold it alone stops the server
+    clients.lock    held shared by every client; the one that can hold it alone stops the server
 """
 
 from holdfast.database.embedded.server import EmbeddedServer, default_home, is_made

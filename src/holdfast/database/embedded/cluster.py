@@ -161,7 +161,7 @@ class Cluster:
             (self.data / name).unlink(missing_ok=True)
 
     def _launch(self, lock: int) -> bool:
-        """Start the postmaster as a child of no client, and say whether it came up."""
+        """Start the postmaster as a child of no client. Return True if it came up."""
         account = account_for(self.data)
         binaries = self.binaries or binaries_for(account)
         options = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]

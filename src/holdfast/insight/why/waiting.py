@@ -85,7 +85,7 @@ def _send(run: RunRecord, name: str) -> Action:
 def _unread_messages(wait: Wait, spans: Sequence[Span], now: int) -> Iterator[str]:
     """Name each update without a handler, and each signal of a name that is not waited for.
 
-    A log does not say whether a signal was taken. A signal that is followed by anything but
+    A log does not tell if a signal was taken. A signal that is followed by anything but
     messages may have been, and is left out.
     """
     done_at = max((_last(span) for span in spans if span.kind not in _MESSAGES), default=0)

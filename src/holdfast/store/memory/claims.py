@@ -68,7 +68,7 @@ class MemoryClaims(Part):
             taken = _without_cancelled(tables, due[: claim.limit])
             poisoned = [task for task in taken if _is_poisoned(tables, task, claim.max_attempts)]
             healthy = [task for task in taken if task not in poisoned]
-            _lose_workers(tables, now, healthy)
+            _record_lost_workers(tables, now, healthy)
             claimed = [_lease(tables, now, task, claim) for task in healthy]
             next_due_at = now if len(taken) == claim.limit else _next_due_at(tables, claim)
             return Claims(now, claimed, next_due_at, _fail(tables, now, poisoned))
@@ -179,7 +179,7 @@ def _without_cancelled(tables: Tables, taken: Sequence[TaskRow]) -> list[TaskRow
     return [task for task in taken if task not in forgotten]
 
 
-def _lose_workers(tables: Tables, now: int, tasks: Sequence[TaskRow]) -> None:
+def _record_lost_workers(tables: Tables, now: int, tasks: Sequence[TaskRow]) -> None:
     """Fence the holders of expired leases. A turn's attempts start at 0 again after progress.
 
     An activity's attempts keep counting: its policy limits them.
@@ -212,7 +212,7 @@ def _is_poisoned(tables: Tables, task: TaskRow, max_attempts: int) -> bool:
 
 def _fail(tables: Tables, now: int, poisoned: Sequence[TaskRow]) -> list[Notice]:
     """Fail the runs that kill their workers."""
-    _lose_workers(tables, now, poisoned)
+    _record_lost_workers(tables, now, poisoned)
     errors = {task.run_id: _poison(task.attempts) for task in poisoned}
     event = Event("WorkflowFailed", None, None, now)
     return distinct(end_from_outside(tables, errors, "failed", event, errors=errors)[1])

@@ -32,7 +32,7 @@ def end_from_outside(
     ended = sorted(filter(tables.is_running, set(run_ids)))
     if not ended:
         return [], []
-    notices = _holders(tables, ended)
+    notices = _holder_notices(tables, ended)
     for run_id in ended:
         tables.append(run_id, event)
     for run_id in ended:
@@ -41,7 +41,7 @@ def end_from_outside(
     return ended, notices + close_children(tables, event.at, ended)
 
 
-def _holders(tables: Tables, run_ids: Iterable[UUID]) -> list[Notice]:
+def _holder_notices(tables: Tables, run_ids: Iterable[UUID]) -> list[Notice]:
     """Return the notices that tell workers to let go of turns and activities."""
     return [
         Notice(worker_topic(task.worker), str(run_id) if key == TURN else f"{run_id} {key}")

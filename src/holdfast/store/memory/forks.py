@@ -75,7 +75,7 @@ class MemoryForks(Part):
             until = len(log) if fork.until is None else fork.until
             events = [row.event for row in log[:until]]
             fatal = fatal_failures(events, origin.error) if fork.retry else None
-            events = _in_order_of_delivery(events)
+            events = _as_delivered(events)
             events = _answered(_lasting(events) if fatal is None else _untried(events, fatal))
             keys = {event.key for event in events if event.type in _REPLACEABLE}
             if not fork.results.keys() <= keys:
@@ -98,7 +98,7 @@ class MemoryForks(Part):
             return "forked", [Notice(WORK_TOPIC, new.queue)]
 
 
-def _in_order_of_delivery(events: Sequence[Event]) -> list[Event]:
+def _as_delivered(events: Sequence[Event]) -> list[Event]:
     """Return events in the order in which the code saw them, which the log may not have."""
     places = {id(event): _place(idx, event) for idx, event in enumerate(events)}
     return [without_mark(event) for event in sorted(events, key=lambda event: places[id(event)])]

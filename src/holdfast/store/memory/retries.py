@@ -84,7 +84,7 @@ def without_failures(events: Sequence[Event], fatal: Fatal) -> Iterator[Event]:
     """Leave out the failures that ended the run, and what only followed from them.
 
     That is: children and activities that were cancelled then, and the timers around the failed
-    calls, which start anew.
+    calls, which start again.
     """
     calls, seen = fatal.calls, fatal.seen
     if not calls:

@@ -66,7 +66,7 @@ class MemoryWorkers(Part):
         """Remove workers that are gone; see `WorkerStore.reap_workers`."""
         silent = to_micros(silent_seconds)
         async with self._transaction() as (tables, now):
-            fallen = _silent(tables, now, observer, silent)
+            fallen = _silent_workers(tables, now, observer, silent)
             many_hosts = len({info.hostname for info in fallen}) > 1
             innocent = {
                 info.worker_id
@@ -153,7 +153,9 @@ def _hears(tables: Tables, now: int, worker_id: str | None, span: int) -> bool:
     )
 
 
-def _silent(tables: Tables, now: int, observer: str | None, silent: int) -> list[WorkerInfo]:
+def _silent_workers(
+    tables: Tables, now: int, observer: str | None, silent: int
+) -> list[WorkerInfo]:
     """Return the silent workers, or none while another worker is about to fall silent."""
     if not _hears(tables, now, observer, silent):
         return []

@@ -4,9 +4,9 @@ Two stores implement it: `PostgresStore` and `MemoryStore`; one suite tests both
 file a capability, and the same file in both stores; `Store` is all of them.
 
 Every method is one transaction. A method that changes runs takes many of them, and is all or
-nothing per run. Methods that wake somebody return notices, except those that they have sent; the
-caller passes them to `notify` *after* the method has returned, because a NOTIFY inside each
-writing transaction would serialise commits.
+nothing per run. Methods that wake a worker or a client return notices, except those that they
+have sent; the caller passes them to `notify` *after* the method has returned, because a NOTIFY
+inside each writing transaction would serialise commits.
 
 After `TransientDatabaseError` and `DatabaseUnavailable` the caller may repeat the call.
 `PayloadError` names a value that the database refuses.

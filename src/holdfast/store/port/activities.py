@@ -18,8 +18,8 @@ class ActivityStore(Protocol):
         """Record how attempts of activities ended, in their runs' logs, and wake the runs.
 
         The lease's number fences each end. `worker_id` None means a caller from outside: it has
-        the token of an attempt that still runs, or whose lease was given back so that somebody
-        completes it later. A failure is retried as the policy in the task's payload says: then
+        the token of an attempt that still runs, or whose lease was given back so that it
+        is completed later. A failure is retried as the policy in the task's payload says: then
         the log gets ActivityRetryScheduled, and the task is due again after the pause. Otherwise
         the log gets ActivityFailed. Repeating a call is harmless: what was recorded before is
         reported as `lost`.

@@ -209,7 +209,7 @@ class Watermark:
     wanting: bool = False
     clock: Callable[[], float] = time.monotonic
     _claims: int = 0
-    _rests_until: float = 0.0
+    _sweeps_after: float = 0.0
     _swept_at: int = 0  # engine time: leases were looked for
     _edges: list[int] = field(default_factory=list[int])  # between the parts, the newest first
     _part: int = 0
@@ -226,8 +226,8 @@ class Watermark:
         if self.reached is None:
             return [self._sweep(Look())]
         since = self.reached - _OVERLAP
-        rested = self.clock() >= self._rests_until
-        if not (rested and (self.wanting or self._claims >= _SWEEP_EVERY)):
+        past_pause = self.clock() >= self._sweeps_after
+        if not (past_pause and (self.wanting or self._claims >= _SWEEP_EVERY)):
             return [Look(since)]
         if not self._edges:
             return [self._sweep(Look())]
@@ -244,7 +244,7 @@ class Watermark:
     def paid(self, look: Look, now: int, pages: int) -> None:
         """Record what a look for left tasks cost: expensive parts are cut, cheap ones joined."""
         self._swept_at = now
-        self._rests_until = self.clock() + _SWEEP_SECONDS * max(1.0, pages / _EXPENSIVE)
+        self._sweeps_after = self.clock() + _SWEEP_SECONDS * max(1.0, pages / _EXPENSIVE)
         if look.is_part or look == Look():
             self._record_part(look, now, pages)
 

@@ -379,7 +379,7 @@ class Pool:
         idle = self._loop.time() - since
         if since <= self._doubted or idle >= _TRUSTED_SECONDS:
             return False
-        return idle < _FRESH_SECONDS or not _has_news(connection)
+        return idle < _FRESH_SECONDS or not _has_unread(connection)
 
     async def _answers(self, connection: Connection) -> bool:
         try:
@@ -416,7 +416,7 @@ class Pool:
         task.add_done_callback(self._closing.discard)
 
 
-def _has_news(connection: Connection) -> bool:
+def _has_unread(connection: Connection) -> bool:
     """Return True if something arrived that the event loop has not read: usually the end."""
     if not hasattr(select, "poll"):  # Windows
         return False
