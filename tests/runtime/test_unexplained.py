@@ -12,7 +12,7 @@ from holdfast import App, Client, Context, RunHandle
 from holdfast.definitions.activities import Activity
 from holdfast.definitions.steps import Step
 from holdfast.errors import ConfigurationError
-from holdfast.events import FORKED, STEP_COMPLETED, TERMINAL
+from holdfast.events import FORKED, STEP_COMPLETED, STEP_ENDS, TERMINAL
 from holdfast.store.memory import MemoryStore
 from holdfast.types import Event
 from tests.runtime.bench import RUN_ID, Bench
@@ -33,6 +33,7 @@ def _elsewhere(item: object) -> int:
 
 
 pay, charge, reserve, ship, audit = map(recorded, ("pay", "charge", "reserve", "ship", "audit"))
+draw_up = recorded("draw_up")
 render, draw = Activity(_elsewhere, name="render"), Activity(_elsewhere, name="draw")
 
 
@@ -619,3 +620,38 @@ def test_a_step_that_ended_before_its_run_got_stuck_is_recorded_despite_a_confli
     assert "may be the same work" in str(bench.stuck)
     ends = [event.key for event in bench.of_type(STEP_COMPLETED)]
     assert ends == ["reserve", "pay", "audit_and_pay/audit", "audit"]
+
+
+async def moved_beside_two(ctx: Context) -> object:
+    async def audit_and_pay() -> int:
+        await audit("before")
+        return await pay("order")
+
+    await reserve("lamp")
+    await ctx.wait_for_signal("go")
+    calls = audit_and_pay(), audit("beside"), draw_up("beside")
+    return await asyncio.gather(*calls, return_exceptions=True)
+
+
+def test_a_result_that_cannot_be_stored_does_not_keep_a_refused_run_from_getting_stuck() -> None:
+    """Fault: the commit that the database refused was sent again without end."""
+    bench = Bench(paid_and_waiting)
+    for _ in range(2):
+        bench.complete(bench.starts[-1], 1)
+        bench.commit()
+    bench.log.append(bench.signal("go"))
+    bench.crash(moved_beside_two)
+    for key in bench.starts:
+        bench.complete(key, 1)
+    bench.commit()  # of the first; `pay` is refused now, and two results are to be recorded
+    for _ in range(9):
+        if (part := bench.commit_due) is None:
+            break
+        if any(each.key == "draw_up" and each.type == STEP_COMPLETED for each in part.events):
+            bench.commit_due = None
+            bench.take(bench.turn.invalid("too deep"))
+        else:
+            bench.commit()
+    assert "may be the same work" in str(bench.stuck)
+    ends = [event.key for event in bench.log if event.type in STEP_ENDS]
+    assert ends == ["reserve", "pay", "audit_and_pay/audit", "audit", "draw_up"]

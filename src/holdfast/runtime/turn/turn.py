@@ -452,7 +452,7 @@ class Turn:
             return
         replayer.forget_commands()
         if replayer.log.fresh:
-            self._ship(None)
+            self._ship(None, 1 if self._singly else None)
             return
         self._error = error
         self._stop(State.STUCK)
