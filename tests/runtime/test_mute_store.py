@@ -13,7 +13,7 @@ from holdfast.store import notifier
 from holdfast.store.memory import MemoryStore
 from holdfast.store.notifier import Notifier
 from holdfast.types import Heartbeat, Lease, Notice, Release, WorkerInfo
-from holdfast.worker import Worker, heartbeat, last_calls
+from holdfast.worker import Worker, heartbeat, releases
 from holdfast.worker.heartbeat import HeartbeatService
 
 app = App("mute")
@@ -108,8 +108,8 @@ async def test_a_beat_that_is_not_answered_is_sent_anew(monkeypatch: pytest.Monk
 
 async def stopped(store: Mute, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stop a worker that holds a run."""
-    monkeypatch.setattr(last_calls, "_TRY_SECONDS", 0.1)
-    monkeypatch.setattr(last_calls, "_FAREWELL_SECONDS", 1.0)
+    monkeypatch.setattr(releases, "_TRY_SECONDS", 0.1)
+    monkeypatch.setattr(releases, "_FAREWELL_SECONDS", 1.0)
     monkeypatch.setattr(notifier, "_LAST_SECONDS", 0.1)
     started.clear()
     ann = Worker(app, store)

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from holdfast.codec import encode
 from holdfast.definitions.app import AnyWorkflow, App
-from holdfast.definitions.starts import AnyRunOptions
+from holdfast.definitions.options import AnyRunOptions
 from holdfast.definitions.workflows import Workflow
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError, PayloadError

@@ -1,9 +1,10 @@
-"""Options of definitions, refused by the names of the definition and of the option."""
+"""Options: of definitions, refused by the names of definition and option, and of starts."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
+from typing import TypedDict
 
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError
@@ -27,3 +28,23 @@ def limit_seconds(limit: Duration | None, of: str, name: str) -> float | None:
         if length == 0:
             raise ConfigurationError("with 0 s nothing could run: leave it out for no limit")
     return length
+
+
+class AnyRunOptions(TypedDict, total=False):
+    """Options of a run that a client or another run starts.
+
+    The workflow decides those that are left out.
+
+    Durations are seconds, a text such as `"5m"`, or a `timedelta`.
+    """
+
+    priority: int | None
+    """0 (most urgent) to 4; 2 unless the workflow says otherwise."""
+    queue: str | None
+    """The queue whose workers may run it."""
+    timeout: Duration | None
+    """The time after its start at which the run is ended, whatever it does then."""
+    tags: Iterable[str]
+    """Labels to list runs by."""
+    headers: Mapping[str, str] | None
+    """Names and values that travel with the run and its children, such as a trace context."""

@@ -38,11 +38,10 @@ from holdfast.worker.attempts import Launcher, StepRunner
 from holdfast.worker.claimer import Claimer
 from holdfast.worker.clock import Clock, EngineClock
 from holdfast.worker.heartbeat import HeartbeatService
-from holdfast.worker.last_calls import LastCalls
 from holdfast.worker.log_reader import LogReader
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.recording import Committer, Reporter
-from holdfast.worker.releases import Releases
+from holdfast.worker.releases import LastCalls, Releases
 from holdfast.worker.resources import Resources
 from holdfast.worker.runs import Runs, TurnCache
 from holdfast.worker.services.app_sign_on import AppSignOn

@@ -17,7 +17,7 @@ from holdfast.codec import (
     fingerprint,
     texts_before_fields,
 )
-from holdfast.definitions.starts import AnyRunOptions
+from holdfast.definitions.options import AnyRunOptions
 from holdfast.definitions.workflows import Workflow
 from holdfast.durations import seconds
 from holdfast.errors import (

@@ -11,10 +11,9 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast import events
 from holdfast.errors import PayloadError
-from holdfast.events import CAN_WAIT, COMMANDS
-from holdfast.store.memory import details
-from holdfast.store.memory.commands import carry_out
+from holdfast.store.memory import activities, approvals, children, details
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.ends import close_children, tell_parents
 from holdfast.store.memory.payloads import check_turn
@@ -22,6 +21,7 @@ from holdfast.store.memory.tables import NEVER, TURN, Tables, distinct
 from holdfast.types import (
     Ahead,
     Committed,
+    Event,
     Finish,
     Notice,
     Refusal,
@@ -68,7 +68,7 @@ class MemoryCommits(Part):
                 notices += _apply(tables, now, worker_id, token, turn)
             for turn in written:
                 for event in turn.events:
-                    notices += carry_out(tables, now, turn.run_id, event, undelivered)
+                    notices += _carry_out(tables, now, turn.run_id, event, undelivered)
             ended = [turn.run_id for turn in written if isinstance(turn.then, Finish)]
             notices += tell_parents(tables, now, ended)
             notices += close_children(tables, now, ended)
@@ -81,7 +81,7 @@ def _place_after_others(tables: Tables, turn: TurnCommit, token: UUID) -> int:
     for place, row in enumerate(log[turn.expected :], turn.expected):
         if row.token == token:
             return place
-    waits = all(row.event.type in CAN_WAIT for row in log[turn.expected :])
+    waits = all(row.event.type in events.CAN_WAIT for row in log[turn.expected :])
     return max(turn.expected, len(log)) if waits else turn.expected
 
 
@@ -99,7 +99,7 @@ def _check_flags(tables: Tables, turn: TurnCommit) -> None:
     """
     touched: set[UUID | None] = set()
     for event in turn.events:
-        if event.type in COMMANDS and not turn.has_commands:
+        if event.type in events.COMMANDS and not turn.has_commands:
             raise ValueError(f"{event.type} is a command, and the part does not say `has_commands`")
         if event.type == "SignalSent":
             touched.add(details.read(event.details, _Target).run_id)
@@ -109,7 +109,7 @@ def _check_flags(tables: Tables, turn: TurnCommit) -> None:
         parent = tables.runs[turn.run_id].parent
         if parent is not None and turn.then.status != "continued":
             touched.add(parent.run_id)
-        starts = any(event.type == "ChildStarted" for event in turn.events)
+        starts = any(event.type == events.CHILD_STARTED for event in turn.events)
         if not turn.has_children and (starts or tables.open_children(turn.run_id)):
             raise ValueError(f"run {turn.run_id} has children, and its end does not say so")
     if not touched <= {*turn.touches, turn.run_id}:
@@ -159,3 +159,31 @@ def _suspend(tables: Tables, worker_id: str, run_id: UUID, suspend: Suspend) -> 
     task.visible_at = NEVER if suspend.visible_at is None else suspend.visible_at
     task.awaiting = suspend.awaiting
     task.attempts, task.stuck = 0, None
+
+
+def _carry_out(
+    tables: Tables, now: int, run_id: UUID, event: Event, undelivered: list[Undelivered]
+) -> list[Notice]:
+    """Carry out an event of a commit if it is a command; return the notices.
+
+    Signals that cannot be delivered are added to `undelivered`.
+    """
+    match event.type:
+        case events.ACTIVITY_SCHEDULED:
+            return activities.schedule(tables, now, run_id, event)
+        case events.ACTIVITY_CANCEL:
+            return activities.cancel(tables, run_id, event)
+        case events.APPROVAL_REQUESTED:
+            return approvals.request(tables, now, run_id, event)
+        case events.APPROVAL_WITHDRAWN:
+            return approvals.withdraw(tables, run_id, event)
+        case events.CHILD_STARTED:
+            return children.start(tables, now, run_id, event)
+        case events.CHILD_CANCEL:
+            return children.cancel(tables, now, run_id, event)
+        case events.SIGNAL_SENT:
+            return children.signal(tables, now, run_id, event, undelivered)
+        case events.CONTINUED:
+            return children.continue_as_new(tables, now, run_id, event)
+        case _:
+            return []
