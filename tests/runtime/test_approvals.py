@@ -108,7 +108,7 @@ def test_the_choices_of_a_literal_stay_in_the_order_of_its_declaration() -> None
 
 @pytest.mark.parametrize("form", [dict, int, tuple])
 def test_what_is_no_form_is_refused(form: type) -> None:
-    with pytest.raises(ConfigurationError, match="is no form"):
+    with pytest.raises(ConfigurationError, match="is not a form"):
         form_fields(form)
 
 

@@ -78,7 +78,7 @@ def _scheduled(
 
 
 def _policy(retry: Retry) -> RetryPolicy:
-    """Return a policy as it is recorded; `should_retry` is asked where the attempt runs."""
+    """Return a policy as it is recorded; the worker of the attempt asks `should_retry`."""
     base, longest = retry.base_seconds, retry.max_seconds
     return RetryPolicy(retry.attempts, retry.backoff, base, longest, retry.factor, retry.jitter)
 
@@ -113,15 +113,15 @@ def named_activity(
     registry = run.workflow.registry
     app, own = split_name(check_reference("an activity", name))
     app = app or registry.name
-    known = registry.activities.get(own) if app == registry.name else None
-    activity = (known or _ELSEWHERE).with_options(
+    local = registry.activities.get(own) if app == registry.name else None
+    activity = (local or _ELSEWHERE).with_options(
         queue=queue,
-        retry=retry or (None if known else registry.retry),
+        retry=retry or (None if local else registry.retry),
         start_to_close=start_to_close,
         schedule_to_close=schedule_to_close,
         heartbeat_timeout=heartbeat_timeout,
     )
-    if known is None:
+    if local is None:
         activity.full_name, activity.name = full_name(app, own), own
     return activity
 

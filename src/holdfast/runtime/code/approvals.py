@@ -22,7 +22,7 @@ T = TypeVar("T")
 class Decision(Value, Generic[T], frozen=True):
     """The decision of a person: `approved` or not, `by` whom, and `feedback`.
 
-    `values` are those of the form; None if there is no form, or for a rejection without values.
+    `values` are those of the form; None without a form, or for a rejection without values.
     """
 
     approved: bool

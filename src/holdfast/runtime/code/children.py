@@ -75,7 +75,7 @@ class ChildOptions(AnyRunOptions, total=False):
     parent_close: ParentClose
     """What becomes of it when this run ends: `"cancel"`, `"abandon"` of `start_child`."""
     id: str | None
-    """The call's name in the log; the workflow's where it is left out."""
+    """The call's name in the log; by default the workflow's."""
 
 
 class ChildHandle(Generic[T_co]):
@@ -98,7 +98,7 @@ class ChildHandle(Generic[T_co]):
     async def result(self) -> T_co:
         """Wait for the child's end, and return its output.
 
-        Raises ChildFailed where it did not complete. Cancelling the wait leaves the child alone.
+        Raises ChildFailed if it did not complete. Cancelling the wait leaves the child alone.
         """
         event = await self._run.ledger(Commands).end_of(self._command, withdraw=False)
         return cast("T_co", self._read(event))
@@ -112,7 +112,7 @@ class ChildHandle(Generic[T_co]):
         send_signal(self._run, self.run_id, name, payload)
 
     def cancel(self, reason: str | None = None) -> None:
-        """Ask the child to stop, with this run's next commit; nothing where it has ended.
+        """Ask the child to stop, with this run's next commit; do nothing if it has ended.
 
         Raises InvalidInput for a reason that cannot be stored.
         """
@@ -165,19 +165,19 @@ def _start(
 ) -> tuple[Command, Callable[[Event], object]]:
     loop, commands = run.loop, run.ledger(Commands)
     if unknown := options.keys() - ChildOptions.__optional_keys__:
-        raise TypeError(f"a child takes no {', '.join(sorted(unknown))}")
+        raise TypeError(f"unexpected options of a child: {', '.join(sorted(unknown))}")
     own_key, leaf = options.get("key"), options.get("id")
-    known = _known(run, workflow, options.get("version"))
+    local = _find_workflow(run, workflow, options.get("version"))
     name = _full_name(run, workflow)
-    text = known.encode_input(input) if known else encode(input)
-    decode = _decoder(known, type)
+    text = local.encode_input(input) if local else encode(input)
+    decode = _decoder(local, type)
     key = loop.scope().key(split_name(name)[1] if leaf is None else check_step_name(leaf))
     run_id = _child_id(run, name, key, None if own_key is None else check_id("key", own_key))
     command = commands.children.get(run_id)
     if command is None:
         earlier = functools.partial(texts_before_fields, text, input)
         command = Command(CHILD, key, name, fingerprint(text), run_id, earlier)
-        started = _started(run, command, known, text, options, parent_close)
+        started = _started(run, command, local, text, options, parent_close)
         commands.give(command, lambda: write_details(started))
         if own_key is not None:
             commands.children[run_id] = command
@@ -192,7 +192,7 @@ def _full_name(run: Run, workflow: Workflow[Any, object] | str) -> str:
     return name if "/" in name else full_name(run.workflow.registry.name, name)
 
 
-def _known(
+def _find_workflow(
     run: Run, workflow: Workflow[Any, object] | str, version: int | None
 ) -> Workflow[Any, object] | None:
     """Return the workflow's definition, None if it lives in another program."""
@@ -210,29 +210,29 @@ def _known(
         return None
 
 
-def _decoder(known: Workflow[Any, object] | None, type: type[Any] | None) -> Decode:
+def _decoder(local: Workflow[Any, object] | None, type: type[Any] | None) -> Decode:
     if type is not None:
         return decoder(type)
-    return known.decode_output if known else decoder(object)
+    return local.decode_output if local else decoder(object)
 
 
 def _started(
     run: Run,
     command: Command,
-    known: Workflow[Any, object] | None,
+    local: Workflow[Any, object] | None,
     text: str,
     options: ChildOptions,
     parent_close: ParentClose,
 ) -> ChildStarted:
     """Write down a child to be started, and check its options."""
-    queue = options.get("queue") or (known.queue if known else DEFAULT_QUEUE)
+    queue = options.get("queue") or (local.queue if local else DEFAULT_QUEUE)
     priority, version = options.get("priority"), options.get("version")
     if priority is None:
-        priority = known.priority if known else DEFAULT_PRIORITY
+        priority = local.priority if local else DEFAULT_PRIORITY
     if priority not in PRIORITIES:
         raise ConfigurationError(f"child {command.name}: priority must be 0 (first) to 4")
     if version is None:
-        version = known.version if known else 1
+        version = local.version if local else 1
     if version < 1:
         raise ConfigurationError(f"child {command.name}: a version is 1 or more, not {version}")
     parent_close = options.get("parent_close", parent_close)
@@ -241,7 +241,7 @@ def _started(
             f"child {command.name}: parent_close is {', '.join(_CLOSES)}, not {parent_close!r}"
         )
     key, timeout = options.get("key"), options.get("timeout")
-    timeout_seconds = known.timeout_seconds if known else None
+    timeout_seconds = local.timeout_seconds if local else None
     assert command.run_id is not None, "a child's command names its run"
     return ChildStarted(
         workflow_name=command.name,
@@ -254,7 +254,7 @@ def _started(
         key=key if command.run_id.bytes[0] == 0xFF else None,
         parent_close=parent_close,
         timeout=timeout_seconds if timeout is None else seconds(timeout),
-        retention=known.retention_seconds if known else _RETENTION,
+        retention=local.retention_seconds if local else _RETENTION,
         tags=check_tags(options.get("tags", ())),
         headers=_headers(run, options),
     )
@@ -288,7 +288,7 @@ def _reader(run: Run, command: Command, decode: Decode) -> Callable[[Event], obj
 
 
 def _child_id(run: Run, name: str, call: str, key: str | None) -> UUID:
-    """Return the id of a child. A fork has children of its own, also where they have keys.
+    """Return the id of a child. A fork has children of its own, even with the same keys.
 
     Those of its origin are the origin's: what failed there could not be tried again.
     """

@@ -198,7 +198,7 @@ class Commands(Ledger):
         if recorded is None and end is None:
             if command.family in _ROWS:
                 _check_row_key(command)
-            if history.position < history.known:
+            if history.position < history.length:
                 self.made[key] = history.position
             self._run.record(_COMMANDS[command.family], key, write())
         if command.family == SIGNAL:
@@ -315,7 +315,7 @@ class CommandCall(DeferredCoroutine):
     ) -> None:
         """`read` makes the result of the command's end, `number` is the call's hash."""
         self._commands, self.command, self._read, self._hash = commands, command, read, number
-        self.coroutine: Coroutine[object, None, object] | None = None  # once somebody awaits it
+        self.coroutine: Coroutine[object, None, object] | None = None  # once it is awaited
         self.__name__ = command.name
 
     def __hash__(self) -> int:

@@ -144,7 +144,7 @@ class Context(RemoteContext):
         page = await ctx.step("fetch", download, url, retry=Retry(attempts=5), timeout="30s")
         ```
 
-        `fn` is a plain function, an async one, or a step, whose options hold where none are
+        `fn` is a plain function, an async one, or a step, whose options hold if none are
         given here. `timeout` bounds one attempt. A function whose own parameters have the
         names `retry`, `timeout` or `id` is called through a step of its own.
 

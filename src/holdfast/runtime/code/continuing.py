@@ -40,7 +40,7 @@ def continue_as_new(run: Run, input: object, version: int | None) -> ContinueAsN
 
 
 def continuation(run: Run, asked: ContinueAsNew) -> ContinuedAsNew:
-    """Describe the run that takes an run's place, with the messages that it has not read."""
+    """Describe the run that takes this run's place, with the messages that it has not read."""
     unread = run.ledger(Mailbox).unread + run.ledger(Updates).unread
     return ContinuedAsNew(
         run_id=continued_run_id(run.info.run_id, run.loop.now),

@@ -18,7 +18,10 @@ class Fatal(Value, frozen=True, gc=False):
 
 
 class Failures:
-    """Where in its log a run was told of each failure; `raised_at` is where its own code raised."""
+    """How much of its log a run had seen at each failure.
+
+    `raised_at` is how much it had seen when its own code raised.
+    """
 
     __slots__ = ("_arrived", "_told", "raised_at")
 
@@ -43,7 +46,7 @@ class Failures:
 
         They are those that the error is made of (its causes, the members of its group), or that
         were being handled when it was raised, at the same place of the log. Failures beside them
-        count as well if nobody handled them: they came no earlier, the code called nothing since
+        count as well if they were not handled: they came no earlier, the code called nothing since
         (its last call was at `called_at`), and they ended a task or were given to no code at all.
         """
         told = self._told
@@ -65,12 +68,12 @@ class Failures:
 def _raised_from(error: BaseException) -> Iterator[tuple[str, bool]]:
     """Go through the failed calls behind an error; True for one that was only being handled."""
     left: list[tuple[BaseException, bool]] = [(error, False)]
-    known: set[int] = set()
+    visited: set[int] = set()
     while left:
         one, handled = left.pop()
-        if id(one) in known:
+        if id(one) in visited:
             continue
-        known.add(id(one))
+        visited.add(id(one))
         if isinstance(one, CallFailed):
             yield one.key, handled
         if isinstance(one, BaseExceptionGroup):

@@ -38,7 +38,7 @@ def form_fields(form: type) -> tuple[FormField, ...]:
         types.StructType | types.DataclassType | types.TypedDictType | types.NamedTupleType,
     ):
         raise ConfigurationError(
-            f"{form.__name__} is no form: use a dataclass, a msgspec struct, a TypedDict or a "
+            f"{form.__name__} is not a form: use a dataclass, a msgspec struct, a TypedDict or a "
             "pydantic model"
         )
     hints = get_type_hints(get_origin(form) or form, include_extras=False)

@@ -1,4 +1,4 @@
-"""Where a run's code stands in its log, and what the log has that the code has not called yet."""
+"""How far a run's code has come in its log, and what of the log it has not called yet."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Recorded(Value, frozen=True, gc=False):
 class History:
     """What one instance has seen of its log, and what it has not called of it.
 
-    The code has been fed `position` entries, of `known` that are to be fed. It had been fed
+    The code has been fed `position` of the `length` entries. It had been fed
     `called_at` when it last made a durable call. Some worker's code has seen the first `replayed`
     entries before, and up to `live_from` the code repeats itself. A `forked` log was copied from
     another run's.
@@ -65,7 +65,7 @@ class History:
         "called_at",
         "ends",
         "forked",
-        "known",
+        "length",
         "live_from",
         "position",
         "recorded",
@@ -74,7 +74,7 @@ class History:
 
     def __init__(self, loop: WorkflowLoop) -> None:
         self._loop = loop
-        self.position = self.known = self.called_at = 0
+        self.position = self.length = self.called_at = 0
         self.replayed = self.live_from = 0
         self.forked = False
         self._failures: Failures | None = None

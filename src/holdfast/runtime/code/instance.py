@@ -101,7 +101,7 @@ class Instance:
     # What the log says
 
     def foresee(self, events: Sequence[Event]) -> None:
-        """Take in the facts of events that are fed next. They hold wherever they stand.
+        """Take in the facts of events that are fed next. They hold for the whole log.
 
         Raises DeterminismError for an event that cannot be read.
         """
@@ -237,7 +237,7 @@ class Instance:
         args: tuple[object, ...],
         kwargs: Mapping[str, object],
     ) -> Coroutine[object, None, Any]:
-        """Call a step under a name: its key is taken here, and it starts where it is awaited."""
+        """Call a step under a name: its key is taken now, and it starts when it is awaited."""
         return self.steps.call(step, leaf, args, kwargs)
 
     def call_activity(

@@ -25,7 +25,7 @@ Scalars: TypeAlias = tuple[object, ...]
 
 _EXACT: Final = 1 << 53  # beyond it, equal numbers may have different digits
 _ABSENT: Final = object()
-_SHAPES: Final = 8  # of patterns for which messages are indexed; with more, indexing begins anew
+_SHAPES: Final = 8  # of patterns for which messages are indexed; with more, indexing begins again
 _UNREADABLE: Final = object()  # contains nothing
 
 _read_plain = decoder(object)

@@ -254,7 +254,7 @@ class RemoteContext:
         `form` is a dataclass, msgspec struct or TypedDict of texts, numbers, booleans and
         choices; the decision's `values` are of that type. The first decision wins.
 
-        Raises TimeoutError if there is no decision in time, InvalidInput for values that do not fit
+        Raises TimeoutError without a decision in time, InvalidInput for values that do not fit
         the form, ConfigurationError for a form of other fields.
         """
         leaf = "approve" if id is None else check_step_name(id)

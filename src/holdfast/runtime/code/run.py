@@ -35,8 +35,8 @@ class RunInfo(Value, frozen=True):
 class Ledger:
     """What one capability has of a run: what the log says of it, and what the code waits for.
 
-    It learns its `facts` before they are fed, wherever they stand, and is delivered the types in
-    `delivers` in the order of the log. What the log has and the code has not called is kept in
+    It learns its `facts` before they are fed, and is delivered the types in `delivers` in the order
+    of the log. What the log has and the code has not called is kept in
     the run's history, because the keys of all capabilities are one namespace.
     """
 

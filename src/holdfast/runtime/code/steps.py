@@ -155,7 +155,7 @@ class Steps(Ledger):
         args: tuple[object, ...],
         kwargs: Mapping[str, object],
     ) -> Coroutine[object, None, Any]:
-        """Call a step under a name: its key is taken here, and it starts where it is awaited."""
+        """Call a step under a name: its key is taken now, and it starts when it is awaited."""
         run = self._run
         arguments = step.encode_arguments(args, kwargs)
         call = Call(run.loop.scope().key(leaf), step, arguments, run.id)

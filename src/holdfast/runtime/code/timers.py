@@ -13,7 +13,7 @@ from holdfast.runtime.code.run import Ledger, Run
 from holdfast.runtime.loop.tasks import WorkflowTimer
 from holdfast.types import Event
 
-# A timer that has lived this long is recorded, so that a crash does not start it anew.
+# A timer that has lived this long is recorded, so that a crash does not start it again.
 RECORD_AFTER: Final = 1_000_000
 # Runs are claimed some ms before their timers fire: the rest is waited for in memory.
 IN_PLACE: Final = 20_000
@@ -106,8 +106,8 @@ class Timers(Ledger):
         """Compare the moment of a timer that has one, else its length, with the log's."""
         check = self._run.history.check
         if timer.due_at is not None:
-            found, known = _moment(timer.due_at), _moment(recorded.fire_at)
-            check(timer.key, f"a timer until {known}", f"a timer until {found}")
+            found, logged = _moment(timer.due_at), _moment(recorded.fire_at)
+            check(timer.key, f"a timer until {logged}", f"a timer until {found}")
         elif recorded.delay is not None:
             check(timer.key, _length(recorded.delay), _length(timer.delay / 1e6))
 

@@ -213,7 +213,7 @@ class Updates(Ledger):
     def replies(self, run_id: str, events: Sequence[Event], *, ends: bool) -> list[Notice]:
         """Return who is to be told that a commit's events are durable.
 
-        Where the run `ends` with it, those too whose updates get no answer from it. A refused
+        If the run `ends` with it, those too whose updates get no answer from it. A refused
         commit's answers are in the next one again: what that one does not repeat is durable, and
         forgotten here.
         """

@@ -128,7 +128,7 @@ class VirtualLog:
     def commit_done(self, ahead: Sequence[Event]) -> None:
         """Take what was in flight for durable, and what stands `ahead` of it, still to be fed."""
         flight, self.flight = self.flight, []
-        if not ahead and not self._split and self._certain is None:  # nobody wrote meanwhile
+        if not ahead and not self._split and self._certain is None:  # no others wrote meanwhile
             self.committing = False
             self.durable_length += len(flight)
             if self.durable is not None:
@@ -163,11 +163,11 @@ class VirtualLog:
         return undurable
 
     def rely(self) -> None:
-        """Take all that is durable for certain: the code is fed anew, in the order of the log."""
+        """Take all that is durable for certain: the code is fed again, in the order of the log."""
         self._certain = None
 
     def replace(self, durable: Sequence[Event]) -> None:
-        """Put a whole log in the durable part's place."""
+        """Replace the durable part with a whole log."""
         self.durable, self.durable_length = list(durable), len(durable)
 
     def forget(self) -> None:
@@ -187,8 +187,8 @@ def can_wait(tail: Sequence[Event]) -> bool:
 def in_delivery_order(events: Sequence[Event], first: int = 0) -> Sequence[Event]:
     """Return entries, which stand in a log from index `first` on, as the code is to see them."""
     marks = [
-        (place, seen)
-        for place, event in enumerate(events)
+        (position, seen)
+        for position, event in enumerate(events)
         if event.type in DELIVERED and (seen := read_seen(event)) is not None
     ]
     if not marks:
@@ -196,15 +196,15 @@ def in_delivery_order(events: Sequence[Event], first: int = 0) -> Sequence[Event
     found: list[Event] = []
     waiting: deque[tuple[int, Event]] = deque()
     begin = 0
-    for place, seen in [*marks, (len(events), first + len(events))]:
+    for position, seen in [*marks, (len(events), first + len(events))]:
         while waiting and waiting[0][0] < seen:
             found.append(waiting.popleft()[1])
-        for index, event in enumerate(events[begin : place + 1], first + begin):
+        for index, event in enumerate(events[begin : position + 1], first + begin):
             if event.type in EXTERNAL and index >= seen:
                 waiting.append((index, event))
             else:
                 found.append(event)
-        begin = place + 1
+        begin = position + 1
     return found
 
 
@@ -214,10 +214,10 @@ def count_replayed(log: Sequence[Event]) -> int:
     At the end of what a fork has of its origin, none has: what the origin did then is cut off.
     """
     forked = False
-    for place in range(len(log), 0, -1):
-        kind = log[place - 1].type
+    for position in range(len(log), 0, -1):
+        kind = log[position - 1].type
         if kind not in EXTERNAL:
-            return place - (forked and kind in DELIVERED)
+            return position - (forked and kind in DELIVERED)
         forked = forked or kind == FORKED
     return 0
 

@@ -64,7 +64,7 @@ def _number_of(gathering: asyncio.Future[Any]) -> int:
 def _ordered_wait(
     original: Callable[..., Coroutine[Any, Any, Any]],
 ) -> Callable[..., Coroutine[Any, Any, Any]]:
-    """Return the sets in the order of the futures that were given, where those hash by address.
+    """Return the sets in the order of the futures that were given, if those hash by address.
 
     That is what `asyncio.Future()` makes. Tasks and the futures of the loop have hashes of ours.
     """

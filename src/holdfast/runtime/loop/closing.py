@@ -1,7 +1,7 @@
 """Closing coroutines and async generators that will never be resumed.
 
 Python closes by itself what is not closed here, when it frees it. The clean-up would then run in
-the drain of another run, or outside of every run, where the calls of steps are ordinary calls.
+the drain of another run, or outside of every run: there the calls of steps are ordinary calls.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
         self.caller: object = None
         self.keeper: TimerKeeper | None = None
         self._generators: weakref.WeakSet[AsyncGenerator[object, Any]] | None = None
-        self.watch: Watch | None = None  # where calls of clocks and chance are looked for
+        self.watch: Watch | None = None  # looks for calls of clocks and chance
         self._ready: collections.deque[asyncio.Handle] = collections.deque()
         self._last_hash = salt
         self._task_limit = _KEPT_TASKS
@@ -171,11 +171,11 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
             self._task_limit = max(_KEPT_TASKS, 2 * len(self.tasks))
 
     def scope(self) -> Scope:
-        """Return where the running code counts its keys."""
+        """Return the scope of keys of the running code."""
         task = asyncio.current_task(self)
         if isinstance(task, WorkflowTask):
             return task.scope
-        if task is not None:  # nobody could close it, and the collector would run its cleanup
+        if task is not None:  # it could not be closed, and the collector would run its cleanup
             raise self.refuse("asyncio.Task() in place of asyncio.create_task()")
         return self.callback_scope
 
@@ -258,10 +258,10 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
     default_exception_handler = call_exception_handler
 
     async def shutdown_asyncgens(self) -> None:
-        """Nothing to do: abandoned generators are dropped."""
+        """Return at once: abandoned generators are dropped."""
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
-        """Nothing to do: there is no executor."""
+        """Return at once: the loop has no executor."""
 
     def refuse(self, what: str) -> BaseException:
         if self.closing:

@@ -27,7 +27,7 @@ class NumberingLoop(asyncio.AbstractEventLoop):
 
 
 class Scope:
-    """Where ordinals are counted: one for each asyncio task, one for plain callbacks.
+    """Counts the ordinals of keys: one for each asyncio task, one for plain callbacks.
 
     A key is the path of its scope and the call's name; the second call of a name in a scope is
     `name#2`. So a change in one branch of a workflow never shifts the keys of another.
@@ -119,7 +119,7 @@ class NeverBegun(Coroutine[Any, Any, _T]):
         raise Evicted
 
     def close(self) -> None:
-        """Nothing to do."""
+        """Return at once."""
 
 
 class DeferredCoroutine(Coroutine[object, None, object]):
@@ -160,7 +160,7 @@ class WorkflowTimer(asyncio.TimerHandle):
     """A durable timer.
 
     `delay` is microseconds from the run's time at its creation. `due_at` is its moment if the code
-    names one. Whoever keeps the timers sets `fire_at`, the moment when it is due, `recorded`, if
+    names one. The keeper of the timers sets `fire_at`, the moment when it is due, `recorded`, if
     the log has it, and `mark`, how much of the log must be durable for the timer to be certain.
     """
 

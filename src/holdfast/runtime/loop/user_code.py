@@ -1,4 +1,4 @@
-"""Where in the user's code something happens: files that are neither ours nor Python's own."""
+"""Finds the line of the user's code that makes a call: not ours, not Python's, not a library's."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from types import CoroutineType, FrameType
 from typing import Any, Final
 
-import holdfast
 from holdfast.runtime.loop.tasks import WorkflowTask, inner_coroutine
 
+_PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
 _PATHS: Final = ("stdlib", "platstdlib", "purelib", "platlib")
 _LIBRARIES: Final = tuple(
     os.path.realpath(path) + os.sep
     for path in (
-        os.path.dirname(holdfast.__file__),
+        _PACKAGE,
         *(sysconfig.get_path(each) for each in _PATHS),
         *site.getsitepackages(),
         site.getusersitepackages(),
@@ -75,7 +75,7 @@ def _running_place() -> str | None:
 
 
 def _task_place(tasks: Sequence[WorkflowTask[Any]], path: str) -> str | None:
-    """Return where the task of a scope stands: it has made a task of the call itself."""
+    """Return the line that the task of a scope waits at: it has made a task of the call itself."""
     for task in tasks:
         if task.scope.path == path and not task.done():
             chain = [each for each in _chain(task.get_coro()) if is_user_code(_file(each))]

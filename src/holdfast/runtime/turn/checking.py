@@ -46,7 +46,7 @@ def replay_to_end(
             written.append(key)
 
     again = Instance(workflow, info, note)
-    again.history.live_from = again.history.known = len(log)  # it writes nothing to its logger
+    again.history.live_from = again.history.length = len(log)  # it writes nothing to its logger
     try:
         if len(log) > 1:
             again.foresee(log)

@@ -61,55 +61,55 @@ class Work(NamedTuple):
 
 
 class Unexplained:
-    """What one instance has left of its log, by key: `places` says where it stands.
+    """What one instance has left of its log, by key: `positions` are those in the log.
 
     `_passed` are those after which the code has taken other results of the same scope: it has
     come by without calling them, so they were taken out. Up to `_copied` the log is that of
-    another run, without the calls that a retry or a fork makes anew.
+    another run, without the calls that a retry or a fork makes again.
     """
 
-    __slots__ = ("_copied", "_passed", "places")
+    __slots__ = ("_copied", "_passed", "positions")
 
     def __init__(self) -> None:
-        self.places: dict[str, int] = {}
+        self.positions: dict[str, int] = {}
         self._passed: set[str] = set()
         self._copied = 0
 
     def judge(self, instance: Instance, events: Sequence[Event], first: int) -> None:
-        """Look what is left once events were fed, which stand from a place on."""
+        """Find what is left after events were fed, the first of which is at index `first`."""
         left = {*instance.history.ends, *_commands(instance)}
         if not left:
-            self.places.clear()
+            self.positions.clear()
             return
-        for place, event in enumerate(events, first):
+        for position, event in enumerate(events, first):
             key = event.key
             if event.type == FORKED:
-                self._copied = place
+                self._copied = position
             elif key in left and event.type in _LEFT:
-                self.places[key or ""] = place
+                self.positions[key or ""] = position
         self._find_passed(events, first, left)
 
     def _find_passed(self, events: Sequence[Event], first: int, left: set[str]) -> None:
         last: dict[str, int] = {}
-        for place, event in enumerate(events, first):
+        for position, event in enumerate(events, first):
             if event.type in _RESULTS and event.key is not None and event.key not in left:
-                last[_scope(event.key)] = place
-        for key, place in self.places.items():
-            if last.get(_scope(key), -1) > place:
+                last[_scope(event.key)] = position
+        for key, position in self.positions.items():
+            if last.get(_scope(key), -1) > position:
                 self._passed.add(key)
 
     # What the code may not start
 
     def repeated_by_call(self, instance: Instance, call: Call) -> str | None:
         """Return what a step would do again, None if it may start."""
-        if not self.places or call.attempt > 1:  # then the log has its failures
+        if not self.positions or call.attempt > 1:  # then the log has its failures
             return None
         work = Work(call.key, STEP, call.name, call.fingerprint)
         return self._repeated(instance, work, call.mark)
 
     def repeated_by_commands(self, instance: Instance, fresh: Iterable[Event]) -> str | None:
         """Return what a command that is not in the log yet would do again, None if nothing."""
-        for event in fresh if self.places else ():
+        for event in fresh if self.positions else ():
             if event.type in CALLS:
                 key, command = event.key or "", read_command(event)
                 work = Work(key, command.family, command.name, command.args)
@@ -125,9 +125,9 @@ class Unexplained:
         unread = sorted({message.name for message in mailbox.unread} - {*awaited})
         if not (awaited and unread):
             return None
-        for key, place in self.places.items():
+        for key, position in self.positions.items():
             old = _left(instance, key)
-            after = self._copied <= place < _seen(instance)
+            after = self._copied <= position < _seen(instance)
             if old is not None and key not in self._passed and after:
                 return (
                     f"the code waits for signal {_listed(awaited)}, and nothing takes signal "
@@ -137,10 +137,10 @@ class Unexplained:
         return None
 
     def _repeated(self, instance: Instance, new: Work, mark: int) -> str | None:
-        for key, place in list(self.places.items()):
+        for key, position in list(self.positions.items()):
             if (old := _left(instance, key)) is None:
-                del self.places[key]  # called since
-            elif place < _seen(instance) and self._may_be(instance, new, mark, old, place):
+                del self.positions[key]  # called since
+            elif position < _seen(instance) and self._may_be(instance, new, mark, old, position):
                 line = place_of(instance.loop, instance.loop.tasks, new.key)
                 at = "" if line is None else f" (at {line})"
                 return (
@@ -150,13 +150,13 @@ class Unexplained:
                 )
         return None
 
-    def _may_be(self, instance: Instance, new: Work, mark: int, old: Work, place: int) -> bool:
+    def _may_be(self, instance: Instance, new: Work, mark: int, old: Work, position: int) -> bool:
         named = old.name is not None and is_same_name(old.name, new.name or "")
         if named and old.args == new.args:
             return True
-        if place < mark and old.key in self._passed:
+        if position < mark and old.key in self._passed:
             return False
-        if named and place >= self._copied:  # else it may be a call still to come
+        if named and position >= self._copied:  # else it may be a call still to come
             return True
         if old.family not in _NAMED or old.name is None:
             return False

@@ -10,7 +10,7 @@ from holdfast.types import Finish, Notice, TurnCommit, Value
 
 
 class State(enum.Enum):
-    """Where a turn stands.
+    """The state of a turn.
 
     SUSPENDING and ENDING: the commit that suspends or ends the run has not been answered. LOST:
     the run has ended, or its lease is another worker's. STUCK: the code cannot continue. In
@@ -28,7 +28,7 @@ class State(enum.Enum):
 
 
 class Effects(Value, frozen=True, gc=False):
-    """What a turn wants done, in this order, and where it stands then.
+    """What a turn wants done, in this order, and its state then.
 
     `problems` are warnings to log. `notices` are to be sent: what they tell of is durable. Then
     the steps with the keys in `cancel` are cancelled, the `commit` is sent, to be answered with

@@ -54,9 +54,9 @@ def must_stay_open(instance: Instance) -> bool:
 
 
 def outcome(instance: Instance, unstorable: PayloadError | None = None) -> Outcome:
-    """Return how a run ends whose code has ended.
+    """Return how a run ends, from how its code has ended.
 
-    A cancellation that nobody asked for is a failure, and so is an output that cannot be
+    A cancellation that was not requested is a failure, and so is an output that cannot be
     stored: `unstorable` says that the database has refused it.
     """
     root, fatal = instance.root, instance.loop.fatal
@@ -102,7 +102,7 @@ def leftovers(instance: Instance) -> list[str]:
     for task in instance.loop.tasks:
         if not task.done():
             found.append(f"the workflow has ended, and its task {task.get_name()!r} is dropped")
-        elif task._log_traceback:  # as asyncio knows it: nobody has asked for its exception
+        elif task._log_traceback:  # as asyncio knows it: its exception was never retrieved
             found.append(f"task {task.get_name()!r} failed unseen: {task.exception()!r}")
     if unused := instance.history.unused():
         found.append(f"recorded, but no longer called by the code: {', '.join(unused)}")

@@ -47,7 +47,7 @@ class Replayer:
 
     The instance has been fed the whole virtual log, one event a drain. `broken` is what the code
     did that cannot be repeated; from then on it is fed nothing. While `needs_log`, there is no
-    code: it waits for the whole log to be built anew.
+    code: it waits for the whole log to be built again.
     """
 
     __slots__ = (
@@ -56,7 +56,7 @@ class Replayer:
         "_clock",
         "_deadlines",
         "_info",
-        "_known",
+        "_live_from",
         "_undelivered",
         "_workflow",
         "broken",
@@ -83,7 +83,7 @@ class Replayer:
         self.broken: DeterminismError | None = None
         self.needs_log = self.closed = False
         self._undelivered: list[Event] = []  # what is to be fed after the log that it waits for
-        self._known: int | None = 0  # how much of that log the last instance had seen
+        self._live_from: int | None = 0  # how much of that log the last instance had seen
         self._deadlines: dict[str, int] = {}  # and those of its timers that stand
         self.unexplained: Unexplained | None = None  # what the code has left of its log
         self._replay(log, self._deadlines, None)
@@ -114,7 +114,7 @@ class Replayer:
     def _feed(self, events: Sequence[Event], position: int) -> None:
         """Feed durable events to code that has been fed so many."""
         instance = self.instance
-        instance.history.position, instance.history.known = position, position + len(events)
+        instance.history.position, instance.history.length = position, position + len(events)
         try:
             instance.foresee(events)
             for event in events:
@@ -272,7 +272,7 @@ class Replayer:
         """Continue with `tail`, which stands in the place of what is not durable.
 
         What can wait is fed after that. Else the code is replayed with the tail before it. Without
-        a tail the log is not the one that the code was fed: it is read anew.
+        a tail the log is not the one that the code was fed: it is read again.
         """
         log = self.log
         undurable = log.refused()
@@ -289,12 +289,12 @@ class Replayer:
             self._feed(tail, log.length - len(tail))
             return
         if tail:
-            self._keep_known()
+            self._keep_live_from()
             log.extend(tail)
         else:
             log.forget()
-            self._known, self._deadlines = None, {}
-        self._begin_anew([without_mark(event) for event in undurable if event.type in STEPS])
+            self._live_from, self._deadlines = None, {}
+        self._begin_again([without_mark(event) for event in undurable if event.type in STEPS])
 
     def take_back(self) -> None:
         """Take back a commit of which nothing was written, without its end or suspension."""
@@ -305,8 +305,8 @@ class Replayer:
         log = self.log
         failed = step_unstorable(without_mark(completed), message)
         kept = [without_mark(event) for event in log.refused()[1:] if event.type in STEPS]
-        self._keep_known()
-        self._begin_anew([failed, *kept])
+        self._keep_live_from()
+        self._begin_again([failed, *kept])
 
     def replace(self, log: Sequence[Event]) -> None:
         """Take the whole log that was asked for, and continue."""
@@ -341,15 +341,15 @@ class Replayer:
         self.closed = True
         self.instance.close()
 
-    def _keep_known(self) -> None:
+    def _keep_live_from(self) -> None:
         """Keep how much of the log the code has seen, and which of its timers stand."""
         log = self.log
-        self._known, self._deadlines = (
+        self._live_from, self._deadlines = (
             log.durable_length,
             self.instance.timers.deadlines(log.certain),
         )
 
-    def _begin_anew(self, undelivered: list[Event]) -> None:
+    def _begin_again(self, undelivered: list[Event]) -> None:
         """Replay the log; after it comes what its steps have brought and is not durable."""
         self._undelivered = [*undelivered, *self.executions.uncertain_ends.values()]
         self.executions.uncertain_ends.clear()
@@ -366,7 +366,7 @@ class Replayer:
             return
         self.executions.forget_pauses()
         undelivered, self._undelivered = self._undelivered, []
-        self._replay(durable, self._deadlines, self._known)
+        self._replay(durable, self._deadlines, self._live_from)
         for event in undelivered:
             self.offer(event)
 
@@ -377,7 +377,7 @@ class Replayer:
         self.unexplained = None
         instance = self.instance = Instance(self._workflow, self._info, self.log.record)
         instance.timers.kept = deadlines
-        instance.history.known = len(log)
+        instance.history.length = len(log)
         if self._check != "no":
             watch(instance.loop, refuse=self._check == "refuse")
         feed = instance.feed

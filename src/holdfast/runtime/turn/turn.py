@@ -76,7 +76,7 @@ class Turn:
         check: Check = "no",
     ) -> None:
         """Replay `log`. With `strict` the code must make exactly the calls that the log has;
-        with `careful` it must start none that may be recorded under another name. With a
+        with `careful` it must start no call that may be recorded under another name. With a
         `check` the run is replayed before its end, and its code is watched.
         """
         self.info, self.lease_no = info, lease_no
@@ -124,7 +124,7 @@ class Turn:
     # Inputs
 
     def begin(self) -> Effects:
-        """Start from where the log ends."""
+        """Start at the end of the log."""
         replayer = self._replayer
         if replayer.log.python is not None and not replayer.closed and replayer.broken is None:
             self._warn(replayer.compare(strict=self._strict))
@@ -221,7 +221,7 @@ class Turn:
     def take_unread(self, tail: Sequence[Event], first: int) -> Effects:
         """Take what others wrote, read from index `first` on.
 
-        If it does not join on to what is known, or a commit is in flight, it is left to the
+        If it does not follow on the log of this turn, or a commit is in flight, it is left to the
         next conflict, which brings it again.
         """
         replayer = self._replayer
@@ -432,7 +432,7 @@ class Turn:
         """Suspend code that has ended, but whose run has not."""
         log, executions = self._replayer.log, self._replayer.executions
         if executions.executing and log.fresh:
-            self._ship(None)  # so that the end of the code is certain, and nobody awaits them
+            self._ship(None)  # so that the end of the code is certain: no code awaits them
             return
         self._cancel += tuple(executions.stop())
         self._yield(None, (ANY_END,))
