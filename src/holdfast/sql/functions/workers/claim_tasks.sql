@@ -222,7 +222,7 @@ $$;
 create or replace function holdfast._lock_due(
     p_worker text, p_rivals text[], p_spared text[], p_queues text[], p_handlers text[],
     p_limit int,
-    p_now timestamptz, p_ahead_seconds timestamptz, p_rivals_until timestamptz, p_since timestamptz,
+    p_now timestamptz, p_ahead_until timestamptz, p_rivals_until timestamptz, p_since timestamptz,
     p_leased timestamptz,
     out run_ids uuid[], out keys text[], out newest timestamptz, out expired boolean
 )
@@ -237,13 +237,13 @@ declare
 begin
     with candidates as materialized (
         select t.run_id, t.key, t.priority, t.visible_at, false as suspect
-        from holdfast._free_ranges(p_queues, p_handlers, p_since, p_ahead_seconds) as l
+        from holdfast._free_ranges(p_queues, p_handlers, p_since, p_ahead_until) as l
         cross join lateral (
             select t.run_id, t.key, t.priority, t.visible_at
             from holdfast.tasks t
             where t.queue = l.queue and t.handler = l.handler and t.priority = l.priority
                 and t.worker is null and not t.paused
-                and t.visible_at > p_since and t.visible_at <= p_ahead_seconds
+                and t.visible_at > p_since and t.visible_at <= p_ahead_until
                 and holdfast._may_have(t.sticky_worker, p_rivals, t.visible_at, p_rivals_until)
             order by t.visible_at limit p_limit
         ) as t
@@ -284,7 +284,7 @@ begin
         cross join lateral (
             select * from holdfast.tasks t
             where t.run_id = d.run_id and t.key = d.key and not t.paused
-                and case when t.worker is null then t.visible_at <= p_ahead_seconds
+                and case when t.worker is null then t.visible_at <= p_ahead_until
                     else t.visible_at <= p_now end
             for update skip locked
         ) as t
@@ -303,14 +303,14 @@ begin
     from (
         select t.run_id, t.key, t.visible_at, t.worker
         from (
-            select * from holdfast._free_ranges(p_queues, p_handlers, p_since, p_ahead_seconds) as l
+            select * from holdfast._free_ranges(p_queues, p_handlers, p_since, p_ahead_until) as l
             order by l.priority, random()
         ) as l
         cross join lateral (
             select * from holdfast.tasks t
             where t.queue = l.queue and t.handler = l.handler and t.priority = l.priority
                 and t.worker is null and not t.paused
-                and t.visible_at > p_since and t.visible_at <= p_ahead_seconds
+                and t.visible_at > p_since and t.visible_at <= p_ahead_until
                 and holdfast._may_have(t.sticky_worker, p_rivals, t.visible_at, p_rivals_until)
             order by t.visible_at limit p_limit
             for update skip locked
