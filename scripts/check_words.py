@@ -124,7 +124,7 @@ NOT_YET: Final[dict[str, tuple[str, ...]]] = {
     "hurry|hurried": ("tests",),
     "call off|calls off|called off|call_off|called_off": ("tests",),
     "say whether|says whether": ("tests",),
-    "is no |are no |was no |were no ": ("docs", "tests"),
+    "is no |are no |was no |were no ": ("tests"),
     "go on|goes on|going on|went on": ("README.md", "docs", "tests"),
     "whoever": ("tests",),
     "somebody": ("tests",),
