@@ -21,7 +21,6 @@ from holdfast.events import (
 )
 from holdfast.runtime.code.commands import Commands
 from holdfast.runtime.code.instance import Instance
-from holdfast.runtime.code.mailbox import Mailbox
 from holdfast.runtime.code.updates import Updates
 from holdfast.runtime.log.virtual_log import in_delivery_order
 from holdfast.runtime.turn.turn import State
@@ -34,9 +33,7 @@ def state(instance: Instance) -> dict[str, str]:
     return {
         "pending": repr(sorted((c.key, c.arguments) for c in instance.steps.pending.values())),
         "timers": repr(sorted(instance.timers.live)),
-        "signals": repr(
-            sorted((m.name, bytes(m.payload)) for m in instance.run.ledger(Mailbox).unread)
-        ),
+        "signals": repr(sorted((m.name, bytes(m.payload)) for m in instance.mailbox.unread)),
         "updates": repr([m.id for m in instance.run.ledger(Updates).unread]),
         "awaited": repr(sorted(instance.awaiting)) if not instance.loop.ended else "",
         "open": repr(sorted(instance.run.ledger(Commands).open)) if not instance.loop.ended else "",

@@ -63,6 +63,7 @@ class Instance:
         "cancel_unheard",
         "history",
         "loop",
+        "mailbox",
         "paused_events",
         "run",
         "steps",
@@ -77,8 +78,8 @@ class Instance:
         loop.caller = self
         run = self.run = Run(workflow, info, loop, record)
         self.history = run.history
-        self.steps, self.timers = Steps(run), Timers(run)
-        run.ledgers = {Steps: self.steps, Timers: self.timers}
+        self.steps, self.timers, self.mailbox = Steps(run), Timers(run), Mailbox(run)
+        run.ledgers = {Steps: self.steps, Timers: self.timers, Mailbox: self.mailbox}
         self.paused_events: list[Event] | None = None
         self.cancel_unheard = False
 
@@ -209,7 +210,7 @@ class Instance:
         if message.update:
             self.run.ledger(Updates).put(message)
         else:
-            self.run.ledger(Mailbox).put(message)
+            self.mailbox.put(message)
 
     def _request_cancel(self, event: Event) -> None:
         root = self.loop.root

@@ -33,7 +33,7 @@ from holdfast.runtime.code.commands import (
 )
 from holdfast.runtime.code.history import STEP, TIMER
 from holdfast.runtime.code.instance import Instance
-from holdfast.runtime.code.mailbox import Mailbox, Message
+from holdfast.runtime.code.mailbox import Message
 from holdfast.runtime.code.steps import Call
 from holdfast.runtime.log.virtual_log import PYTHON, VirtualLog
 from holdfast.runtime.loop.user_code import place_of
@@ -120,9 +120,8 @@ class Unexplained:
 
     def missed_signal(self, instance: Instance) -> str | None:
         """Return which signal the code no longer waits for, if the log continues after it."""
-        mailbox = instance.run.ledger(Mailbox)
-        awaited = mailbox.awaited
-        unread = sorted({message.name for message in mailbox.unread} - {*awaited})
+        awaited = instance.mailbox.awaited
+        unread = sorted({message.name for message in instance.mailbox.unread} - {*awaited})
         if not (awaited and unread):
             return None
         for key, position in self.positions.items():
@@ -215,12 +214,11 @@ def renamed_signal(log: Sequence[Event], instance: Instance) -> list[str]:
     Only signals that are waited for wake a run: the code may have another name for it now.
     """
     last = next((event for event in reversed(log) if event.type != WORKER_LOST), None)
-    mailbox = instance.run.ledger(Mailbox)
-    awaited = mailbox.awaited
+    awaited = instance.mailbox.awaited
     if last is None or last.type != SIGNAL_RECEIVED or not awaited:
         return []
     name = Message.read(last).name
-    if name in awaited or all(message.name != name for message in mailbox.unread):
+    if name in awaited or all(message.name != name for message in instance.mailbox.unread):
         return []
     others = " or ".join(map(repr, awaited))
     return [f"signal {name!r} came last, and the code waits for {others}: was it renamed?"]
