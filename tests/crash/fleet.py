@@ -102,17 +102,17 @@ async def kill_at_every_point(
 async def _die_at(
     fleet: Fleet, point: int, start: Callable[[str], Awaitable[RunHandle[object]]]
 ) -> bool:
-    """Say whether the worker of a run came to the point at which it dies."""
+    """Return True if the worker of a run reached the point at which it dies."""
     queue = f"point-{point}"
     doomed = fleet.start(queue, kill_at=point)
     handle = await start(queue)
     ended = asyncio.create_task(handle.result())
     await _until_one_ends(doomed, ended)
     killed = doomed.exitcode is not None
-    heir = fleet.start(queue) if killed else doomed
-    await _until_one_ends(heir, ended)
+    successor = fleet.start(queue) if killed else doomed
+    await _until_one_ends(successor, ended)
     await ended
-    fleet.kill(heir)
+    fleet.kill(successor)
     return killed
 
 

@@ -1,7 +1,7 @@
-"""Processes that stand still and go on: a worker past its leases, a database past all of them.
+"""Processes that are stopped and continue: a worker past its leases, a database past all leases.
 
-Nobody is dead, but silence looks the same. What was given away in the meantime is let go, and what
-was not is kept.
+No process is dead, but a stopped one looks dead. A worker releases the runs that others took
+meanwhile, and keeps the rest.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The reference of the Python API, made from signatures and docstrings.
 
-`python -m tests.docs.api_reference` writes it anew.
+`python -m tests.docs.api_reference` writes it again.
 """
 
 from __future__ import annotations

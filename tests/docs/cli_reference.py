@@ -1,6 +1,6 @@
 """The reference of the command line, made from the help of its commands.
 
-`python -m tests.docs.cli_reference` writes it anew.
+`python -m tests.docs.cli_reference` writes it again.
 """
 
 from __future__ import annotations

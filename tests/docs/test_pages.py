@@ -30,7 +30,7 @@ _PERSONS_TIME = f"asyncio.sleep({_PERSONS_SECONDS})"
 
 
 class Reader:
-    """Somebody who follows a page to the letter."""
+    """A reader who follows a page exactly."""
 
     def __init__(self, page: Path, directory: Path, database_url: str) -> None:
         self.page, self.directory, self.database_url = page, directory, database_url
@@ -42,7 +42,7 @@ class Reader:
         if block.file is not None:
             path = self.directory / block.file
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(self._hurried(block.text), encoding="utf-8")
+            path.write_text(self._with_short_waits(block.text), encoding="utf-8")
         elif block.language == "console":
             for command, comment in read_commands(block):
                 await self.terminals.type(command, comment)
@@ -51,7 +51,7 @@ class Reader:
         elif block.language == "python":
             await self._execute(block)
 
-    def _hurried(self, text: str) -> str:
+    def _with_short_waits(self, text: str) -> str:
         """Return code of the tutorial that waits less than it leaves a person."""
         if self.page.name == "tutorial.md":
             assert _PERSONS_TIME in text or "sleep" not in text
@@ -104,13 +104,13 @@ async def test_the_blocks_of_a_page_do_what_they_say(
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_a_page_has_no_block_that_nobody_looks_at(page: Path) -> None:
+def test_each_block_of_a_page_is_checked(page: Path) -> None:
     languages = {block.language for block in read_blocks(page) if block.file is None}
     assert languages <= _SHOWN_ONLY | _RUN
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
+def test_the_links_of_a_page_have_targets(page: Path) -> None:
     links = re.findall(r"\]\((?!https?:)([^)#]*)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
     missing = [link for link in links if link and not (page.parent / link).exists()]
     assert missing == []

@@ -164,7 +164,7 @@ def test_wordcount_killed_in_the_middle_reads_no_counted_file_again(desk: Desk) 
     assert len(keys) == 13
 
 
-def test_an_expense_waits_until_somebody_decides(desk: Desk) -> None:
+def test_an_expense_waits_for_a_decision(desk: Desk) -> None:
     with desk.running("approval.py", "train ticket", "89.90") as waiting:
         read_until(waiting, "please decide: train ticket, 89.90")
         decided = desk.run("approval.py", "train ticket", "89.90", "--decide", "yes", "--by", "ann")
@@ -209,7 +209,7 @@ def test_a_killed_backup_that_is_cancelled_leaves_no_copies(desk: Desk) -> None:
 
 
 def manuscripts(folder: Path, count: int) -> None:
-    """Write Markdown files, one of which is no text."""
+    """Write Markdown files, one of which is not text."""
     folder.mkdir()
     for number in range(count):
         text = f"# Nº {number}\n\nA *fine* one, & `short`.\n\n- one\n- two\n"
@@ -222,7 +222,7 @@ def test_documents_are_converted_and_written_once_they_are_approved(desk: Desk) 
     manuscripts(folder, 3)
     with desk.running("convert.py", str(folder), str(output)) as process:
         lines = read_until(process, "^Write 3 pages")
-        assert not output.exists(), "nothing is written before somebody approves"
+        assert not output.exists(), "nothing is written before the approval"
         rest, _ = process.communicate("Fine & short\n", timeout=DEADLINE_SECONDS)
     assert "approved by you: 4 files written" in rest
     assert "not converted: photo.txt: " in rest
@@ -251,7 +251,7 @@ def test_documents_that_are_refused_are_not_written(desk: Desk) -> None:
     assert not output.exists()
 
 
-def test_a_killed_conversion_goes_on_and_somebody_else_decides(desk: Desk) -> None:
+def test_a_killed_conversion_continues_and_another_person_decides(desk: Desk) -> None:
     """S7. What an activity has done is not done again; the decision comes from elsewhere."""
     folder, output = desk.directory / "folder", desk.directory / "output"
     manuscripts(folder, 10)

@@ -137,7 +137,7 @@ class Agreement(RuleBasedStateMachine):
         return list({task.run_id: (worker, task) for worker, task in picked}.values())
 
     def some_are_equally_old(self) -> bool:
-        """Say whether the order of two tasks is open."""
+        """Return True if two tasks have no fixed order."""
         runs = self.wait(self.model.get_runs(self.ids)).values()
         places = [(run.priority, run.wait.visible_at) for run in runs if run.wait is not None]
         return len(set(places)) < len(places)

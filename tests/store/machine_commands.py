@@ -89,7 +89,7 @@ class CommandsAgree(People):
         number=pick,
         kinds=st.lists(st.sampled_from(COMMAND_KINDS), min_size=1, max_size=3, unique=True),
         other=pick,
-        then=st.sampled_from(["go on", "go on", "await", "await", "await", "fail"]),
+        then=st.sampled_from(["continue", "continue", "await", "await", "await", "fail"]),
         off=st.sampled_from([0] * 8 + [-1]),
     )
     def command(self, number: int, kinds: list[str], other: int, then: str, off: int) -> None:
@@ -110,7 +110,7 @@ class CommandsAgree(People):
     @precondition(lambda self: self.held)
     @rule(
         numbers=picks,
-        end=st.sampled_from(["complete", "go on", "suspend", "suspend", "continue"]),
+        end=st.sampled_from(["complete", "checkpoint", "suspend", "suspend", "continue"]),
         payload=payloads,
     )
     def end_turns(self, numbers: list[int], end: str, payload: str) -> None:

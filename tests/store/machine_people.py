@@ -68,7 +68,7 @@ class People(Agreement):
         paused=rarely,
     )
     def set_pause(self, place: tuple[Scope, str], paused: bool) -> None:
-        """Pause a queue or a workflow, or more often, let it go on."""
+        """Pause a queue or a workflow, or more often, resume it."""
         self.do(lambda store: store.set_pause(*place, paused=paused, reason="look"))
 
     @rule(numbers=picks, terminate=st.booleans())

@@ -78,7 +78,7 @@ def test_the_schemes_in_use_for_postgresql_are_understood(scheme: str) -> None:
         ("postgresql://me:s3cret@host:port/shop", "host or port"),
     ],
 )
-def test_a_url_that_is_none_is_refused_without_showing_it(url: str, message: str) -> None:
+def test_an_invalid_url_is_refused_without_showing_it(url: str, message: str) -> None:
     with pytest.raises(InvalidDatabaseURL, match=message) as caught:
         resolve_database(None, environ={"DATABASE_URL": url})
     assert "$DATABASE_URL" in str(caught.value)
@@ -104,7 +104,7 @@ def test_the_embedded_url_serves_every_driver(embedded_server: EmbeddedServer) -
     engine.dispose()
 
 
-async def test_a_refused_connection_says_that_nobody_answers() -> None:
+async def test_a_refused_connection_says_that_no_server_answers() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
@@ -113,7 +113,7 @@ async def test_a_refused_connection_says_that_nobody_answers() -> None:
     assert "s3cret" not in str(caught.value)
 
 
-async def test_a_missing_socket_says_that_nobody_answers(tmp_path: Path) -> None:
+async def test_a_missing_socket_says_that_no_server_answers(tmp_path: Path) -> None:
     with pytest.raises(DatabaseUnavailable, match="no server answers"):
         await connect(f"postgresql://me@/shop?host={tmp_path}")
 
@@ -196,7 +196,7 @@ async def test_a_server_older_than_14_is_refused() -> None:
 
 @asynccontextmanager
 async def pretend_server(version: str) -> AsyncIterator[int]:
-    """A server that lets everybody in and says that it is of this version."""
+    """A server that accepts every login and says that it is of this version."""
     greeting = (
         message(b"R", struct.pack("!i", 0))
         + message(b"S", f"server_version\0{version}\0".encode())

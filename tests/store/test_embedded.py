@@ -99,8 +99,8 @@ def test_the_home_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("HOLDFAST_HOME", "/data/holdfast")
     assert default_home() == Path("/data/holdfast")
     monkeypatch.setenv("HOLDFAST_HOME", "")
-    monkeypatch.setenv("HOME", "/home/somebody")
-    assert default_home() == Path("/home/somebody/.holdfast")
+    monkeypatch.setenv("HOME", "/home/ann")
+    assert default_home() == Path("/home/ann/.holdfast")
 
 
 def test_data_outlives_the_server(home: Path) -> None:
@@ -304,7 +304,7 @@ def test_a_server_that_cannot_start_says_why(home: Path) -> None:
 
 
 @pytest.mark.skipif(not AS_ROOT, reason="only root can stand in for another account")
-def test_as_root_it_runs_as_somebody_else_below_a_closed_home(home: Path) -> None:
+def test_as_root_it_runs_under_another_account_below_a_closed_home(home: Path) -> None:
     """The server's account has no right to the directories above its data."""
     home.mkdir(mode=0o700)
     with EmbeddedServer.acquire(home) as server:
@@ -330,7 +330,7 @@ def test_binaries_that_the_account_cannot_reach_are_copied(
         assert result.stdout.startswith("postgres (PostgreSQL)")
 
 
-def test_an_ordinary_user_runs_it_as_himself() -> None:
+def test_an_ordinary_user_runs_it_under_the_same_account() -> None:
     account = account_for(Path("/none"))
     assert account.switches == AS_ROOT
     assert (account.uid == os.geteuid()) is not AS_ROOT

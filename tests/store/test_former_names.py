@@ -167,7 +167,7 @@ async def test_runs_that_a_program_of_before_starts_after_the_migration_are_take
 async def test_a_workflow_that_is_paused_under_both_names_is_paused_once(
     store: PostgresStore,
 ) -> None:
-    """Before the first worker with apps came, it was paused anew with its app."""
+    """Before the first worker with apps came, it was paused again with its app."""
     async with Client(store=store) as client:
         await client.workflows.pause("shop/ship", reason="the new one")
         worker = Worker(app, store)
@@ -177,8 +177,8 @@ async def test_a_workflow_that_is_paused_under_both_names_is_paused_once(
         assert (pause.name, pause.reason) == ("shop/ship", "the new one")
 
 
-async def test_a_key_of_before_is_not_used_again(store: PostgresStore) -> None:
-    """Whoever asks: the client, SQL, or one that waits for the result."""
+async def test_a_key_from_before_apps_starts_no_second_run(store: PostgresStore) -> None:
+    """For each caller: the client, SQL, or one that waits for the result."""
     async with Client(store=store) as client:
         again = await client.start(checkout, 7, key="done")
         assert (again.run_id, again.already_existed, again.status_at_start) == (
@@ -195,7 +195,9 @@ async def test_a_key_of_before_is_not_used_again(store: PostgresStore) -> None:
         assert await store.find_run("shop/checkout", "w") == WAITING
 
 
-async def test_another_app_s_key_is_not_that_of_before(store: PostgresStore) -> None:
+async def test_another_apps_key_is_different_from_a_key_from_before_apps(
+    store: PostgresStore,
+) -> None:
     """Once an app has taken the run over."""
     worker = Worker(app, store)
     await worker.start()

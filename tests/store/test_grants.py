@@ -95,7 +95,7 @@ async def test_what_a_role_lacks_is_named(
     await visitor.close()
 
 
-async def test_a_role_that_there_is_not_is_refused(owner: asyncpg.Connection) -> None:
+async def test_a_missing_role_is_refused(owner: asyncpg.Connection) -> None:
     with pytest.raises(InsufficientRights, match="'nobody_at_all'"):
         await migrate(owner, "holdfast", grant_to=["nobody_at_all"])
     assert await owner.fetchval("select to_regnamespace('holdfast')") is None

@@ -286,7 +286,7 @@ async def test_reserved_words_serve_as_schema_names(
 async def test_injection_through_the_schema_name_is_refused(
     connection: asyncpg.Connection, release: Release, schema: str
 ) -> None:
-    """T12. Safe against injection, wherever the name comes in."""
+    """T12. Safe against injection, at each place that takes the name."""
     with pytest.raises(InvalidSchemaName):
         await migrate(connection, schema, scripts=release.scripts)
     with pytest.raises(InvalidSchemaName):
@@ -351,7 +351,7 @@ async def test_a_file_applied_twice_by_psql_is_refused_and_changes_nothing(
     assert catalog(empty_database_url) == before
 
 
-async def test_the_runner_goes_on_where_psql_stopped(
+async def test_the_runner_continues_where_psql_stopped(
     empty_database_url: str, connection: asyncpg.Connection, release: Release
 ) -> None:
     psql(empty_database_url, FIRST)

@@ -90,7 +90,7 @@ async def expire(scene: Scene) -> None:
 
 
 async def activities_left(scene: Scene) -> int:
-    """Count the tasks that are no turns."""
+    """Count the tasks other than turns."""
     return await scene.value("select count(*) from holdfast.tasks where key <> ''")
 
 
@@ -156,7 +156,7 @@ async def test_end_during_suspend_wakes_the_run(scene: Scene, ann: ManualWorker)
 async def test_suspend_behind_an_uncommitted_end_is_refused_with_it(
     scene: Scene, ann: ManualWorker
 ) -> None:
-    """Traps 1 and 4. The worker goes on with the end in hand."""
+    """Traps 1 and 4. The worker continues with the end."""
     turn = await held(ann, "resize")
     task = await take(ann)
     session = await scene.session()
@@ -351,7 +351,7 @@ async def test_token_fails_an_attempt_once(scene: Scene, ann: ManualWorker) -> N
     assert (failed.type, details(failed)["error"]["message"]) == ("ActivityFailed", "fire")
 
 
-async def test_what_is_no_token_is_refused(scene: Scene) -> None:
+async def test_an_invalid_token_is_refused(scene: Scene) -> None:
     """A typing error must not look like an activity that has ended."""
     for token in ("", "resize", f"{UUID(int=0)}:x:resize"):
         with pytest.raises(asyncpg.InvalidParameterValueError, match="not the token"):

@@ -94,7 +94,7 @@ async def family(
     return parent, await (holder or worker).take()
 
 
-async def test_a_childs_end_during_its_parents_suspend_wakes_the_parent(
+async def test_a_child_that_ends_while_its_parent_suspends_wakes_the_parent(
     scene: Scene, ann: ManualWorker, bob: ManualWorker
 ) -> None:
     """Traps 1 and 31. The suspend is written but not committed when the child ends."""
@@ -112,7 +112,7 @@ async def test_a_childs_end_during_its_parents_suspend_wakes_the_parent(
 async def test_a_suspend_behind_the_uncommitted_end_of_a_child_is_refused_with_it(
     scene: Scene, ann: ManualWorker
 ) -> None:
-    """Traps 1, 4 and 31. The worker goes on with the end in hand."""
+    """Traps 1, 4 and 31. The worker continues with the end."""
     parent, task = await family(scene, ann, uuid4(), uuid4())
     session = await scene.session()
     async with session.transaction():
@@ -134,7 +134,7 @@ async def test_batches_of_a_parent_and_of_its_child_wait_for_each_other(
     child_id: UUID,
     parent_first: bool,
 ) -> None:
-    """Trap 31. Whoever is first, and whichever id is lower; nothing is told twice."""
+    """Trap 31. Either may be first and have the lower id; nothing is told twice."""
     parent, task = await family(scene, ann, parent_id, child_id)
     other = await start(scene.store)
     beside = await bob.take()
@@ -209,7 +209,7 @@ async def test_a_key_raced_by_two_parents_names_the_child_of_one(
     assert (told.type, details(told)["status"]) == ("ChildFailed", "refused")
 
 
-async def test_a_commit_whose_answer_was_lost_orders_nothing_twice(
+async def test_a_commit_whose_answer_was_lost_writes_no_command_twice(
     scene: Scene, ann: ManualWorker
 ) -> None:
     """Trap 23. Its repetition finds its own events."""
@@ -263,9 +263,7 @@ async def test_a_child_that_ends_while_it_is_cancelled_tells_its_end_once(
     assert (await log_types(scene.store, parent.run_id))[2:] == ["ChildCompleted"]
 
 
-async def test_orders_for_a_child_follow_it_when_it_continued_as_new(
-    scene: Scene, ann: ManualWorker
-) -> None:
+async def test_commands_for_a_child_reach_its_newest_run(scene: Scene, ann: ManualWorker) -> None:
     """S9. The parent knows the id that it started; what runs now is another."""
     run_id, child_id = await started_child(scene.store, ann, awaiting=("stop",))
     successor = uuid4()

@@ -1,7 +1,7 @@
 """Which tasks a claim takes, and when it says to ask again, against the rules written down once.
 
-Few tasks, but in every state that a claim tells apart: the lanes that it looks at are chosen by
-what they hold, and a lane left out by mistake is a task that nobody takes.
+Few tasks, but in every state that a claim tells apart: the ranges that it searches are chosen by
+their tasks, and if it skips a range by mistake, no worker takes its tasks.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Claim:
     since: int | None
 
     def takes(self, task: Task) -> bool:
-        """Say whether a task is to be had: free and due, or held by a worker that was lost."""
+        """Return True if a claim takes a task: free and due, or held by a lost worker."""
         if not self._serves(task):
             return False
         if task.worker is not None:
@@ -85,7 +85,7 @@ class Claim:
         return (self.since is None or task.visible > self.since) and task.visible <= until
 
     def waits_for(self, task: Task) -> bool:
-        """Say whether a free task that was not taken comes due."""
+        """Return True if a free task that was not taken becomes due later."""
         until = self.ahead - self.sticky
         return self._serves(task) and task.worker is None and until < task.visible < NEVER
 
@@ -108,7 +108,7 @@ class Claim:
 
 
 def drawn(source: random.Random) -> tuple[list[Task], Claim]:
-    """Draw tasks, never more than a lane's first eight, and a claim."""
+    """Draw tasks, never more than the first eight of a range, and a claim."""
     tasks = [
         Task(
             UUID(int=source.getrandbits(128)),

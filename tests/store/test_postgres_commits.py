@@ -193,9 +193,7 @@ create trigger fail before insert on holdfast.events for each row execute functi
 """
 
 
-async def test_an_error_that_nobody_knows_is_found_to_be_of_one_part(
-    scene: Scene, ann: ManualWorker
-) -> None:
+async def test_an_unknown_error_is_traced_to_one_part(scene: Scene, ann: ManualWorker) -> None:
     """Trap 10. The others of its batch are committed, and their workers are not lost."""
     await scene.store.start_runs([new_run() for _ in range(7)])
     tasks = (await ann.claim()).tasks
@@ -251,7 +249,7 @@ def test_a_long_call_is_given_longer() -> None:
 
 
 async def test_busy_run_does_not_hold_up_its_batch(scene: Scene, ann: ManualWorker) -> None:
-    """Storage rule 7. Somebody holds one run's row; the same call writes it later."""
+    """Storage rule 7. Another session holds one run's row; the same call writes it later."""
     await scene.store.start_runs([new_run() for _ in range(5)])
     tasks = (await ann.claim()).tasks
     parts, token = [yielded(task) for task in tasks], uuid4()

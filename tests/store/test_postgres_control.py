@@ -139,7 +139,7 @@ async def test_a_decision_behind_an_uncommitted_withdrawal_finds_it_closed(
 async def test_a_fork_of_a_run_in_flight_copies_what_is_committed(
     scene: Scene, ann: ManualWorker
 ) -> None:
-    """S2, S5. It waits for nobody, and nobody for it; the origin goes on."""
+    """S2, S5. It waits for no other call, and none waits for it; the origin continues."""
     run_id, fork_id = await start(scene.store), uuid4()
     task = await ann.take()
     await ann.commit(task, step("first"))

@@ -232,7 +232,9 @@ async def test_no_pattern_counts_far(scene: Scene) -> None:
     assert counting == 0
 
 
-async def test_what_cannot_be_is_refused_where_it_comes_in(database_url: str) -> None:
+async def test_impossible_values_are_refused_by_the_function_that_gets_them(
+    database_url: str,
+) -> None:
     """Every public function, every kind of value that no reader could read."""
     connection = await asyncpg.connect(database_url)
     try:
@@ -469,7 +471,7 @@ async def test_a_run_that_cannot_be_read_is_stuck_alone(scene: Scene, payload: s
     assert await scene.value(lost) == 0
 
 
-async def test_a_nul_that_nobody_reads_does_not_hold_up_a_run_that_goes_on_as_new(
+async def test_an_unread_nul_does_not_block_a_run_that_continues_as_new(
     scene: Scene,
 ) -> None:
     async with Client(app, store=scene.store) as client, running(app, scene):
@@ -495,7 +497,7 @@ async def test_one_input_that_jsonb_cannot_hold_hides_no_other(scene: Scene) -> 
     assert [run.run_id for run in found.runs] == [good]
 
 
-async def test_headers_that_are_none_hide_no_run(scene: Scene) -> None:
+async def test_invalid_headers_hide_no_run(scene: Scene) -> None:
     run_ids = {await start(scene.store) for _ in range(2)}
     await scene.watcher.connection.execute(
         "update holdfast.runs set headers = '[1]' where run_id = $1", min(run_ids)

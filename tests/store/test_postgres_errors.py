@@ -63,14 +63,14 @@ def test_errors_are_translated(raised: Exception, kind: type[HoldfastError]) -> 
     assert caught.value.__cause__ is raised
 
 
-async def test_nobody_listens_at_the_address(unused_tcp_port: int) -> None:
+async def test_no_server_listens_at_the_address(unused_tcp_port: int) -> None:
     store = PostgresStore(f"postgresql://nobody@127.0.0.1:{unused_tcp_port}/none")
     with pytest.raises(DatabaseUnavailable):
         await store.open()
 
 
 @pytest.mark.parametrize("url", ["localhost/db", "mysql://localhost/db"])
-async def test_url_that_is_none(url: str) -> None:
+async def test_an_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(InvalidDatabaseURL):
         await PostgresStore(url).open()
 
@@ -87,7 +87,7 @@ async def test_database_without_the_schema(empty_database_url: str) -> None:
 
 
 @pytest.mark.parametrize("schema", ["Robert'); drop", "public", ""])
-def test_schema_name_that_is_none(schema: str) -> None:
+def test_an_invalid_schema_name_is_refused(schema: str) -> None:
     with pytest.raises(InvalidSchemaName):
         PostgresStore("postgresql://localhost/db", schema=schema)
 

@@ -58,7 +58,7 @@ async def test_signal_during_suspend_wakes_the_run(scene: Scene, ann: ManualWork
 async def test_suspend_behind_an_uncommitted_signal_is_refused_with_it(
     scene: Scene, ann: ManualWorker
 ) -> None:
-    """Traps 1 and 4. The worker goes on with the signal in hand."""
+    """Traps 1 and 4. The worker continues with the signal."""
     run_id = await start(scene.store)
     task = await ann.take()
     session = await scene.session()
@@ -73,7 +73,7 @@ async def test_suspend_behind_an_uncommitted_signal_is_refused_with_it(
 async def test_signal_timeout_and_turn_race_to_one_outcome(
     scene: Scene, ann: ManualWorker, bob: ManualWorker
 ) -> None:
-    """Trap 7. Whoever is first, the others find it in the log; no task is left behind."""
+    """Trap 7. The first one wins, and the others find it in the log; no task is left behind."""
     for _ in range(150):
         run_id = await start(scene.store)
         now = await scene.store.now()
@@ -136,7 +136,7 @@ async def test_worker_lost_lands_behind_a_late_checkpoint(
 async def test_worker_lost_of_another_task_leaves_the_turn_alone(
     scene: Scene, ann: ManualWorker
 ) -> None:
-    """Trap 32. A task other than the turn loses its worker; the turn's holder goes on."""
+    """Trap 32. A task other than the turn loses its worker; the turn's holder continues."""
     run_id = await start(scene.store)
     task = await ann.take()
     lost = json.dumps({"task_key": "render", "lease_no": 9, "worker": "eve"})

@@ -143,7 +143,7 @@ async def test_a_list_reads_little_more_than_it_shows(counted: Counted, question
     ],
     ids=["tag", "queue", "input", "key alone"],
 )
-async def test_what_must_be_looked_for_is_looked_for_among_a_bounded_number(
+async def test_a_filter_without_an_index_searches_a_bounded_number_of_runs(
     counted: Counted, where: RunFilter
 ) -> None:
     rows, read = await counted.read(where)
@@ -152,7 +152,7 @@ async def test_what_must_be_looked_for_is_looked_for_among_a_bounded_number(
     assert read <= 8 * BOUND
 
 
-async def test_pages_go_on_where_a_search_stopped(
+async def test_pages_continue_where_a_search_stopped(
     seeded: str,
 ) -> None:
     store = PostgresStore(seeded)

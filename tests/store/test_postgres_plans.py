@@ -256,7 +256,7 @@ async def test_claim_reads_the_index_at_a_million_waiting_runs(database_url: str
         assert reading.entries < 200
 
 
-async def test_claim_passes_over_lanes_that_nobody_serves(scene: Scene) -> None:
+async def test_claim_skips_ranges_that_no_worker_serves(scene: Scene) -> None:
     """Storage rule 17. 20,000 tasks due for another handler cost nothing."""
     await scene.watcher.connection.execute(seed(20_000, handler="ship@1", days=-1))
     meter = Meter(await scene.session())
@@ -266,9 +266,7 @@ async def test_claim_passes_over_lanes_that_nobody_serves(scene: Scene) -> None:
     assert reading.entries < 100
 
 
-async def test_claim_passes_over_what_vacuum_may_not_remove(
-    scene: Scene, ann: ManualWorker
-) -> None:
+async def test_claim_skips_rows_that_vacuum_may_not_remove(scene: Scene, ann: ManualWorker) -> None:
     """Trap 28, storage rule 18. An old snapshot keeps the dead entries of all that passed."""
     session, meter = await scene.session(), Meter(await scene.session())
     async with session.connection.transaction(isolation="repeatable_read"):

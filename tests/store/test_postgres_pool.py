@@ -70,7 +70,7 @@ async def test_a_server_that_ends_idle_sessions_fails_no_call(scene: Scene) -> N
 
 
 @pytest.mark.parametrize("text", ["cannot switch to state 12", "connection is closed"])
-async def test_a_call_that_was_not_sent_is_made_anew(
+async def test_a_call_that_was_not_sent_is_repeated(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     """The end of the session had been read, and the connection did not know itself closed yet."""

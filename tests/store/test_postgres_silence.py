@@ -60,10 +60,10 @@ async def test_a_worker_that_was_heard_in_the_future_is_reaped(
 
 
 @pytest.mark.parametrize("jump", [HOUR, -HOUR])
-async def test_a_clock_that_is_set_makes_nobody_silent(
+async def test_setting_the_clock_makes_no_worker_silent(
     scene: Scene, clock: PostgresClock, ann: ManualWorker, bob: ManualWorker, jump: int
 ) -> None:
-    """S12. Whoever beats first after it finds the others an hour away."""
+    """S12. The first worker that beats after it finds the others an hour away."""
     await start(scene.store)
     now = START_AT
     for _ in range(20):

@@ -87,7 +87,7 @@ async def test_many_starts_leave_the_wake_up_to_their_caller(scene: Scene) -> No
     assert notices == [Notice("work", "default")]
 
 
-async def test_a_run_that_exists_wakes_nobody(scene: Scene) -> None:
+async def test_a_start_that_finds_a_run_wakes_no_worker(scene: Scene) -> None:
     await sign_on(scene)
     run = new_run()
     await scene.store.start_runs([run])
@@ -111,7 +111,7 @@ async def test_a_signal_and_an_end_are_told_with_their_transactions(scene: Scene
     ]
 
 
-async def test_a_rolled_back_start_wakes_nobody(scene: Scene) -> None:
+async def test_a_rolled_back_start_wakes_no_worker(scene: Scene) -> None:
     await sign_on(scene)
     heard = await listen(scene, "work")
     other = await scene.session()

@@ -134,9 +134,7 @@ async def test_a_lease_that_ran_out_is_found_by_the_next_claim_of_a_quiet_worker
         assert (await ann.claim())[0] == [run_id]
 
 
-async def test_everything_is_looked_at_again_once_vacuum_has_come_by(
-    scene: Scene, ann: QuietWorker
-) -> None:
+async def test_all_rows_are_searched_again_after_vacuum(scene: Scene, ann: QuietWorker) -> None:
     """Storage rule 18."""
     async with dead_entries(scene, 50_000):
         for _ in range(60):
@@ -162,13 +160,13 @@ def test_watermark_follows_the_claims_and_looks_at_everything_now_and_then() -> 
     assert [Look()] in [watermark.looks() for _ in range(60)]
 
 
-def test_claim_that_found_too_little_soon_looks_at_everything() -> None:
+def test_claim_that_found_too_little_soon_searches_all_rows() -> None:
     """Storage rule 18. What came due long ago and was committed late is not left behind."""
     watermark = Watermark(reached=5_000_000, wanting=True)
     assert watermark.looks() == [Look()]
 
 
-def test_watermark_that_a_clock_left_behind_begins_anew() -> None:
+def test_a_watermark_ahead_of_the_clock_starts_again() -> None:
     """S12. The database's clock was set back: what comes due is before what came."""
     watermark = Watermark(reached=5_000 * SECOND)
     watermark.advance(1_000 * SECOND, None, wanting=True)

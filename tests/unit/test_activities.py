@@ -125,7 +125,7 @@ def test_an_app_serves_the_queues_of_its_workflows_and_activities() -> None:
     assert app.activities["half.of"] is half
 
 
-def test_an_app_of_activities_alone_is_a_workers() -> None:
+def test_a_worker_can_run_an_app_with_activities_only() -> None:
     """S7."""
     media = App("media")
     with pytest.raises(ConfigurationError, match="no workflow to run, and no activity"):
@@ -140,7 +140,7 @@ def test_two_activities_of_one_name_are_refused() -> None:
         app.activity(name="double")(half.fn)
 
 
-def test_a_method_is_no_activity() -> None:
+def test_a_method_cannot_be_an_activity() -> None:
     with pytest.raises(ConfigurationError, match="label is a method"):
 
         class Shop:
@@ -171,7 +171,7 @@ def test_names_are_checked(define: Callable[[], object]) -> None:
         lambda: double.with_options(retry=3),  # type: ignore[arg-type]
     ],
 )
-def test_a_number_is_no_retry_policy(define: Callable[[], object]) -> None:
+def test_a_number_is_refused_as_retry_policy(define: Callable[[], object]) -> None:
     with pytest.raises(ConfigurationError, match=r"retry takes a Retry, such as Retry.*, not 3"):
         define()
 

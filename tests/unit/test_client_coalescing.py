@@ -41,7 +41,7 @@ async def test_an_idle_call_goes_out_at_once_and_alone() -> None:
     assert sender.batches == [[1], [2]]
 
 
-async def test_what_is_asked_while_a_call_is_in_flight_shares_the_next() -> None:
+async def test_items_added_during_a_call_share_the_next_call() -> None:
     sender = Sender()
     sender.let.clear()
     coalescer = Coalescer(sender)
@@ -79,14 +79,14 @@ async def test_an_item_that_is_refused_fails_alone() -> None:
     assert isinstance(answers[2], PayloadError)
 
 
-async def test_what_the_database_gave_up_on_is_sent_again() -> None:
+async def test_a_call_with_a_transient_error_is_sent_again() -> None:
     sender = Sender()
     sender.errors = [TransientDatabaseError("deadlock"), TransientDatabaseError("deadlock")]
     assert await Coalescer(sender).submit(1) == 10
     assert len(sender.batches) == 3
 
 
-async def test_without_a_database_everybody_is_told_and_the_next_call_is_tried() -> None:
+async def test_without_a_database_all_callers_get_the_error_and_the_next_call_is_tried() -> None:
     sender = Sender()
     sender.errors = [DatabaseUnavailable("away")]
     coalescer = Coalescer(sender)
@@ -95,7 +95,7 @@ async def test_without_a_database_everybody_is_told_and_the_next_call_is_tried()
     assert await coalescer.submit(3) == 30
 
 
-async def test_who_has_gone_before_the_call_is_left_out() -> None:
+async def test_a_cancelled_caller_is_left_out_of_the_call() -> None:
     sender = Sender()
     sender.let.clear()
     coalescer = Coalescer(sender)

@@ -129,7 +129,7 @@ def test_a_key_makes_the_id() -> None:
             launch().run(None, key=key)
 
 
-def test_keys_and_inputs_are_of_one_length() -> None:
+def test_as_many_keys_as_inputs_are_required() -> None:
     assert [run.key for run in launch().runs([1, 2], ["a", "b"])] == ["a", "b"]
     with pytest.raises(ValueError, match="shorter"):
         launch().runs([1, 2], ["a"])

@@ -35,6 +35,6 @@ def test_a_duration_is_read_as_seconds(written: Any, expected: float) -> None:
     ["", "5", "m", "-5s", "5 minutes", "5s later", "٣s", -1, math.nan, math.inf, True, None, [],
      timedelta(-1)],
 )  # fmt: skip
-def test_what_is_no_duration_is_refused(written: Any) -> None:
+def test_an_invalid_duration_is_refused(written: Any) -> None:
     with pytest.raises(ConfigurationError, match="not a duration"):
         seconds(written)

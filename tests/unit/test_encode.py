@@ -59,7 +59,7 @@ class Score(pydantic.BaseModel):
     [
         (Item, Item(Decimal("1.10"), datetime(2024, 2, 29, 12, tzinfo=UTC))),
         (Box, Box([Item(Decimal("0.1"))])),
-        (Label, {"text": "häßlich \\u0000 is no NUL"}),
+        (Label, {"text": "häßlich \\u0000 is not a NUL"}),
         (Point, Point(1, 2)),
         (Colour, Colour.RED),
         (UUID, UUID(int=7)),

@@ -187,6 +187,6 @@ def test_an_error_that_cannot_be_printed_is_recorded() -> None:
     assert "RuntimeError" in describe(caught(Broken())).message
 
 
-def test_text_that_is_no_record_is_refused() -> None:
+def test_an_invalid_record_is_refused() -> None:
     with pytest.raises(PayloadError):
         decode_error('{"message": "no kind"}')

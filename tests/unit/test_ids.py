@@ -69,5 +69,5 @@ def test_a_key_determines_the_run_id() -> None:
     assert made.bytes[9:] == digest[9:16]
 
 
-def test_names_and_keys_do_not_run_together() -> None:
+def test_a_name_and_a_key_are_kept_apart_in_the_id() -> None:
     assert keyed_run_id("a", "bc") != keyed_run_id("ab", "c")

@@ -120,7 +120,7 @@ def test_of_several_hosts_the_one_that_takes_writes_is_wanted() -> None:
     assert read_url("postgresql://a,b/x?target_session_attrs=any").parameters.attributes == "any"
 
 
-def test_a_protection_that_the_driver_lacks_is_left_out_with_a_word(
+def test_a_protection_that_the_driver_lacks_is_ignored_with_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     parameters._leave_out.cache_clear()  # pyright: ignore[reportPrivateUsage]
@@ -155,7 +155,7 @@ def test_the_environment_says_how_to_connect() -> None:
     assert found.connecting == Connecting(False, "postgresql://server/x")
 
 
-def test_the_caller_says_it_louder() -> None:
+def test_the_callers_options_win_over_the_environment() -> None:
     given = Connecting(True, "postgresql://other/x")
     assert resolve_database(environ=ENVIRONMENT, connecting=given).connecting == given
 

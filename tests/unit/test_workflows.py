@@ -86,7 +86,7 @@ def test_bad_input_is_refused_before_a_run_exists() -> None:
         checkout.decode_input('{"id": null}')
 
 
-async def test_an_input_that_nobody_takes_is_refused_when_its_run_begins() -> None:
+async def test_an_input_without_a_parameter_is_refused_when_the_run_begins() -> None:
     with pytest.raises(InvalidInput, match="plain takes no input"):
         plain.decode_input("3")
     with pytest.raises(InvalidInput, match="plain takes no input"):

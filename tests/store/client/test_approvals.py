@@ -103,7 +103,7 @@ async def test_a_repeated_decision_with_values_is_a_no_op(
         assert decided == first
 
 
-async def test_a_decision_that_nobody_waits_for_says_so(client: Client, finisher: Finisher) -> None:
+async def test_a_decision_without_a_waiting_run_says_so(client: Client, finisher: Finisher) -> None:
     """T4."""
     run_id = await asked(client, finisher)
     with pytest.raises(ApprovalNotFound, match="'review'"):

@@ -60,7 +60,7 @@ async def test_a_dry_run_counts_what_a_call_would_change(
     assert await client.runs.cancel_all({"states": "failed"}, dry_run=True) == BulkOutcome(4, 0, 4)
 
 
-async def test_what_is_repeated_changes_nothing_twice(client: Client) -> None:
+async def test_a_repeated_call_changes_nothing(client: Client) -> None:
     await client.start_many(tick, [None] * 5)
     assert await client.runs.pause_all({}) == BulkOutcome(5, 5, 0)
     assert await client.runs.pause_all({}) == BulkOutcome(5, 0, 5)
@@ -78,9 +78,7 @@ async def test_a_signal_id_reaches_each_run_once(client: Client) -> None:
     assert [len(await handle.log()) for handle in handles] == [2, 2, 2]
 
 
-async def test_states_that_are_named_are_those_that_count(
-    client: Client, finisher: Finisher
-) -> None:
+async def test_named_states_replace_the_default_states(client: Client, finisher: Finisher) -> None:
     await client.start_many(tick, [None] * 2)
     await finisher.complete()
     assert await client.runs.terminate_all({"states": "completed"}) == BulkOutcome(2, 0, 2)
@@ -94,7 +92,7 @@ async def test_failed_runs_are_retried_once_each(client: Client, finisher: Finis
     assert len(await finisher.complete(1)) == 12
 
 
-async def test_an_interrupted_operation_goes_on_where_it_was(client: Client) -> None:
+async def test_an_interrupted_operation_continues_where_it_stopped(client: Client) -> None:
     await client.start_many(tick, [None] * 20)
     begun = asyncio.Event()
 
@@ -130,7 +128,7 @@ async def test_a_run_that_continues_after_it_was_listed_is_followed(
     assert (await client.runs.get(continued[0])).status == "cancelled"
 
 
-async def test_what_cannot_be_meant_is_refused_before_anything_changes(client: Client) -> None:
+async def test_an_invalid_call_is_refused_before_anything_changes(client: Client) -> None:
     await client.start(tick)
     with pytest.raises(ConfigurationError, match="unknown state"):
         await client.runs.cancel_all({"states": "asleep"})

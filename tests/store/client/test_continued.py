@@ -38,7 +38,7 @@ async def test_the_result_is_that_of_the_newest(client: Client, finisher: Finish
     assert (ended.run_id, ended.status) == (last, "completed")
 
 
-async def test_who_waits_through_a_continuation_hears_of_the_end(
+async def test_a_caller_that_waits_through_a_continuation_gets_the_end(
     client: Client, finisher: Finisher
 ) -> None:
     running = asyncio.create_task(client.run(tick, key="k"))
@@ -110,7 +110,7 @@ async def test_an_update_follows_a_run_that_continues_before_it_answers(
 async def test_an_update_that_was_begun_does_not_go_along(
     client: Client, finisher: Finisher, store: Store
 ) -> None:
-    """Whoever asked hears that nobody answers any more."""
+    """The caller is told that no answer will come."""
     first = (await client.start(tick)).run_id
     [task] = await finisher.claim()
     asking = asyncio.create_task(client.update(first, "add", update_id="u", timeout="30s"))

@@ -73,7 +73,7 @@ async def test_an_ended_run_takes_no_signal(client: Client, finisher: Finisher) 
     assert (caught.value.run_id, caught.value.status) == (handle.run_id, "completed")
 
 
-async def test_what_is_asked_of_no_run_says_so(client: Client) -> None:
+async def test_a_request_to_a_missing_run_says_so(client: Client) -> None:
     nobody = uuid4()
     for ask in (
         client.signal(nobody, "packed"),

@@ -41,7 +41,7 @@ def in_child(work: Callable[[], object]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def test_child_and_parent_both_go_on(database_url: str) -> None:
+def test_child_and_parent_both_continue(database_url: str) -> None:
     with SyncClient(database_url) as client:
         before = client.start(tick, key="before")
 
@@ -93,7 +93,7 @@ def test_threads_of_a_child_open_it_once(database_url: str) -> None:
         assert in_child(use) == 0
 
 
-def test_a_store_that_was_given_is_not_opened_anew() -> None:
+def test_a_given_store_is_not_opened_again() -> None:
     with SyncClient(store=MemoryStore()) as client:
 
         def use() -> None:

@@ -36,7 +36,7 @@ async def keys(client: Client, run_id: UUID) -> list[str]:
     ]
 
 
-async def test_a_fork_goes_on_from_a_step(client: Client, finisher: Finisher) -> None:
+async def test_a_fork_continues_from_a_step(client: Client, finisher: Finisher) -> None:
     origin = await with_steps(client, finisher, "reserve", "charge", "ship")
     fork = await client.runs.fork(origin, step="charge")
     assert not fork.already_existed
@@ -124,7 +124,7 @@ async def failed(client: Client, finisher: Finisher, store: Store) -> UUID:
     return handle.run_id
 
 
-async def test_a_retry_goes_on_where_the_run_failed(
+async def test_a_retry_continues_where_the_run_failed(
     client: Client, finisher: Finisher, store: Store
 ) -> None:
     retry = await client.runs.retry(await failed(client, finisher, store))
@@ -171,7 +171,7 @@ async def test_a_retry_of_an_earlier_release_is_found(
     assert (retry.run_id, retry.already_existed) == (former, True)
 
 
-async def test_a_run_that_goes_on_cannot_be_retried(client: Client) -> None:
+async def test_an_open_run_cannot_be_retried(client: Client) -> None:
     handle = await client.start(tick)
     with pytest.raises(ForkRefused, match="only a run that failed"):
         await client.runs.retry(handle.run_id)

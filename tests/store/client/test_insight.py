@@ -50,7 +50,7 @@ async def test_a_failed_run_can_be_retried_and_then_leads_to_its_retry(
     assert (await client.why((tick, "k"))).run_id == retried.run_id
 
 
-async def test_what_nobody_serves_has_the_action_that_starts_a_worker(client: Client) -> None:
+async def test_unserved_work_has_the_action_that_starts_a_worker(client: Client) -> None:
     handle = await client.start(tick, queue="gpu")
     found = await client.why(handle.run_id)
     assert found.because.startswith("no worker can run this: no live worker serves shop/tick@1")

@@ -121,13 +121,13 @@ async def test_a_log_is_followed_to_its_end_without_driving_the_run(
     ]
 
 
-async def test_following_no_run_says_so(client: Client) -> None:
+async def test_following_a_missing_run_says_so(client: Client) -> None:
     with pytest.raises(RunNotFound):
         async for _ in client.runs.follow_log(uuid4()):
             pass
 
 
-async def test_values_of_no_run_are_refused(client: Client) -> None:
+async def test_values_of_a_missing_run_are_refused(client: Client) -> None:
     with pytest.raises(RunNotFound):
         await client.runs.values(uuid4())
 

@@ -79,7 +79,7 @@ async def test_a_watched_value_begins_with_the_newest(client: Client, finisher: 
     assert [value async for value in watching] == []
 
 
-async def test_a_watched_value_goes_on_with_the_run_s_successor(
+async def test_a_watched_value_continues_with_the_runs_successor(
     client: Client, finisher: Finisher
 ) -> None:
     """T3."""
@@ -98,7 +98,7 @@ async def test_a_watched_value_goes_on_with_the_run_s_successor(
     "token",
     ["", "x", f"{UUID(int=1)}:1:scan", f"{UUID(int=1)}:one:scan", f"{UUID(int=1)}:1:", "\0"],
 )
-async def test_a_token_that_nobody_gave_away_is_named(client: Client, token: str) -> None:
+async def test_an_unknown_token_is_named(client: Client, token: str) -> None:
     """S7. S12."""
     with pytest.raises(TokenUnknown):
         await client.activities.complete(token, 1)

@@ -227,7 +227,7 @@ async def test_a_cancelled_wait_leaves_the_others_waiting(
     assert await stays == 1
 
 
-async def test_a_run_that_never_was_is_not_found(client: Client) -> None:
+async def test_a_missing_run_is_not_found(client: Client) -> None:
     run_id = uuid4()
     with pytest.raises(RunNotFound) as caught:
         await client.handle(run_id).result()
@@ -289,7 +289,7 @@ async def test_an_end_that_is_told_before_the_start_is_answered_counts(
         assert await result == 4
 
 
-async def test_closing_the_client_fails_those_who_wait(
+async def test_closing_the_client_fails_the_waiting_callers(
     store: Store, registrations: Registrations
 ) -> None:
     async with Client(store=store) as client:
@@ -300,7 +300,9 @@ async def test_closing_the_client_fails_those_who_wait(
         await wait
 
 
-async def test_nobody_waiting_costs_nothing(client: Client, finisher: Finisher) -> None:
+async def test_a_client_without_waiting_callers_costs_nothing(
+    client: Client, finisher: Finisher
+) -> None:
     before = asyncio.all_tasks()
     handle = await client.start(tick)
     await finisher.complete(1)

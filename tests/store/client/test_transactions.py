@@ -166,7 +166,7 @@ async def test_bad_input_leaves_the_transaction_usable(client: Client, database_
     assert (await handle.get()).status == "running"
 
 
-async def test_what_is_no_connection_is_refused(client: Client) -> None:
+async def test_a_value_other_than_a_connection_is_refused(client: Client) -> None:
     with pytest.raises(ConfigurationError, match="not a connection that a start can use"):
         await client.start(tick, connection="postgresql://localhost")
     with pytest.raises(ConfigurationError, match="connection"):

@@ -92,7 +92,7 @@ class Finisher:
         await self.write(task, event, then=Suspend(awaiting=(ANY_END,)), has_commands=True)
 
     async def continue_as_new(self, task: ClaimedTask, input: JSON = None) -> UUID:
-        """End a run that goes on as another."""
+        """End a run that continues as a new run."""
         run_id = uuid7()
         event = await self.event(
             "WorkflowContinuedAsNew",

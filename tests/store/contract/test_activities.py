@@ -1,4 +1,4 @@
-"""Activities: scheduled by their run's commit, claimed by whoever serves their queue."""
+"""Activities: scheduled by their run's commit, claimed by workers of their queue."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ async def test_a_lost_worker_of_an_activity_leaves_the_turn_alone(
 async def test_lost_workers_of_an_activity_do_not_fail_its_run(
     store: Store, clock: Clock, ann: ManualWorker
 ) -> None:
-    """S12, trap 10. Attempts go on counting: the policy's limit is the worker's to report."""
+    """S12, trap 10. Attempts are still counted: the policy's limit is the worker's to report."""
     run_id = await ordered(store, ann, activity(retry={"attempts": 2}))
     for attempt in (1, 2, 3):
         task = await ann.take(handlers=RESIZE, lease_seconds=10, max_attempts=2)

@@ -176,7 +176,7 @@ async def test_no_attempt_is_made_beyond_the_deadline(
 async def test_an_end_and_the_deadline_at_once_give_one_end(
     store: Store, clock: Clock, ann: ManualWorker
 ) -> None:
-    """Trap 7. Whoever is first; the log has one of the two."""
+    """Trap 7. The first of the two wins; the log has one of them."""
     for _ in range(20):
         run_id = await ordered(store, ann, activity(schedule_to_close=10.0))
         task = await ann.take(handlers=RESIZE)

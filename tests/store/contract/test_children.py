@@ -100,7 +100,7 @@ async def test_a_childs_failure_is_told_with_its_cause(store: Store, ann: Manual
 async def test_a_child_that_is_stopped_is_told_to_its_parent(
     store: Store, clock: Clock, ann: ManualWorker, end: str
 ) -> None:
-    """S10, trap 16. Whoever ends it, with no worker alive."""
+    """S10, trap 16. However it ends, with no worker alive."""
     parent_id, child_id = await started_child(store, ann, timeout=10.0)
     if end == "cancelled":
         answer = await store.cancel_runs([child_id])

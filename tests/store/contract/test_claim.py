@@ -61,7 +61,7 @@ async def test_a_claim_of_an_activity_brings_the_key_and_the_headers_of_its_run(
     assert (task.run_key, task.headers) == ("order-7", {"traceparent": "00-ab"})
 
 
-async def test_a_leased_task_is_nobody_elses(
+async def test_a_leased_task_is_not_given_to_another_worker(
     store: Store, ann: ManualWorker, bob: ManualWorker
 ) -> None:
     """S5."""
@@ -214,7 +214,7 @@ async def test_a_suspended_run_is_left_to_its_worker_for_a_moment(
     assert set(await bob.claims(sticky_seconds=0.5)) < {first, second}
 
 
-async def test_a_run_that_a_silent_worker_suspended_is_anybodys(
+async def test_a_run_that_a_silent_worker_suspended_may_be_claimed_by_any_worker(
     store: Store, clock: Clock, ann: ManualWorker, bob: ManualWorker
 ) -> None:
     """S15. Who was killed does not keep its runs waiting."""

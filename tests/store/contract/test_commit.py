@@ -211,7 +211,7 @@ BAD_PARTS = {
 async def test_a_value_that_the_database_refuses_fails_its_own_run_only(
     store: Store, ann: ManualWorker, events: list[Event], then: Finish | None
 ) -> None:
-    """Trap 20. The batch that it was in commits, and its own run may still go on."""
+    """Trap 20. The batch that it was in commits, and its own run may still continue."""
     await store.start_runs([new_run() for _ in range(5)])
     tasks = (await ann.claim()).tasks
     bad = tasks[3]

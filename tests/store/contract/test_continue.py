@@ -171,7 +171,7 @@ async def test_the_close_policy_holds_for_what_a_child_has_become(
 async def test_children_are_closed_when_their_parent_goes_on(
     store: Store, ann: ManualWorker
 ) -> None:
-    """S10. Nobody would hear of their ends: the new run's log begins anew."""
+    """S10. Their ends would reach no run: the new run's log is empty."""
     parent_id, child_id = await start(store), uuid4()
     turn = await ann.take()
     await ann.command(turn, child(child_id, queue="slow"))

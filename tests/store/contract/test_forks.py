@@ -122,7 +122,7 @@ async def test_a_fork_is_a_run_with_a_copy_of_the_log(
 
 
 async def test_a_fork_of_a_whole_log_leaves_out_its_end(store: Store, ann: ManualWorker) -> None:
-    """S11. Whatever kept the origin from going on is not the fork's."""
+    """S11. The fork does not inherit what blocked the origin."""
     run_id = await start(store)
     turn = await ann.take()
     await ann.commit(turn, step())
@@ -228,9 +228,7 @@ async def test_what_cannot_be_forked_is_refused(store: Store, ann: ManualWorker)
     assert await outcome_of(store, completed, retry=True) == "running"
 
 
-async def test_what_was_asked_for_and_not_answered_is_asked_anew(
-    store: Store, ann: ManualWorker
-) -> None:
+async def test_a_fork_asks_again_for_unanswered_commands(store: Store, ann: ManualWorker) -> None:
     """S7, traps 14 and 16. The origin's activities and children do not answer the fork."""
     run_id, done, lost = await start(store), uuid4(), uuid4()
     turn = await ann.take()
@@ -266,7 +264,7 @@ async def test_what_was_asked_for_and_not_answered_is_asked_anew(
     assert await store.list_approvals(run_id=new_id) == []
 
 
-async def test_a_retry_goes_on_from_the_failure(
+async def test_a_retry_continues_from_the_failure(
     store: Store, clock: Clock, ann: ManualWorker
 ) -> None:
     """B2, ruling 7. Every other end is kept, and the step that failed runs again."""
@@ -297,9 +295,7 @@ async def test_a_retry_goes_on_from_the_failure(
     assert (await get(store, run_id)).status == "failed"
 
 
-async def test_a_retry_schedules_the_activity_that_failed_anew(
-    store: Store, ann: ManualWorker
-) -> None:
+async def test_a_retry_schedules_the_failed_activity_again(store: Store, ann: ManualWorker) -> None:
     """S7. With all its attempts, while those that ended keep their results."""
     run_id = await start(store)
     turn = await ann.take()
@@ -319,10 +315,10 @@ async def test_a_retry_schedules_the_activity_that_failed_anew(
     ]
 
 
-async def test_a_retry_keeps_results_that_were_asked_for_behind_the_failure(
+async def test_a_retry_keeps_results_of_calls_made_after_the_failure(
     store: Store, ann: ManualWorker
 ) -> None:
-    """S7, T9. Compensations that were made are not made again, nor are patches decided anew."""
+    """S7, T9. Compensations that were made are not made again, nor are patches decided again."""
     run_id = await start(store)
     turn = await ann.take()
     await ann.commit(turn, end_of_step("StepFailed", "pay"))
@@ -342,7 +338,7 @@ async def test_a_retry_keeps_results_that_were_asked_for_behind_the_failure(
 async def test_a_retry_keeps_timers_that_do_not_surround_the_failure(
     store: Store, ann: ManualWorker
 ) -> None:
-    """One that had fired is over; one around the call that failed counts anew."""
+    """One that had fired is over; one around the failed call starts again."""
     run_id = await failing(
         store,
         ann,
@@ -366,7 +362,7 @@ async def test_a_retry_keeps_timers_that_do_not_surround_the_failure(
     ]
 
 
-async def test_a_retry_makes_what_was_taken_back_then_again(
+async def test_a_retry_repeats_calls_that_the_failure_cancelled(
     store: Store, ann: ManualWorker
 ) -> None:
     """A child that was cancelled because its neighbour failed; not one of before."""
@@ -476,7 +472,7 @@ async def test_a_retry_of_a_run_that_an_older_release_ended(
     assert ("t" in copied) == (not left_out)
 
 
-async def test_a_retry_of_a_run_whose_own_code_failed_runs_only_that_again(
+async def test_a_retry_after_an_error_of_the_runs_code_repeats_no_call(
     store: Store, ann: ManualWorker
 ) -> None:
     """T9. A new version may know better."""
@@ -493,7 +489,7 @@ async def test_a_retry_of_a_run_whose_own_code_failed_runs_only_that_again(
 
 
 @pytest.mark.parametrize("end", ["cancelled", "terminated", "timed_out"])
-async def test_a_run_that_was_stopped_can_be_taken_up_again(
+async def test_a_stopped_run_can_be_retried(
     store: Store, clock: Clock, ann: ManualWorker, end: str
 ) -> None:
     """S10. Everything is kept but the end and what led to it."""
@@ -514,7 +510,7 @@ async def test_a_run_that_was_stopped_can_be_taken_up_again(
     assert (await get(store, new_id)).deadline_at == now + 60 * SECOND
 
 
-async def test_a_fork_orders_for_itself(store: Store, ann: ManualWorker) -> None:
+async def test_a_fork_writes_its_own_commands(store: Store, ann: ManualWorker) -> None:
     """S4, trap 14. Its activities and children are its own."""
     run_id, child_id = await start(store), uuid4()
     await ann.command(await ann.take(), activity(), awaiting=(ANY_END,))
@@ -552,7 +548,7 @@ async def test_a_cancelled_fork_of_a_run_that_never_began_ends_at_once(store: St
 async def test_a_fork_has_its_entries_in_the_order_in_which_the_code_saw_them(
     store: Store, ann: ManualWorker
 ) -> None:
-    """Its entries are numbered anew, so a mark that counts those of the origin would mislead."""
+    """Its entries get new numbers, so a mark that counts those of the origin would mislead."""
     run_id = await start(store)
     turn = await ann.take()
     await ann.commit(turn, step("a"), Event("WorkflowTaskYielded", None, None, 0))

@@ -287,7 +287,7 @@ async def test_only_the_holder_may_release(
 
 
 async def test_a_released_lease_cannot_commit(store: Store, ann: ManualWorker) -> None:
-    """Trap 26 at the store: what was given back is another's to go on with."""
+    """Trap 26 at the store: another worker continues released runs."""
     run_id = await start(store)
     task = await ann.take()
     await ann.release(task)

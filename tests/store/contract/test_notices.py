@@ -63,7 +63,7 @@ async def test_an_output_too_large_to_tell_is_left_to_be_read(
 
 
 async def test_no_end_falls_between_looking_and_waiting(store: Store, ann: ManualWorker) -> None:
-    """Whoever registers while the run ends sees the end or is told of it."""
+    """A client that registers while the run ends sees the end or is told of it."""
     for _ in range(20):
         run_id = await start(store)
         task = await ann.take()

@@ -131,7 +131,7 @@ async def test_resuming_does_not_start_a_delayed_run_early(
 async def test_a_timer_does_not_wake_a_paused_run(
     store: Store, clock: Clock, ann: ManualWorker
 ) -> None:
-    """S8, trap 15. It is overdue when the run goes on."""
+    """S8, trap 15. It is overdue when the run is resumed."""
     run_id = await start(store)
     await ann.suspend(await ann.take(), until=await store.now() + 10 * SECOND)
     await store.pause_runs([run_id])

@@ -44,7 +44,7 @@ async def test_a_signal_that_nobody_awaits_waits_in_the_log(
 
 
 async def test_a_signal_before_the_suspend_refuses_it(store: Store, ann: ManualWorker) -> None:
-    """Trap 1. The suspend is an append, too: the worker goes on with the signal in hand."""
+    """Trap 1. The suspend is an append, too: the worker continues with the signal."""
     run_id = await start(store)
     task = await ann.take()
     outcome, notices = await signal(store, run_id)
