@@ -132,6 +132,61 @@ def test_a_task_that_loses_four_workers_fails_its_run(hand: Hand) -> None:
     assert run["error"]["cause"]["kind"] == "holdfast.errors.WorkerLost"
 
 
+def test_a_task_of_an_sql_worker_that_is_lost_is_due_again_and_fails_the_fourth_time(
+    hand: Hand,
+) -> None:
+    hand.define("left", ("a", []))
+    run_id = hand.start("left", 1)
+    requeue = "select holdfast.requeue_stalled_tasks()"
+    for attempt in range(4):
+        (task,) = hand.work("left")
+        assert (task["attempts"], task["lease_no"]) == (attempt + 1, attempt + 1)
+        assert hand.value(requeue) == 0
+        lose(hand, run_id)
+        assert hand.work("left") == []
+        assert hand.value(requeue) == (1 if attempt < 3 else 0)
+        late = "select holdfast.complete_task(%s, 'a', 0, '1', %s)"
+        assert hand.value(late, run_id, task["lease_no"]) == "lost"
+    run = hand.run(run_id)
+    assert run["status"] == "failed"
+    assert run["error"]["cause"]["kind"] == "holdfast.errors.WorkerLost"
+
+
+def test_a_lost_task_of_a_run_that_another_session_has_is_left_for_the_next_call(
+    hand: Hand, database_url: str
+) -> None:
+    hand.define("busy", ("a", []))
+    run_id = hand.start("busy", 1)
+    hand.work("busy")
+    lose(hand, run_id)
+    requeue = "select holdfast.requeue_stalled_tasks()"
+    with psycopg.connect(database_url) as other:
+        other.execute("select 1 from holdfast.tasks where key = '' for update")
+        assert hand.value(requeue) == 0
+    assert hand.value(requeue) == 1
+
+
+def test_sql_workers_find_runs_with_a_queue_of_their_own_beside_many_other_tasks(
+    hand: Hand,
+) -> None:
+    hand.define("far", ("a", []))
+    hand.rows(
+        "insert into holdfast.tasks (run_id, kind, queue, handler, priority, visible_at)"
+        " select gen_random_uuid(), 'workflow', 'crowd', 'other/wait@1', 2, 'infinity'"
+        " from generate_series(1, 20000) returning 1"
+    )
+    hand.connection.execute("analyze holdfast.tasks")
+    hand.rows(
+        "select * from holdfast.start_flows(array[holdfast.new_run_id()], array['far'],"
+        " array['1']::json[], p_queues => array['zeta'])"
+    )
+    with hand.connection.transaction():
+        before = hand.value("select holdfast._pages_of_tasks()")
+        assert len(hand.rows("select * from holdfast.read_tasks('far', 60, 5)")) == 1
+        read = hand.value("select holdfast._pages_of_tasks()") - before
+    assert read < 200
+
+
 def test_a_late_completion_of_a_lease_that_is_lost_changes_nothing(hand: Hand) -> None:
     hand.define("late", ("a", []))
     run_id = hand.start("late", 1)

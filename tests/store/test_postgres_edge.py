@@ -180,6 +180,7 @@ ANSWERED = [
     "list_approvals()",
     "recent_events(null, null)",
     f"flow_steps({IDS})",
+    "requeue_stalled_tasks()",
 ]
 
 

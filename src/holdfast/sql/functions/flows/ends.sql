@@ -102,7 +102,8 @@ declare
     v_now timestamptz := holdfast.now();
     v_done record;
     v_failed record;
-    v_advanced record;
+    v_entries holdfast._flow_entry[];
+    v_handed holdfast._handed_task[];
     v_is_recorded boolean := false;
     v_has_errors boolean := exists (
         select from unnest(p_errors) as e (error) where e.error is not null);
@@ -133,14 +134,18 @@ begin
     end if;
     v_failed := holdfast._fail_attempts(v_now, p_worker, p_run_ids, p_keys, p_leases,
         case when v_has_errors then p_errors end, p_retryable);
-    v_advanced := holdfast._advance_flows(v_now, v_done.ends || v_failed.ends, '{}',
-        array(select (e.run_id, 'FlowStepCompleted', e.step_slug, null)::holdfast._flow_entry
-            from unnest(v_done.ends) as e) || v_failed.entries,
-        v_failed.failures,
-        (p_worker, p_room, p_queues, p_handlers, v_now + p_lease * interval '1 second'));
+    v_entries := array(
+        select (e.run_id, 'FlowStepCompleted', e.step_slug, null)::holdfast._flow_entry
+        from unnest(v_done.ends) as e) || v_failed.entries;
+    if cardinality(v_entries) > 0 then  -- every end, retry and failure has one
+        select a.notices, a.handed into notices, v_handed
+        from holdfast._advance_flows(v_now, v_done.ends || v_failed.ends, '{}', v_entries,
+            v_failed.failures, (p_worker, p_room, p_queues, p_handlers,
+                v_now + p_lease * interval '1 second')) as a;
+    end if;
 
     now := holdfast._micros(v_now);
-    notices := v_failed.notices || v_advanced.notices;
+    notices := v_failed.notices || notices;
     outcomes := array(
         select case
             when u.place = any (v_failed.retried) then 'retried'
@@ -148,13 +153,24 @@ begin
             else 'lost' end
         from generate_subscripts(p_run_ids, 1) as u (place) order by u.place);
     return next;
-    if v_advanced.handed is not null then
+    if v_handed is not null then
         return query
         select null::bigint, null::text[], null::text[], h.run_id, h.key, h.handler, 1, 1,
             coalesce(h.payload::text, holdfast._step_input(h.run_id, h.handler, h.key))
-        from unnest(v_advanced.handed) as h;
+        from unnest(v_handed) as h;
     end if;
 end $$;
+
+-- Return true if a task's open attempt is the one that is meant: that of the worker with this lease,
+-- or, for SQL workers, whose p_worker is null, the one with this lease, null for any. Called by
+-- _record_outputs and _fail_attempts.
+create or replace function holdfast._is_open_attempt(
+    p_worker text, p_lease_no int, p_holder text, p_held_no int, p_claimed_idx int
+) returns boolean
+language sql immutable parallel safe
+return case when p_worker is null
+    then p_claimed_idx > 0 and p_held_no = coalesce(p_lease_no, p_held_no)
+    else p_holder = p_worker and p_held_no = p_lease_no end;
 
 -- Write the outputs of attempts that are open: results of elements, counters and states. Returns
 -- the places of these attempts, from 1, and the steps that are completed by it.
@@ -183,9 +199,8 @@ begin
                 split_part(t.key, ':', 1) as step_slug, strpos(t.key, ':') > 0 as is_element
             from holdfast.tasks t
             where t.run_id = u.run_id and t.key = u.key and t.kind = 'step'
-                and case when p_worker is null
-                    then t.claimed_idx > 0 and t.lease_no = coalesce(u.lease_no, t.lease_no)
-                    else t.worker = p_worker and t.lease_no = u.lease_no end
+                and holdfast._is_open_attempt(
+                    p_worker, u.lease_no, t.worker, t.lease_no, t.claimed_idx)
             limit 1
         ) as t
         where u.error is null
@@ -351,9 +366,8 @@ begin
                 t.attempts, t.worker
             from holdfast.tasks t
             where t.run_id = u.run_id and t.key = u.key and t.kind = 'step'
-                and case when p_worker is null
-                    then t.claimed_idx > 0 and t.lease_no = coalesce(u.lease_no, t.lease_no)
-                    else t.worker = p_worker and t.lease_no = u.lease_no end
+                and holdfast._is_open_attempt(
+                    p_worker, u.lease_no, t.worker, t.lease_no, t.claimed_idx)
             limit 1
         ) as t
         cross join lateral holdfast._step_options(t.handler, t.step_slug) as o

@@ -7,23 +7,28 @@ create or replace function holdfast.message_id(p_run_id uuid, p_key text) return
 language sql immutable parallel safe
 return hashtextextended(p_run_id || ' ' || p_key, 0) & 9223372036854775807;
 
--- List the ranges of a flow's tasks, in all its versions. Called by read_tasks, start_tasks and
--- requeue_stalled_tasks.
+-- List the ranges of a flow's free tasks, in all its versions. A run may have a queue of its own, so
+-- the queues are those that have free tasks: one probe each, however many tasks there are. Called by
+-- read_tasks and start_tasks.
 create or replace function holdfast._ranges_of(p_flow_slug text)
 returns table (queue text, handler text, priority int)
 language sql stable
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
 as $$
-    select distinct q.queue, f.handler, p.priority
+    with recursive queues as (
+        (select t.queue from holdfast.tasks t where t.worker is null order by t.queue limit 1)
+        union all
+        select n.queue
+        from queues q
+        cross join lateral (
+            select t.queue from holdfast.tasks t
+            where t.worker is null and t.queue > q.queue order by t.queue limit 1
+        ) as n
+    )
+    select q.queue, f.handler, p.priority
     from holdfast.flows f
-    cross join lateral (
-        select r.queue from (
-            select distinct t.queue from holdfast.tasks t
-            where t.handler = f.handler and t.kind = 'step') as r
-        union select f.queue
-        union select s.queue from holdfast.steps s
-        where s.handler = f.handler and s.queue is not null
-    ) as q (queue)
+    cross join queues q
     cross join generate_series(0, 4) as p (priority)
     where f.flow_slug = p_flow_slug
 $$;
@@ -156,6 +161,47 @@ begin
         holdfast.message_id(l.run_id, l.key),
         coalesce(nullif(split_part(l.key, ':', 2), '')::int, 0), l.attempts, l.lease_no
     from leased l;
+end $$;
+
+-- Make tasks due again whose workers let their time run out: WorkerLost. One that was lost three
+-- times before fails. Returns how many are due again. Call it now and then if no holdfast worker
+-- serves the flow. A task whose row or whose run's turn row is locked is left for the next call.
+-- Locks: of runs that fail, as fail_poisoned; then task rows and turn rows, skipping locked ones;
+-- events. Called by users, in any number of sessions at once.
+create or replace function holdfast.requeue_stalled_tasks() returns int
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_now timestamptz := holdfast.now();
+    v_lost uuid[] := array(
+        select distinct t.run_id from holdfast.tasks t
+        where t.worker is not null and t.kind = 'step' and t.visible_at <= v_now
+            and not t.paused and t.losses >= 3);
+    v_due record;
+    v_count int;
+begin
+    if cardinality(v_lost) > 0 then
+        perform holdfast.fail_poisoned(v_lost, 2147483647);
+    end if;
+    select array_agg(t.run_id) as run_ids, array_agg(t.key) as keys into v_due
+    from (
+        select t.run_id, t.key from holdfast.tasks t
+        where t.worker is not null and t.kind = 'step' and t.visible_at <= v_now
+            and not t.paused and t.losses < 3
+        for update skip locked
+    ) as t;
+    select l.p_run_ids as run_ids, l.p_keys as keys into v_due
+    from holdfast._lock_lost(v_due.run_ids, v_due.keys, 2147483647) as l;
+    perform holdfast._record_lost_workers(v_now, v_due.run_ids, v_due.keys);
+    update holdfast.tasks t
+    set worker = null, visible_at = v_now, claimed_idx = 0
+    from unnest(v_due.run_ids, v_due.keys) as u (run_id, key)
+    where t.run_id = u.run_id and t.key = u.key;
+    get diagnostics v_count = row_count;
+    return v_count;
 end $$;
 
 -- Return the key of a step's task in a run: of an element of a map with its index. Called by

@@ -5,7 +5,8 @@
 -- are `poisoned`. Skip activities whose lease ran out and whose turn row another transaction has
 -- locked: it may have inserted events that WorkerLost would have to wait for, and wait for the
 -- activity's row. An activity that was to stop is deleted.
--- Locks: turn rows of activities, skipping locked ones. Called by claim_tasks.
+-- Locks: turn rows of activities and steps, skipping locked ones. Called by claim_tasks and
+-- requeue_stalled_tasks.
 create or replace function holdfast._lock_lost(
     inout p_run_ids uuid[], inout p_keys text[], p_max_attempts int, out poisoned uuid[]
 )
@@ -51,7 +52,8 @@ end $$;
 
 -- Fence the holders of leases that ran out: append WorkerLost with the lease's number. A turn's
 -- attempts count from 0 again if the run made progress under that lease; signals are not progress.
--- An activity's attempts continue to count.
+-- Locks: expects the task rows locked; events, run by run. Called by claim_tasks, fail_poisoned,
+-- _fail_lost_steps and requeue_stalled_tasks.
 -- Locks: expects the task rows locked; events, run by run. Called by claim_tasks and fail_poisoned.
 create or replace function holdfast._record_lost_workers(
     p_now timestamptz, p_run_ids uuid[], p_keys text[]
