@@ -166,6 +166,10 @@ class UnknownFlow(RunError):
     """The database has no flow of this name, or its flow has no such step."""
 
 
+class FlowInUse(RunError):
+    """Runs of the flow have not ended, so that it cannot be deleted."""
+
+
 class AmbiguousWorkflow(RunError):
     """Several apps have a workflow of this name, and the caller did not name the app."""
 

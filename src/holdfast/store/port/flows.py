@@ -1,0 +1,83 @@
+"""The part of the port for flows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+from uuid import UUID
+
+from holdfast.types import (
+    EnsuredFlow,
+    FlowInfo,
+    FlowRetry,
+    FlowShape,
+    FlowStepState,
+    NewRun,
+    Notice,
+    StartedRun,
+    StepTaskEnd,
+    StepTasksEnded,
+    Taker,
+)
+
+
+class FlowStore(Protocol):
+    """Keeps the shapes of flows, starts their runs, and advances them as their steps end."""
+
+    async def ensure_flow(
+        self, shape: FlowShape, shape_hash: str, *, replace: bool = False
+    ) -> EnsuredFlow:
+        """Make the database's shape of this version that of the code, unless it has another.
+
+        Shapes with the same hash are the same. With `replace`, another shape is replaced, and
+        the runs of it that have not ended are terminated.
+        """
+        ...
+
+    async def list_flows(self) -> list[FlowInfo]:
+        """Return every version of every flow, by name and version."""
+        ...
+
+    async def get_flow(self, name: str, version: int | None = None) -> FlowShape | None:
+        """Return a version of a flow, by default the newest; None if there is none."""
+        ...
+
+    async def delete_flow(self, name: str, *, terminate: bool = False) -> int | None:
+        """Delete all versions of a flow with their runs; return how many runs that were.
+
+        None: there is no such flow. Raises FlowInUse while runs of it have not ended, unless they
+        are to be terminated.
+        """
+        ...
+
+    async def start_flows(self, runs: Sequence[NewRun]) -> tuple[list[StartedRun], list[Notice]]:
+        """Start runs of flows; a run that exists already is left as it is, as in `start_runs`.
+
+        A version of 0 is the newest. Refuses unknown flows (UnknownFlow), and an input over which
+        a root step cannot map (InvalidInput).
+        """
+        ...
+
+    async def end_step_tasks(
+        self, worker_id: str, ends: Sequence[StepTaskEnd], taker: Taker | None = None
+    ) -> StepTasksEnded:
+        """Record how attempts at steps' tasks ended, and advance their runs.
+
+        The lease's number fences each end. Repeating a call is harmless: what was recorded before
+        is reported as `lost`. Tasks that become ready by it are leased to the caller at once, as
+        far as it takes them.
+        """
+        ...
+
+    async def flow_steps(self, run_ids: Sequence[UUID]) -> dict[UUID, list[FlowStepState]]:
+        """Return the steps of runs, in the order of their shapes, for runs of flows."""
+        ...
+
+    async def retry_flow(
+        self, run_id: UUID, new_run_id: UUID, *, from_step: str | None = None
+    ) -> tuple[FlowRetry, list[Notice]]:
+        """Start a new run of what an ended run lacks: completed and skipped steps are copied.
+
+        Elements of maps that have results keep them. `from_step` and all steps behind it run again.
+        """
+        ...

@@ -1,0 +1,151 @@
+"""Flows: their shapes, the ends of their steps' tasks, and how far their runs are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+from uuid import UUID
+
+from holdfast.types.base import DEFAULT_QUEUE, Notice, Value
+from holdfast.types.work import ClaimedTask
+
+StepKind: TypeAlias = Literal["single", "map"]
+StepStatus: TypeAlias = Literal["created", "started", "completed", "failed", "skipped"]
+Otherwise: TypeAlias = Literal["fail", "skip", "skip-cascade"]
+SkipReason: TypeAlias = Literal["condition_unmet", "handler_failed", "dependency_skipped"]
+
+
+class StepShape(Value, frozen=True, kw_only=True):
+    """A step of a flow. None stands for the flow's value; durations are whole seconds.
+
+    `deps` are the slugs of the steps whose outputs it is given; a map has at most one, over whose
+    elements it maps; without one it maps over the run's input. `wants_run` is True if it is given
+    the run's input as well. `required` and `forbidden` are JSON texts of objects: what the step is
+    given must contain the one, and must not contain the other, or `when_unmet` says what happens.
+    `when_exhausted` says what happens after the last attempt has failed.
+    """
+
+    slug: str
+    kind: StepKind = "single"
+    deps: tuple[str, ...] = ()
+    wants_run: bool = False
+    queue: str | None = None
+    max_attempts: int | None = None
+    base_delay: int | None = None
+    timeout: int | None = None
+    start_delay: int | None = None
+    required: str | None = None
+    forbidden: str | None = None
+    when_unmet: Otherwise = "skip"
+    when_exhausted: Otherwise = "fail"
+
+
+class FlowShape(Value, frozen=True, kw_only=True):
+    """A version of a flow: its steps, each behind those that it depends on.
+
+    `name` is the full name, `app/slug`, or the slug alone for a flow that was made from SQL.
+    The n-th failed attempt is followed by a pause of `base_delay * 2**n` seconds. `timeout` limits
+    one attempt, in seconds.
+    """
+
+    name: str
+    version: int = 1
+    queue: str = DEFAULT_QUEUE
+    max_attempts: int = 3
+    base_delay: int = 5
+    timeout: int = 60
+    steps: tuple[StepShape, ...] = ()
+
+    @property
+    def handler(self) -> str:
+        """What workers of its steps have, and what its tasks are claimed by: `name@version`."""
+        return f"{self.name}@{self.version}"
+
+
+class EnsuredFlow(Value, frozen=True):
+    """Whether the database has the shape that the code has.
+
+    `compiled`: it had none of this version, and has it now. `verified`: it had the same.
+    `replaced`: it had another; `ended` runs of it were terminated. `mismatch`: it has another,
+    `found`, and nothing was changed.
+    """
+
+    status: Literal["compiled", "verified", "replaced", "mismatch"]
+    found: FlowShape | None = None
+    ended: int = 0
+    notices: Sequence[Notice] = ()
+
+
+class FlowInfo(Value, frozen=True, kw_only=True):
+    """A version of a flow in the database, and how many runs of it have not ended.
+
+    `from_code` is False for one that was made with create_flow and add_step.
+    """
+
+    name: str
+    version: int
+    steps: int
+    from_code: bool
+    created_at: int
+    open_runs: int
+
+
+class StepTaskEnd(Value, frozen=True, kw_only=True):
+    """How an attempt at a step's task ended: with an `output` (JSON text) or an `error`.
+
+    `error` is an encoded ErrorInfo. `retryable` False makes it final whatever the options say.
+    """
+
+    run_id: UUID
+    key: str
+    lease_no: int
+    output: str | None = None
+    error: str | None = None
+    retryable: bool = True
+
+
+StepTaskOutcome: TypeAlias = Literal["recorded", "retried", "lost"]
+
+
+class Taker(Value, frozen=True):
+    """To whom tasks that become ready are leased at once: `room` of them at most."""
+
+    room: int
+    queues: Sequence[str]
+    handlers: Sequence[str]
+    lease_seconds: float
+
+
+class StepTasksEnded(Value, frozen=True):
+    """What became of each end, in the order given, and the tasks that were leased to the caller."""
+
+    now: int
+    outcomes: list[StepTaskOutcome]
+    notices: list[Notice]
+    tasks: list[ClaimedTask]
+
+
+class FlowStepState(Value, frozen=True, kw_only=True):
+    """A step of a run. A map has counts of its elements as soon as it has begun.
+
+    `output` is JSON text, `error` that of an ErrorInfo, if the error came from Python. `attempts`
+    and `worker` are those of a single step's last attempt. Moments are microseconds.
+    """
+
+    run_id: UUID
+    step: str
+    kind: StepKind
+    deps: tuple[str, ...]
+    status: StepStatus
+    initial_tasks: int | None = None
+    remaining_tasks: int | None = None
+    output: str | None = None
+    error: str | None = None
+    skip_reason: SkipReason | None = None
+    attempts: int | None = None
+    worker: str | None = None
+    started_at: int | None = None
+    ended_at: int | None = None
+
+
+FlowRetry: TypeAlias = Literal["started", "exists", "missing", "running", "unknown_step"]
