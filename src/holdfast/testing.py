@@ -30,8 +30,8 @@ import msgspec
 from holdfast.client import Client
 from holdfast.client.handle import RunHandle
 from holdfast.client.starting import StartOptions
-from holdfast.definitions.app import AnyWorkflow, App
-from holdfast.definitions.workflows import Workflow
+from holdfast.definitions.app import App
+from holdfast.definitions.startable import AnyStartable, Startable
 from holdfast.durations import Duration, seconds
 from holdfast.moments import to_datetime
 from holdfast.store.memory import MemoryStore
@@ -165,14 +165,14 @@ class Environment:
 
     @overload
     async def run(
-        self, workflow: Workflow[None, Out], input: None = None, **options: Unpack[StartOptions]
+        self, workflow: Startable[None, Out], input: None = None, **options: Unpack[StartOptions]
     ) -> Out: ...
     @overload
     async def run(
-        self, workflow: Workflow[In, Out], input: In, **options: Unpack[StartOptions]
+        self, workflow: Startable[In, Out], input: In, **options: Unpack[StartOptions]
     ) -> Out: ...
     async def run(
-        self, workflow: AnyWorkflow, input: object = None, **options: Unpack[StartOptions]
+        self, workflow: AnyStartable, input: object = None, **options: Unpack[StartOptions]
     ) -> object:
         """Start a run and return its result; time jumps as far as the run needs.
 

@@ -27,8 +27,8 @@ from holdfast.client.submitting import prepare_start, start_and_wait, submit
 from holdfast.client.workers import Workers
 from holdfast.client.workflows import Workflows
 from holdfast.database.resolve import Connecting
-from holdfast.definitions.app import AnyWorkflow, App
-from holdfast.definitions.workflows import Workflow
+from holdfast.definitions.app import App
+from holdfast.definitions.startable import AnyStartable, Startable
 from holdfast.durations import Duration, seconds
 from holdfast.insight.spans import Timeline
 from holdfast.insight.timeline import read_timeline
@@ -128,14 +128,14 @@ class Client:
     @overload
     async def start(
         self,
-        workflow: Workflow[None, Out],
+        workflow: Startable[None, Out],
         input: None = None,
         **options: Unpack[StartOptions],
     ) -> RunHandle[Out]: ...
     @overload
     async def start(
         self,
-        workflow: Workflow[In, Out],
+        workflow: Startable[In, Out],
         input: In,
         **options: Unpack[StartOptions],
     ) -> RunHandle[Out]: ...
@@ -148,7 +148,7 @@ class Client:
     ) -> RunHandle[object]: ...
     async def start(
         self,
-        workflow: AnyWorkflow | str,
+        workflow: AnyStartable | str,
         input: object = None,
         **options: Unpack[StartOptions],
     ) -> RunHandle[object]:
@@ -185,7 +185,7 @@ class Client:
     @overload
     async def start_many(
         self,
-        workflow: Workflow[In, Out],
+        workflow: Startable[In, Out],
         inputs: Iterable[In],
         **options: Unpack[StartManyOptions],
     ) -> builtins.list[RunHandle[Out]]: ...
@@ -198,7 +198,7 @@ class Client:
     ) -> builtins.list[RunHandle[object]]: ...
     async def start_many(
         self,
-        workflow: AnyWorkflow | str,
+        workflow: AnyStartable | str,
         inputs: Iterable[object],
         **options: Unpack[StartManyOptions],
     ) -> Sequence[RunHandle[object]]:
@@ -220,14 +220,14 @@ class Client:
     @overload
     async def run(
         self,
-        workflow: Workflow[None, Out],
+        workflow: Startable[None, Out],
         input: None = None,
         **options: Unpack[StartAndWaitOptions],
     ) -> Out: ...
     @overload
     async def run(
         self,
-        workflow: Workflow[In, Out],
+        workflow: Startable[In, Out],
         input: In,
         **options: Unpack[StartAndWaitOptions],
     ) -> Out: ...
@@ -240,7 +240,7 @@ class Client:
     ) -> object: ...
     async def run(
         self,
-        workflow: AnyWorkflow | str,
+        workflow: AnyStartable | str,
         input: object = None,
         **options: Unpack[StartAndWaitOptions],
     ) -> object:
@@ -264,10 +264,10 @@ class Client:
     # One run
 
     @overload
-    def handle(self, run: RunRef, workflow: Workflow[Never, Out]) -> RunHandle[Out]: ...
+    def handle(self, run: RunRef, workflow: Startable[Never, Out]) -> RunHandle[Out]: ...
     @overload
     def handle(self, run: RunRef, workflow: None = None) -> RunHandle[object]: ...
-    def handle(self, run: RunRef, workflow: AnyWorkflow | None = None) -> RunHandle[object]:
+    def handle(self, run: RunRef, workflow: AnyStartable | None = None) -> RunHandle[object]:
         """Return a handle of a run, without asking the database whether it exists.
 
         With its workflow, or an app that has it, the result comes back as the declared type. If
@@ -286,7 +286,7 @@ class Client:
     async def result(
         self,
         run: RunRef,
-        workflow: Workflow[Never, Out],
+        workflow: Startable[Never, Out],
         *,
         timeout: Duration | None = None,
     ) -> Out: ...
@@ -297,7 +297,7 @@ class Client:
     async def result(
         self,
         run: RunRef,
-        workflow: AnyWorkflow | None = None,
+        workflow: AnyStartable | None = None,
         *,
         timeout: Duration | None = None,
     ) -> object:

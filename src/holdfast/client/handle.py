@@ -15,7 +15,7 @@ from holdfast.client.outcomes import Restorer, wait_for_result
 from holdfast.client.reading import follow_log, get_run, get_values, read_log, watch_value
 from holdfast.client.run import Run
 from holdfast.client.session import Session
-from holdfast.definitions.app import AnyWorkflow
+from holdfast.definitions.startable import AnyStartable
 from holdfast.durations import Duration
 from holdfast.insight.approvals import OpenApproval
 from holdfast.suggestions import missing_attribute
@@ -53,7 +53,7 @@ class RunHandle(Generic[Out_co]):
         run: UUID | tuple[str, str],
         restore: Restorer[Out_co],
         *,
-        workflow: AnyWorkflow | None = None,
+        workflow: AnyStartable | None = None,
         already_existed: bool = False,
         status_at_start: Status | None = None,
     ) -> None:

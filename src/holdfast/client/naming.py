@@ -8,8 +8,7 @@ from difflib import get_close_matches
 from typing import Protocol, TypeAlias, cast
 from uuid import UUID
 
-from holdfast.definitions.app import AnyWorkflow
-from holdfast.definitions.workflows import Workflow
+from holdfast.definitions.startable import AnyStartable, Startable
 from holdfast.errors import AmbiguousWorkflow, InvalidInput, UnknownWorkflow
 from holdfast.ids import keyed_run_id
 from holdfast.names import check_reference, full_name, split_name
@@ -37,10 +36,10 @@ Lookup: TypeAlias = Callable[[str], Awaitable[Sequence[str]]]
 """Returns the apps that have ever signed on with a workflow of a name."""
 
 
-def given_workflow(run: RunRef) -> AnyWorkflow | None:
+def given_workflow(run: RunRef) -> AnyStartable | None:
     """Return the workflow that is given with a key; None for its name alone, and for an id."""
-    if isinstance(run, tuple) and isinstance(run[0], Workflow):
-        return cast("AnyWorkflow", run[0])
+    if isinstance(run, tuple) and isinstance(run[0], Startable):
+        return cast("AnyStartable", run[0])
     return None
 
 

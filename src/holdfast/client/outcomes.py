@@ -13,7 +13,7 @@ from holdfast.client.run import decode_plain
 from holdfast.client.session import Session
 from holdfast.codec import decode_error
 from holdfast.definitions.app import App
-from holdfast.definitions.workflows import Workflow
+from holdfast.definitions.startable import Startable
 from holdfast.durations import Duration, seconds
 from holdfast.errors import (
     ResultTimeout,
@@ -44,7 +44,7 @@ class Restorer(Generic[Out_co]):
     the run's name is taken; without that too, the output is plain JSON values.
     """
 
-    def __init__(self, workflow: Workflow[Never, Out_co] | None, app: App | None) -> None:
+    def __init__(self, workflow: Startable[Never, Out_co] | None, app: App | None) -> None:
         self._app = app
         self._decode = workflow.decode_output if workflow is not None else None
 
@@ -66,7 +66,7 @@ class Restorer(Generic[Out_co]):
         if self._app is None or run is None or run.app != self._app.name:
             return decode_plain
         try:
-            return self._app.latest(run.name).decode_output
+            return self._app.startable(run.name).decode_output
         except UnknownWorkflow:
             return decode_plain
 

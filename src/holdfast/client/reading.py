@@ -13,7 +13,7 @@ from holdfast.client.chains import find_successor
 from holdfast.client.naming import RunRef, given_workflow
 from holdfast.client.run import Run, decode_plain, read_run
 from holdfast.client.session import Session
-from holdfast.definitions.app import AnyWorkflow
+from holdfast.definitions.startable import AnyStartable
 from holdfast.errors import RunNotFound
 from holdfast.types import JSON, LoggedEvent, RunRecord
 
@@ -34,7 +34,7 @@ async def get_record(session: Session, run_id: UUID) -> RunRecord:
     return found[run_id]
 
 
-async def get_run(session: Session, run: RunRef, workflow: AnyWorkflow | None = None) -> Run:
+async def get_run(session: Session, run: RunRef, workflow: AnyStartable | None = None) -> Run:
     """Return a run by its id, or the newest run of a workflow and key. Raises RunNotFound."""
     known = workflow or given_workflow(run)
     return read_run(await get_record(session, await session.newest_of(run)), session.app, known)

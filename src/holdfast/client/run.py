@@ -11,8 +11,8 @@ from uuid import UUID
 
 from holdfast.client.chains import continued_as
 from holdfast.codec import decode_error, decoder
-from holdfast.definitions.app import AnyWorkflow, App
-from holdfast.definitions.workflows import Registry
+from holdfast.definitions.app import App
+from holdfast.definitions.startable import AnyStartable
 from holdfast.errors import ConfigurationError, UnknownWorkflow
 from holdfast.moments import to_datetime
 from holdfast.types import JSON, ErrorInfo, RecordPage, RunRecord, State, Status, Value, Wait
@@ -48,7 +48,7 @@ class Run:
     `record` is its row: values as JSON text, moments in microseconds since 1970.
     """
 
-    def __init__(self, record: RunRecord, workflow: AnyWorkflow | None = None) -> None:
+    def __init__(self, record: RunRecord, workflow: AnyStartable | None = None) -> None:
         """Hold a row, whose values are of the workflow's types. Clients make runs."""
         self.record = record
         self._workflow = workflow
@@ -135,17 +135,14 @@ class RunPage(Value, frozen=True):
     searched_until: datetime | None = None
 
 
-def read_run(record: RunRecord, app: App | None, workflow: AnyWorkflow | None = None) -> Run:
+def read_run(record: RunRecord, app: App | None, workflow: AnyStartable | None = None) -> Run:
     """Make a run of a record, typed by its version of the workflow that is given or in the app."""
-    registry: Registry | App | None = app
     if workflow is not None and workflow.full_name == record.full_name:
-        registry = workflow.registry
-    else:
-        workflow = None
-    if registry is not None and record.app == registry.name:
+        return Run(record, workflow.of_version(record.version) or workflow)
+    if app is not None and record.app == app.name:
         with suppress(UnknownWorkflow):
-            workflow = registry.find(record.name, record.version)
-    return Run(record, workflow)
+            return Run(record, app.startable(record.name, record.version))
+    return Run(record)
 
 
 def read_page(page: RecordPage, app: App | None) -> RunPage:

@@ -24,7 +24,7 @@ from holdfast.client.reading import (
 )
 from holdfast.client.run import Run, RunPage, read_page
 from holdfast.client.session import Session
-from holdfast.definitions.app import AnyWorkflow
+from holdfast.definitions.startable import AnyStartable
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError
 from holdfast.types import JSON, Fork, LoggedEvent, Status
@@ -93,7 +93,7 @@ class Runs:
 
     # Reading one
 
-    async def get(self, run: RunRef, workflow: AnyWorkflow | None = None) -> Run:
+    async def get(self, run: RunRef, workflow: AnyStartable | None = None) -> Run:
         """Return a run as it is now. Raises RunNotFound.
 
         Its values are of the types that its workflow declares if the workflow is given here or

@@ -10,16 +10,16 @@ from typing import TypedDict
 from uuid import UUID
 
 from holdfast.codec import encode
-from holdfast.definitions.app import AnyWorkflow, App
+from holdfast.definitions.app import App
 from holdfast.definitions.options import AnyRunOptions
-from holdfast.definitions.workflows import Workflow
+from holdfast.definitions.startable import AnyStartable, Startable
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError, PayloadError
 from holdfast.ids import keyed_run_id, uuid7
 from holdfast.moments import to_micros
 from holdfast.names import check_queue_name, check_reference, split_name
 from holdfast.texts import check_headers, check_id, check_tags
-from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, NewRun
+from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, NewRun, RunKind
 
 DEFAULT_RETENTION_SECONDS = 30 * 86_400.0
 MAX_RETENTION_VARIABLE = "HOLDFAST_MAX_RETENTION_DAYS"
@@ -78,6 +78,7 @@ class StartAndWaitOptions(RunOptions, total=False):
 class CommonFields(TypedDict):
     """The fields that the runs of one start share."""
 
+    kind: RunKind
     name: str
     version: int
     queue: str
@@ -94,7 +95,7 @@ class CommonFields(TypedDict):
 class PreparedStart:
     """Checked options of a start, ready to make runs for any number of inputs."""
 
-    workflow: AnyWorkflow | None
+    workflow: AnyStartable | None
     encode: Callable[[object], str]
     fields: CommonFields
 
@@ -139,19 +140,25 @@ class PreparedStart:
 class _Defaults:
     """The workflow's own options, or the usual ones if the workflow is known by name only."""
 
+    kind: RunKind = "workflow"
     queue: str = DEFAULT_QUEUE
     priority: int = DEFAULT_PRIORITY
     timeout_seconds: float | None = None
     retention_seconds: float | None = DEFAULT_RETENTION_SECONDS
 
     @classmethod
-    def of(cls, workflow: AnyWorkflow) -> _Defaults:
-        timeout, retention = workflow.timeout_seconds, workflow.retention_seconds
-        return cls(workflow.queue, workflow.priority, timeout, retention)
+    def of(cls, workflow: AnyStartable) -> _Defaults:
+        return cls(
+            workflow.kind,
+            workflow.queue,
+            workflow.priority,
+            workflow.timeout_seconds,
+            workflow.retention_seconds,
+        )
 
 
 def prepare(
-    workflow: AnyWorkflow | str, app: App | None, options: RunOptions, known_options: Set[str]
+    workflow: AnyStartable | str, app: App | None, options: RunOptions, known_options: Set[str]
 ) -> PreparedStart:
     """Check the options of a start of a workflow; `app` completes a name that has no app.
 
@@ -166,6 +173,7 @@ def prepare(
         raise ConfigurationError("give either delay or start_at, not both")
     defaults = _Defaults() if known is None else _Defaults.of(known)
     fields = CommonFields(
+        kind=defaults.kind,
         name=name,
         version=version,
         queue=check_queue_name(options.get("queue") or defaults.queue),
@@ -188,12 +196,12 @@ def moment(at: datetime) -> int:
 
 
 def _resolve(
-    workflow: AnyWorkflow | str, app: App | None, version: int | None
-) -> tuple[str, int, AnyWorkflow | None]:
+    workflow: AnyStartable | str, app: App | None, version: int | None
+) -> tuple[str, int, AnyStartable | None]:
     if version is not None and version < 1:
         raise ConfigurationError(f"a workflow's version is 1 or more, not {version}")
     if not isinstance(workflow, str):
-        if not isinstance(workflow, Workflow):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(workflow, Startable):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(
                 f"a start takes a workflow (a function under @app.workflow) or its name, not "
                 f"{workflow!r}"
@@ -202,7 +210,7 @@ def _resolve(
     of, name = split_name(check_reference("a workflow", workflow))
     if app is None or of not in ("", app.name):
         return workflow, version or 1, None
-    found = app.latest(name) if version is None else app.find(name, version)
+    found = app.startable(name, version)
     return found.full_name, found.version, found
 
 

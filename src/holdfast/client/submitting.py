@@ -12,7 +12,7 @@ from holdfast.client.session import MAX_BATCH, Session
 from holdfast.client.starting import PreparedStart, RunOptions, TransactionOptions, prepare
 from holdfast.client.transactions import apps_within, start_within
 from holdfast.client.waiting import end_within
-from holdfast.definitions.app import AnyWorkflow
+from holdfast.definitions.startable import AnyStartable
 from holdfast.errors import ConfigurationError
 from holdfast.names import check_workflow_name
 from holdfast.types import End, NewRun, StartedRun
@@ -22,7 +22,7 @@ _CHUNKS_AT_ONCE = 2  # of a large start
 
 async def prepare_start(
     session: Session,
-    workflow: AnyWorkflow | str,
+    workflow: AnyStartable | str,
     options: RunOptions,
     known: Set[str],
     connection: object = None,

@@ -11,6 +11,7 @@ from holdfast.definitions.activities import Activity
 from holdfast.definitions.lifespan import Lifespan
 from holdfast.definitions.middleware import Middleware
 from holdfast.definitions.run_context import RunContext
+from holdfast.definitions.startable import AnyStartable
 from holdfast.definitions.steps import Step
 from holdfast.definitions.workflows import AnyActivity, AnyWorkflow, Registry, Workflow
 from holdfast.durations import Duration
@@ -122,6 +123,13 @@ class App:
     def latest(self, name: str) -> AnyWorkflow:
         """Return the highest version of a workflow. Raises UnknownWorkflow if it has none."""
         return self.registry.latest(name)
+
+    def startable(self, name: str, version: int | None = None) -> AnyStartable:
+        """Return the workflow or flow of a name, by default the highest version.
+
+        Raises UnknownWorkflow if the app does not have it.
+        """
+        return self.registry.startable(name, version)
 
     @overload
     def step(self, fn: Callable[P, Coroutine[object, None, R]], /) -> Step[P, R]: ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, Generic, Never, TypeAlias, TypeVar, cast, overload
+from typing import Any, ClassVar, Never, TypeAlias, TypeVar, cast, overload
 
 import msgspec
 
@@ -15,12 +15,13 @@ from holdfast.definitions.lifespan import Lifespan
 from holdfast.definitions.middleware import CallNext, Layers, surround
 from holdfast.definitions.options import option
 from holdfast.definitions.signatures import Declared, read_signature
+from holdfast.definitions.startable import AnyStartable, Startable
 from holdfast.definitions.steps import Step
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError, InvalidInput, UnknownWorkflow
 from holdfast.names import check_app_name, check_queue_name, check_workflow_name, full_name
 from holdfast.retry import Retry
-from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES
+from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, RunKind
 
 Out = TypeVar("Out")
 In_contra = TypeVar("In_contra", contravariant=True)
@@ -29,13 +30,15 @@ Out_co = TypeVar("Out_co", covariant=True)
 _SHAPE = "it takes the context and at most one input, so write (ctx) or (ctx, input)"
 
 
-class Workflow(Generic[In_contra, Out_co]):
+class Workflow(Startable[In_contra, Out_co]):
     """A registered async function: `async def name(ctx)` or `async def name(ctx, input)`.
 
     `full_name` is `app/name`, `handler` is `app/name@version`. Times are in seconds, None for
     never. The input of a function without one is None; if the input has a default, None stands for
     it. Calling it in another workflow starts a child run and waits for its output.
     """
+
+    kind: ClassVar[RunKind] = "workflow"
 
     def __init__(
         self,
@@ -154,6 +157,10 @@ class Workflow(Generic[In_contra, Out_co]):
         output: Out_co = self._output.decode(text)
         return output
 
+    def of_version(self, version: int) -> AnyWorkflow | None:
+        """Return another version in the same program, None if it has none."""
+        return self.registry.workflows.get((self.name, version))
+
 
 AnyWorkflow: TypeAlias = Workflow[Never, object]
 AnyActivity: TypeAlias = Activity[..., object]
@@ -205,6 +212,13 @@ class Registry:
         if not versions:
             raise UnknownWorkflow(self._unknown(name))
         return self.workflows[name, max(versions)]
+
+    def startable(self, name: str, version: int | None = None) -> AnyStartable:
+        """Return what runs of a name are started of, by default the highest version.
+
+        Raises UnknownWorkflow if it is not defined.
+        """
+        return self.latest(name) if version is None else self.find(name, version)
 
     def add_workflow(self, workflow: AnyWorkflow) -> None:
         """Add a workflow. Raises ConfigurationError for a version that is defined already."""

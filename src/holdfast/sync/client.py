@@ -14,8 +14,8 @@ from holdfast.client.starting import (
     StartManyOptions,
     StartOptions,
 )
-from holdfast.definitions.app import AnyWorkflow, App
-from holdfast.definitions.workflows import Workflow
+from holdfast.definitions.app import App
+from holdfast.definitions.startable import AnyStartable, Startable
 from holdfast.durations import Duration
 from holdfast.insight.spans import Timeline
 from holdfast.insight.why import Explanation
@@ -88,18 +88,18 @@ class SyncClient(SyncBase):
 
     @overload
     def start(
-        self, workflow: Workflow[None, Out], input: None = None, **options: Unpack[StartOptions]
+        self, workflow: Startable[None, Out], input: None = None, **options: Unpack[StartOptions]
     ) -> SyncRunHandle[Out]: ...
     @overload
     def start(
-        self, workflow: Workflow[In, Out], input: In, **options: Unpack[StartOptions]
+        self, workflow: Startable[In, Out], input: In, **options: Unpack[StartOptions]
     ) -> SyncRunHandle[Out]: ...
     @overload
     def start(
         self, workflow: str, input: object = None, **options: Unpack[StartOptions]
     ) -> SyncRunHandle[object]: ...
     def start(
-        self, workflow: AnyWorkflow | str, input: object = None, **options: Unpack[StartOptions]
+        self, workflow: AnyStartable | str, input: object = None, **options: Unpack[StartOptions]
     ) -> SyncRunHandle[object]:
         """Start a run, or find the one that was started with the same key.
 
@@ -133,7 +133,10 @@ class SyncClient(SyncBase):
 
     @overload
     def start_many(
-        self, workflow: Workflow[In, Out], inputs: Iterable[In], **options: Unpack[StartManyOptions]
+        self,
+        workflow: Startable[In, Out],
+        inputs: Iterable[In],
+        **options: Unpack[StartManyOptions],
     ) -> builtins.list[SyncRunHandle[Out]]: ...
     @overload
     def start_many(
@@ -141,7 +144,7 @@ class SyncClient(SyncBase):
     ) -> builtins.list[SyncRunHandle[object]]: ...
     def start_many(
         self,
-        workflow: AnyWorkflow | str,
+        workflow: AnyStartable | str,
         inputs: Iterable[object],
         **options: Unpack[StartManyOptions],
     ) -> Sequence[SyncRunHandle[object]]:
@@ -166,13 +169,13 @@ class SyncClient(SyncBase):
     @overload
     def run(
         self,
-        workflow: Workflow[None, Out],
+        workflow: Startable[None, Out],
         input: None = None,
         **options: Unpack[StartAndWaitOptions],
     ) -> Out: ...
     @overload
     def run(
-        self, workflow: Workflow[In, Out], input: In, **options: Unpack[StartAndWaitOptions]
+        self, workflow: Startable[In, Out], input: In, **options: Unpack[StartAndWaitOptions]
     ) -> Out: ...
     @overload
     def run(
@@ -180,7 +183,7 @@ class SyncClient(SyncBase):
     ) -> object: ...
     def run(
         self,
-        workflow: AnyWorkflow | str,
+        workflow: AnyStartable | str,
         input: object = None,
         **options: Unpack[StartAndWaitOptions],
     ) -> object:
@@ -197,10 +200,10 @@ class SyncClient(SyncBase):
         return self._call(self._target.run, workflow, input, **options)
 
     @overload
-    def handle(self, run: RunRef, workflow: Workflow[Never, Out]) -> SyncRunHandle[Out]: ...
+    def handle(self, run: RunRef, workflow: Startable[Never, Out]) -> SyncRunHandle[Out]: ...
     @overload
     def handle(self, run: RunRef, workflow: None = None) -> SyncRunHandle[object]: ...
-    def handle(self, run: RunRef, workflow: AnyWorkflow | None = None) -> SyncRunHandle[object]:
+    def handle(self, run: RunRef, workflow: AnyStartable | None = None) -> SyncRunHandle[object]:
         """Return a handle of a run, without asking the database whether it exists.
 
         With its workflow, or an app that has it, the result comes back as the declared type. If
@@ -215,14 +218,14 @@ class SyncClient(SyncBase):
 
     @overload
     def result(
-        self, run: RunRef, workflow: Workflow[Never, Out], *, timeout: Duration | None = None
+        self, run: RunRef, workflow: Startable[Never, Out], *, timeout: Duration | None = None
     ) -> Out: ...
     @overload
     def result(
         self, run: RunRef, workflow: None = None, *, timeout: Duration | None = None
     ) -> object: ...
     def result(
-        self, run: RunRef, workflow: AnyWorkflow | None = None, *, timeout: Duration | None = None
+        self, run: RunRef, workflow: AnyStartable | None = None, *, timeout: Duration | None = None
     ) -> object:
         """Wait for a run's end and return its output; see `SyncRunHandle.result`.
 

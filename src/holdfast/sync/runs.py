@@ -13,7 +13,7 @@ from holdfast.client.forking import ForkOptions
 from holdfast.client.naming import RunRef
 from holdfast.client.run import Run, RunPage
 from holdfast.client.runs import Runs
-from holdfast.definitions.app import AnyWorkflow
+from holdfast.definitions.startable import AnyStartable
 from holdfast.durations import Duration
 from holdfast.sync.base import SyncGroup
 from holdfast.sync.handle import SyncRunHandle
@@ -62,7 +62,7 @@ class SyncRuns(SyncGroup[Runs]):
         """
         return self._call(self._target.find_ids, beginning, limit)
 
-    def get(self, run: RunRef, workflow: AnyWorkflow | None = None) -> Run:
+    def get(self, run: RunRef, workflow: AnyStartable | None = None) -> Run:
         """Return a run as it is now. Raises RunNotFound.
 
         Its values are of the types that its workflow declares if the workflow is given here or

@@ -10,6 +10,7 @@ from holdfast.types.classes import class_name
 
 JSON: TypeAlias = "dict[str, JSON] | list[JSON] | str | int | float | bool | None"
 
+RunKind: TypeAlias = Literal["workflow", "flow"]
 EndStatus: TypeAlias = Literal[
     "completed", "failed", "cancelled", "timed_out", "terminated", "continued"
 ]

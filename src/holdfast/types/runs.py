@@ -10,6 +10,7 @@ from holdfast.types.base import (
     DEFAULT_PRIORITY,
     DEFAULT_QUEUE,
     Event,
+    RunKind,
     State,
     Status,
     Value,
@@ -19,10 +20,11 @@ from holdfast.types.base import (
 class NewRun(Value, frozen=True, kw_only=True):
     """A run to start. Times are None for "now" and "never"; `input` is JSON text.
 
-    `name` is the workflow's full name, `app/name`.
+    `name` is the full name of the workflow or flow, `app/name`. A flow's version 0 is its newest.
     """
 
     run_id: UUID
+    kind: RunKind = "workflow"
     name: str
     version: int = 1
     key: str | None = None

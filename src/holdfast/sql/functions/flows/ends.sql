@@ -90,7 +90,8 @@ create or replace function holdfast.end_step_tasks(
     p_queues text[] default '{}', p_handlers text[] default '{}', p_lease float8 default 30
 ) returns table (
     now bigint, outcomes text[], notices text[],
-    run_id uuid, key text, handler text, attempts int, lease_no int, input text
+    run_id uuid, key text, queue text, handler text, attempts int, lease_no int, input text,
+    run_key text, headers json
 )
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -155,9 +156,19 @@ begin
     return next;
     if v_handed is not null then
         return query
-        select null::bigint, null::text[], null::text[], h.run_id, h.key, h.handler, 1, 1,
-            coalesce(h.payload::text, holdfast._step_input(h.run_id, h.handler, h.key))
-        from unnest(v_handed) as h;
+        select null::bigint, null::text[], null::text[], h.run_id, h.key,
+            coalesce(p.queue, r.queue), h.handler, 1, 1,
+            coalesce(h.payload::text, holdfast._step_input(h.run_id, h.handler, h.key)),
+            r.key, r.headers
+        from unnest(v_handed) as h
+        cross join lateral (
+            select r.key, r.headers, r.queue from holdfast.runs r
+            where r.run_id = h.run_id limit 1
+        ) as r
+        cross join lateral (
+            select s.queue from holdfast.steps s
+            where s.handler = h.handler and s.step_slug = split_part(h.key, ':', 1) limit 1
+        ) as p;
     end if;
 end $$;
 

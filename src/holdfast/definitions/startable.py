@@ -1,0 +1,53 @@
+"""What runs are started of: a workflow, or a flow."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, Generic, Never, TypeAlias, TypeVar
+
+import msgspec
+
+from holdfast.types import RunKind
+
+In_contra = TypeVar("In_contra", contravariant=True)
+Out_co = TypeVar("Out_co", covariant=True)
+
+
+class Startable(ABC, Generic[In_contra, Out_co]):
+    """A workflow or a flow: what clients know of it to start a run and to read its output.
+
+    `full_name` is `app/name`. Times are in seconds, None for never.
+    """
+
+    kind: ClassVar[RunKind]
+
+    name: str
+    full_name: str
+    version: int
+    queue: str
+    priority: int
+    timeout_seconds: float | None
+    retention_seconds: float | None
+
+    @abstractmethod
+    def encode_input(self, value: object = None) -> str:
+        """Encode an input, so that a bad one is refused before a run exists.
+
+        Raises InvalidInput if it does not fit the declared type, PayloadError if it cannot be
+        stored.
+        """
+
+    @abstractmethod
+    def decode_input(self, text: str) -> object:
+        """Decode an input into the declared type. Raises InvalidInput if it does not fit."""
+
+    @abstractmethod
+    def decode_output(self, text: str | bytes | msgspec.Raw) -> Out_co:
+        """Decode an output into the declared type. Raises InvalidInput if it does not fit."""
+
+    @abstractmethod
+    def of_version(self, version: int) -> AnyStartable | None:
+        """Return the definition of another version in the same program, None if it has none."""
+
+
+AnyStartable: TypeAlias = Startable[Never, object]

@@ -1,0 +1,123 @@
+"""Flows: their shapes, their starts, and the ends of their steps' tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+from holdfast.store.postgres.database import Part, read_headers, read_notices
+from holdfast.types import (
+    ClaimedTask,
+    FlowStepState,
+    NewRun,
+    Notice,
+    StartedRun,
+    StepTaskEnd,
+    StepTasksEnded,
+    Taker,
+)
+
+_NOBODY = Taker(0, (), (), 0.0)
+
+
+class PostgresFlows(Part):
+    """Starts and advances runs of flows."""
+
+    async def start_flows(self, runs: Sequence[NewRun]) -> tuple[list[StartedRun], list[Notice]]:
+        """Start runs of flows; see `FlowStore.start_flows`."""
+        found = await self._database.rows(
+            "start_flows",
+            [run.run_id for run in runs],
+            [f"{run.name}@{run.version}" if run.version else run.name for run in runs],
+            [run.input for run in runs],
+            [run.key for run in runs],
+            [run.queue for run in runs],
+            [run.priority for run in runs],
+            [run.timeout_seconds for run in runs],
+            [run.retention_seconds for run in runs],
+            [_json(run.tags) if run.tags else None for run in runs],
+            [None if run.headers is None else _json(run.headers) for run in runs],
+            [run.waiter for run in runs],
+        )
+        started = [StartedRun(row["run_id"], row["created"], row["status"]) for row in found]
+        return started, read_notices(found[0]["notices"] if found else None)
+
+    async def end_step_tasks(
+        self, worker_id: str, ends: Sequence[StepTaskEnd], taker: Taker | None = None
+    ) -> StepTasksEnded:
+        """Record how attempts at steps' tasks ended; see `FlowStore.end_step_tasks`."""
+        taker = taker or _NOBODY
+        first, *handed = await self._database.rows(
+            "end_step_tasks",
+            worker_id,
+            [end.run_id for end in ends],
+            [end.key for end in ends],
+            [end.lease_no for end in ends],
+            [end.output for end in ends],
+            [end.error for end in ends] if any(end.error is not None for end in ends) else None,
+            [end.retryable for end in ends],
+            taker.room,
+            taker.queues,
+            taker.handlers,
+            taker.lease_seconds,
+        )
+        return StepTasksEnded(
+            first["now"],
+            first["outcomes"] or [],
+            read_notices(first["notices"]),
+            [_handed_task(row, first["now"]) for row in handed],
+        )
+
+    async def flow_steps(self, run_ids: Sequence[UUID]) -> dict[UUID, list[FlowStepState]]:
+        """Return the steps of runs; see `FlowStore.flow_steps`."""
+        found: dict[UUID, list[FlowStepState]] = {}
+        for row in await self._database.rows("flow_steps", run_ids):
+            found.setdefault(row["run_id"], []).append(_step_state(row))
+        return found
+
+
+def _handed_task(row: asyncpg.Record, now: int) -> ClaimedTask:
+    """Return the task of a row: it was leased to this worker as soon as it was ready."""
+    name, _, version = row["handler"].rpartition("@")
+    return ClaimedTask(
+        run_id=row["run_id"],
+        key=row["key"],
+        kind="step",
+        queue=row["queue"],
+        name=name,
+        version=int(version),
+        attempts=row["attempts"],
+        lease_no=row["lease_no"],
+        log_length=0,
+        started_at=now,
+        input=None,
+        payload=row["input"],
+        run_key=row["run_key"],
+        headers=read_headers(row["headers"]),
+    )
+
+
+def _step_state(row: asyncpg.Record) -> FlowStepState:
+    return FlowStepState(
+        run_id=row["run_id"],
+        step=row["step_slug"],
+        kind=row["step_type"],
+        deps=tuple(row["deps"] or ()),
+        status=row["status"],
+        initial_tasks=row["initial_tasks"],
+        remaining_tasks=row["remaining_tasks"],
+        output=row["output"],
+        error=row["error"],
+        skip_reason=row["skip_reason"],
+        attempts=row["attempts"],
+        worker=row["worker"],
+        started_at=row["started_at"],
+        ended_at=row["ended_at"],
+    )
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
