@@ -11,6 +11,7 @@ from holdfast.store.postgres.commits import PostgresCommits
 from holdfast.store.postgres.control import PostgresControl
 from holdfast.store.postgres.database import Database
 from holdfast.store.postgres.external import PostgresExternal
+from holdfast.store.postgres.flows import PostgresFlows
 from holdfast.store.postgres.forks import PostgresForks
 from holdfast.store.postgres.listening import PostgresListening
 from holdfast.store.postgres.queries import PostgresQueries
@@ -27,6 +28,7 @@ class PostgresStore(
     PostgresApprovals,
     PostgresControl,
     PostgresForks,
+    PostgresFlows,
     PostgresWorkers,
     PostgresApps,
     PostgresQueries,
