@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Coroutine, Mapping
+from typing import Final, TypeVar, cast, overload
 
 import msgspec
 
-from holdfast.codec import Decode, fingerprint
+from holdfast.codec import Decode, decoder, fingerprint
 from holdfast.definitions.activities import Activity
 from holdfast.durations import Duration
 from holdfast.errors import ActivityFailed, ActivityTimedOut, InvalidInput
@@ -19,12 +19,87 @@ from holdfast.events import (
     read_activity_failed,
     write_details,
 )
-from holdfast.names import check_reference, full_name, split_name
+from holdfast.names import check_reference, check_step_name, full_name, split_name
 from holdfast.retry import Retry
 from holdfast.runtime.code.commands import ACTIVITY, Command, CommandCall, Commands
-from holdfast.runtime.code.run import Run
+from holdfast.runtime.code.run import ContextPart, Run
 from holdfast.runtime.code.values import Values
-from holdfast.types import Event
+from holdfast.types import JSON, Event
+
+T = TypeVar("T")
+
+
+class ActivityPart(ContextPart):
+    """The part of a context that calls activities by name."""
+
+    __slots__ = ()
+
+    @overload
+    def activity(
+        self,
+        name: str,
+        /,
+        *args: object,
+        queue: str | None = None,
+        retry: Retry | None = None,
+        start_to_close: Duration | None = None,
+        schedule_to_close: Duration | None = None,
+        heartbeat_timeout: Duration | None = None,
+        id: str | None = None,
+    ) -> Coroutine[object, None, JSON]: ...
+    @overload
+    def activity(
+        self,
+        name: str,
+        /,
+        *args: object,
+        type: type[T],
+        queue: str | None = None,
+        retry: Retry | None = None,
+        start_to_close: Duration | None = None,
+        schedule_to_close: Duration | None = None,
+        heartbeat_timeout: Duration | None = None,
+        id: str | None = None,
+    ) -> Coroutine[object, None, T]: ...
+    def activity(
+        self,
+        name: str,
+        /,
+        *args: object,
+        type: type[T] | None = None,
+        queue: str | None = None,
+        retry: Retry | None = None,
+        start_to_close: Duration | None = None,
+        schedule_to_close: Duration | None = None,
+        heartbeat_timeout: Duration | None = None,
+        id: str | None = None,
+    ) -> Coroutine[object, None, T | JSON]:
+        """Call an activity by its name; its code may be in another program.
+
+        ```python
+        size = await ctx.activity("resize", path, 640, queue="gpu", type=Size)
+        ```
+
+        A name without an app means this run's app; an activity of another app is `app/name`.
+        The activity is scheduled at once, even if it is never awaited. An option that is not given
+        here is taken from the activity, if this program has it. `type` decodes the result.
+
+        Raises ActivityFailed when its attempts are exhausted, ActivityTimedOut when time ran
+        out, PayloadError for arguments that cannot be stored.
+        """
+        activity = _named(
+            self._run,
+            name,
+            queue=queue,
+            retry=retry,
+            start_to_close=start_to_close,
+            schedule_to_close=schedule_to_close,
+            heartbeat_timeout=heartbeat_timeout,
+        )
+        leaf = activity.name if id is None else check_step_name(id)
+        decode = None if type is None else decoder(type)
+        call = call_activity(self._run, activity, leaf, args, {}, decode)
+        return cast("Coroutine[object, None, T | JSON]", call)
 
 
 def call_activity(
@@ -95,7 +170,7 @@ def _result(run: Run, key: str, decode: Decode, event: Event) -> object:
     raise (ActivityTimedOut if failed.timed_out else ActivityFailed)(key, failed.error)
 
 
-def named_activity(
+def _named(
     run: Run,
     name: str,
     *,

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Generic, TypeVar, cast
+from typing import Generic, TypeVar, cast, overload
 
 from holdfast.codec import decoder, encode
+from holdfast.durations import Duration, seconds
 from holdfast.errors import InvalidInput
 from holdfast.events import ApprovalRequested, read_approval_resolved, write_details
+from holdfast.names import check_step_name
 from holdfast.runtime.code.commands import APPROVAL, Command, Commands
 from holdfast.runtime.code.forms import fill_in, form_fields
-from holdfast.runtime.code.run import Run
+from holdfast.runtime.code.run import ContextPart
 from holdfast.runtime.code.values import Values
 from holdfast.runtime.log.unreadable import UNREADABLE, unreadable
 from holdfast.texts import check_text
-from holdfast.types import Value
+from holdfast.types import Event, FormField, Value
 
 T = TypeVar("T")
 
@@ -31,34 +33,83 @@ class Decision(Value, Generic[T], frozen=True):
     values: T | None = None
 
 
-async def approve(
-    run: Run,
-    leaf: str,
-    title: str,
-    description: str,
-    form: type[T] | None,
-    timeout: float | None,
-) -> Decision[T]:
-    """Ask for a decision and wait for it, at most `timeout` seconds."""
-    loop = run.loop
-    check_text("title", title)
-    check_text("description", description)
-    timeout_at = None if timeout is None else loop.now + round(timeout * 1e6)
-    fields = () if form is None else form_fields(form)
-    asked = ApprovalRequested(title, description, fields, timeout_at)
-    command = Command(APPROVAL, loop.scope().key(leaf), repr(title), asked.fingerprint)
-    run.ledger(Commands).give(command, lambda: write_details(asked))
-    async with asyncio.timeout(timeout):
-        event = await run.ledger(Commands).end_of(command, withdraw=True)
-    try:
-        resolved = read_approval_resolved(event.details or "")
-    except UNREADABLE as error:
-        raise run.history.stop_at(unreadable(event, error)) from None
-    values = None
-    if form is not None and (resolved.approved or resolved.values is not None):
-        filled = encode(fill_in(fields, resolved.values or {}))
+class ApprovalPart(ContextPart):
+    """The part of a context that asks people for decisions."""
+
+    __slots__ = ()
+
+    @overload
+    async def approve(
+        self,
+        title: str,
+        *,
+        description: str = "",
+        timeout: Duration | None = None,
+        id: str | None = None,
+    ) -> Decision[None]: ...
+    @overload
+    async def approve(
+        self,
+        title: str,
+        *,
+        form: type[T],
+        description: str = "",
+        timeout: Duration | None = None,
+        id: str | None = None,
+    ) -> Decision[T]: ...
+    async def approve(
+        self,
+        title: str,
+        *,
+        form: type[T] | None = None,
+        description: str = "",
+        timeout: Duration | None = None,
+        id: str | None = None,
+    ) -> Decision[T] | Decision[None]:
+        """Ask for the decision of a person, and wait for it.
+
+        ```python
+        @dataclass
+        class Terms:
+            discount: float
+            reason: Literal["volume", "loyalty"] = "volume"
+
+        decision = await ctx.approve(f"Offer {offer.id}", form=Terms, timeout="2d")
+        if decision.approved: ...
+        ```
+
+        `form` is a dataclass, msgspec struct or TypedDict of texts, numbers, booleans and
+        choices; the decision's `values` are of that type. The first decision wins.
+
+        Raises TimeoutError without a decision in time, InvalidInput for values that do not fit
+        the form, ConfigurationError for a form of other fields.
+        """
+        loop, commands = self._run.loop, self._run.ledger(Commands)
+        leaf = "approve" if id is None else check_step_name(id)
+        limit = None if timeout is None else seconds(timeout)
+        check_text("title", title)
+        check_text("description", description)
+        timeout_at = None if limit is None else loop.now + round(limit * 1e6)
+        fields = () if form is None else form_fields(form)
+        asked = ApprovalRequested(title, description, fields, timeout_at)
+        command = Command(APPROVAL, loop.scope().key(leaf), repr(title), asked.fingerprint)
+        commands.give(command, lambda: write_details(asked))
+        async with asyncio.timeout(limit):
+            event = await commands.end_of(command, withdraw=True)
+        return self._decision(event, form, fields)
+
+    def _decision(
+        self, event: Event, form: type[T] | None, fields: tuple[FormField, ...]
+    ) -> Decision[T]:
         try:
-            values = cast("T", decoder(form)(filled))
-        except InvalidInput as error:
-            raise run.ledger(Values).misfit(error, command.key) from None
-    return Decision(resolved.approved, resolved.by, resolved.feedback, values)
+            resolved = read_approval_resolved(event.details or "")
+        except UNREADABLE as error:
+            raise self._run.history.stop_at(unreadable(event, error)) from None
+        values = None
+        if form is not None and (resolved.approved or resolved.values is not None):
+            filled = encode(fill_in(fields, resolved.values or {}))
+            try:
+                values = cast("T", decoder(form)(filled))
+            except InvalidInput as error:
+                raise self._run.ledger(Values).misfit(error, event.key) from None
+        return Decision(resolved.approved, resolved.by, resolved.feedback, values)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Generic, TypeVar, cast, get_args
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, Generic, TypeVar, Unpack, cast, get_args, overload
 from uuid import UUID
 
 import msgspec
@@ -34,7 +34,6 @@ from holdfast.events import (
     CHILD_COMPLETED,
     ChildStarted,
     ParentClose,
-    SignalSent,
     read_child_completed,
     read_child_failed,
     write_details,
@@ -43,17 +42,19 @@ from holdfast.ids import child_run_id, keyed_run_id
 from holdfast.names import (
     check_queue_name,
     check_reference,
-    check_signal_name,
     check_step_name,
     full_name,
     split_name,
 )
-from holdfast.runtime.code.commands import CHILD, SIGNAL, Command, CommandCall, Commands
-from holdfast.runtime.code.run import Run
+from holdfast.runtime.code.commands import CHILD, Command, CommandCall, Commands
+from holdfast.runtime.code.run import ContextPart, Run
+from holdfast.runtime.code.sending import send_signal
 from holdfast.runtime.code.values import Values
 from holdfast.texts import check_headers, check_id, check_reason, check_tags
 from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, Event
 
+T = TypeVar("T")
+Out = TypeVar("Out")
 T_co = TypeVar("T_co", covariant=True)
 
 _RETENTION: Final = seconds("30d")
@@ -119,6 +120,99 @@ class ChildHandle(Generic[T_co]):
         self._run.ledger(Commands).cancel(self._command, check_reason(reason))
 
 
+class ChildPart(ContextPart):
+    """The part of a context that starts child runs."""
+
+    __slots__ = ()
+
+    @overload
+    def child(
+        self,
+        workflow: Workflow[Any, Out],
+        input: object = None,
+        **options: Unpack[ChildOptions],
+    ) -> Coroutine[object, None, Out]: ...
+    @overload
+    def child(
+        self,
+        workflow: str,
+        input: object = None,
+        *,
+        type: type[T],
+        **options: Unpack[ChildOptions],
+    ) -> Coroutine[object, None, T]: ...
+    @overload
+    def child(
+        self,
+        workflow: str,
+        input: object = None,
+        **options: Unpack[ChildOptions],
+    ) -> Coroutine[object, None, object]: ...
+    def child(
+        self,
+        workflow: Workflow[Any, object] | str,
+        input: object = None,
+        *,
+        type: type[Any] | None = None,
+        **options: Unpack[ChildOptions],
+    ) -> Coroutine[object, None, object]:
+        """Start a child run with options, and wait for its output.
+
+        ```python
+        label = await ctx.child(ship, parcel, key=parcel.id, timeout="2d")
+        ```
+
+        `options` are those of `ChildOptions`. With a `key` the same workflow has one run of that
+        key, however often it is called; `parent_close` says what becomes of a child that outlives
+        this run. A workflow of another program is given by its name, one of another app by
+        `app/name`; `type` decodes its output.
+
+        Raises ChildFailed if the child did not complete; InvalidInput, PayloadError and
+        ConfigurationError for what a start would refuse. Cancelling the wait cancels the child.
+        """
+        return call_child(self._run, workflow, input, type, options)
+
+    @overload
+    async def start_child(
+        self,
+        workflow: Workflow[Any, Out],
+        input: object = None,
+        **options: Unpack[ChildOptions],
+    ) -> ChildHandle[Out]: ...
+    @overload
+    async def start_child(
+        self,
+        workflow: str,
+        input: object = None,
+        *,
+        type: type[T],
+        **options: Unpack[ChildOptions],
+    ) -> ChildHandle[T]: ...
+    @overload
+    async def start_child(
+        self,
+        workflow: str,
+        input: object = None,
+        **options: Unpack[ChildOptions],
+    ) -> ChildHandle[object]: ...
+    async def start_child(
+        self,
+        workflow: Workflow[Any, object] | str,
+        input: object = None,
+        *,
+        type: type[Any] | None = None,
+        **options: Unpack[ChildOptions],
+    ) -> ChildHandle[Any]:
+        """Start a child run, and return its handle without waiting for its end.
+
+        It is started with this run's next commit. `options` are those of `ChildOptions`; by
+        default the child continues when this run ends.
+        Raises InvalidInput, PayloadError and ConfigurationError for what a start would refuse.
+        """
+        command, read = _start(self._run, workflow, input, type, options, "abandon")
+        return ChildHandle(self._run, command, read)
+
+
 def call_workflow(
     run: Run,
     workflow: Workflow[Any, object],
@@ -141,18 +235,6 @@ def call_child(
     """Start a child run; cancelling who awaits it cancels the child."""
     command, read = _start(run, workflow, input, type, options, "cancel")
     return CommandCall(run.ledger(Commands), command, read, run.loop.next_hash())
-
-
-def start_child(
-    run: Run,
-    workflow: Workflow[Any, object] | str,
-    input: object,
-    type: type[Any] | None,
-    options: ChildOptions,
-) -> ChildHandle[object]:
-    """Start a child run and let it go."""
-    command, read = _start(run, workflow, input, type, options, "abandon")
-    return ChildHandle(run, command, read)
 
 
 def _start(
@@ -298,15 +380,3 @@ def _child_id(run: Run, name: str, call: str, key: str | None) -> UUID:
     if run.seed != parent:
         return child_run_id(parent, f"{name}\0{key}")
     return keyed_run_id(name, key)
-
-
-def send_signal(run: Run, run_id: UUID, name: str, payload: object) -> None:
-    """Command a message to another run, delivered once."""
-    loop = run.loop
-    check_signal_name(name)
-    text = encode(payload)
-    key = loop.scope().key("signal")
-    sent = SignalSent(run_id, name, msgspec.Raw(text), f"{run.info.run_id}/{key}")
-    command = Command(SIGNAL, key, name, sent.fingerprint)
-    command.earlier = lambda: map(sent.compared, texts_before_fields(text, payload))
-    run.ledger(Commands).give(command, lambda: write_details(sent))

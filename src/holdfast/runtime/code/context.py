@@ -10,27 +10,38 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Never, ParamSpec, TypeVar, cast, overload
 from uuid import UUID, uuid5
 
-from holdfast.codec import decoder, encode
 from holdfast.definitions.steps import Step
 from holdfast.durations import Duration, seconds
-from holdfast.errors import ConfigurationError, InvalidInput
+from holdfast.errors import ConfigurationError
 from holdfast.moments import to_datetime, to_micros
-from holdfast.names import check_signal_name, check_step_name, check_value_name
+from holdfast.names import check_step_name
 from holdfast.retry import Retry
-from holdfast.runtime.code.mailbox import Mailbox
-from holdfast.runtime.code.remote_context import RemoteContext
+from holdfast.runtime.code.activity_calls import ActivityPart
+from holdfast.runtime.code.approvals import ApprovalPart
+from holdfast.runtime.code.children import ChildPart
+from holdfast.runtime.code.continuing import ContinuingPart
+from holdfast.runtime.code.mailbox import SignalPart
 from holdfast.runtime.code.run_log import RunLog
+from holdfast.runtime.code.sending import SendingPart
 from holdfast.runtime.code.steps import Steps
-from holdfast.runtime.code.values import Values
+from holdfast.runtime.code.updates import UpdatePart
+from holdfast.runtime.code.values import ValuePart
 from holdfast.suggestions import missing_attribute
-from holdfast.types import JSON
 
 P = ParamSpec("P")
 R = TypeVar("R")
-T = TypeVar("T")
 
 
-class Context(RemoteContext):
+class Context(
+    SignalPart,
+    ValuePart,
+    ActivityPart,
+    ChildPart,
+    SendingPart,
+    ApprovalPart,
+    UpdatePart,
+    ContinuingPart,
+):
     """The run, as its workflow's code sees it.
 
     Everything here gives the same on each replay. The `id` of a call is its name in the log: give
@@ -69,6 +80,11 @@ class Context(RemoteContext):
     def run_key(self) -> str | None:
         """The key that the run was started with, None without one."""
         return self._run.info.key
+
+    @property
+    def parent_run_id(self) -> UUID | None:
+        """The id of the run that started this one as its child, None if no run did."""
+        return self._run.info.parent_run_id
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -182,45 +198,6 @@ class Context(RemoteContext):
         finally:
             timer.cancel()
 
-    @overload
-    async def wait_for_signal(
-        self, name: str, *, match: JSON = None, timeout: Duration | None = None
-    ) -> JSON: ...
-    @overload
-    async def wait_for_signal(
-        self, name: str, *, match: JSON = None, timeout: Duration | None = None, type: type[T]
-    ) -> T: ...
-    async def wait_for_signal(
-        self,
-        name: str,
-        *,
-        match: JSON = None,
-        timeout: Duration | None = None,
-        type: type[T] | None = None,
-    ) -> T | JSON:
-        """Wait for a message to this run, and return its payload.
-
-        ```python
-        packed = await ctx.wait_for_signal("packed", match={"order": order.id}, timeout="7d")
-        ```
-
-        Messages are kept from the run's start on and taken first in, first out. With `match`
-        only a payload that contains it is taken (as PostgreSQL's `jsonb @>`), and the others
-        are left for other waits. `type` decodes the payload.
-
-        Raises TimeoutError when nothing came in time, InvalidInput for a payload that does not
-        fit `type`; the message is then taken all the same.
-        """
-        check_signal_name(name)
-        limit = None if timeout is None else seconds(timeout)
-        async with asyncio.timeout(limit):
-            message = await self._run.ledger(Mailbox).take(name, match)
-        try:
-            return cast("T | JSON", decoder(object if type is None else type)(message))
-        except InvalidInput as error:
-            named = InvalidInput(f"signal {name}: {error}")
-            raise self._run.ledger(Values).misfit(named, name=f"signal.{name}") from None
-
     # Time and chance
 
     def now(self) -> datetime:
@@ -243,16 +220,6 @@ class Context(RemoteContext):
     def random(self) -> Random:
         """The random numbers of the running task: the same on each replay."""
         return self._run.loop.scope().random(str(self._run.seed))
-
-    # Showing
-
-    def set_value(self, name: str, value: object) -> None:
-        """Write a value that observers of the run can read, such as its progress.
-
-        It is recorded with the run's next commit. Raises InvalidName for a name outside
-        `[a-zA-Z0-9._-]{1,128}`, PayloadError for a value that cannot be stored.
-        """
-        self._run.ledger(Values).set(check_value_name(name), encode(value))
 
 
 def _wake(future: asyncio.Future[None]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Never
 
 import msgspec
 
@@ -11,7 +12,7 @@ from holdfast.errors import ConfigurationError
 from holdfast.events import ContinuedAsNew
 from holdfast.ids import continued_run_id
 from holdfast.runtime.code.mailbox import Mailbox
-from holdfast.runtime.code.run import Run
+from holdfast.runtime.code.run import ContextPart, Run
 from holdfast.runtime.code.updates import Updates
 
 
@@ -26,17 +27,30 @@ class ContinueAsNew(BaseException):
         self.input, self.version = input, version
 
 
-def continue_as_new(run: Run, input: object, version: int | None) -> ContinueAsNew:
-    """Return what to raise. The input is checked here, as that of a started run is."""
-    if asyncio.current_task(run.loop) is not run.loop.root:
-        raise ConfigurationError(
-            "continue_as_new() ends the whole run: call it in the workflow's own task, not in "
-            "one that it has made or in the handler of an update"
-        )
-    workflow = run.workflow
-    if version in (None, workflow.version):
-        return ContinueAsNew(workflow.encode_input(input), workflow.version)
-    return ContinueAsNew(encode(input), version or workflow.version)
+class ContinuingPart(ContextPart):
+    """The part of a context that continues the run as a new one."""
+
+    __slots__ = ()
+
+    def continue_as_new(self, input: object = None, *, version: int | None = None) -> Never:
+        """End this run and continue as a new one with an empty log, for loops without an end.
+
+        The new run gets the messages that were not read, and the name, tags and queue. Callers
+        that wait for the result wait for the new run's. Activities that were called and not
+        awaited end first.
+
+        Raises InvalidInput and PayloadError for an input that a start would refuse, and
+        ConfigurationError anywhere but in the workflow's own task.
+        """
+        loop, workflow = self._run.loop, self._run.workflow
+        if asyncio.current_task(loop) is not loop.root:
+            raise ConfigurationError(
+                "continue_as_new() ends the whole run: call it in the workflow's own task, not in "
+                "one that it has made or in the handler of an update"
+            )
+        if version in (None, workflow.version):
+            raise ContinueAsNew(workflow.encode_input(input), workflow.version)
+        raise ContinueAsNew(encode(input), version or workflow.version)
 
 
 def continuation(run: Run, asked: ContinueAsNew) -> ContinuedAsNew:

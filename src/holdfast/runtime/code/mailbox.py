@@ -9,19 +9,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
-from typing import Final, Generic, Protocol, TypeAlias, TypeVar, cast
+from typing import Final, Generic, Protocol, TypeAlias, TypeVar, cast, overload
 
 import msgspec
 
 from holdfast.codec import contains, decoder, without_nul
+from holdfast.durations import Duration, seconds
 from holdfast.errors import InvalidInput
 from holdfast.events import CarriedSignal, read_signal
-from holdfast.runtime.code.run import Ledger, Run
+from holdfast.names import check_signal_name
+from holdfast.runtime.code.run import ContextPart, Ledger, Run
+from holdfast.runtime.code.values import Values
 from holdfast.types import JSON, Event, Value
 
 Path: TypeAlias = tuple[str, ...]
 Shape: TypeAlias = tuple[Path, ...]
 Scalars: TypeAlias = tuple[object, ...]
+T = TypeVar("T")
 
 _EXACT: Final = 1 << 53  # beyond it, equal numbers may have different digits
 _ABSENT: Final = object()
@@ -356,3 +360,48 @@ class Mailbox(Ledger):
         if box is None:
             box = self._boxes[name] = Box()
         return box
+
+
+class SignalPart(ContextPart):
+    """The part of a context that waits for signals."""
+
+    __slots__ = ()
+
+    @overload
+    async def wait_for_signal(
+        self, name: str, *, match: JSON = None, timeout: Duration | None = None
+    ) -> JSON: ...
+    @overload
+    async def wait_for_signal(
+        self, name: str, *, match: JSON = None, timeout: Duration | None = None, type: type[T]
+    ) -> T: ...
+    async def wait_for_signal(
+        self,
+        name: str,
+        *,
+        match: JSON = None,
+        timeout: Duration | None = None,
+        type: type[T] | None = None,
+    ) -> T | JSON:
+        """Wait for a message to this run, and return its payload.
+
+        ```python
+        packed = await ctx.wait_for_signal("packed", match={"order": order.id}, timeout="7d")
+        ```
+
+        Messages are kept from the run's start on and taken first in, first out. With `match`
+        only a payload that contains it is taken (as PostgreSQL's `jsonb @>`), and the others
+        are left for other waits. `type` decodes the payload.
+
+        Raises TimeoutError when nothing came in time, InvalidInput for a payload that does not
+        fit `type`; the message is then taken all the same.
+        """
+        check_signal_name(name)
+        limit = None if timeout is None else seconds(timeout)
+        async with asyncio.timeout(limit):
+            message = await self._run.ledger(Mailbox).take(name, match)
+        try:
+            return cast("T | JSON", decoder(object if type is None else type)(message))
+        except InvalidInput as error:
+            named = InvalidInput(f"signal {name}: {error}")
+            raise self._run.ledger(Values).misfit(named, name=f"signal.{name}") from None

@@ -111,3 +111,12 @@ class Run:
         for ledger in self.ledgers.values():
             if (found := ledger.called(key)) is not None:
                 self.history.check(key, recorded, found)
+
+
+class ContextPart:
+    """The base of the parts of a `Context`: one a capability, beside what carries it out."""
+
+    __slots__ = ("_run",)
+
+    def __init__(self, run: Run) -> None:
+        self._run = run

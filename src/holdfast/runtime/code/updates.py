@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.codec import describe
 from holdfast.definitions.signatures import Declared, read_signature
+from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.events import (
     UPDATE_ACCEPTED,
@@ -22,8 +23,9 @@ from holdfast.events import (
     UpdateReply,
     write_details,
 )
+from holdfast.names import check_signal_name
 from holdfast.runtime.code.mailbox import Message
-from holdfast.runtime.code.run import Ledger, Run
+from holdfast.runtime.code.run import ContextPart, Ledger, Run
 from holdfast.runtime.loop.tasks import WorkflowTask
 from holdfast.types import ErrorInfo, Event, Notice, update_topic
 
@@ -237,3 +239,38 @@ class Updates(Ledger):
     def unread(self) -> list[Message]:
         """The updates that no handler has served, by name."""
         return [update for updates in self._waiting.values() for update in updates]
+
+
+class UpdatePart(ContextPart):
+    """The part of a context that answers updates."""
+
+    __slots__ = ()
+
+    def handle_update(
+        self,
+        name: str,
+        handler: Callable[..., object],
+        *,
+        validate: Callable[..., object] | None = None,
+        timeout: Duration | None = None,
+    ) -> None:
+        """Answer updates of a name from now on, beginning with those that have already come.
+
+        ```python
+        async def add(item: Item) -> int:
+            items.append(await reserve(item))
+            return len(items)
+
+        ctx.handle_update("add", add, validate=check_item, timeout="1m")
+        ```
+
+        `handler` is a sync or async function. It takes the payload, decoded into the type of
+        its annotation, and returns the answer. Each update runs as a task of its own. If the
+        payload does not fit, or `validate` raises, the update is rejected and changes nothing.
+
+        Raises InvalidName for a name outside `[a-zA-Z0-9._-]{1,128}`, ConfigurationError for a
+        handler that takes more than the payload.
+        """
+        limit = None if timeout is None else seconds(timeout)
+        handle = Handler(check_signal_name(name), handler, validate, limit)
+        self._run.ledger(Updates).handle(handle)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from holdfast.codec import encode
 from holdfast.errors import DeterminismError, InvalidInput
 from holdfast.events import VALUE_RECORDED, VALUE_SET, write_value
-from holdfast.runtime.code.run import Ledger, Run
+from holdfast.names import check_step_name, check_value_name
+from holdfast.runtime.code.run import ContextPart, Ledger, Run
 from holdfast.types import Event
 
 
@@ -83,3 +85,30 @@ class Values(Ledger):
         self._recorded.add(key)
         if not self._run.loop.closing:
             self._run.record(VALUE_RECORDED, key, write_value("true"))
+
+
+class ValuePart(ContextPart):
+    """The part of a context that records what the code says of itself."""
+
+    __slots__ = ()
+
+    def set_value(self, name: str, value: object) -> None:
+        """Write a value that observers of the run can read, such as its progress.
+
+        It is recorded with the run's next commit. Raises InvalidName for a name outside
+        `[a-zA-Z0-9._-]{1,128}`, PayloadError for a value that cannot be stored.
+        """
+        self._run.ledger(Values).set(check_value_name(name), encode(value))
+
+    def patched(self, id: str) -> bool:
+        """Return True if changed code takes its new path here.
+
+        ```python
+        if ctx.patched("check-stock"):
+            await check_stock(order)
+        ```
+
+        It is True for a run that comes here for the first time, and stays True for that run. It
+        is False if the log shows that older code has passed here: the run continues as it began.
+        """
+        return self._run.ledger(Values).patched(check_step_name(id))

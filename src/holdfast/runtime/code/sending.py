@@ -1,0 +1,40 @@
+"""Signals to other runs: commands that are carried out with the commit that records them."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+
+from holdfast.codec import encode, texts_before_fields
+from holdfast.events import SignalSent, write_details
+from holdfast.names import check_signal_name
+from holdfast.runtime.code.commands import SIGNAL, Command, Commands
+from holdfast.runtime.code.run import ContextPart, Run
+
+
+class SendingPart(ContextPart):
+    """The part of a context that sends signals to other runs."""
+
+    __slots__ = ()
+
+    def signal_run(self, run_id: UUID, name: str, payload: object = None) -> None:
+        """Send a message to another run, once, with this run's next commit.
+
+        If that run does not exist or has ended, the worker's log says so, and this run gets no
+        answer. If it must know, let the other run answer with a signal. Raises InvalidName for a
+        name outside `[a-zA-Z0-9._-]{1,128}`, PayloadError for a payload that cannot be stored.
+        """
+        send_signal(self._run, run_id, name, payload)
+
+
+def send_signal(run: Run, run_id: UUID, name: str, payload: object) -> None:
+    """Command a message to another run, delivered once."""
+    loop = run.loop
+    check_signal_name(name)
+    text = encode(payload)
+    key = loop.scope().key("signal")
+    sent = SignalSent(run_id, name, msgspec.Raw(text), f"{run.info.run_id}/{key}")
+    command = Command(SIGNAL, key, name, sent.fingerprint)
+    command.earlier = lambda: map(sent.compared, texts_before_fields(text, payload))
+    run.ledger(Commands).give(command, lambda: write_details(sent))
