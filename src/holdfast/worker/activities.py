@@ -7,12 +7,10 @@ definition in this process. The database decides if a failed attempt is followed
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -28,11 +26,10 @@ from holdfast.worker.attempts import Execution, Launcher
 from holdfast.worker.claimer import Room
 from holdfast.worker.clock import Cancellable, Clock
 from holdfast.worker.failure_log import log_failed_activity
+from holdfast.worker.open_attempts import OpenAttempts
 from holdfast.worker.recording import Reporter
 
 logger = logging.getLogger("holdfast.run")
-
-_CallId: TypeAlias = "tuple[UUID, str]"  # a run, and the call's key in its log
 
 
 class Policy(msgspec.Struct, frozen=True):
@@ -217,38 +214,33 @@ class Activities:
         self._activities = {each.full_name: each for each in activities.values()}
         self._layers, self._clock = layers, clock
         self._launcher, self._reporter = launcher, reporter
-        self._release, self._room = release, room
-        self._running: dict[_CallId, ActivityExecution] = {}
-        self._reporting: dict[_CallId, int] = {}  # lease numbers of those that have ended
-        room.count(self._running, self._reporting)
-        self._draining = self._grace_ended = False
-        self._changed = asyncio.Event()  # an activity has left, or the grace period is over
+        self._release = release
+        self._open = OpenAttempts[ActivityExecution]("activity", room)
+        self.leases, self.lose = self._open.leases, self._open.lose
+        self.end_grace = self._open.end_grace
 
     @property
     def executing(self) -> bool:
-        """Whether an activity runs."""
-        return bool(self._running)
+        """True if an activity runs."""
+        return self._open.executing
 
     @property
     def busy(self) -> bool:
-        """Whether an activity runs, or its end is being reported."""
-        return bool(self._running or self._reporting)
+        """True if an activity runs, or its end is being reported."""
+        return self._open.busy
 
     # Claimed tasks
 
     def accept(self, tasks: Sequence[ClaimedTask]) -> None:
         """Execute claimed activities."""
         for task in tasks:
-            if self._draining:
+            if self._open.draining:
                 self._release(Release(task.run_id, task.key, task.lease_no))
             else:
                 self._start(task)
 
     def _start(self, task: ClaimedTask) -> None:
-        call_id = (task.run_id, task.key)
-        stale = self._running.pop(call_id, None)
-        if stale is not None:  # its lease ran out, and this worker has claimed the next attempt
-            stale.cancel()
+        self._open.replace(task)
         try:
             call, activity = _read_call(task.payload or ""), self._activities[task.name]
         except Exception as error:
@@ -259,7 +251,7 @@ class Activities:
             self._refuse(task, _lost(task, call))
             return
         execution = ActivityExecution(activity, task, call, self._clock.now(), self._ended)
-        self._running[call_id] = execution
+        self._open.begin(execution)
         self._launcher.launch(execution, call.arguments, self._layers)
         execution.watch()
 
@@ -278,14 +270,11 @@ class Activities:
         )
 
     def _ended(self, execution: ActivityExecution) -> None:
-        task = execution.task
-        call_id = (task.run_id, task.key)
-        if self._running.get(call_id) is execution:
-            del self._running[call_id]
+        if self._open.end(execution):
             self._report(execution.activity_end, execution)
 
     def _report(self, end: ActivityEnd, execution: ActivityExecution | None = None) -> None:
-        self._reporting[end.run_id, end.key] = end.lease_no
+        self._open.report(end.run_id, end.key, end.lease_no)
         self._reporter.submit(end, partial(self._reported, end, execution))
 
     def _reported(
@@ -300,50 +289,22 @@ class Activities:
                 end.key,
                 end.run_id,
             )
-        call_id = (end.run_id, end.key)
-        if self._reporting.get(call_id) == end.lease_no:
-            del self._reporting[call_id]
-        self._left()
+        self._open.reported(end.run_id, end.key, end.lease_no)
 
-    def _left(self) -> None:
-        self._changed.set()
-        self._room.freed()
-
-    # Called for the heartbeat
-
-    def leases(self) -> list[Lease]:
-        """Return the leases held now, without those of activities that are silent for too long.
-
-        Safe from any thread.
-        """
-        running = list(self._running.values())
-        leases = [execution.lease for execution in running if not execution.silent]
-        ending = list(self._reporting.items())
-        return leases + [Lease(run_id, key, number, 0) for (run_id, key), number in ending]
+    # What others tell
 
     def renewed(self, leases: Sequence[Lease]) -> None:
         """Note which details of heartbeats the database has now. Safe from any thread."""
         for lease in leases:
-            execution = self._running.get((lease.run_id, lease.key))
+            execution = self._open.find(lease.run_id, lease.key)
             if execution is not None and lease.details is not None:
                 execution.context.mark_sent(lease.details)
 
-    def lose(self, run_id: UUID, key: str, lease_no: int) -> None:
-        """Stop an activity whose lease was lost; its end is not reported."""
-        execution = self._running.get((run_id, key))
-        if execution is not None and execution.task.lease_no == lease_no:
-            logger.warning("activity %s of run %s: its lease was lost", key, run_id)
-            del self._running[run_id, key]
-            execution.cancel()
-            self._left()
-
     def request_cancel(self, run_id: UUID, key: str) -> None:
         """Ask an activity to stop, because its run does not wait any more."""
-        execution = self._running.get((run_id, key))
+        execution = self._open.find(run_id, key)
         if execution is not None:
             execution.request_cancel()
-
-    # Draining
 
     async def drain(
         self, grace_seconds: float, save: Callable[[list[Lease]], Awaitable[None]]
@@ -352,26 +313,11 @@ class Activities:
 
         `save` is given the leases whose details the database does not have yet.
         """
-        self._draining = True
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(grace_seconds):
-                while self._running and not self._grace_ended:
-                    self._changed.clear()
-                    await self._changed.wait()
-        left = dict(self._running)
-        self._running.clear()
-        leases = [execution.lease for execution in left.values()]
-        for execution in left.values():
-            execution.cancel()
+        leases = await self._open.drain(grace_seconds)
         unsaved = [lease for lease in leases if lease.details is not None]
         if unsaved:
             await save(unsaved)
         return [Release(lease.run_id, lease.key, lease.lease_no) for lease in leases]
-
-    def end_grace(self) -> None:
-        """End the grace period now."""
-        self._grace_ended = True
-        self._changed.set()
 
 
 def _warn(execution: ActivityExecution, outcome: ActivityOutcome) -> None:

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
-from typing import Final, Generic, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Final, Generic, Protocol, TypeVar
 from uuid import UUID, uuid4
 
 import msgspec
@@ -21,7 +21,6 @@ from holdfast.codec import describe, encode
 from holdfast.errors import DatabaseUnavailable, PayloadError, TransientDatabaseError
 from holdfast.store.port import Store
 from holdfast.types import (
-    ActivitiesEnded,
     ActivityEnd,
     ActivityOutcome,
     Ahead,
@@ -46,6 +45,35 @@ CommitAnswer = Callable[[Refusal | Ahead | None], None]
 ReportAnswer = Callable[[ActivityOutcome], None]
 _Part = tuple[TurnCommit, CommitAnswer]
 _End = tuple[ActivityEnd, ReportAnswer]
+
+
+class _Timed(Protocol):
+    """An answer that says when it was given."""
+
+    @property
+    def now(self) -> int: ...
+
+
+Timed = TypeVar("Timed", bound=_Timed)
+
+
+async def repeated(call: Callable[[], Awaitable[Timed]], clock: Clock, what: str) -> Timed:
+    """Make a call; repeat it until there is an answer. `what` names it in the log.
+
+    The clock learns the engine's time from the answer.
+    """
+    backoff: Backoff | None = None
+    while True:
+        sent = clock.local()
+        try:
+            answer = await call()
+        except (TransientDatabaseError, DatabaseUnavailable) as error:
+            logger.warning("%s is repeated: %s", what, error)
+            backoff = backoff or Backoff()
+            await backoff.wait()
+        else:
+            clock.observe(sent, clock.local(), answer.now)
+            return answer
 
 
 class Batcher(Generic[T]):
@@ -185,19 +213,12 @@ class Committer:
 
     async def _persist(self, parts: list[TurnCommit], token: UUID) -> Committed:
         """Commit; repeat a call whose answer is lost until there is one."""
-        backoff: Backoff | None = None
-        while True:
-            sent = self._clock.local()
-            try:
-                committed = await self._store.commit(self._worker_id, token, parts)
-            except (TransientDatabaseError, DatabaseUnavailable) as error:
-                whose = f"run {parts[0].run_id}" if len(parts) == 1 else f"{len(parts)} runs"
-                logger.warning("a commit of %s is repeated: %s", whose, error)
-                backoff = backoff or Backoff()
-                await backoff.wait()
-            else:
-                self._clock.observe(sent, self._clock.local(), committed.now)
-                return committed
+        whose = f"run {parts[0].run_id}" if len(parts) == 1 else f"{len(parts)} runs"
+        return await repeated(
+            lambda: self._store.commit(self._worker_id, token, parts),
+            self._clock,
+            f"a commit of {whose}",
+        )
 
     def _answer(self, entries: list[_Part], token: UUID, committed: Committed) -> None:
         refused, ahead = committed.refused, committed.ahead
@@ -317,19 +338,13 @@ class Reporter:
 
     async def _send(self, ends: list[ActivityEnd]) -> list[ActivityOutcome]:
         """Report; repeat a call whose answer is lost until there is one."""
-        backoff: Backoff | None = None
-        while True:
-            sent = self._clock.local()
-            try:
-                ended: ActivitiesEnded = await self._store.end_activities(self._worker_id, ends)
-            except (TransientDatabaseError, DatabaseUnavailable) as error:
-                logger.warning("reporting %d activities is repeated: %s", len(ends), error)
-                backoff = backoff or Backoff()
-                await backoff.wait()
-            else:
-                self._clock.observe(sent, self._clock.local(), ended.now)
-                self._notify(ended.notices)
-                return ended.outcomes
+        ended = await repeated(
+            lambda: self._store.end_activities(self._worker_id, ends),
+            self._clock,
+            f"reporting {len(ends)} activities",
+        )
+        self._notify(ended.notices)
+        return ended.outcomes
 
 
 def _weight(end: ActivityEnd) -> int:
