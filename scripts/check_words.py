@@ -114,31 +114,7 @@ _NO_VERB: Final = re.compile(
 _DEF: Final = re.compile(r"^\s*(?:async def|def|class)\b")
 
 # rule -> folders in which it is broken still
-NOT_YET: Final[dict[str, tuple[str, ...]]] = {
-    "lane": ("tests/runtime",),
-    "guest": ("tests/cli",),
-    "hurry|hurried": ("tests/runtime",),
-    "call off|calls off|called off|call_off|called_off": ("tests/runtime",),
-    "say whether|says whether": (
-        "tests/cli",
-        "tests/runtime",
-    ),
-    "is no |are no |was no |were no ": (
-        "tests/cli",
-        "tests/runtime",
-    ),
-    "go on|goes on|going on|went on": (
-        "tests/cli",
-        "tests/runtime",
-    ),
-    "whoever": ("tests/runtime",),
-    "anew": (
-        "tests/cli",
-        "tests/runtime",
-    ),
-    "wherever|thereof|thereby": ("tests/runtime",),
-    "in the meantime|in the mean time": ("tests/runtime",),
-}
+NOT_YET: Final[dict[str, tuple[str, ...]]] = {}
 
 # (path, a part of the line) -> why it must be so
 EXCEPTIONS: Final[dict[tuple[str, str], str]] = {

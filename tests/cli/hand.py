@@ -143,7 +143,7 @@ class Hand:
         self._with_store(work)
 
     def continue_as_new(self, run: str) -> str:
-        """End a run that goes on as another, and return that one's id."""
+        """End a run that continues as new, and return the id of the next run."""
         run_id = str(uuid7())
         details: JSON = {"run_id": run_id, "input": None, "version": 1, "signals": []}
         finish = Finish("continued", output=json.dumps({"run_id": run_id}))

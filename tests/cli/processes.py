@@ -58,7 +58,7 @@ def until(look: Callable[[], T | None], what: str = "") -> T:
 
 
 def gone(pid: int) -> bool | None:
-    """Say whether a process has ended; None while it has not."""
+    """Return True if a process has ended, else None: the form that `until` waits for."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:

@@ -113,7 +113,7 @@ def test_on_a_terminal_the_form_is_asked_for(
     assert resolution(cli, run, "refund")["values"] == {"amount": 12.5, "via": "van"}
 
 
-def test_a_cancelled_question_decides_nothing(
+def test_a_prompt_that_is_cancelled_decides_nothing(
     cli: CommandLine, run: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(approvals, "_can_ask", lambda: True)
@@ -121,7 +121,7 @@ def test_a_cancelled_question_decides_nothing(
     assert len(cli.json("approvals", "list", run)) == 2
 
 
-def test_enter_alone_decides_nothing(
+def test_an_empty_answer_decides_nothing(
     cli: CommandLine, run: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(approvals, "_can_ask", lambda: True)

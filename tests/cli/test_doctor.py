@@ -29,7 +29,7 @@ def test_without_a_worker_it_says_how_to_start_one(cli: CommandLine) -> None:
     assert "→ holdfast worker MODULE:APP" in cli("doctor").stdout
 
 
-def test_handlers_that_nobody_serves_are_named(cli: CommandLine) -> None:
+def test_handlers_without_a_live_worker_are_named(cli: CommandLine) -> None:
     """B7. What no live worker can run is visible."""
     cli.start("double", "1", "--queue", "gpu", "--workflow-version", "3")
     assert levels(cli)["handlers"] == "warn"
@@ -56,14 +56,14 @@ def test_a_missing_schema_fails_with_the_command_that_makes_it(empty_database_ur
 
 
 def test_missing_rights_are_not_fixed_by_a_migration(cli: CommandLine) -> None:
-    role = f"guest_{uuid4().hex[:8]}"
+    role = f"limited_{uuid4().hex[:8]}"
     with psycopg.connect(cli.url, autocommit=True) as connection:
         connection.execute(f"create role {role} login".encode())
         try:
             url = urlsplit(cli.url)
             server = url.netloc.rpartition("@")[2]
-            guest = CommandLine(urlunsplit(url._replace(netloc=f"{role}@{server}")))
-            found = guest.json("doctor", code=exits.FAILED)[-1]
+            limited = CommandLine(urlunsplit(url._replace(netloc=f"{role}@{server}")))
+            found = limited.json("doctor", code=exits.FAILED)[-1]
         finally:
             connection.execute(f"drop role {role}".encode())
     assert (found["check"], found["level"], found["remedy"]) == ("schema", "fail", "")
@@ -82,7 +82,7 @@ def test_lost_durability_is_a_warning(cli: CommandLine) -> None:
     assert (found["level"], found["remedy"][:22]) == ("warn", "set synchronous_commit")
 
 
-def test_activities_that_nobody_serves_are_named(cli: CommandLine, hand: Hand) -> None:
+def test_activities_without_a_live_worker_are_named(cli: CommandLine, hand: Hand) -> None:
     """B7."""
     run = cli.start("double", "1")
     hand.turn(run, activity("resize", queue="gpu"))
@@ -107,7 +107,7 @@ def test_workflows_that_several_apps_have_are_named(cli: CommandLine, hand: Hand
 
 
 def test_what_a_role_may_not_use_is_named(cli: CommandLine) -> None:
-    role = f"guest_{uuid4().hex[:8]}"
+    role = f"limited_{uuid4().hex[:8]}"
     with psycopg.connect(cli.url, autocommit=True) as connection:
         connection.execute(f"create role {role} login".encode())
         try:
@@ -115,8 +115,8 @@ def test_what_a_role_may_not_use_is_named(cli: CommandLine) -> None:
             connection.execute(f"grant select on all tables in schema holdfast to {role}".encode())
             url = urlsplit(cli.url)
             server = url.netloc.rpartition("@")[2]
-            guest = CommandLine(urlunsplit(url._replace(netloc=f"{role}@{server}")))
-            found = {each["check"]: each for each in guest.json("doctor", code=exits.FAILED)}
+            limited = CommandLine(urlunsplit(url._replace(netloc=f"{role}@{server}")))
+            found = {each["check"]: each for each in limited.json("doctor", code=exits.FAILED)}
         finally:
             connection.execute(f"drop owned by {role}".encode())
             connection.execute(f"drop role {role}".encode())

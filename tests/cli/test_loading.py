@@ -28,12 +28,12 @@ def load(text: str) -> App:
     return AppReference.parse(text).load()
 
 
-def test_a_module_of_the_working_directory(place: Path) -> None:
+def test_a_module_of_the_working_directory_is_found(place: Path) -> None:
     (place / "loaded_one.py").write_text(ONE)
     assert load("loaded_one:app").name == load("loaded_one").name == "one"
 
 
-def test_a_file_that_has_one_app(place: Path) -> None:
+def test_the_only_app_of_a_file_is_found(place: Path) -> None:
     (place / "deep").mkdir()
     (place / "deep" / "loaded_file.py").write_text(ONE)
     assert load("deep/loaded_file.py").name == load("deep/loaded_file.py:again").name == "one"

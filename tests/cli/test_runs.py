@@ -15,7 +15,7 @@ def ids(cli: CommandLine, *filters: str) -> set[str]:
     return {run["run_id"] for run in cli.json("runs", "list", *filters)["runs"]}
 
 
-def test_list_filters(cli: CommandLine) -> None:
+def test_list_filters_by_each_property(cli: CommandLine) -> None:
     one = cli.start("double", '{"customer": 1, "items": [1, 2]}', "--tag", "a", "--queue", "q")
     two = cli.start("pack", '{"customer": 2}', "--key", "k", "--delay", "1h")
     assert ids(cli) == {one, two}
@@ -43,7 +43,7 @@ def test_a_list_fits_the_terminal_and_still_names_state_and_run(
     assert cli("runs", "show", named).stdout.splitlines()[0].split()[1] == run
 
 
-def test_list_pages_with_a_cursor(cli: CommandLine) -> None:
+def test_list_continues_at_a_cursor(cli: CommandLine) -> None:
     started = [cli.start("double", str(number)) for number in range(3)]
     first = cli.json("runs", "list", "--limit", "2")
     second = cli.json("runs", "list", "--limit", "2", "--cursor", first["cursor"])

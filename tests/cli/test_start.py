@@ -159,14 +159,14 @@ def test_a_failed_run_is_code_1(served: CommandLine) -> None:
     assert "broken for good" in result.stderr
 
 
-def test_a_start_that_nobody_serves_warns(cli: CommandLine) -> None:
+def test_a_start_without_a_live_worker_warns(cli: CommandLine) -> None:
     result = cli("start", "sample/duoble", "1")
     assert "no live worker serves sample/duoble@1 on queue 'default'" in result.stderr
     assert "(did you mean sample/double?)" in result.stderr
     assert result.stdout.count("\n") == 1
 
 
-def test_a_name_whose_app_nobody_knows_is_refused(cli: CommandLine) -> None:
+def test_a_name_of_an_unknown_app_is_refused(cli: CommandLine) -> None:
     refused = cli("start", "duoble", "1", code=exits.USAGE).stderr
     assert "no app with a workflow 'duoble' has ever had a worker on this database" in refused
     assert "APP/duoble" in refused

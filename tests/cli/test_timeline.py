@@ -115,7 +115,7 @@ def test_bars_share_one_scale() -> None:
     assert "500 ms" in first
 
 
-def test_on_a_narrow_terminal_labels_and_notes_are_cut_not_moments_and_lengths() -> None:
+def test_a_narrow_terminal_cuts_labels_and_notes_but_not_times() -> None:
     label, note = "a-step-whose-name-is-rather-long", "a note that is longer than what is left"
     events = [event("StepCompleted", 2_500_000, label, result=note, started_at=1_250_000)]
     output = StringIO()

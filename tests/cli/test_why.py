@@ -115,8 +115,8 @@ def test_a_fork_that_is_stuck_because_of_its_input_names_another_fork(
     assert "the code has changed under this run" not in answer["because"]
     assert f"a fork of run {run}: if its changed input makes" in answer["details"][1]
     assert answer["commands"][0] == f"holdfast runs fork {run} --index 1 --input '…'"
-    anew = served("runs", "fork", run, "--index", "1", "--input", f'"{tmp_path}"').stdout.strip()
-    served.await_state(anew, "completed")
+    other = served("runs", "fork", run, "--index", "1", "--input", f'"{tmp_path}"').stdout.strip()
+    served.await_state(other, "completed")
     served("runs", "terminate", fork)
 
 

@@ -16,7 +16,7 @@ from tests.cli.hand import Entry, Hand, activity, approval, child
 from tests.cli.test_why import why
 
 
-def test_an_activity_that_nobody_serves_names_the_worker_to_start(
+def test_an_activity_without_a_live_worker_names_the_worker_to_start(
     cli: CommandLine, hand: Hand
 ) -> None:
     """B7. S7."""
@@ -84,7 +84,7 @@ def test_an_activity_that_is_completed_from_outside_says_so(cli: CommandLine, ha
 def test_an_attempt_that_is_completed_from_outside_says_how_long_it_may_take(
     cli: CommandLine, hand: Hand
 ) -> None:
-    """S7. Also after one that failed: it is no pause before a retry."""
+    """S7. Also after one that failed: this is not a pause before a retry."""
     run = cli.start("double", "1")
     hand.turn(run, activity("scan", start_to_close=3600))
     hand.fail_attempt(hand.lease_activity("scan"))
@@ -173,9 +173,7 @@ def test_show_draws_the_tree_of_children(cli: CommandLine, hand: Hand) -> None:
     assert f"{run} (pack#2)" in cli("runs", "show", str(child_id)).stdout
 
 
-def test_an_update_and_a_signal_that_nothing_waits_for_are_named(
-    cli: CommandLine, hand: Hand
-) -> None:
+def test_messages_that_nothing_waits_for_are_named(cli: CommandLine, hand: Hand) -> None:
     """The sender waits, or has mistyped a name, and the run alone does not show it."""
     run = cli.start("pack", '{"id": 7}')
     ready: Entry = ("ValueSet", "state", {"value": "ready"})
@@ -190,7 +188,7 @@ def test_an_update_and_a_signal_that_nothing_waits_for_are_named(
     assert update.endswith(" ago: no handler serves it, so it waits until the code sets one")
 
 
-def test_what_the_code_may_have_taken_is_not_named(cli: CommandLine, hand: Hand) -> None:
+def test_messages_that_the_code_may_have_taken_are_not_named(cli: CommandLine, hand: Hand) -> None:
     run = cli.start("pack", '{"id": 7}')
     cli("runs", "signal", run, "early", "1")
     hand.turn(run, activity("resize"), then=Suspend(awaiting=("packed",)))
@@ -207,7 +205,7 @@ def test_children_beyond_the_first_are_counted(cli: CommandLine, hand: Hand) -> 
     assert len({UUID(each["run_id"]) for each in listed}) == 25
 
 
-def test_a_parent_is_given_like_any_run(cli: CommandLine, hand: Hand) -> None:
+def test_a_parent_is_named_as_other_runs_are(cli: CommandLine, hand: Hand) -> None:
     run, child_id = cli.start("double", "1", "--key", "k"), uuid7()
     hand.turn(run, child("pack", child_id))
     for reference in (run, run[:13], run[-8:], "double/k"):

@@ -165,7 +165,7 @@ def test_an_app_whose_code_raises_shows_where(cli: CommandLine, tmp_path: Path) 
 def test_a_crashed_process_is_replaced_and_its_run_continues(
     cli: CommandLine, tmp_path: Path
 ) -> None:
-    """S12. The lease of a crashed child is reaped at once: its run goes on elsewhere."""
+    """S12. The lease of a crashed child is reaped at once: its run continues elsewhere."""
     with running(tmp_path / "log", *worker(cli, "--processes", "2")) as process:
         process.await_text("ready", times=2)
         run = cli.json("start", "fatal", json.dumps(str(tmp_path)), "--wait")
@@ -201,7 +201,7 @@ def test_processes_that_cannot_load_the_app_are_not_started_again(
 
 
 def test_the_embedded_server_is_restarted_when_it_dies(tmp_path: Path) -> None:
-    """Trap 22. The embedded postmaster is killed; the worker brings it back and goes on."""
+    """Trap 22. The embedded postmaster is killed; the worker starts it again and continues."""
     home = str(tmp_path / "home")
     with running(tmp_path / "log", "--data", home, "worker", SAMPLE) as process:
         process.await_text("ready")

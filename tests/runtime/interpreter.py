@@ -217,7 +217,7 @@ class Interpreter:
         return done, pending
 
     async def do_gatherings(self, at: str, blocks: list[Program]) -> None:
-        """Wait for futures that are no tasks: those of gather(), and one made by hand."""
+        """Wait for futures that are not tasks: those of gather(), and one made by hand."""
         made = [asyncio.gather(one) for one in self.each(blocks, at)]
         by_hand: asyncio.Future[list[str]] = asyncio.Future()
         by_hand.set_result([])

@@ -27,7 +27,7 @@ render = Activity(_elsewhere, name="render", queue="media", retry=Retry(attempts
 work = Step(_elsewhere, name="work")
 
 
-def test_a_call_is_ordered_with_the_commit_that_suspends_the_run() -> None:
+def test_an_activity_is_scheduled_by_the_commit_that_suspends_the_run() -> None:
     """S7."""
 
     async def flow(ctx: Context) -> int:
@@ -49,7 +49,7 @@ def test_a_call_is_ordered_with_the_commit_that_suspends_the_run() -> None:
     assert bench.output == 70
 
 
-def test_what_was_ordered_is_not_ordered_again_on_replay() -> None:
+def test_a_replay_schedules_no_activity_again() -> None:
     """S6. S7. Trap 9."""
 
     async def flow(ctx: Context) -> list[int]:
@@ -69,8 +69,8 @@ def test_what_was_ordered_is_not_ordered_again_on_replay() -> None:
     assert len(bench.of_type(ACTIVITY_SCHEDULED)) == 2
 
 
-def test_an_end_during_the_commit_of_its_neighbours_loses_no_order() -> None:
-    """Trap 1. Orders stand as well behind what others wrote first."""
+def test_an_end_during_the_commit_of_other_calls_loses_no_command() -> None:
+    """Trap 1. A commit with commands may also be appended after what others wrote first."""
 
     async def flow(ctx: Context) -> list[object]:
         first = render(1)
@@ -131,7 +131,7 @@ async def later() -> object:
 @pytest.mark.parametrize(
     "caller", [by_task, by_group, by_gather, by_wait_for, by_shield, as_completed, later]
 )
-def test_a_call_works_wherever_asyncio_takes_a_coroutine(caller: Caller) -> None:
+def test_a_call_works_in_each_asyncio_function_that_takes_a_coroutine(caller: Caller) -> None:
     """S7."""
 
     async def flow(ctx: Context) -> object:
@@ -187,7 +187,7 @@ def test_an_exhausted_activity_raises_what_is_recorded() -> None:
 
 
 @pytest.mark.parametrize("begun", [False, True])
-def test_giving_a_call_up_asks_the_activity_to_stop(begun: bool) -> None:
+def test_a_call_that_is_given_up_asks_the_activity_to_stop(begun: bool) -> None:
     """Trap 16. Also a call that is cancelled before its task has begun."""
 
     async def flow(ctx: Context) -> str:
@@ -254,7 +254,7 @@ def test_a_timeout_around_a_call_is_decided_once() -> None:
 
 @pytest.mark.parametrize(("first", "winner"), [("render", 1), ("ship", 2)])
 def test_a_race_of_an_activity_and_a_child_is_decided_once(first: str, winner: int) -> None:
-    """Trap 19. Whoever came first in the log wins, however late the replay."""
+    """Trap 19. The end that is first in the log wins, however late the replay."""
 
     async def flow(ctx: Context) -> list[object]:
         racers = {asyncio.create_task(render(1)), asyncio.create_task(ctx.child("ship"))}
@@ -328,8 +328,8 @@ def test_a_changed_call_makes_the_run_stuck(before: Caller, after: Caller, messa
     assert message in str(bench.stuck)
 
 
-def test_broken_code_orders_nothing() -> None:
-    """What it did before it broke is dropped with it; the corrected code orders anew."""
+def test_a_stuck_turn_schedules_nothing() -> None:
+    """What it did before it broke is dropped with it; the corrected code schedules it again."""
 
     async def flow(ctx: Context) -> None:
         render(1)
@@ -341,7 +341,7 @@ def test_broken_code_orders_nothing() -> None:
 
 
 @pytest.mark.parametrize("cause", ["eviction", "conflict"])
-def test_cleanup_of_closed_code_orders_nothing(cause: str) -> None:
+def test_cleanup_of_closed_code_schedules_nothing(cause: str) -> None:
     """Trap 17."""
 
     async def flow(ctx: Context) -> None:
@@ -363,7 +363,7 @@ def test_cleanup_of_closed_code_orders_nothing(cause: str) -> None:
     assert not bench.of_type(ACTIVITY_SCHEDULED)
 
 
-def test_ten_thousand_calls_of_one_run_cost_no_more_each() -> None:
+def test_ten_thousand_calls_of_one_run_are_one_commit() -> None:
     """S7. Counted, not timed: ends are looked up by their key."""
 
     async def flow(ctx: Context) -> int:
@@ -377,7 +377,7 @@ def test_ten_thousand_calls_of_one_run_cost_no_more_each() -> None:
     assert bench.output == 10_000
 
 
-def test_arguments_and_results_pass_the_codec_live_too() -> None:
+def test_arguments_and_results_pass_through_the_codec_in_the_first_execution_too() -> None:
     async def flow(ctx: Context) -> Any:
         return await ctx.activity("echo", (1, {"b", "a"}))
 

@@ -102,7 +102,7 @@ async def test_the_last_failure_is_the_activitys(store: Store, desk: Desk) -> No
 
 
 @pytest.mark.parametrize("name", ["refused", "unstorable", "misfit"])
-async def test_what_another_attempt_would_not_mend_is_not_tried_again(
+async def test_an_error_that_no_attempt_would_mend_is_not_tried_again(
     store: Store, desk: Desk, name: str
 ) -> None:
     """T3. should_retry says no; a result cannot be stored; arguments do not fit."""
@@ -152,7 +152,7 @@ async def test_workers_serve_the_queues_that_they_are_told_to(store: Store, desk
 # Cancels
 
 
-async def test_a_cancel_reaches_an_async_activity_where_it_awaits(store: Store, desk: Desk) -> None:
+async def test_a_cancel_reaches_an_async_activity_at_its_await(store: Store, desk: Desk) -> None:
     """S10. Its end is recorded when it has cleaned up."""
     app = App("media")
     begun, seen = asyncio.Event(), list[str]()
@@ -177,7 +177,7 @@ async def test_a_cancel_reaches_an_async_activity_where_it_awaits(store: Store, 
 
 
 @pytest.mark.parametrize("asks", ["flag", "heartbeat"])
-async def test_a_cancel_is_seen_in_a_thread(store: Store, desk: Desk, asks: str) -> None:
+async def test_an_activity_in_a_thread_sees_a_cancel(store: Store, desk: Desk, asks: str) -> None:
     """S10. By looking at the flag, or by the next heartbeat."""
     app = App("media")
     begun = asyncio.Event()
@@ -211,7 +211,7 @@ class Mute(CountedBeats):
         await super().notify([each for each in notices if not each.topic.startswith("worker/")])
 
 
-async def test_a_cancel_whose_notice_is_lost_comes_with_the_heartbeat() -> None:
+async def test_if_the_notice_of_a_cancel_is_lost_the_heartbeat_brings_it() -> None:
     """Trap 1. S10. Every heartbeat says it again: the activity is cancelled once."""
     app, store = App("media"), Mute()
     desk, begun, cleaned = await Desk(store, app.name).open(), asyncio.Event(), list[bool]()
@@ -332,7 +332,7 @@ async def test_the_lease_of_an_activity_that_is_silent_too_long_is_not_renewed(
     assert taken == [1 if limited else 0]
 
 
-async def test_a_lost_workers_last_words_are_found_by_the_next_attempt() -> None:
+async def test_the_next_attempt_finds_what_the_lost_worker_said_last() -> None:
     """S7. The heartbeat of the worker carries them."""
     store, app = CountedBeats(), App("media")
     desk = await Desk(store, app.name).open()
@@ -376,7 +376,7 @@ async def test_a_drain_lets_an_activity_end(store: Store, desk: Desk) -> None:
     assert await desk.result("convert") == "done"
 
 
-async def test_what_the_grace_period_does_not_see_ended_is_anothers_at_once(
+async def test_an_activity_that_outlives_the_grace_period_is_free_at_once(
     store: Store, desk: Desk
 ) -> None:
     """Trap 26. S12. Without an attempt counted, and with what was said last."""
@@ -425,7 +425,9 @@ async def test_an_activity_is_completed_later_by_its_token(store: Store, desk: D
     assert await desk.result("ask") == "yes"
 
 
-async def test_what_nobody_completes_in_time_is_tried_again(store: Store, desk: Desk) -> None:
+async def test_an_activity_that_is_not_completed_in_time_is_tried_again(
+    store: Store, desk: Desk
+) -> None:
     """S7. Trap 8. The token of the attempt before is worth nothing then."""
     app = App("media")
     tokens: list[str] = []
@@ -443,7 +445,7 @@ async def test_what_nobody_completes_in_time_is_tried_again(store: Store, desk: 
     assert await desk.complete(tokens[0], '"late"') == ["lost"]
 
 
-async def test_what_nobody_completes_in_time_fails_after_the_last_attempt(
+async def test_an_activity_that_is_not_completed_in_time_fails_after_the_last_attempt(
     store: Store, desk: Desk
 ) -> None:
     """S7."""

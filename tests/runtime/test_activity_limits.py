@@ -56,7 +56,7 @@ def let_go() -> None:
 
 @pytest.mark.parametrize("name", ["endless", "stubborn"])
 @pytest.mark.parametrize("limit", ["start_to_close", "heartbeat_timeout"])
-async def test_an_attempt_past_its_limit_has_failed(name: str, limit: str) -> None:
+async def test_an_attempt_beyond_its_time_limit_has_failed(name: str, limit: str) -> None:
     """S7. Async ones are cancelled; a thread is told, and not listened to."""
     store = MemoryStore(wall_clock)
     desk = await Desk(store, app.name).open()
@@ -71,7 +71,7 @@ async def test_an_attempt_past_its_limit_has_failed(name: str, limit: str) -> No
     assert stopped == (["endless"] if name == "endless" else [])
 
 
-async def test_a_heartbeat_keeps_an_activity_going_beyond_its_limit_of_silence() -> None:
+async def test_with_heartbeats_an_activity_outlives_its_heartbeat_timeout() -> None:
     """S7."""
     store = MemoryStore(wall_clock)
     desk = await Desk(store, app.name).open()
@@ -80,7 +80,7 @@ async def test_a_heartbeat_keeps_an_activity_going_beyond_its_limit_of_silence()
         assert await desk.result("talkative") == "done"
 
 
-async def test_an_activity_past_its_schedule_to_close_time_is_ended_and_told() -> None:
+async def test_an_activity_beyond_its_schedule_to_close_time_is_ended_and_told() -> None:
     """S7. By any worker's maintenance; the attempt under way is cancelled."""
     store = MemoryStore()
     desk = await Desk(store, app.name).open()

@@ -107,7 +107,7 @@ def test_the_choices_of_a_literal_stay_in_the_order_of_its_declaration() -> None
 
 
 @pytest.mark.parametrize("form", [dict, int, tuple])
-def test_what_is_no_form_is_refused(form: type) -> None:
+def test_a_type_that_is_not_a_form_is_refused(form: type) -> None:
     with pytest.raises(ConfigurationError, match="is not a form"):
         form_fields(form)
 
@@ -149,7 +149,7 @@ def test_a_refusal_needs_no_values() -> None:
     assert bench.output == [False, None]
 
 
-def test_values_that_do_not_fit_raise_where_they_are_wanted() -> None:
+def test_values_that_do_not_fit_raise_where_they_are_read() -> None:
     async def flow(ctx: Context) -> str:
         try:
             await ctx.approve("Offer", form=Terms)

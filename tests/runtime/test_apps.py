@@ -97,7 +97,7 @@ async def test_a_name_alone_is_the_one_app_s_that_ever_signed_on_with_it(store: 
         handle = await client.start("checkout", 2, key="k")
         assert (await handle.get()).app == "north"
         assert (await client.runs.get(("checkout", "k"))).run_id == handle.run_id
-        assert await client.signal(("checkout", "k"), "hurry")
+        assert await client.signal(("checkout", "k"), "express")
         page = await client.runs.list(names="checkout", states="queued")
         assert [run.run_id for run in page.runs] == [handle.run_id]
 
@@ -122,7 +122,7 @@ async def test_a_name_of_several_apps_is_not_guessed(store: Store) -> None:
             assert await client.run("checkout", 1, wait=PATIENCE) == answer("south")
 
 
-async def test_a_handle_asks_whose_a_name_is_where_it_is_used(store: Store) -> None:
+async def test_a_handle_finds_the_app_of_a_name_when_it_is_used(store: Store) -> None:
     north = shop("north")
     wanted = keyed_run_id("north/checkout", "k")
     async with Client(store=store) as client:
@@ -146,7 +146,7 @@ async def test_a_handle_asks_whose_a_name_is_where_it_is_used(store: Store) -> N
         assert client.handle(("checkout", "k")).run_id == wanted
 
 
-async def test_what_is_another_app_s_is_called_by_its_full_name(store: Store) -> None:
+async def test_a_workflow_of_another_app_is_called_by_its_full_name(store: Store) -> None:
     north = App("north")
 
     @north.workflow
@@ -174,7 +174,7 @@ async def test_a_pause_is_of_one_app_s_workflow(store: Store) -> None:
 
 
 async def test_an_app_from_another_place_does_not_take_a_name(store: Store, tmp_path: Path) -> None:
-    """Where the place is told; and a folder that was moved is no other app."""
+    """If the app says from which place it is; a folder that was moved is the same app."""
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
     there.mkdir()

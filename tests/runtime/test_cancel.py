@@ -19,7 +19,7 @@ def undo(item: int) -> int:
     raise AssertionError("the test gives the results")
 
 
-def test_a_run_asleep_is_cancelled() -> None:
+def test_a_sleeping_run_is_cancelled() -> None:
     """Trap 16. S10."""
 
     async def flow(ctx: Context) -> None:
@@ -123,7 +123,7 @@ def test_an_error_in_the_cleanup_fails_the_run() -> None:
     assert bench.error["kind"] == "builtins.ValueError"
 
 
-def test_a_cancel_behind_the_end_of_the_code_changes_nothing() -> None:
+def test_a_cancel_after_the_end_of_the_code_changes_nothing() -> None:
     """Trap 16. The end is in flight when the request is written."""
 
     async def flow(ctx: Context) -> int:

@@ -92,7 +92,7 @@ async def test_an_environment_refuses_clocks_and_chance_in_a_workflow(
 
 
 @pytest.mark.parametrize("wait", [True, False])
-async def test_what_is_not_seen_is_found_by_replay_with_its_line(wait: bool) -> None:
+async def test_a_replay_finds_the_line_of_what_the_checks_do_not_see(wait: bool) -> None:
     """A counter outside of the run: what it gives is another value on each replay."""
     drawn: list[int] = []
 
@@ -213,7 +213,7 @@ async def test_a_run_that_fails_is_replayed_too_and_fails() -> None:
             await env.run(checkout)
 
 
-async def test_calls_that_are_awaited_later_are_dropped_without_a_word() -> None:
+async def test_calls_that_were_never_awaited_are_dropped_without_a_warning() -> None:
     """A run is closed at each wait; what its code has made by then was never awaited."""
     app = App("shop")
 

@@ -60,7 +60,7 @@ def test_calling_a_workflow_starts_a_child_run_and_returns_its_output() -> None:
     assert len(bench.of_type(CHILD_STARTED)) == 1
 
 
-def test_ids_of_children_stand_behind_their_parents_time() -> None:
+def test_ids_of_children_begin_with_the_time_of_their_parent() -> None:
     first, second = child_run_id(RUN_ID, "ship"), child_run_id(RUN_ID, "ship#2")
     assert first != second
     assert first.bytes[:6] == second.bytes[:6] == RUN_ID.bytes[:6]
@@ -136,7 +136,7 @@ def test_the_error_of_a_cancelled_child_says_that_it_was_cancelled() -> None:
     assert bench.output is True
 
 
-def test_a_childs_failure_is_the_cause_of_its_parents() -> None:
+def test_the_failure_of_a_child_is_the_cause_of_its_parents_failure() -> None:
     async def flow(ctx: Context) -> int:
         return await ship(1)
 
@@ -163,10 +163,10 @@ def test_cancelling_the_wait_for_a_child_cancels_the_child_too() -> None:
     assert part.has_children
 
 
-def test_a_child_that_was_let_go_is_heard_of_by_its_handle() -> None:
+def test_the_handle_of_a_child_that_was_let_go_has_its_end() -> None:
     async def flow(ctx: Context) -> list[object]:
         handle = await ctx.start_child(ship, 1)
-        handle.signal("hurry", {"by": "ann"})
+        handle.signal("express", {"by": "ann"})
         await ctx.wait_for_signal("go")
         return [str(handle.run_id), await handle.result(), await handle.result()]
 
@@ -178,7 +178,7 @@ def test_a_child_that_was_let_go_is_heard_of_by_its_handle() -> None:
     assert bench.details_of(SIGNAL_SENT) == [
         {
             "run_id": str(bench.child_id("ship")),
-            "signal_name": "hurry",
+            "signal_name": "express",
             "input": {"by": "ann"},
             "signal_id": f"{RUN_ID}/signal",
         }
@@ -258,7 +258,7 @@ def test_a_shared_child_is_cancelled_when_its_last_waiter_is() -> None:
     assert len(bench.of_type(CHILD_CANCEL)) == 1
 
 
-def test_the_end_of_a_child_touches_its_parent() -> None:
+def test_the_end_of_a_child_is_a_commit_that_concerns_its_parent() -> None:
     async def flow(ctx: Context) -> str:
         return str(ctx.parent_run_id)
 
@@ -285,7 +285,7 @@ def test_another_run_is_signalled_once() -> None:
     assert len(bench.of_type(SIGNAL_SENT)) == 1
 
 
-def test_a_fork_starts_children_of_its_own_where_they_have_keys() -> None:
+def test_a_fork_starts_its_own_children_even_if_they_have_keys() -> None:
     """B3. What failed in its origin's child can be tried again; what completed is kept."""
 
     async def flow(ctx: Context) -> object:

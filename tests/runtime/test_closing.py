@@ -201,7 +201,7 @@ async def _coroutine(make: Callable[[], Awaitable[object]]) -> object:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_clean_up_of_a_run_that_goes_on_is_durable(shape: str) -> None:
+def test_the_clean_up_of_a_run_that_continues_is_durable(shape: str) -> None:
     """The same code, cancelled: its refunds are steps of the run."""
 
     async def flow(ctx: Context) -> object:

@@ -79,7 +79,7 @@ def committer(store: MemoryStore) -> Committer:
 
 
 def parts(count: int, then: Suspend | Finish | None = None) -> list[TurnCommit]:
-    """Parts of as many runs, which go on or do `then`."""
+    """Return a part for each of so many runs, which continue or do `then`."""
     return [TurnCommit(UUID(int=number), 1, 1, [STEP], then) for number in range(count)]
 
 
@@ -104,7 +104,7 @@ async def calls_for(turns: list[TurnCommit]) -> list[int]:
         (parts(900), [400, 400, 100]),
     ],
 )
-async def test_many_checkpoints_of_one_moment_take_both_lanes(
+async def test_many_checkpoints_of_one_moment_are_sent_as_two_calls(
     turns: list[TurnCommit], calls: list[int]
 ) -> None:
     """Else the worker waits while the database works, and then the other way round."""
@@ -138,7 +138,7 @@ async def test_a_refusal_in_one_half_concerns_its_own_run_alone() -> None:
     assert refused == {UUID(int=0): "conflict", UUID(int=50): "lost"}
 
 
-async def test_what_is_busy_in_both_halves_is_repeated_each_with_its_own_token() -> None:
+async def test_busy_parts_of_both_halves_are_repeated_each_with_its_own_token() -> None:
     """The token of a call is how the store knows the events of its first try."""
     store, answers = Recorder(refuse=["busy", "busy"]), dict[UUID, str | None]()
     sending = committer(store)
@@ -151,7 +151,7 @@ async def test_what_is_busy_in_both_halves_is_repeated_each_with_its_own_token()
     assert len(set(store.tokens)) == 2
 
 
-async def test_stop_calls_both_halves_off_and_answers_nobody() -> None:
+async def test_stop_cancels_both_halves_and_answers_no_run() -> None:
     store, answers = Stalling(), list[Refusal | None]()
     sending = committer(store)
     for part in parts(1_000):
@@ -161,7 +161,7 @@ async def test_stop_calls_both_halves_off_and_answers_nobody() -> None:
     assert (store.under_way, sending.idle, answers) == (0, True, [])
 
 
-async def test_stop_calls_off_what_an_answer_on_its_way_would_repeat() -> None:
+async def test_stop_cancels_what_an_answer_on_its_way_would_repeat() -> None:
     """What came back busy as the worker stopped is not sent to a store that is closed by then."""
     store = Recorder(refuse=["busy", "busy"])
     sending = committer(store)
@@ -187,7 +187,7 @@ async def test_a_run_that_was_let_go_of_and_claimed_again_does_not_spoil_its_bat
 
 
 async def test_a_run_never_has_two_parts_under_way() -> None:
-    """Trap 1. However many runs go on at one moment, and however the answers overlap."""
+    """Trap 1. However many runs continue at one moment, and however the answers overlap."""
     app, store = App("shop"), Overlapping()
 
     @app.step

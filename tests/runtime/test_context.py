@@ -59,7 +59,7 @@ def test_time_is_that_of_the_newest_event_live_and_on_replay() -> None:
     ]
 
 
-def test_chance_is_the_same_on_each_replay_and_apart_in_each_task() -> None:
+def test_random_numbers_are_the_same_on_each_replay_and_differ_between_tasks() -> None:
     async def flow(ctx: Context) -> list[object]:
         async def draw() -> list[object]:
             return [ctx.random.random(), str(ctx.uuid()), str(ctx.uuid(id="own"))]
@@ -222,7 +222,7 @@ def test_the_log_is_silent_on_replay(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
-def test_a_tail_on_a_cached_turn_is_no_replay(caplog: pytest.LogCaptureFixture) -> None:
+def test_new_entries_for_a_cached_turn_are_not_a_replay(caplog: pytest.LogCaptureFixture) -> None:
     async def flow(ctx: Context) -> None:
         await ctx.wait_for_signal("go")
         ctx.log.info("went")
@@ -292,9 +292,7 @@ def test_a_plain_function_called_as_a_step_has_the_apps_retry() -> None:
     ("ask", "other"),
     [(current_step, "current_activity()"), (current_activity, "current_step()")],
 )
-def test_who_asks_where_nothing_runs_hears_where_to_ask(
-    ask: Callable[[], object], other: str
-) -> None:
+def test_asking_outside_of_a_step_says_where_to_ask(ask: Callable[[], object], other: str) -> None:
     with pytest.raises(LookupError, match="test it through a workflow") as caught:
         ask()
     message = str(caught.value)

@@ -42,7 +42,7 @@ async def count(ctx: Context, n: int) -> int:
     return n
 
 
-def test_a_run_goes_on_as_another_with_what_it_has_not_read() -> None:
+def test_a_run_continues_as_new_with_the_messages_that_it_has_not_read() -> None:
     bench = Bench(count, given=1)
     bench.settle()
     late = bench.update("report", {"to": "ann"}, "u1")
@@ -102,7 +102,7 @@ def test_an_update_that_comes_as_a_run_continues_goes_along() -> None:
     assert UPDATE_ACCEPTED not in bench.types()
 
 
-def test_what_nobody_has_taken_before_the_end_goes_along() -> None:
+def test_messages_that_were_not_taken_before_the_end_go_along() -> None:
     """Trap 1. S5. Tasks that would have been next do not take it any more."""
 
     async def flow(ctx: Context) -> None:
@@ -170,7 +170,7 @@ def test_a_child_that_continues_tells_its_parent_nothing() -> None:
     assert bench.commit().touches == ()
 
 
-def test_activities_that_were_let_go_are_waited_for_before() -> None:
+def test_a_run_continues_after_the_end_of_activities_that_it_let_go() -> None:
     async def flow(ctx: Context) -> None:
         render(1)
         ctx.continue_as_new()
@@ -217,7 +217,7 @@ async def chance(ctx: Context) -> list[object]:
 
 
 @pytest.mark.parametrize("at", [1, 2])
-def test_a_fork_has_its_origins_chance(at: int) -> None:
+def test_a_fork_draws_the_random_numbers_of_its_origin(at: int) -> None:
     """S6. What derives from a run's id must not change under a copied log."""
     origin = Bench(chance)
     origin.complete("work", 1)
@@ -234,7 +234,7 @@ def test_a_fork_has_its_origins_chance(at: int) -> None:
     assert fork.output == origin.output
 
 
-def test_a_fork_orders_nothing_whose_end_was_copied() -> None:
+def test_a_fork_schedules_nothing_that_has_a_copied_end() -> None:
     """Results that are kept come before the calls that they belong to."""
 
     async def flow(ctx: Context) -> list[int]:

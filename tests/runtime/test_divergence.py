@@ -71,7 +71,7 @@ def test_a_recorded_step_that_is_no_longer_called_is_reported() -> None:
     assert any("fetch" in problem for problem in bench.problems)
 
 
-def test_an_input_that_fits_no_longer_is_stuck_and_a_roll_back_heals() -> None:
+def test_an_input_that_no_longer_fits_makes_the_run_stuck_and_a_roll_back_heals() -> None:
     """Only a run that has done nothing yet fails of its input."""
 
     async def of_another_type(ctx: Context, given: list[int]) -> list[int]:
@@ -96,7 +96,7 @@ def test_an_input_that_fits_no_longer_is_stuck_and_a_roll_back_heals() -> None:
     assert bench.output == [1, 2]
 
 
-def test_other_arguments_under_a_key_are_stuck_and_a_roll_back_heals() -> None:
+def test_other_arguments_under_a_key_make_the_run_stuck_and_a_roll_back_heals() -> None:
     async def second(ctx: Context) -> list[int]:
         return [await fetch("other"), await ship("b"), await ship("c")]
 
@@ -159,7 +159,7 @@ def test_a_difference_names_the_line_that_makes_the_call(
     assert place in str(bench.stuck)
 
 
-def test_a_second_call_before_a_recorded_one_of_the_same_name_is_stuck() -> None:
+def test_a_second_call_before_a_recorded_one_of_the_same_name_makes_the_run_stuck() -> None:
     async def second(ctx: Context) -> list[int]:
         return [await fetch("a"), await ship("new"), await ship("b"), await ship("c")]
 
@@ -168,7 +168,7 @@ def test_a_second_call_before_a_recorded_one_of_the_same_name_is_stuck() -> None
     assert "other arguments" in str(bench.stuck)
 
 
-def test_another_step_under_an_explicit_id_is_stuck() -> None:
+def test_another_step_under_an_explicit_id_makes_the_run_stuck() -> None:
     async def first(ctx: Context) -> object:
         await ctx.step("fetch", fetch, 1, id="one")
         return await ship(1)
@@ -184,7 +184,7 @@ def test_another_step_under_an_explicit_id_is_stuck() -> None:
     assert "a call of audit" in str(bench.stuck)
 
 
-def test_a_timer_in_place_of_a_step_is_stuck() -> None:
+def test_a_timer_in_place_of_a_step_makes_the_run_stuck() -> None:
     async def first(ctx: Context) -> object:
         await ctx.step("fetch", fetch, 1, id="one")
         return await ship(1)
@@ -201,7 +201,7 @@ def test_a_timer_in_place_of_a_step_is_stuck() -> None:
 
 
 @pytest.mark.parametrize("fired", [True, False])
-def test_a_step_in_place_of_a_timer_is_stuck(fired: bool) -> None:
+def test_a_step_in_place_of_a_timer_makes_the_run_stuck(fired: bool) -> None:
     async def first(ctx: Context) -> object:
         await ctx.sleep(60, id="one")
         return await ship(1)
@@ -220,7 +220,7 @@ def test_a_step_in_place_of_a_timer_is_stuck(fired: bool) -> None:
     assert "a timer" in str(bench.stuck)
 
 
-def test_another_delay_of_a_recorded_timer_is_stuck() -> None:
+def test_another_delay_of_a_recorded_timer_makes_the_run_stuck() -> None:
     async def first(ctx: Context) -> None:
         await ctx.sleep(60)
 
@@ -234,7 +234,7 @@ def test_another_delay_of_a_recorded_timer_is_stuck() -> None:
     assert "a timer of 60 s" in str(bench.stuck)
 
 
-def test_a_failed_attempt_under_other_arguments_is_stuck() -> None:
+def test_a_failed_attempt_with_other_arguments_makes_the_run_stuck() -> None:
     async def second(ctx: Context) -> list[int]:
         return [await fetch("other")]
 
@@ -297,7 +297,7 @@ def test_another_python_is_reported_and_refused_where_strict(
     assert (bench.stuck is None) is not strict
 
 
-def test_what_steps_have_brought_is_recorded_before_the_run_is_stuck() -> None:
+def test_results_of_steps_are_recorded_before_the_run_is_stuck() -> None:
     """Else each try of the stuck run would do their work again."""
 
     async def flow(ctx: Context) -> None:

@@ -91,7 +91,7 @@ async def declined(ctx: Context) -> None:
 
 
 @app.workflow
-async def hurried(ctx: Context) -> str:
+async def impatient(ctx: Context) -> str:
     try:
         await slow()
     except StepTimedOut as late:
@@ -222,7 +222,7 @@ async def test_an_error_without_retries_fails_at_once(env: Environment) -> None:
 
 
 async def test_a_steps_own_timeout_is_real_time(env: Environment) -> None:
-    assert await env.run(hurried) == "slow"
+    assert await env.run(impatient) == "slow"
 
 
 async def test_a_run_past_its_deadline_is_ended(env: Environment) -> None:
@@ -281,7 +281,7 @@ async def test_waiting_for_a_signal_that_nobody_sends_is_an_error(
         await env.run(expectant)
 
 
-async def test_an_await_that_was_forgotten_is_guessed(env: Environment) -> None:
+async def test_a_forgotten_await_is_guessed(env: Environment) -> None:
     with pytest.raises(RunFailed, match=r"output of forgetful: .* is an await missing"):
         await env.run(forgetful)
 
@@ -293,7 +293,7 @@ async def test_a_signal_that_does_not_fit_is_named(env: Environment) -> None:
         await env.result(handle)
 
 
-async def test_a_run_that_never_ends_is_an_error_and_no_endless_test(
+async def test_a_run_that_never_ends_is_an_error_and_not_an_endless_test(
     env: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.testing._MOST_SUCCESSORS", 3)
@@ -301,7 +301,7 @@ async def test_a_run_that_never_ends_is_an_error_and_no_endless_test(
         await env.run(monthly, 1)
 
 
-async def test_a_stuck_run_is_an_error_and_no_endless_retry(env: Environment) -> None:
+async def test_a_stuck_run_is_an_error_and_not_an_endless_retry(env: Environment) -> None:
     with pytest.raises(AssertionError, match="stuck: the workflow waits for nothing durable"):
         await env.run(for_ever)
 
@@ -339,7 +339,9 @@ async def test_entering_and_leaving_leaves_no_task_behind() -> None:
     assert asyncio.all_tasks() == before
 
 
-async def test_what_was_just_started_has_begun_once_all_has_settled(env: Environment) -> None:
+async def test_a_run_that_was_just_started_has_begun_when_the_environment_is_idle(
+    env: Environment,
+) -> None:
     """T1. Its wake-up follows close upon others of the same words, which are spaced out."""
     for _ in range(50):
         handle = await env.client.start(patient)

@@ -145,7 +145,7 @@ async def test_another_app_stands_in_for_the_service_that_has_the_activity() -> 
         assert await env.run(remote) == "scene 3"
 
 
-async def test_an_activity_that_nobody_has_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_activity_that_no_app_has_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """B7."""
     monkeypatch.setattr("holdfast.testing._PATIENCE_SECONDS", 0.02)
     async with Environment(app) as env:

@@ -47,7 +47,7 @@ def bench_of(code: Code) -> Bench:
     return bench
 
 
-def test_activities_that_all_failed_while_nobody_looked() -> None:
+def test_activities_that_failed_before_the_code_looked_are_all_named() -> None:
     """The first one ends the code, the others are in the log before its end."""
 
     async def code(ctx: Context) -> object:
@@ -59,7 +59,7 @@ def test_activities_that_all_failed_while_nobody_looked() -> None:
     assert said(bench) == (sorted(CARDS), place + 1)
 
 
-def test_activities_that_failed_while_the_end_was_written() -> None:
+def test_activities_that_failed_while_the_end_was_written_are_named() -> None:
     async def code(ctx: Context) -> object:
         return await asyncio.gather(*(ctx.activity(card) for card in CARDS))
 
@@ -69,7 +69,7 @@ def test_activities_that_failed_while_the_end_was_written() -> None:
     assert said(bench)[0] == ["cash", "visa"]
 
 
-def test_failures_that_a_gather_returned_of_which_one_is_raised() -> None:
+def test_failures_that_a_gather_returned_are_named_if_one_of_them_is_raised() -> None:
     async def code(ctx: Context) -> object:
         found = await asyncio.gather(
             *(ctx.activity(card) for card in CARDS), return_exceptions=True
@@ -123,7 +123,7 @@ def test_a_failure_that_a_branch_passed_over_is_not_one_of_them() -> None:
     assert said(bench)[0] == [ship_key]
 
 
-def test_a_run_that_ends_by_a_bug_ends_by_no_call() -> None:
+def test_the_end_by_a_bug_names_no_call() -> None:
     async def code(ctx: Context) -> object:
         try:
             await pay("visa")
@@ -138,7 +138,7 @@ def test_a_run_that_ends_by_a_bug_ends_by_no_call() -> None:
     assert said(bench) == ([], 0)
 
 
-def test_an_error_that_code_has_made_up_names_no_call() -> None:
+def test_an_error_that_the_code_made_itself_names_no_call() -> None:
     async def code(ctx: Context) -> object:
         raise StepFailed("pay", describe(LookupError("refused")))
 

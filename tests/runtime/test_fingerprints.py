@@ -90,7 +90,7 @@ def test_a_form_with_other_fields_is_another_question() -> None:
     assert "with other arguments" in stuck_then_healed(bench, changed, thank)
 
 
-def test_a_question_may_be_described_in_other_words() -> None:
+def test_the_description_of_a_question_may_change() -> None:
     async def changed(ctx: Context) -> str:
         thanks = await ctx.approve(
             "Send a thank-you mail?", form=Terms, description="For the order.", timeout="1d"
@@ -129,7 +129,7 @@ def test_a_signal_that_was_sent_is_not_taken_for_another(first: tuple[UUID, str,
     assert "a call of signal" in stuck_then_healed(bench, after, before)
 
 
-def test_a_signal_that_was_sent_is_known_again() -> None:
+def test_a_signal_that_was_sent_is_recognized_on_replay() -> None:
     code = sender((TARGET, "ship", {"b": 1.5, "a": "é"}), (TARGET, "ship", None))
     bench = Bench(code)
     bench.settle()
@@ -162,7 +162,7 @@ def fired_beside_a_step(code: Code) -> Bench:
     return bench
 
 
-def test_a_short_timer_that_fired_is_no_long_one() -> None:
+def test_a_short_timer_that_fired_is_not_taken_for_a_long_one() -> None:
     bench = fired_beside_a_step(short_sleeper(lambda ctx: 0.5))
     text = json.loads(bench.log[1].details or "")
     assert text["delay"] == 0.5
@@ -172,7 +172,7 @@ def test_a_short_timer_that_fired_is_no_long_one() -> None:
     assert "a timer of 3600 s now, and a timer of 0.5 s in the log" in found
 
 
-def test_a_timer_that_fired_is_compared_also_where_it_is_created_later() -> None:
+def test_a_timer_that_fired_is_compared_also_if_it_is_created_later() -> None:
     def code(length: float, name: str) -> Code:
         async def flow(ctx: Context) -> None:
             async with asyncio.TaskGroup() as group:

@@ -250,7 +250,7 @@ def test_a_closed_run_takes_no_durable_call_and_leaks_no_task() -> None:
                     lambda: asyncio.sleep(1),
                 ):
                     with contextlib.suppress(Exception):
-                        await call()  # Evicted is no Exception: it ends the cleanup
+                        await call()  # Evicted is not an Exception: it ends the cleanup
                     cleanup.append("never")
 
         await asyncio.gather(branch("a"), branch("b"))
@@ -319,7 +319,7 @@ SWALLOWED: dict[str, Callable[[Context], Awaitable[object]]] = {
     "ctx.step": lambda ctx: ctx.step("named", print),
     "activity": lambda ctx: elsewhere(1),
     "child": lambda ctx: child_of(ctx),
-    "approval": lambda ctx: ctx.approve("go on?"),
+    "approval": lambda ctx: ctx.approve("continue?"),
     "ctx.sleep": lambda ctx: ctx.sleep(5),
     "sleep": lambda ctx: asyncio.sleep(5),
     "signal": lambda ctx: ctx.wait_for_signal("go", timeout=5),
@@ -360,7 +360,7 @@ async def set_and_sleep(ctx: Context) -> None:
 
 @pytest.mark.filterwarnings("ignore:coroutine")
 @pytest.mark.parametrize("way", SWALLOWED)
-def test_code_that_catches_all_in_a_loop_is_let_go(way: str) -> None:
+def test_code_that_catches_everything_in_a_loop_is_abandoned(way: str) -> None:
     """Trap 17. Its number of tries is limited, whatever it awaits."""
     tries = 0
 
@@ -427,7 +427,7 @@ def test_cleanup_leaves_no_context_variable_behind() -> None:
     assert variable.get() == "driver"
 
 
-def test_tasks_of_different_runs_hash_apart_and_of_one_run_alike() -> None:
+def test_hashes_of_tasks_are_the_same_in_each_execution_and_differ_within_one() -> None:
     async def flow(ctx: Context) -> None:
         await asyncio.gather(work(1), work(2))
 
@@ -437,6 +437,6 @@ def test_tasks_of_different_runs_hash_apart_and_of_one_run_alike() -> None:
     assert len(set(hashes[0])) == 3
 
 
-def test_a_determinism_error_is_no_exception() -> None:
+def test_a_determinism_error_is_not_an_exception() -> None:
     """S6. `except Exception` in workflow code cannot swallow it."""
     assert not issubclass(DeterminismError, Exception)

@@ -133,7 +133,7 @@ async def test_a_worker_that_could_not_sign_on_opens_its_lifespans_again() -> No
     await worker.stop(0)
 
 
-async def test_a_start_that_is_called_off_closes_what_is_open() -> None:
+async def test_a_start_that_is_cancelled_closes_what_is_open() -> None:
     history: list[str] = []
     app, reached = shop(history), asyncio.Event()
 
@@ -219,7 +219,7 @@ async def test_what_is_stopped_by_the_drain_cleans_up_before_lifespans_close(kin
     assert history[2:] == ["clean up", "close orders", "close database"]
 
 
-async def test_a_test_puts_something_in_the_place_of_a_lifespan() -> None:
+async def test_a_test_replaces_a_lifespan() -> None:
     app = App("shop")
 
     @app.lifespan

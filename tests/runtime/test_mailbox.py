@@ -62,7 +62,7 @@ def test_a_wait_beside_many_messages_looks_at_each_once(looks: Looks) -> None:
 
 @pytest.mark.parametrize("waits_first", [True, False])
 @pytest.mark.parametrize("kind", ["own", "any"])
-def test_as_many_waits_as_messages_are_no_more_looks_than_both(
+def test_waits_for_many_messages_decode_and_compare_each_a_few_times(
     looks: Looks, waits_first: bool, kind: str
 ) -> None:
     async def flow(ctx: Context) -> list[object]:
@@ -82,7 +82,7 @@ def test_as_many_waits_as_messages_are_no_more_looks_than_both(
     assert looks.compared <= 3000
 
 
-def test_each_message_goes_to_the_wait_that_would_have_found_it_one_by_one() -> None:
+def test_each_message_goes_to_the_wait_that_a_search_one_by_one_would_find() -> None:
     """The same as when every wait looks at every message, first in, first out."""
     chance = random.Random(7)
     scalars: list[Any] = [1, 1.0, True, None, "1", 1e30, 10**30, -0.0, 0]

@@ -177,7 +177,7 @@ class Recording(Middleware):
 
 
 async def test_middleware_around_a_run_replays_with_it() -> None:
-    """T11. S2. Another worker goes on with the run; what was recorded is not done again."""
+    """T11. S2. Another worker continues the run; what was recorded is not done again."""
     recording = Recording()
     app, store = shop(recording), MemoryStore(wall_clock)
     async with Client(store=store, app=app) as client:
@@ -205,7 +205,7 @@ def test_a_class_in_the_place_of_its_instance_is_refused() -> None:
         App("shop").add_middleware(cast("Middleware", Middleware))
 
 
-async def test_a_second_call_of_the_next_does_not_do_the_work_again() -> None:
+async def test_a_second_call_of_next_does_not_do_the_work_again() -> None:
     calls: list[str] = []
 
     class Twice(Middleware):

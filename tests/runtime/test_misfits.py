@@ -114,13 +114,13 @@ KINDS: dict[str, Callable[[type], Code]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_value_that_fitted_before_is_stuck_and_a_roll_back_heals(kind: str) -> None:
+def test_a_value_that_fitted_before_makes_the_run_stuck_and_a_roll_back_heals(kind: str) -> None:
     bench = Bench(KINDS[kind](Old))
     fit(bench, kind)
     bench.complete("after", "done")
     part = bench.commit_due
     assert part is not None
-    bench.log.append(part.events[0])  # the run goes on for long
+    bench.log.append(part.events[0])  # the run continues for long
     bench.crash(KINDS[kind](New))
     assert "does not fit" in str(bench.stuck)
     assert "street" in str(bench.stuck)
@@ -131,7 +131,7 @@ def test_a_value_that_fitted_before_is_stuck_and_a_roll_back_heals(kind: str) ->
 
 
 @pytest.mark.parametrize("kind", ["activity", "child", "signal"])
-def test_a_value_that_never_fitted_is_the_codes_to_handle(kind: str) -> None:
+def test_the_code_can_handle_a_value_that_never_fitted(kind: str) -> None:
     """The misfit is written down: a replay raises it again, and is not stuck."""
 
     async def code(ctx: Context) -> str:
@@ -160,7 +160,7 @@ def test_a_value_that_never_fitted_fails_a_run_that_does_not_handle_it() -> None
     assert bench.types()[-1] == FAILED
 
 
-def test_each_misfit_of_one_name_is_written_down() -> None:
+def test_each_misfit_of_one_name_is_recorded() -> None:
     async def code(ctx: Context) -> str:
         while True:
             try:
@@ -183,7 +183,7 @@ def test_each_misfit_of_one_name_is_written_down() -> None:
     assert bench.output == "ann"
 
 
-def test_an_update_that_was_accepted_is_stuck_under_a_type_that_does_not_take_it() -> None:
+def test_an_accepted_update_that_no_longer_fits_makes_the_run_stuck() -> None:
     def code(type: type) -> Code:
         async def flow(ctx: Context) -> str:
             async def move(to: Any) -> str:
@@ -205,7 +205,7 @@ def test_an_update_that_was_accepted_is_stuck_under_a_type_that_does_not_take_it
     assert bench.stuck is None
 
 
-def test_an_activity_of_this_program_too() -> None:
+def test_a_recorded_activity_that_no_longer_fits_makes_the_run_stuck() -> None:
     def registry(result: type) -> Registry:
         async def look() -> Any: ...
 

@@ -127,7 +127,7 @@ def all_due_timers_at_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Replayer, "append", append)
 
 
-def deadlines_start_anew(patch: pytest.MonkeyPatch) -> None:
+def deadlines_start_again(patch: pytest.MonkeyPatch) -> None:
     patch.delitem(FACTS, TIMER_SCHEDULED)
 
 
@@ -217,7 +217,7 @@ MUTANTS: list[Mutant] = [
     facts_move_time,
     conflicts_without_rebuild,
     all_due_timers_at_once,
-    deadlines_start_anew,
+    deadlines_start_again,
     attempts_are_forgotten,
     values_are_written_again,
     patches_are_forgotten,

@@ -91,7 +91,9 @@ def info() -> WorkerInfo:
     )
 
 
-async def test_a_beat_that_is_not_answered_is_sent_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_heartbeat_that_is_not_answered_is_sent_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The next one must be in time: a worker that is not heard of looks dead."""
     monkeypatch.setattr(heartbeat, "_LEAST_ANSWER_SECONDS", 0.05)
     store = Mute("heartbeat", times=2)
@@ -122,7 +124,7 @@ async def stopped(store: Mute, monkeypatch: pytest.MonkeyPatch) -> None:
         await ann.stop(0)
 
 
-async def test_what_is_not_answered_at_a_stop_is_tried_over_another_connection(
+async def test_calls_without_an_answer_at_a_stop_are_tried_over_another_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store = Mute("release_tasks", "remove_worker", times=1)
@@ -132,10 +134,10 @@ async def test_what_is_not_answered_at_a_stop_is_tried_over_another_connection(
         assert [run.state for run in (await client.runs.list()).runs] == ["queued"]
 
 
-async def test_a_database_that_is_mute_for_good_does_not_hold_up_a_stop(
+async def test_a_database_that_never_answers_does_not_hold_up_a_stop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Another worker goes on when the leases have run out."""
+    """Another worker continues when the leases have expired."""
     store = Mute("release_tasks", "remove_worker", "notify")
     await stopped(store, monkeypatch)
     assert store.asked["release_tasks"] >= 1

@@ -54,7 +54,7 @@ def never() -> asyncio.Future[list[int]]:
 
 
 @pytest.mark.parametrize("made", [by_gather, by_hand])
-def test_wait_gives_its_futures_in_the_same_order_on_each_replay(
+def test_wait_returns_its_futures_in_the_same_order_on_each_replay(
     made: Callable[[], asyncio.Future[list[int]]],
 ) -> None:
     """Trap 5."""

@@ -38,7 +38,7 @@ async def new(ctx: Context) -> int:
     return await work(1)
 
 
-def test_a_new_run_takes_the_new_path_and_writes_it_down() -> None:
+def test_a_new_run_takes_the_new_path_and_records_it() -> None:
     """T9."""
     bench = Bench(new)
     bench.settle()
@@ -53,7 +53,7 @@ def test_a_new_run_takes_the_new_path_and_writes_it_down() -> None:
     assert len(bench.of_type(VALUE_RECORDED)) == 1
 
 
-def test_a_run_that_has_passed_with_older_code_goes_on_as_it_began() -> None:
+def test_a_run_that_has_passed_with_older_code_stays_on_the_old_path() -> None:
     """T9. B7."""
     bench = Bench(old)
     bench.settle()
@@ -68,7 +68,7 @@ def test_a_run_that_has_passed_with_older_code_goes_on_as_it_began() -> None:
     assert not bench.of_type(VALUE_RECORDED)
 
 
-def test_a_run_that_has_not_come_there_yet_takes_the_new_path() -> None:
+def test_a_run_that_has_not_come_to_the_patch_takes_the_new_path() -> None:
     """T9."""
     bench = Bench(old)
     bench.settle()
@@ -78,7 +78,7 @@ def test_a_run_that_has_not_come_there_yet_takes_the_new_path() -> None:
 
 
 def test_a_conflict_does_not_turn_the_new_path_into_the_old_one() -> None:
-    """Trap 1. What was not durable is decided anew, as a crash right now would."""
+    """Trap 1. What was not durable is decided again, as after a crash at this moment."""
 
     async def flow(ctx: Context) -> int:
         await work(1)
@@ -93,7 +93,7 @@ def test_a_conflict_does_not_turn_the_new_path_into_the_old_one() -> None:
     assert bench.starts == ["extra"]
 
 
-def test_a_suspended_turn_learns_that_older_code_went_on_elsewhere() -> None:
+def test_a_suspended_turn_learns_that_older_code_continued_elsewhere() -> None:
     """T9. Another worker's events in the tail are history too."""
     cached = Bench(new)
     cached.settle()
@@ -135,7 +135,7 @@ def test_a_loop_does_not_change_its_answer_midway() -> None:
 
 @pytest.mark.parametrize(("kept", "expected"), [(2, [True, True]), (3, [False, False])])
 def test_a_fork_takes_the_new_path_where_its_copy_ends(kept: int, expected: list[bool]) -> None:
-    """T9. Code is forked to go on differently; what its origin did next is not in the copy."""
+    """T9. Code is forked to continue differently; what its origin did next is not in the copy."""
 
     async def before(ctx: Context) -> None:
         await work(1)

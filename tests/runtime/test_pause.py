@@ -124,7 +124,7 @@ def test_a_cancel_of_a_paused_run_waits_until_it_is_resumed() -> None:
     assert bench.ended == "cancelled"
 
 
-def test_what_was_held_back_is_delivered_one_by_one() -> None:
+def test_entries_that_a_pause_held_back_are_delivered_one_by_one() -> None:
     """Trap 29."""
 
     async def flow(ctx: Context) -> list[int]:

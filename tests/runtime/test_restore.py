@@ -122,7 +122,7 @@ async def until_waiting(store: Store, run_ids: list[UUID], steps: int) -> None:
 
 
 @pytest.mark.parametrize("unread", [0, 20], ids=["shorter", "longer again"])
-async def test_runs_whose_log_was_put_back_go_on_from_what_is_there(
+async def test_runs_with_a_restored_log_continue_from_what_it_has(
     backup: Backup, unread: int
 ) -> None:
     """The worker has them in its cache, further than the log, and their signals wake them."""
@@ -162,7 +162,7 @@ async def counting(ctx: Context) -> list[int]:
     return [await work(item) for item in range(3)]
 
 
-def test_a_commit_beyond_the_end_of_the_log_leads_to_a_replay_of_what_is_there() -> None:
+def test_a_commit_beyond_the_end_of_the_log_leads_to_a_replay() -> None:
     bench = Bench(counting)
     bench.complete("work", 10)
     bench.commit()
@@ -188,10 +188,10 @@ def test_a_run_that_is_gone_is_let_go() -> None:
     assert bench.lost
 
 
-async def test_a_cached_turn_is_read_for_its_last_entry_where_another_worker_had_the_run(
+async def test_if_another_worker_had_the_run_the_last_entry_of_a_cached_turn_is_read(
     backup: Backup,
 ) -> None:
-    """It goes on with what is new, as long as the log is the same up to there."""
+    """It continues with the new entries if the log is the same up to there."""
     store = backup.store
     run_ids = await start(store, 4)
     async with working(app, store):

@@ -133,7 +133,7 @@ async def test_a_call_whose_failure_was_handled_is_not_made_again(shop: Shop, fo
 async def test_a_bug_in_a_handler_is_not_the_failure_that_was_handled(
     shop: Shop, forget: bool
 ) -> None:
-    """The bug's context is the failure: a corrected handler goes on from where it was."""
+    """The bug's context is the failure: a corrected handler continues from where it was."""
     shop.broken = {"visa"}
 
     async def code(ctx: Context, pay: Pay) -> object:
@@ -151,7 +151,7 @@ async def test_a_bug_in_a_handler_is_not_the_failure_that_was_handled(
 
 
 @pytest.mark.parametrize("forget", [False, True])
-async def test_what_was_waited_for_behind_a_handled_failure_is_not_waited_for_again(
+async def test_what_was_waited_for_after_a_handled_failure_is_not_waited_for_again(
     shop: Shop, forget: bool
 ) -> None:
     shop.broken = {"visa", "ship"}
@@ -287,7 +287,7 @@ async def test_a_failure_that_a_branch_handled_beside_the_last_one_is_kept(shop:
     assert shop.paid == ["ship"]
 
 
-async def test_a_failure_before_the_last_one_ends_no_run_with_it(shop: Shop) -> None:
+async def test_only_the_last_of_two_failures_one_by_one_is_made_again(shop: Shop) -> None:
     """Visa was refused, and so was amex, which the run ended by."""
     shop.broken = {"visa", "amex"}
 
@@ -302,7 +302,7 @@ async def test_a_failure_before_the_last_one_ends_no_run_with_it(shop: Shop) -> 
     assert shop.paid == ["amex"]
 
 
-async def test_a_timeout_around_the_call_that_failed_counts_anew(shop: Shop) -> None:
+async def test_a_timeout_around_the_call_that_failed_starts_again(shop: Shop) -> None:
     shop.broken = {"visa"}
 
     async def code(ctx: Context, pay: Pay) -> object:

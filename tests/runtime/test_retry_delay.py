@@ -67,7 +67,7 @@ async def test_the_error_says_how_long_to_wait(remote: bool, after: object, seco
 
 
 @pytest.mark.parametrize("remote", [False, True], ids=["step", "activity"])
-async def test_the_workflow_reads_what_the_error_says_for_programs(remote: bool) -> None:
+async def test_the_workflow_reads_the_data_of_an_error(remote: bool) -> None:
     failures[:] = [1, 2]
     async with Environment(app) as env:
         assert json.loads(await env.run(crawl, remote)) == {"status": 429, "after": 1}
@@ -82,6 +82,8 @@ def test_data_that_cannot_be_stored_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("length", [1e300, "999999999999999999w"])
-def test_a_length_beyond_timestamps_is_refused_where_it_is_written(length: float | str) -> None:
+def test_a_length_of_time_beyond_timestamps_is_refused_at_its_definition(
+    length: float | str,
+) -> None:
     with pytest.raises(ConfigurationError, match="longer than 10,000,000,000 seconds"):
         Retry(base=length, max=length)

@@ -107,7 +107,9 @@ async def test_headers_cannot_be_changed_by_the_code_of_a_run(store: Store, clie
 
 
 @pytest.mark.parametrize("cache", [0, 1000])
-async def test_a_run_has_them_when_it_wakes(store: Store, client: Client, cache: int) -> None:
+async def test_a_run_that_wakes_has_its_key_and_headers(
+    store: Store, client: Client, cache: int
+) -> None:
     """The claim of a run that its worker suspended leaves them out: the worker has them, or reads
     them if the run has left its cache."""
     async with working(app, store, cache=cache):
@@ -121,7 +123,9 @@ async def test_a_run_has_them_when_it_wakes(store: Store, client: Client, cache:
         assert await run.result(timeout=30) == (f"order-{cache}", TRACE)
 
 
-async def test_a_run_has_them_on_another_worker(store: Store, client: Client) -> None:
+async def test_a_run_on_another_worker_has_its_key_and_headers(
+    store: Store, client: Client
+) -> None:
     run = await client.start(look_after_a_wait, key="moved", headers=TRACE)
     async with working(app, store):
 

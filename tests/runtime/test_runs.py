@@ -66,7 +66,7 @@ def claimed(lease_no: int) -> ClaimedTask:
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-async def test_of_two_leases_whose_logs_are_read_at_once_the_later_one_holds(
+async def test_if_the_logs_of_two_leases_are_read_at_once_the_later_lease_holds(
     order: tuple[int, int],
 ) -> None:
     """Trap 18. The first one ran out meanwhile; it is not driven beside the second."""

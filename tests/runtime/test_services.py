@@ -62,7 +62,7 @@ async def waiting(ctx: Context) -> None:
     await ctx.wait_for_signal("go")
 
 
-async def test_a_step_may_raise_what_is_no_exception() -> None:
+async def test_a_step_may_raise_what_is_not_an_exception() -> None:
     """Its run hears of it as of any other failure."""
     async with Environment(app) as env:
         assert await env.run(oddity) == [True, True]
@@ -174,7 +174,7 @@ async def test_a_claim_under_way_is_known_of_when_the_claimer_has_stopped() -> N
         assert [task.run_id for task in basket.tasks] == [handle.run_id]
 
 
-async def test_a_moment_told_during_a_claim_is_kept() -> None:
+async def test_a_due_time_that_is_reported_during_a_claim_is_kept() -> None:
     """A run may suspend until then after the claim has looked: else a poll would find it."""
     store = HeldClaims()
     async with Client(store=store, app=app):
@@ -245,7 +245,7 @@ class SlowReads(MemoryStore):
         return await super().read_events(ranges)
 
 
-async def test_logs_that_are_long_for_the_link_are_read_one_by_one_with_more_time() -> None:
+async def test_logs_too_long_for_the_connection_are_read_one_by_one_with_more_time() -> None:
     """Repeated as they were they would never come, and their runs would stand still for good."""
     store = SlowReads()
     async with Client(store=store, app=app) as client:
@@ -393,10 +393,10 @@ def lent(store: MemoryStore) -> ServiceContext:
     ],
     ids=["own", "another version", "another name", "another app"],
 )
-async def test_of_what_no_worker_serves_only_the_app_s_own_names_are_warned_of(
+async def test_a_worker_warns_only_of_its_own_apps_names_without_a_live_worker(
     caplog: pytest.LogCaptureFixture, known: str, level: str
 ) -> None:
-    """B7. A database is shared: what other apps have left is no news to a worker's terminal."""
+    """B7. A database is shared: what other apps have left is not this worker's concern."""
     store = MemoryStore()
     async with Client(store=store, app=app) as client:
         await client.start(waiting)
@@ -407,8 +407,10 @@ async def test_of_what_no_worker_serves_only_the_app_s_own_names_are_warned_of(
     assert "no worker runs services/waiting@1 of queue default: 1 task(s) wait" in record.message
 
 
-async def test_what_no_worker_serves_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
-    """B7. T9. And again when it has been served in the meantime."""
+async def test_each_name_without_a_live_worker_is_warned_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """B7. T9. And again if a worker served it meanwhile."""
     store = MemoryStore()
     unserved = Unserved(lent(store), app.handlers())
 
@@ -479,7 +481,7 @@ class DeadlineMeanwhile(MemoryStore):
         return answer
 
 
-async def test_a_deadline_that_is_heard_of_during_a_look_is_kept() -> None:
+async def test_a_deadline_that_is_reported_during_a_search_is_kept() -> None:
     """S10. Trap 3. Else it would be met at the next look only."""
     store = DeadlineMeanwhile()
     deadlines = Deadlines(lent(store))

@@ -28,8 +28,8 @@ class Decision:
     by: str = "nobody"
 
 
-def test_a_signal_between_replay_and_suspension_goes_on_at_once() -> None:
-    """Trap 1. The commit is held, the signal lands, and the run goes on."""
+def test_after_a_signal_between_replay_and_suspension_the_run_continues_at_once() -> None:
+    """Trap 1. The commit is held, the signal is written, and the run continues."""
 
     async def flow(ctx: Context) -> object:
         return await ctx.wait_for_signal("go")
@@ -231,7 +231,7 @@ def test_a_payload_is_decoded_into_the_type_that_is_asked_for() -> None:
     assert "approved" in bench.output[1]
 
 
-def test_a_waiter_that_is_cancelled_as_its_signal_comes_has_lost_nothing() -> None:
+def test_a_waiter_that_is_cancelled_as_its_signal_comes_loses_no_signal() -> None:
     async def flow(ctx: Context) -> object:
         loser = asyncio.create_task(ctx.wait_for_signal("go"))
         await asyncio.sleep(0)

@@ -68,7 +68,7 @@ async def counting(ctx: Context) -> list[object]:
 
 
 @pytest.mark.parametrize("tail", TAILS)
-def test_what_can_wait_leads_to_no_replay(tail: str, built: list[UUID]) -> None:
+def test_a_signal_during_a_commit_leads_to_no_replay(tail: str, built: list[UUID]) -> None:
     """The result is committed behind it, and says what the code had seen."""
     bench = Bench(counting)
     for count in range(3):
@@ -83,7 +83,7 @@ def test_what_can_wait_leads_to_no_replay(tail: str, built: list[UUID]) -> None:
     assert bench.output == [0, 1, 2, "gone"]
 
 
-def test_what_cannot_wait_is_seen_first(built: list[UUID]) -> None:
+def test_a_cancel_a_pause_or_a_decision_is_seen_first(built: list[UUID]) -> None:
     """Trap 16. A cancel, a pause and a decision hold from where they stand."""
     bench = Bench(counting)
     bench.complete("work")
@@ -94,7 +94,7 @@ def test_what_cannot_wait_is_seen_first(built: list[UUID]) -> None:
     assert bench.types()[-1] == CANCELLED
 
 
-def test_a_step_does_not_start_on_a_result_that_is_still_behind() -> None:
+def test_a_step_does_not_start_before_the_results_it_follows_are_durable() -> None:
     """Trap 30. The signal is durable, and what the code has seen before it is not."""
     bench = Bench(counting)
     bench.complete("work")
@@ -105,7 +105,7 @@ def test_a_step_does_not_start_on_a_result_that_is_still_behind() -> None:
     assert bench.starts == ["work", "work#2"]
 
 
-def test_a_crash_before_the_result_is_behind_repeats_nothing_that_is_recorded() -> None:
+def test_a_result_that_is_lost_before_its_commit_is_made_again_after_the_signal() -> None:
     """Traps 6 and 18. The log has the signal, and the code sees it without the lost result."""
 
     async def flow(ctx: Context) -> list[object]:
@@ -137,7 +137,7 @@ def test_a_signal_that_comes_as_the_run_suspends_is_not_slept_through() -> None:
     assert bench.output == "now"
 
 
-def test_a_timeout_that_the_code_has_seen_stands_although_the_signal_is_ahead_of_it() -> None:
+def test_a_timeout_that_the_code_saw_holds_although_the_signal_is_earlier_in_the_log() -> None:
     """Traps 5 and 7. One outcome on each replay; the signal is there for the next wait."""
 
     async def wait(ctx: Context) -> str:
@@ -165,7 +165,7 @@ def test_a_timeout_that_the_code_has_seen_stands_although_the_signal_is_ahead_of
     assert fired["seen"] == 1
 
 
-def test_only_a_commit_that_was_refused_thrice_may_stand_behind_others() -> None:
+def test_only_a_commit_that_was_refused_three_times_is_appended_after_others() -> None:
     bench = Bench(counting)
     bench.complete("work")
     offered = []
@@ -186,7 +186,7 @@ def test_only_a_commit_that_was_refused_thrice_may_stand_behind_others() -> None
     assert bench.output == [0, 0, 0, "ahead"]
 
 
-def test_a_suspension_never_stands_behind_others() -> None:
+def test_a_suspension_is_never_appended_after_unseen_entries() -> None:
     """Trap 1. What led to it may: it is a commit of its own then."""
     bench = Bench(counting)
     for key in ("work", "work#2"):
@@ -206,7 +206,7 @@ def test_a_suspension_never_stands_behind_others() -> None:
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_the_log_tells_in_which_order_the_code_saw_it(again: bool) -> None:
+def test_the_log_says_in_which_order_the_code_saw_it(again: bool) -> None:
     """Trap 29. A replay of a storm's log sees what the code saw, and the times at which it did."""
 
     async def flow(ctx: Context) -> list[object]:
@@ -297,7 +297,7 @@ class Storm(MemoryStore):
 
 
 @pytest.mark.parametrize("steps", [20, 60])
-async def test_a_run_ends_that_is_signalled_before_each_of_its_commits(
+async def test_a_run_that_is_signalled_before_each_of_its_commits_ends(
     steps: int, built: list[UUID]
 ) -> None:
     """Its calls grow with its steps, and its code is built once. Its neighbour hears nothing."""

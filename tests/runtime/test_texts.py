@@ -32,7 +32,7 @@ CALLS: dict[str, Call] = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_what_cannot_be_stored_is_refused_at_the_call(name: str) -> None:
+def test_a_text_that_cannot_be_stored_is_refused_at_the_call(name: str) -> None:
     """Trap 20. In the commit it would hold up the run for ever."""
 
     async def flow(ctx: Context) -> str:

@@ -113,7 +113,7 @@ def test_a_timer_that_lives_longer_than_a_second_is_recorded_before_the_suspensi
     assert bench.effects.next_due == START + 60 * SECOND
 
 
-def test_recording_a_timer_never_holds_a_step_back() -> None:
+def test_recording_a_timer_never_delays_a_step() -> None:
     async def flow(ctx: Context) -> None:
         async with asyncio.timeout(60):
             await work(1)
@@ -222,7 +222,7 @@ def test_a_thousand_timers_cost_no_more_than_their_own_events() -> None:
     assert len(bench.of_type(TIMER_FIRED)) == 1000
 
 
-def test_sleep_until_names_a_moment_and_not_a_length() -> None:
+def test_sleep_until_records_a_moment_and_not_a_length() -> None:
     async def flow(ctx: Context) -> None:
         await work(1)
         await ctx.sleep_until(datetime.fromtimestamp(START / SECOND, UTC) + timedelta(minutes=1))
@@ -234,7 +234,7 @@ def test_sleep_until_names_a_moment_and_not_a_length() -> None:
     assert bench.suspend.visible_at == START + 60 * SECOND
 
 
-def test_sleep_until_the_past_is_at_once_and_needs_a_time_zone() -> None:
+def test_sleep_until_a_past_moment_returns_at_once_and_needs_a_time_zone() -> None:
     async def flow(ctx: Context) -> str:
         await ctx.sleep_until(ctx.now() - timedelta(days=1))
         try:
@@ -264,7 +264,7 @@ def test_a_sleep_has_the_name_it_is_given() -> None:
     assert [event.key for event in bench.of_type(TIMER_SCHEDULED)] == ["cool-down", "sleep"]
 
 
-def test_sleeping_for_ever_is_a_wait_like_another() -> None:
+def test_sleeping_for_ever_is_a_wait_like_any_other() -> None:
     async def flow(ctx: Context) -> None:
         await asyncio.sleep(math.inf)
 
@@ -276,7 +276,7 @@ def test_sleeping_for_ever_is_a_wait_like_another() -> None:
     assert bench.ended == "cancelled"
 
 
-def test_wait_for_takes_no_task_of_its_own() -> None:
+def test_wait_for_makes_no_task() -> None:
     """The same keys on every version of Python."""
 
     async def flow(ctx: Context) -> list[object]:
@@ -303,7 +303,7 @@ def test_wait_for_takes_no_task_of_its_own() -> None:
     assert bench.output == [1, 2, "timeout", "timeout"]
 
 
-def test_as_completed_takes_bare_coroutines_in_their_order() -> None:
+def test_as_completed_accepts_coroutines_in_their_order() -> None:
     async def flow(ctx: Context) -> None:
         async def one(item: int) -> int:
             return await work(item)
@@ -316,7 +316,7 @@ def test_as_completed_takes_bare_coroutines_in_their_order() -> None:
     assert arguments == list(range(20))
 
 
-def test_both_forms_are_asyncios_own_on_other_loops() -> None:
+def test_on_other_loops_both_functions_are_those_of_asyncio() -> None:
     async def main() -> list[int]:
         async def one(item: int) -> int:
             return item

@@ -106,7 +106,7 @@ def test_a_cancel_of_a_step_waits_until_what_led_to_it_is_durable() -> None:
     assert bench.cancelled == ["after"]
 
 
-def test_a_result_that_arrives_for_a_step_given_up_survives_a_conflict() -> None:
+def test_the_result_of_a_step_that_was_given_up_survives_a_conflict() -> None:
     """The cancel is undone by what others wrote; the work of the step is not lost."""
 
     async def flow(ctx: Context) -> str:
@@ -336,7 +336,7 @@ def test_a_result_of_a_step_that_was_cancelled_changes_nothing() -> None:
     assert [event.key for event in bench.of_type(STEP_COMPLETED)] == ["after"]
 
 
-def test_a_conflict_keeps_results_and_derives_the_rest_anew() -> None:
+def test_a_conflict_keeps_results_and_derives_the_rest_again() -> None:
     async def flow(ctx: Context) -> object:
         result = await work(1)
         ctx.set_value("progress", result)
@@ -357,7 +357,7 @@ def test_a_conflict_keeps_results_and_derives_the_rest_anew() -> None:
     assert bench.output == [3, "early"]
 
 
-def test_an_executing_step_goes_on_through_a_rebuild() -> None:
+def test_an_executing_step_continues_through_a_rebuild() -> None:
     async def flow(ctx: Context) -> list[int]:
         return await asyncio.gather(work(1), after(2))
 
@@ -391,7 +391,7 @@ def test_a_resumed_turn_asks_for_the_log_that_it_no_longer_has() -> None:
     assert sorted(bench.starts) == ["after", "work"]
 
 
-def test_news_is_taken_while_nothing_is_in_flight() -> None:
+def test_new_entries_are_taken_while_no_commit_is_under_way() -> None:
     async def flow(ctx: Context) -> object:
         return (await asyncio.gather(work(1), ctx.wait_for_signal("go")))[1]
 
@@ -402,7 +402,7 @@ def test_news_is_taken_while_nothing_is_in_flight() -> None:
     assert bench.output == "now"
 
 
-def test_news_during_a_commit_is_left_to_the_conflict() -> None:
+def test_new_entries_during_a_commit_are_left_to_the_conflict() -> None:
     async def flow(ctx: Context) -> object:
         await work(1)
         return await ctx.wait_for_signal("go")
@@ -416,7 +416,7 @@ def test_news_during_a_commit_is_left_to_the_conflict() -> None:
     assert bench.output == 1
 
 
-def test_news_that_does_not_join_on_is_ignored() -> None:
+def test_new_entries_that_do_not_follow_the_known_ones_are_ignored() -> None:
     async def flow(ctx: Context) -> object:
         return (await asyncio.gather(work(1), ctx.wait_for_signal("go")))[1]
 
@@ -430,7 +430,7 @@ def test_news_that_does_not_join_on_is_ignored() -> None:
 
 
 @pytest.mark.parametrize("how", ["conflict", "news", "claim"])
-def test_a_worker_that_lost_its_lease_lets_go(how: str) -> None:
+def test_a_worker_that_lost_its_lease_drops_the_run(how: str) -> None:
     """Trap 8. Trap 32."""
 
     async def flow(ctx: Context) -> None:
@@ -465,7 +465,7 @@ def test_the_loss_of_another_task_does_not_disturb_the_holder() -> None:
     assert not bench.lost
 
 
-def test_a_run_that_others_have_ended_is_let_go() -> None:
+def test_a_run_that_others_have_ended_is_dropped() -> None:
     """S11."""
 
     async def flow(ctx: Context) -> None:
@@ -477,7 +477,7 @@ def test_a_run_that_others_have_ended_is_let_go() -> None:
     assert bench.cancelled == ["work"]
 
 
-def test_the_end_waits_for_the_flight_and_cancels_what_runs() -> None:
+def test_the_end_waits_for_the_commit_under_way_and_cancels_running_steps() -> None:
     async def flow(ctx: Context) -> str:
         asyncio.create_task(after(1), name="stray")
         await work(1)
@@ -538,7 +538,9 @@ def test_arguments_that_cannot_be_stored_fail_at_the_call() -> None:
 
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
 @pytest.mark.parametrize("awaited", [True, False])
-def test_an_exit_fails_the_run_and_not_the_worker(kind: type[BaseException], awaited: bool) -> None:
+def test_a_system_exit_fails_the_run_and_does_not_end_the_worker(
+    kind: type[BaseException], awaited: bool
+) -> None:
     async def flow(ctx: Context) -> None:
         async def child() -> None:
             raise kind(3)
@@ -575,7 +577,7 @@ def test_a_busy_wait_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "never blocks" in str(bench.stuck)
 
 
-def test_a_finite_gather_of_very_many_calls_is_no_busy_wait() -> None:
+def test_a_finite_gather_of_very_many_calls_is_not_a_busy_wait() -> None:
     """The limit is one of time, and grows with the tasks that the code has made."""
 
     async def flow(ctx: Context) -> None:
@@ -614,7 +616,7 @@ def test_the_limit_of_a_drain_is_the_apps(monkeypatch: pytest.MonkeyPatch, secon
     assert seconds < next(clock) < seconds + 5
 
 
-def test_a_limit_of_nothing_is_refused() -> None:
+def test_a_limit_of_zero_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="blocking_limit"):
         App("shop", blocking_limit=0)
 

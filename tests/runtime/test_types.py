@@ -61,7 +61,7 @@ async def settle(ctx: Context, by: list[Card | Transfer]) -> dict[str, Card | Tr
     return found
 
 
-async def test_unions_of_models_come_back_as_what_they_were() -> None:
+async def test_values_of_unions_of_models_keep_their_types() -> None:
     ways: list[Card | Transfer] = [Card(number="1"), Transfer(iban="DE")]
     async with Environment(app) as env:
         found = await env.run(settle, ways)

@@ -140,7 +140,7 @@ def test_recorded_work_is_not_done_again_and_a_roll_back_heals(before: Code, aft
     assert bench.output == 3
 
 
-def test_what_new_code_waited_for_is_no_proof_that_it_has_passed_an_old_result() -> None:
+def test_a_wait_of_new_code_does_not_prove_that_it_passed_an_old_result() -> None:
     bench = paid(old_by_helper)
     bench.crash(renamed_helper_that_sleeps)
     bench.settle()
@@ -281,7 +281,7 @@ def test_a_new_step_before_an_activity_or_a_child_of_an_app_runs(
     assert (bench.starts, bench.stuck) == (["audit"], None)
 
 
-def test_an_activity_of_a_log_from_before_names_had_apps_is_not_scheduled_elsewhere() -> None:
+def test_an_activity_recorded_before_names_had_apps_is_not_scheduled_elsewhere() -> None:
     shop = App("shop")
 
     @shop.activity
@@ -309,7 +309,7 @@ def test_an_activity_of_a_log_from_before_names_had_apps_is_not_scheduled_elsewh
     assert bench.stuck is None
 
 
-def test_a_step_that_was_taken_out_has_done_what_it_did() -> None:
+def test_code_without_a_recorded_step_continues() -> None:
     async def second(ctx: Context) -> object:
         await pay("order")
         return await ship("order")
@@ -323,7 +323,7 @@ def test_a_step_that_was_taken_out_has_done_what_it_did() -> None:
     assert bench.output == 3
 
 
-def test_a_roll_back_of_a_new_step_goes_on_where_later_steps_are_recorded() -> None:
+def test_a_roll_back_of_a_new_step_continues_if_later_steps_are_recorded() -> None:
     async def added(ctx: Context) -> object:
         await audit("lamp")
         await reserve("lamp")
@@ -355,7 +355,7 @@ def test_patched_code_keeps_the_old_call_for_runs_under_way() -> None:
 
 
 def copied(bench: Bench, *without: str) -> None:
-    """Make the log that of a retry or a fork, which makes some calls anew."""
+    """Make the log that of a retry or a fork, which makes some calls again."""
     seed = f'{{"run_id":"{RUN_ID}","idx":3,"seed":"0198c0de-0000-7000-8000-00000000000a"}}'
     left_out = {*TERMINAL, *without}
     kept = [event for event in bench.log if left_out.isdisjoint((event.type, event.key))]
@@ -395,7 +395,7 @@ def test_a_call_of_a_retry_is_not_taken_for_a_copied_one_that_comes_after_it() -
     assert (bench.starts, bench.stuck) == (["pay"], None)
 
 
-def test_a_fork_has_results_of_calls_still_to_come() -> None:
+def test_a_fork_may_have_results_of_calls_that_are_still_to_come() -> None:
     bench = paid(old)
     copied(bench, "reserve")
     bench.claim(old)
@@ -464,7 +464,7 @@ def test_an_alias_is_not_the_name_of_another_step() -> None:
 
 
 @pytest.mark.parametrize("aliases", ["pay", ["charge"], ["not a name"]])
-def test_aliases_that_cannot_be_are_refused(aliases: Any) -> None:
+def test_impossible_aliases_are_refused(aliases: Any) -> None:
     with pytest.raises(ConfigurationError, match="aliases"):
         Step(_elsewhere, name="charge", aliases=aliases)
 
@@ -534,7 +534,7 @@ def test_a_new_run_uses_the_new_name() -> None:
 # Signals
 
 
-def test_a_renamed_signal_is_told_where_its_message_was_taken_before() -> None:
+def test_a_renamed_signal_is_reported_if_its_message_was_taken_before() -> None:
     async def first(ctx: Context) -> object:
         await ctx.wait_for_signal("paid")
         await ship("order")
@@ -560,7 +560,7 @@ def test_a_renamed_signal_is_told_where_its_message_was_taken_before() -> None:
     assert bench.stuck is None
 
 
-def test_a_renamed_signal_is_warned_of_where_its_message_woke_the_run() -> None:
+def test_a_renamed_signal_is_warned_of_if_its_message_woke_the_run() -> None:
     async def first(ctx: Context) -> object:
         return await ctx.wait_for_signal("paid")
 
@@ -601,7 +601,7 @@ def test_a_step_that_ended_before_its_run_got_stuck_is_recorded_despite_a_confli
     for _ in range(2):
         bench.complete(bench.starts[-1], 1)
         bench.commit()
-    if cached:  # its log is read anew after a conflict
+    if cached:  # its log is read again after a conflict
         bench.crash(moved_beside_others)
         bench.commit()
         bench.resume(bench.signal("go"))

@@ -53,7 +53,7 @@ async def trying(ctx: Context) -> list[str]:
     return await asyncio.gather(*(one(item) for item in range(3)))
 
 
-def test_a_step_fails_whose_result_the_database_refuses() -> None:
+def test_a_step_fails_if_the_database_refuses_its_result() -> None:
     """Trap 20. The other results of its commit are recorded, and no step runs again."""
     bench = Bench(trying)
     bench.complete("one/work", "a")
@@ -72,7 +72,7 @@ def test_a_step_fails_whose_result_the_database_refuses() -> None:
     assert bench.starts == []
 
 
-def test_a_run_fails_whose_output_the_database_refuses() -> None:
+def test_a_run_fails_if_the_database_refuses_its_output() -> None:
     """Its last step is recorded before; the failure says why."""
 
     async def flow(ctx: Context) -> str:
@@ -89,7 +89,7 @@ def test_a_run_fails_whose_output_the_database_refuses() -> None:
     assert "the run's end cannot be stored: too deep" in bench.error["message"]
 
 
-def test_a_run_is_stuck_with_any_other_value_that_the_database_refuses() -> None:
+def test_a_run_is_stuck_if_the_database_refuses_any_other_value() -> None:
     async def flow(ctx: Context) -> None:
         ctx.set_value("progress", "bad")
         await ctx.wait_for_signal("go")
@@ -101,7 +101,7 @@ def test_a_run_is_stuck_with_any_other_value_that_the_database_refuses() -> None
     assert "ValueSet cannot be stored: too deep" in str(bench.stuck)
 
 
-def test_what_is_long_for_one_commit_is_committed_in_parts() -> None:
+def test_a_commit_that_is_too_long_is_made_in_parts() -> None:
     """Trap 30. In order, and no step starts before what led to it is durable."""
     long = "x" * (HEAVY // 2 - 1000)
 
@@ -121,7 +121,7 @@ def test_what_is_long_for_one_commit_is_committed_in_parts() -> None:
     assert bench.starts[-1] == "work#8"
 
 
-def test_a_part_that_stands_behind_a_signal_leaves_the_rest_uncertain() -> None:
+def test_a_part_that_is_appended_after_a_signal_leaves_the_rest_uncertain() -> None:
     """Trap 30. What is still to come was seen before the signal, too."""
     long = "x" * (HEAVY // 2 - 1000)
 
@@ -165,7 +165,7 @@ class Narrow(MemoryStore):
 
 
 @pytest.mark.parametrize("then", [None, Suspend(), Finish("completed", "1")])
-async def test_much_at_one_moment_is_sent_in_calls_that_get_through(
+async def test_large_commits_of_one_moment_are_sent_in_calls_of_limited_size(
     then: Suspend | Finish | None,
 ) -> None:
     """120 MB of 30 runs; each answered once."""

@@ -40,7 +40,7 @@ async def env() -> AsyncIterator[Environment]:
 
 @pytest.fixture
 def answers_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody finds an answer by looking: whoever waits must be told."""
+    """No caller finds an answer by looking: each one that waits must be told."""
     monkeypatch.setattr(replies, "FIRST_PAUSE_SECONDS", 3600.0)
 
 
@@ -50,7 +50,7 @@ async def has_update(env: Environment, run_id: UUID) -> None:
             await asyncio.sleep(0)
 
 
-async def test_an_update_behind_the_wake_that_continues_is_answered_by_the_next_run(
+async def test_an_update_after_the_wake_that_continues_is_answered_by_the_next_run(
     env: Environment,
 ) -> None:
     """Trap 1. Trap 6."""
@@ -87,7 +87,9 @@ async def test_an_update_that_nobody_handles_ends_with_the_run(env: Environment)
 
 @pytest.mark.parametrize("status", ["terminated", "timed_out"])
 @pytest.mark.parametrize("name", ["hang", "unheard-of"])
-async def test_an_end_from_outside_is_heard_of(env: Environment, status: str, name: str) -> None:
+async def test_a_caller_hears_of_an_end_from_outside(
+    env: Environment, status: str, name: str
+) -> None:
     handle = await env.client.start(desk, "completes")
     asking = asyncio.create_task(handle.update(name, timeout="30s"))
     await has_update(env, handle.run_id)

@@ -114,7 +114,7 @@ def test_updates_that_came_before_their_handler_are_served_in_order() -> None:
     assert bench.output == [1, 2]
 
 
-def test_a_handler_may_do_durable_work_while_the_run_goes_on() -> None:
+def test_a_handler_may_do_durable_work_while_the_run_continues() -> None:
     """S6. Its calls have keys of their own, and its answer waits for them."""
 
     async def flow(ctx: Context) -> str:
@@ -171,7 +171,7 @@ def test_a_handler_that_fails_fails_its_update_and_not_the_run() -> None:
     assert bench.output == "closed"
 
 
-def test_an_answer_that_was_not_committed_is_told_to_nobody() -> None:
+def test_an_answer_that_was_not_committed_is_not_told() -> None:
     """Trap 30. The caller hears of what is durable."""
     bench = Bench(shop)
     bench.settle()
@@ -228,7 +228,7 @@ def test_an_answer_is_told_once_however_often_its_commit_is_refused() -> None:
     assert [notice.payload for notice in bench.notices] == [f"{RUN_ID} a", f"{RUN_ID} b"]
 
 
-def test_code_that_is_built_anew_tells_of_the_answers_that_were_refused() -> None:
+def test_code_that_is_rebuilt_answers_again_if_the_commit_was_refused() -> None:
     """Trap 30. Those that stand in the log were told before."""
     bench = Bench(desk)
     bench.settle()
@@ -317,7 +317,7 @@ def limited(most: int) -> Code:
         (1, 10, [UPDATE_REJECTED], []),
     ],
 )
-def test_what_was_said_of_an_update_stands_under_changed_code(
+def test_under_changed_code_the_answer_to_an_update_stays_as_it_is(
     before: int, after: int, said: list[str], taken: list[int]
 ) -> None:
     """Trap 5. T9. The caller was told so."""
@@ -358,7 +358,7 @@ def leaving(how: str) -> Bench:
 
 
 @pytest.mark.parametrize("how", ["completed", "failed", "cancelled", "continued"])
-def test_an_accepted_update_is_answered_where_the_run_ends_first(how: str) -> None:
+def test_an_accepted_update_is_answered_if_the_run_ends_first(how: str) -> None:
     """Trap 1. Who waits for any answer hears at once."""
     bench = leaving(how)
     bench.settle()
@@ -391,7 +391,7 @@ def test_an_end_that_others_come_before_answers_once(first: str) -> None:
     assert len(bench.notices) == 2
 
 
-def test_a_caller_whose_update_goes_along_hears_of_an_end_that_a_pause_came_before() -> None:
+def test_a_caller_hears_of_the_end_also_if_a_pause_came_before_it() -> None:
     """Trap 30."""
     bench = leaving("continued")
     bench.refuse(bench.plain(PAUSED, '{"reason":null}'))
@@ -427,7 +427,7 @@ def test_a_run_that_waits_for_what_it_let_go_answers_at_once() -> None:
     assert len(bench.of_type(UPDATE_COMPLETED)) == len(bench.notices) == 1
 
 
-def test_code_that_cannot_go_on_answers_nothing() -> None:
+def test_code_that_cannot_continue_answers_nothing() -> None:
     """What it accepted, the code that follows may carry out."""
 
     async def flow(ctx: Context) -> None:

@@ -88,7 +88,7 @@ class Watched(MemoryStore):
         return notices
 
 
-async def test_a_run_that_holds_the_loop_is_given_back_and_the_worker_goes_on(
+async def test_a_run_that_holds_the_loop_is_given_back_and_the_worker_continues(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     store = Watched()
@@ -157,7 +157,7 @@ async def test_a_run_that_was_given_back_between_two_steps_starts_none_here_any_
     assert second_steps == [7]
 
 
-async def test_what_a_step_brought_is_recorded_before_its_run_is_given_back() -> None:
+async def test_the_result_of_a_step_is_recorded_before_its_run_is_given_back() -> None:
     """The code that holds the loop has it; no try after that must make the call again."""
     given_back.clear()
     charges.clear()
@@ -197,7 +197,7 @@ class HoldsNothing:
         pass
 
 
-def test_only_the_time_counts_in_which_a_thread_works_or_sleeps(
+def test_only_time_in_which_a_thread_works_or_sleeps_counts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     wall = cpu = 0.0
@@ -215,7 +215,7 @@ def test_only_the_time_counts_in_which_a_thread_works_or_sleeps(
         assert clock.passed == pytest.approx(min(passed, 0.5))
 
 
-def test_a_busy_machine_does_not_draw_out_the_grace_period_of_a_stop() -> None:
+def test_a_busy_machine_does_not_lengthen_the_grace_period_of_a_stop() -> None:
     """The held thread gets a tenth of a processor; who asked does not wait ten times as long."""
     ended: list[bool] = []
 

@@ -323,7 +323,7 @@ class World:
             self.lose_lease()
 
     def on_steal(self) -> None:
-        """The lease runs out under a worker that goes on."""
+        """The lease expires while its worker continues."""
         self.seen["steals"] += 1
         self.lose_lease()
 
@@ -394,6 +394,6 @@ class World:
 
 
 def is_paused(log: Sequence[Event]) -> bool:
-    """Say whether a run is paused, by its log."""
+    """Return True if the log says that the run is paused."""
     pauses = [event.type for event in log if event.type in (PAUSED, RESUMED)]
     return pauses[-1:] == [PAUSED]
