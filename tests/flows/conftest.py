@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import psycopg
 import pytest
@@ -13,3 +14,10 @@ from hand import Hand
 def hand(database_url: str) -> Iterator[Hand]:
     with psycopg.connect(database_url, autocommit=True) as connection:
         yield Hand(connection)
+
+
+@pytest.fixture
+def hands(any_database_url: str) -> Iterator[Callable[[], Hand]]:
+    """Make people at psql, each with a session of their own, on each server in turn."""
+    with ExitStack() as stack:
+        yield lambda: Hand(stack.enter_context(psycopg.connect(any_database_url, autocommit=True)))

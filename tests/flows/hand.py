@@ -27,6 +27,13 @@ class Hand:
         (value,) = row.values()
         return value
 
+    def begin(self) -> None:
+        """Begin a transaction; `commit` ends it."""
+        self.connection.execute("begin")
+
+    def commit(self) -> None:
+        self.connection.execute("commit")
+
     def define(self, slug: str, *steps: tuple[str, list[str]], **options: object) -> None:
         self.rows("select * from holdfast.create_flow(%s)", slug)
         for step, deps in steps:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
-from hand import Hand
+from hand import WORKER, Hand
 
 
 def test_the_steps_of_a_flow_run_in_the_order_of_their_dependencies(hand: Hand) -> None:
@@ -160,6 +161,36 @@ def test_a_condition_that_does_not_hold_skips_its_step(hand: Hand) -> None:
     hand.complete(run_id, "bill", 1)
     assert hand.run(run_id)["output"] == {"bill": 1}
     assert hand.statuses(run_id)["gift"] == "skipped"
+
+
+def test_a_task_that_is_handed_over_has_what_a_claimed_one_has(hand: Hand) -> None:
+    hand.define("chain", ("a", []), ("b", ["a"]))
+    run_id = uuid4()
+    hand.rows(
+        "select * from holdfast.start_flows(array[%s::uuid], array['chain'], array['1']::json[],"
+        " array['k'], array['far'], p_headers => array['{\"by\": \"ann\"}']::json[])",
+        run_id,
+    )
+    (task,) = hand.work("chain")
+    _, handed = hand.rows(
+        "select * from holdfast.end_step_tasks(%s, array[%s::uuid], array['a'], array[1],"
+        " array['2']::json[], p_room => 1, p_queues => array['far'],"
+        " p_handlers => array['chain@1'])",
+        str(WORKER),
+        run_id,
+    )
+    assert {name: value for name, value in handed.items() if value is not None} == {
+        "run_id": run_id,
+        "key": "b",
+        "handler": "chain@1",
+        "attempts": 1,
+        "lease_no": 1,
+        "input": '{"run":1,"a":2}',
+        "queue": "far",
+        "run_key": "k",
+        "headers": {"by": "ann"},
+    }
+    assert task["step_slug"] == "a"
 
 
 def test_details_have_the_fields_that_the_page_gives(hand: Hand) -> None:

@@ -146,6 +146,7 @@ REFUSED = [
     ("list_approvals(p_limit => -1)", WRONG),
     # Of flows here is what needs none; the rest is in tests/flows.
     ("create_flow(null)", NULL),
+    ("ensure_flow(null, 1, 'h', '{}')", NULL),
     ("add_step('nobody', 'a')", MISSING),
     ("start_flow('nobody', '1')", MISSING),
     ("read_tasks('nobody', 1, 1)", MISSING),
@@ -180,6 +181,9 @@ ANSWERED = [
     "list_approvals()",
     "recent_events(null, null)",
     f"flow_steps({IDS})",
+    "get_flow(null)",
+    "get_flow('nobody', -1)",
+    "list_flows()",
     "requeue_stalled_tasks()",
 ]
 

@@ -79,7 +79,8 @@ class EnsuredFlow(Value, frozen=True):
 class FlowInfo(Value, frozen=True, kw_only=True):
     """A version of a flow in the database, and how many runs of it have not ended.
 
-    `from_code` is False for one that was made with create_flow and add_step.
+    `from_code` is False for one that was made with create_flow and add_step. `open_runs` counts
+    up to 10,000: of each flow, the newest of these are looked at.
     """
 
     name: str

@@ -29,8 +29,9 @@ class FlowStore(Protocol):
     ) -> EnsuredFlow:
         """Make the database's shape of this version that of the code, unless it has another.
 
-        Shapes with the same hash are the same. With `replace`, another shape is replaced, and
-        the runs of it that have not ended are terminated.
+        Shapes with the same hash are the same, and so are those with the same contents, also if
+        one was made from SQL. With `replace`, another shape is replaced, and the runs of it that
+        have not ended are terminated. Refuses shapes that cannot be (InvalidInput).
         """
         ...
 

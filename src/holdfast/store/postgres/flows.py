@@ -11,6 +11,9 @@ import msgspec
 from holdfast.store.postgres.database import Part, read_headers, read_notices
 from holdfast.types import (
     ClaimedTask,
+    EnsuredFlow,
+    FlowInfo,
+    FlowShape,
     FlowStepState,
     NewRun,
     Notice,
@@ -24,7 +27,37 @@ _NOBODY = Taker(0, (), (), 0.0)
 
 
 class PostgresFlows(Part):
-    """Starts and advances runs of flows."""
+    """Keeps shapes of flows, starts their runs and advances them."""
+
+    async def ensure_flow(
+        self, shape: FlowShape, shape_hash: str, *, replace: bool = False
+    ) -> EnsuredFlow:
+        """Make the database's shape that of the code; see `FlowStore.ensure_flow`."""
+        row = await self._database.row(
+            "ensure_flow", shape.name, shape.version, shape_hash, _json(shape), replace
+        )
+        return EnsuredFlow(
+            row["status"], _shape(row["other"]), row["ended"], read_notices(row["notices"])
+        )
+
+    async def list_flows(self) -> list[FlowInfo]:
+        """Return every version of every flow; see `FlowStore.list_flows`."""
+        return [
+            FlowInfo(
+                name=row["flow_slug"],
+                version=row["version"],
+                steps=row["steps"],
+                from_code=row["from_code"],
+                created_at=row["created_at"],
+                open_runs=row["open_runs"],
+            )
+            for row in await self._database.rows("list_flows")
+        ]
+
+    async def get_flow(self, name: str, version: int | None = None) -> FlowShape | None:
+        """Return a version of a flow; see `FlowStore.get_flow`."""
+        (found,) = await self._database.row("get_flow", name, version)
+        return _shape(found)
 
     async def start_flows(self, runs: Sequence[NewRun]) -> tuple[list[StartedRun], list[Notice]]:
         """Start runs of flows; see `FlowStore.start_flows`."""
@@ -77,6 +110,10 @@ class PostgresFlows(Part):
         for row in await self._database.rows("flow_steps", run_ids):
             found.setdefault(row["run_id"], []).append(_step_state(row))
         return found
+
+
+def _shape(text: str | None) -> FlowShape | None:
+    return None if text is None else msgspec.json.decode(text, type=FlowShape)
 
 
 def _handed_task(row: asyncpg.Record, now: int) -> ClaimedTask:

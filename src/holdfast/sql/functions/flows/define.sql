@@ -43,9 +43,45 @@ begin
         order by f.version desc limit 1);
 end $$;
 
--- Keep other sessions from changing the shapes of a flow until the transaction ends. Called by all
--- that change shapes; starts take the same lock shared.
-create or replace function holdfast._lock_shapes(p_flow_slug text) returns void
+-- Return the whole name of a flow: with its app if only one app has a flow of this name. Refuses what
+-- _newest_shape does. Called by all that take the slugs that people write.
+create or replace function holdfast._full_slug(p_flow_slug text) returns text
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+    select case when strpos(p_flow_slug, '/') > 0 then p_flow_slug
+        else coalesce(regexp_replace(
+            holdfast._newest_shape(p_flow_slug), '@[0-9]+$', ''), p_flow_slug) end
+$$;
+
+-- Refuse a name that no flow can have (22023), and a null (22004). Called by all that define flows.
+create or replace function holdfast._check_flow(p_flow_slug text) returns void
+language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform holdfast._check_given('the slug of a flow', p_flow_slug is not null);
+    if not holdfast._is_flow(p_flow_slug) then
+        raise invalid_parameter_value using message = format(
+            '%s cannot be the slug of a flow: it takes a letter or "_", then up to 127 letters, '
+            'digits or "_"', quote_literal(left(p_flow_slug, 200)));
+    end if;
+end $$;
+
+-- Keep other sessions from defining versions of a flow until the transaction ends. Starts do not
+-- wait for it. Locks: the flow's versions. Called by all that define shapes.
+create or replace function holdfast._lock_versions(p_flow_slug text) returns void
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+    select pg_advisory_xact_lock(hashtext('holdfast.flow_versions'), hashtext(p_flow_slug))
+$$;
+
+-- Keep other sessions from starting runs of a flow until the transaction ends, and wait for
+-- transactions that have started some. Starts that come meanwhile wait as well, so it is taken only
+-- by those that change or delete a shape which runs may begin with.
+-- Locks: the flow's starts; expects the flow's versions locked.
+create or replace function holdfast._lock_starts(p_flow_slug text) returns void
 language sql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -53,7 +89,7 @@ as $$
 $$;
 
 -- Create a flow; one that exists is returned as it is, in its newest shape. The times are seconds.
--- Refuses values that are not allowed (22004, 22023). Locks: the flow's shapes. Called by users.
+-- Refuses values that are not allowed (22004, 22023). Locks: the flow's versions. Called by users.
 create or replace function holdfast.create_flow(
     flow_slug text, max_attempts int default null, base_delay int default null,
     timeout int default null
@@ -65,14 +101,9 @@ as $$
 declare
     v_flow holdfast.flows;
 begin
-    perform holdfast._check_given('the slug of a flow', create_flow.flow_slug is not null);
-    if not holdfast._is_flow(create_flow.flow_slug) then
-        raise invalid_parameter_value using message = format(
-            '%s cannot be the slug of a flow: it takes a letter or "_", then up to 127 letters, '
-            'digits or "_"', quote_literal(left(create_flow.flow_slug, 200)));
-    end if;
+    perform holdfast._check_flow(create_flow.flow_slug);
     perform holdfast._check_options(max_attempts, base_delay, timeout, null);
-    perform holdfast._lock_shapes(create_flow.flow_slug);
+    perform holdfast._lock_versions(holdfast._full_slug(create_flow.flow_slug));
     select f.* into v_flow from holdfast.flows f
     where f.handler = holdfast._newest_shape(create_flow.flow_slug);
     if found then
@@ -112,7 +143,7 @@ end $$;
 -- Add a step after its dependencies, or return it if the newest shape has it. A shape that has had a
 -- run stays as it is: the next version begins with a copy of it. The times are seconds. Refuses an
 -- unknown flow or dependency (HF003) and values that are not allowed (22004, 22023).
--- Locks: the flow's shapes. Called by users.
+-- Locks: the flow's versions, then its starts. Called by users.
 create or replace function holdfast.add_step(
     flow_slug text, step_slug text, deps_slugs text[] default '{}', max_attempts int default null,
     base_delay int default null, timeout int default null, start_delay int default null,
@@ -135,7 +166,8 @@ begin
     perform holdfast._check_step(add_step.step_slug, add_step.step_type, v_deps,
         add_step.required_input_pattern, add_step.forbidden_input_pattern, add_step.when_unmet,
         add_step.when_exhausted);
-    perform holdfast._lock_shapes(add_step.flow_slug);
+    perform holdfast._lock_versions(holdfast._full_slug(add_step.flow_slug));
+    perform holdfast._lock_starts(holdfast._full_slug(add_step.flow_slug));
     v_handler := holdfast._newest_shape(add_step.flow_slug);
     if v_handler is null then
         raise sqlstate 'HF003' using message = format('flow %s does not exist', add_step.flow_slug);

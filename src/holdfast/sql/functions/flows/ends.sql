@@ -79,8 +79,9 @@ end $$;
 -- longer open, which changes nothing.
 --
 -- Up to p_room tasks that become ready, of these queues and handlers, are leased to the worker at
--- once and returned as rows behind the first, which speaks of the call. Elements of maps go in calls
--- of their own: these do not wait for each other.
+-- once and returned as rows behind the first, which speaks of the call. They have what a claimed task
+-- has, with the key and the headers that their run was started with. Elements of maps go in calls of
+-- their own: these do not wait for each other.
 -- Refuses JSON that no reader could read (22023). Locks: turn rows, with those of parents, by run_id;
 -- tasks by (run_id, key); states; then events and runs. Of elements alone: tasks, states, then the
 -- turn, without waiting. Called by workers, complete_task and fail_task.

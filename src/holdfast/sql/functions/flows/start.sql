@@ -36,8 +36,12 @@ begin
         p_inputs, null, p_keys, p_queues, p_priorities, null, null, p_timeouts, p_retentions,
         p_tags, p_headers, p_waiters);
     perform pg_advisory_xact_lock_shared(hashtext('holdfast.flow'), hashtext(f.slug))
-    from (select distinct split_part(u.flow, '@', 1) as slug from unnest(p_flows) as u (flow)
-        order by 1) as f;
+    from (
+        select distinct case when strpos(n.name, '@') > 0 then split_part(n.name, '@', 1)
+            else holdfast._full_slug(n.name) end as slug
+        from (select distinct u.flow as name from unnest(p_flows) as u (flow)) as n
+        order by 1
+    ) as f;
     v_shapes := array(
         select case when strpos(u.flow, '@') > 0 then u.flow
             else holdfast._newest_shape(u.flow) end
@@ -164,8 +168,7 @@ declare
     v_run_id uuid;
 begin
     perform holdfast._check_given('the slug of a flow', start_flow.flow_slug is not null);
-    v_name := coalesce(regexp_replace(
-        holdfast._newest_shape(start_flow.flow_slug), '@[0-9]+$', ''), start_flow.flow_slug);
+    v_name := holdfast._full_slug(start_flow.flow_slug);
     v_run_id := coalesce(start_flow.run_id,
         holdfast.keyed_run_id(v_name, start_flow.key), holdfast.new_run_id());
     perform holdfast.start_flows(

@@ -1,0 +1,406 @@
+-- Shapes as JSON: what workers compare with their code when they start, and what clients read.
+--
+-- A shape is an object: name, version, queue, max_attempts, base_delay, timeout (seconds) and steps,
+-- an array in which each step stands after those that it depends on. A step has slug, kind (single
+-- or map), deps, wants_run, queue, max_attempts, base_delay, timeout, start_delay, required and
+-- forbidden (texts of JSON objects), when_unmet and when_exhausted. What is absent or null has its
+-- default: of a step, the flow's.
+
+-- Make the database's shape of a version that of the code, unless it has another. 'verified': it has
+-- the same, by the hash or, with another hash or none, by the contents; this hash is kept then.
+-- 'compiled': it had none. 'mismatch': it has another, `other`, and nothing was changed. 'replaced':
+-- with p_replace, another shape was replaced, and its `ended` open runs were terminated.
+-- Refuses shapes that cannot be (22004, 22023), unless the hash is the one that is known.
+-- Locks: nothing if the hash is known; else the flow's versions. To replace, the flow's starts as
+-- well, then as terminate_runs. Called by workers.
+create or replace function holdfast.ensure_flow(
+    p_flow_slug text, p_version int, p_hash text, p_shape jsonb, p_replace boolean default false,
+    out status text, out other jsonb, out ended int, out notices text[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_handler text := p_flow_slug || '@' || p_version;
+    v_hash text := (select f.shape_hash from holdfast.flows f where f.handler = v_handler);
+begin
+    ended := 0;
+    if v_hash = p_hash then
+        status := 'verified';
+        return;
+    end if;
+    perform holdfast._check_shape(p_flow_slug, p_version, p_hash, p_shape);
+    perform holdfast._lock_versions(p_flow_slug);
+    status := holdfast._compare_shape(v_handler, p_hash, p_shape);
+    case status
+        when 'missing' then
+            perform holdfast._write_shape(p_flow_slug, p_version, p_hash, p_shape);
+            status := 'compiled';
+        when 'alike' then
+            update holdfast.flows f set shape_hash = p_hash, is_sealed = true
+            where f.handler = v_handler;
+            status := 'verified';
+        when 'mismatch' then
+            if p_replace then
+                perform holdfast._lock_starts(p_flow_slug);
+                select t.ended, t.notices into ended, notices
+                from holdfast._terminate_flow(
+                    p_flow_slug, p_version, 'its flow was replaced') as t;
+                perform holdfast._delete_shape(v_handler);
+                perform holdfast._write_shape(p_flow_slug, p_version, p_hash, p_shape);
+                status := 'replaced';
+            else
+                other := holdfast._shape(v_handler);
+            end if;
+        else null;
+    end case;
+end $$;
+
+-- Return how the database's shape of a version is to another: 'missing', 'verified' by the hash,
+-- 'alike' by the contents, or 'mismatch'. The order of steps and of dependencies does not matter.
+-- One that was made from SQL gives `run` to each step, whether it wants it or not. Called by
+-- ensure_flow.
+create or replace function holdfast._compare_shape(p_handler text, p_hash text, p_shape jsonb)
+returns text
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_flow holdfast.flows;
+begin
+    select f.* into v_flow from holdfast.flows f where f.handler = p_handler;
+    return case
+        when v_flow.handler is null then 'missing'
+        when v_flow.shape_hash = p_hash then 'verified'
+        when holdfast._normal_shape(p_shape, v_flow.shape_hash is not null)
+            = holdfast._normal_shape(holdfast._shape(p_handler), v_flow.shape_hash is not null)
+        then 'alike'
+        else 'mismatch' end;
+end $$;
+
+-- Return a shape with all its defaults, its steps by slug, so that two can be compared. Without
+-- p_is_from_code, what steps want of the run is left out. Called by _compare_shape.
+create or replace function holdfast._normal_shape(p_shape jsonb, p_is_from_code boolean)
+returns jsonb
+language sql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+    select '{"queue": "default", "max_attempts": 3, "base_delay": 5, "timeout": 60}'::jsonb
+        || jsonb_strip_nulls(p_shape - '{name,version,steps}'::text[])
+        || jsonb_build_object('steps', (
+            select jsonb_object_agg(s.step ->> 'slug',
+                '{"kind": "single", "when_unmet": "skip", "when_exhausted": "fail"}'::jsonb
+                || jsonb_strip_nulls(s.step - '{deps,wants_run,required,forbidden}'::text[])
+                || jsonb_build_object(
+                    'wants_run', p_is_from_code and coalesce(
+                        (s.step -> 'wants_run')::text = 'true', false),
+                    'deps', (
+                        select jsonb_agg(d.slug order by d.slug)
+                        from jsonb_array_elements_text(
+                            coalesce(nullif(s.step -> 'deps', 'null'), '[]')) as d (slug)),
+                    'required', (s.step ->> 'required')::jsonb,
+                    'forbidden', (s.step ->> 'forbidden')::jsonb))
+            from jsonb_array_elements(coalesce(p_shape -> 'steps', '[]')) as s (step)))
+$$;
+
+-- Return a shape as JSON, null if there is none. Called by ensure_flow and get_flow.
+create or replace function holdfast._shape(p_handler text) returns jsonb
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    return (
+        select jsonb_build_object('name', f.flow_slug, 'version', f.version, 'queue', f.queue,
+            'max_attempts', f.opt_max_attempts, 'base_delay', f.opt_base_delay,
+            'timeout', f.opt_timeout, 'steps', coalesce((
+                select jsonb_agg(jsonb_build_object('slug', s.step_slug, 'kind', s.step_type,
+                    'deps', array(
+                        select d.dep_slug from holdfast.deps d
+                        where d.handler = p_handler and d.step_slug = s.step_slug
+                        order by d.dep_slug),
+                    'wants_run', s.wants_run, 'queue', s.queue,
+                    'max_attempts', s.opt_max_attempts, 'base_delay', s.opt_base_delay,
+                    'timeout', s.opt_timeout, 'start_delay', s.opt_start_delay,
+                    'required', s.required_input_pattern::text,
+                    'forbidden', s.forbidden_input_pattern::text,
+                    'when_unmet', s.when_unmet, 'when_exhausted', s.when_exhausted)
+                    order by s.step_index, s.step_slug)
+                from holdfast.steps s
+                where s.handler = p_handler and s.step_slug <> ''), '[]'))
+        from holdfast.flows f where f.handler = p_handler);
+end $$;
+
+-- Return a version of a flow as JSON, by default the newest; null if there is none. The slug may
+-- leave out the app if only one app has such a flow; otherwise that is refused (22023). Called by
+-- clients.
+create or replace function holdfast.get_flow(p_flow_slug text, p_version int default null)
+returns jsonb
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+    select holdfast._shape(case when p_version is null then holdfast._newest_shape(p_flow_slug)
+        else holdfast._full_slug(p_flow_slug) || '@' || p_version end)
+$$;
+
+-- Return all versions of all flows, by name and version. open_runs counts the runs that have not
+-- ended; of each flow it looks at the newest 10,000 of these, so that the answer takes little time
+-- whatever has been started. Called by clients.
+create or replace function holdfast.list_flows() returns table (
+    flow_slug text, version int, steps int, from_code boolean, created_at bigint, open_runs int
+)
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+begin
+    return query
+    with open as materialized (
+        select n.flow_slug, r.version, count(*)::int as runs
+        from (select distinct f.flow_slug from holdfast.flows f) as n
+        cross join lateral (
+            select r.version, r.kind from holdfast.runs r
+            where r.name = n.flow_slug and r.status = 'running'
+            order by r.created_at desc, r.run_id desc limit 10000
+        ) as r
+        where r.kind = 'flow'
+        group by n.flow_slug, r.version
+    )
+    select f.flow_slug, f.version, (
+            select count(*)::int from holdfast.steps s
+            where s.handler = f.handler and s.step_slug <> ''),
+        f.shape_hash is not null, holdfast._micros(f.created_at), coalesce(o.runs, 0)
+    from holdfast.flows f
+    left join open o on o.flow_slug = f.flow_slug and o.version = f.version
+    order by f.flow_slug, f.version;
+end $$;
+
+-- Write a shape that was checked. Nothing is added to it later: add_step begins the next version.
+-- Locks: expects the flow's versions locked. Called by ensure_flow.
+create or replace function holdfast._write_shape(
+    p_flow_slug text, p_version int, p_hash text, p_shape jsonb
+) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_handler text := p_flow_slug || '@' || p_version;
+begin
+    insert into holdfast.flows (handler, flow_slug, version, shape_hash, is_sealed, queue,
+        opt_max_attempts, opt_base_delay, opt_timeout, created_at)
+    values (v_handler, p_flow_slug, p_version, p_hash, true,
+        coalesce(p_shape ->> 'queue', 'default'), coalesce((p_shape ->> 'max_attempts')::int, 3),
+        coalesce((p_shape ->> 'base_delay')::int, 5), coalesce((p_shape ->> 'timeout')::int, 60),
+        holdfast.now());
+    insert into holdfast.steps (handler, step_slug, step_index, step_type, deps_count, wants_run,
+        queue, opt_max_attempts, opt_base_delay, opt_timeout, opt_start_delay,
+        required_input_pattern, forbidden_input_pattern, when_unmet, when_exhausted)
+    select v_handler, s.slug, s.place - 1, s.kind, cardinality(s.deps), s.wants_run, s.queue,
+        s.max_attempts, s.base_delay, s.timeout, s.start_delay, s.required, s.forbidden,
+        s.when_unmet, s.when_exhausted
+    from holdfast._steps_of(p_shape) as s
+    union all
+    select v_handler, '', -1, 'end', 0, true, null, null, null, null, null, null, null, 'skip',
+        'fail';
+    insert into holdfast.deps (handler, dep_slug, step_slug)
+    select v_handler, d.slug, s.slug
+    from holdfast._steps_of(p_shape) as s cross join unnest(s.deps) as d (slug);
+    perform holdfast._connect_end(v_handler);
+end $$;
+
+-- Delete a shape. Locks: expects the flow's versions and starts locked. Called by ensure_flow and
+-- delete_flow.
+create or replace function holdfast._delete_shape(p_handler text) returns void
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+    delete from holdfast.deps d where d.handler = p_handler;
+    delete from holdfast.steps s where s.handler = p_handler;
+    delete from holdfast.flows f where f.handler = p_handler;
+$$;
+
+-- Terminate the open runs of a version of a flow, of all versions if it is null. Locks: expects the
+-- flow's starts locked; as terminate_runs. Called by ensure_flow and delete_flow.
+create or replace function holdfast._terminate_flow(
+    p_flow_slug text, p_version int, p_reason text, out ended int, out notices text[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    select coalesce(cardinality(array_positions(t.outcomes, 'delivered')), 0), t.notices
+    into ended, notices
+    from holdfast.terminate_runs(array(
+        select r.run_id from holdfast.runs r
+        where r.name = p_flow_slug and r.status = 'running' and r.kind = 'flow'
+            and (p_version is null or r.version = p_version)), p_reason) as t;
+end $$;
+
+-- Return the steps of a shape that was checked, with their defaults. Called by _write_shape.
+create or replace function holdfast._steps_of(p_shape jsonb) returns table (
+    place int, slug text, kind text, deps text[], wants_run boolean, queue text, max_attempts int,
+    base_delay int, timeout int, start_delay int, required jsonb, forbidden jsonb,
+    when_unmet text, when_exhausted text
+)
+language sql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+    select u.place::int, s.slug, coalesce(s.kind, 'single'), coalesce(s.deps, '{}'),
+        coalesce(s.wants_run, false), s.queue, s.max_attempts, s.base_delay, s.timeout,
+        s.start_delay, s.required::jsonb, s.forbidden::jsonb, coalesce(s.when_unmet, 'skip'),
+        coalesce(s.when_exhausted, 'fail')
+    from jsonb_array_elements(coalesce(nullif(p_shape -> 'steps', 'null'), '[]'))
+        with ordinality as u (step, place)
+    cross join lateral jsonb_to_record(u.step) as s (
+        slug text, kind text, deps text[], wants_run boolean, queue text, max_attempts int,
+        base_delay int, timeout int, start_delay int, required text, forbidden text,
+        when_unmet text, when_exhausted text)
+$$;
+
+-- Refuse a shape that cannot be, with the name, version and hash that are given with it (22004,
+-- 22023). Called by ensure_flow.
+create or replace function holdfast._check_shape(
+    p_flow_slug text, p_version int, p_hash text, p_shape jsonb
+) returns void
+language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_step record;
+    v_before text[] := '{}';
+begin
+    perform holdfast._check_flow(p_flow_slug);
+    perform holdfast._check_given('the version', p_version is not null);
+    perform holdfast._check_version(p_version);
+    perform holdfast._check_given('the hash', p_hash is not null);
+    perform holdfast._check_id('the hash', p_hash);
+    perform holdfast._check_given('the shape', p_shape is not null);
+    perform holdfast._check_fields('the shape', p_shape, '{
+        "name": "string", "version": "number", "queue": "string", "max_attempts": "number",
+        "base_delay": "number", "timeout": "number", "steps": "array"}');
+    if p_shape ->> 'name' <> p_flow_slug or (p_shape ->> 'version')::int <> p_version then
+        raise invalid_parameter_value using message = format(
+            'the shape is that of %s@%s, not of %s@%s', p_shape ->> 'name',
+            p_shape ->> 'version', p_flow_slug, p_version);
+    end if;
+    perform holdfast._check_name('a queue', coalesce(p_shape ->> 'queue', 'default'));
+    perform holdfast._check_options((p_shape ->> 'max_attempts')::int,
+        (p_shape ->> 'base_delay')::int, (p_shape ->> 'timeout')::int, null);
+    for v_step in
+        select u.step, u.place
+        from jsonb_array_elements(coalesce(nullif(p_shape -> 'steps', 'null'), '[]'))
+            with ordinality as u (step, place)
+        order by u.place
+    loop
+        perform holdfast._check_step_shape(v_step.place, v_step.step, v_before);
+        v_before := v_before || (v_step.step ->> 'slug');
+    end loop;
+end $$;
+
+-- Refuse a step of a shape that cannot be, or that depends on other steps than those before it
+-- (22004, 22023). Called by _check_shape.
+create or replace function holdfast._check_step_shape(
+    p_place bigint, p_step jsonb, p_before text[]
+) returns void
+language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_slug text := p_step ->> 'slug';
+    v_what text := format('step %s of the shape', coalesce(left(v_slug, 200), '#' || p_place));
+    v_deps text[];
+    v_dep text;
+begin
+    perform holdfast._check_fields(v_what, p_step, '{
+        "slug": "string", "kind": "string", "deps": "array", "wants_run": "boolean",
+        "queue": "string", "max_attempts": "number", "base_delay": "number",
+        "timeout": "number", "start_delay": "number", "required": "string",
+        "forbidden": "string", "when_unmet": "string", "when_exhausted": "string"}');
+    perform holdfast._check_slug(v_slug);
+    perform holdfast._check_name('a queue', coalesce(p_step ->> 'queue', 'default'));
+    perform holdfast._check_options((p_step ->> 'max_attempts')::int,
+        (p_step ->> 'base_delay')::int, (p_step ->> 'timeout')::int,
+        (p_step ->> 'start_delay')::int);
+    v_deps := array(select jsonb_array_elements_text(
+        coalesce(nullif(p_step -> 'deps', 'null'), '[]')));
+    perform holdfast._check_step(v_slug, coalesce(p_step ->> 'kind', 'single'), v_deps,
+        holdfast._pattern(v_slug, p_step ->> 'required'),
+        holdfast._pattern(v_slug, p_step ->> 'forbidden'),
+        coalesce(p_step ->> 'when_unmet', 'skip'), coalesce(p_step ->> 'when_exhausted', 'fail'));
+    if v_slug = any (p_before) then
+        raise invalid_parameter_value using message = format(
+            'the shape has step %s twice', v_slug);
+    end if;
+    select d.slug into v_dep from unnest(v_deps) as d (slug)
+    where d.slug <> all (p_before) order by d.slug limit 1;
+    if found then
+        raise invalid_parameter_value using message = format(
+            'step %s depends on %s, which is not among the steps before it', v_slug,
+            quote_literal(left(v_dep, 200)));
+    end if;
+    select d.slug into v_dep from unnest(v_deps) as d (slug)
+    group by d.slug having count(*) > 1 limit 1;
+    if found then
+        raise invalid_parameter_value using message = format(
+            'step %s depends on %s twice', v_slug, v_dep);
+    end if;
+end $$;
+
+-- Refuse JSON that is not an object with these fields, of these types (22023). Numbers are whole and
+-- fit an int. Any field may be absent or null. Called by the checks of shapes.
+create or replace function holdfast._check_fields(p_what text, p_value jsonb, p_types jsonb)
+returns void
+language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_field record;
+begin
+    if jsonb_typeof(p_value) <> 'object' then
+        raise invalid_parameter_value using message = format(
+            '%s is a JSON object, not %s', p_what, jsonb_typeof(p_value));
+    end if;
+    for v_field in
+        select e.key, e.value, p_types ->> e.key as type from jsonb_each(p_value) as e
+        order by e.key
+    loop
+        if v_field.type is null then
+            raise invalid_parameter_value using message = format(
+                '%s cannot have %s', p_what, quote_literal(left(v_field.key, 200)));
+        elsif jsonb_typeof(v_field.value) not in (v_field.type, 'null') then
+            raise invalid_parameter_value using message = format(
+                '%s of %s is a JSON %s, not %s', v_field.key, p_what, v_field.type,
+                jsonb_typeof(v_field.value));
+        elsif jsonb_typeof(v_field.value) = 'number' and (v_field.value::numeric % 1 <> 0
+            or v_field.value::numeric not between -2147483648 and 2147483647)
+        then
+            raise invalid_parameter_value using message = format(
+                '%s of %s is a whole number up to 2,147,483,647, not %s', v_field.key, p_what,
+                left(v_field.value::text, 200));
+        end if;
+    end loop;
+end $$;
+
+-- Return a pattern of a step as JSON. Refuses a text that is not JSON (22023). Called by
+-- _check_step_shape.
+create or replace function holdfast._pattern(p_step text, p_pattern text) returns jsonb
+language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return p_pattern::jsonb;
+exception when data_exception or program_limit_exceeded or statement_too_complex then
+    raise invalid_parameter_value using message = format(
+        'the patterns of step %s are texts of JSON objects', p_step);
+end $$;

@@ -1,0 +1,28 @@
+"""Two sessions that meet at a lock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from hand import Hand
+
+T = TypeVar("T")
+DEADLINE_SECONDS = 20.0
+
+
+def while_blocked(watcher: Hand, blocked: Callable[[], T], release: Callable[[], object]) -> T:
+    """Begin a call, release what it waits for as soon as it stands at a lock, return its answer."""
+    with ThreadPoolExecutor(1) as threads:
+        call = threads.submit(blocked)
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while not watcher.value(
+            "select exists (select from pg_locks where not granted and pid <> pg_backend_pid())"
+        ):
+            assert not call.done(), f"it waits for nothing: {call.result()}"
+            assert time.monotonic() < deadline, "it does not come to a lock"
+            time.sleep(0.005)
+        release()
+        return call.result(DEADLINE_SECONDS)

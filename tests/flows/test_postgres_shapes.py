@@ -1,0 +1,49 @@
+"""Shapes through the store on PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from holdfast.errors import InvalidInput
+from holdfast.store.postgres import PostgresStore
+from holdfast.types import EnsuredFlow, FlowShape, StepShape
+
+PAGE = StepShape(slug="page", wants_run=True)
+EACH = StepShape(
+    slug="each", kind="map", deps=("page",), queue="gpu", max_attempts=2, required='{"a": 1}'
+)
+SHAPE = FlowShape(name="shop/site", queue="slow", steps=(PAGE, EACH))
+
+
+@pytest.fixture
+async def store(database_url: str) -> AsyncIterator[PostgresStore]:
+    store = PostgresStore(database_url)
+    await store.open()
+    yield store
+    await store.close()
+
+
+async def test_a_shape_is_written_once_and_read_whole(store: PostgresStore) -> None:
+    assert await store.ensure_flow(SHAPE, "h") == EnsuredFlow("compiled", None, 0, [])
+    assert await store.ensure_flow(SHAPE, "h") == EnsuredFlow("verified", None, 0, [])
+    assert await store.get_flow("shop/site") == SHAPE
+    assert await store.get_flow("site", 1) == SHAPE
+    assert await store.get_flow("site", 2) is None
+    (info,) = await store.list_flows()
+    assert (info.name, info.version, info.steps, info.open_runs) == ("shop/site", 1, 2, 0)
+    assert info.from_code
+
+
+async def test_another_shape_is_reported_or_replaced(store: PostgresStore) -> None:
+    await store.ensure_flow(SHAPE, "h")
+    other = FlowShape(name="shop/site", steps=(PAGE,))
+    assert await store.ensure_flow(other, "i") == EnsuredFlow("mismatch", SHAPE, 0, [])
+    assert (await store.ensure_flow(other, "i", replace=True)).status == "replaced"
+    assert await store.get_flow("site") == other
+
+
+async def test_a_shape_that_cannot_be_is_refused(store: PostgresStore) -> None:
+    with pytest.raises(InvalidInput, match="step each depends on 'page', which is not among"):
+        await store.ensure_flow(FlowShape(name="shop/site", steps=(EACH, PAGE)), "h")
