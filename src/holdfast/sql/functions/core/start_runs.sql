@@ -181,7 +181,7 @@ begin
 end $$;
 
 -- Refuse ids under which runs of other workflows stand: to the caller they would look like the runs
--- that were asked for. Locks nothing. Called by start_one and start_runs.
+-- that were asked for. Locks nothing. Called by start_one, start_runs and start_flows.
 create or replace function holdfast._check_workflows(p_run_ids uuid[], p_names text[])
 returns void
 language plpgsql stable

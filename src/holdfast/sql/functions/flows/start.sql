@@ -6,8 +6,8 @@
 -- Durations are seconds; a waiter is a topic that is told of the run's end. The first row has the
 -- (topic, payload) notices.
 --
--- Refuses flows that do not exist (HF003) and values that are not allowed (22004, 22023), such as an
--- input that is not an array for a root step that maps over it.
+-- Refuses flows that do not exist (HF003), ids of runs of something else (HF001), and values that are
+-- not allowed (22004, 22023), such as an input that is not an array for a root step that maps over it.
 -- Locks: shapes, shared with other starts; the ids that it inserts, in order; FOR SHARE, the
 -- existing runs for which a waiter is given. Called by clients and start_flow.
 create or replace function holdfast.start_flows(
@@ -99,9 +99,15 @@ begin
     if p_waiters is not null then
         perform holdfast._register_waiters(p_run_ids, p_waiters);
     end if;
+    if coalesce(cardinality(v_created), 0) < cardinality(p_run_ids) then
+        perform holdfast._check_workflows(p_run_ids, array(
+            select regexp_replace(u.shape, '@[0-9]+$', '')
+            from unnest(v_shapes) with ordinality as u (shape, place) order by u.place));
+    end if;
     return query
-    select u.run_id, coalesce(u.run_id = any (v_created), false), r.status,
-        case when u.place = 1 then notices end
+    select u.run_id, coalesce(u.run_id = any (v_created), false)
+            and row_number() over (partition by u.run_id order by u.place) = 1,
+        r.status, case when u.place = 1 then notices end
     from unnest(p_run_ids) with ordinality as u (run_id, place)
     cross join lateral (
         select r.status from holdfast.runs r where r.run_id = u.run_id limit 1
