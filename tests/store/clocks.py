@@ -32,6 +32,11 @@ delete from holdfast.tasks;
 delete from holdfast.workers;
 delete from holdfast.waiters;
 delete from holdfast.pauses;
+delete from holdfast.flows;
+delete from holdfast.steps;
+delete from holdfast.deps;
+delete from holdfast.step_states;
+delete from holdfast.step_tasks;
 delete from test.clock;
 insert into test.clock select holdfast._moment({now});
 """

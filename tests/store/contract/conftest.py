@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import cast
 
 import pytest
 from clocks import Clock, MemoryClock, PostgresClock, ThoroughStore
@@ -11,6 +12,7 @@ from holdfast.store.memory import MemoryStore
 from holdfast.store.port import Store
 
 from .actors import ManualWorker
+from .flow_actors import Flows, FlowsStore, StepWorker
 
 
 @pytest.fixture(params=["memory", "postgres"])
@@ -51,3 +53,21 @@ def ann(store: Store) -> ManualWorker:
 def bob(store: Store) -> ManualWorker:
     """Return another worker."""
     return ManualWorker(store, "bob")
+
+
+@pytest.fixture
+def flows(store: Store, clock: Clock) -> Flows:
+    """Return who defines, starts and looks at flows."""
+    return Flows(cast("FlowsStore", store), clock)
+
+
+@pytest.fixture
+def worker(flows: Flows) -> StepWorker:
+    """Return a worker that executes steps."""
+    return StepWorker(flows.store, "ann")
+
+
+@pytest.fixture
+def other(flows: Flows) -> StepWorker:
+    """Return another one."""
+    return StepWorker(flows.store, "bob")

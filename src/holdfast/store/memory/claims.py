@@ -11,6 +11,8 @@ from holdfast.store.memory import details
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.ends import end_from_outside
+from holdfast.store.memory.flows.inputs import task_input
+from holdfast.store.memory.flows.losses import fail_lost, is_lost_for_good, lost_tasks
 from holdfast.store.memory.tables import NEVER, TURN, Tables, TaskRow, distinct
 from holdfast.store.memory.workers import rivals_of, spared_by
 from holdfast.store.port import WORK_TOPIC
@@ -88,6 +90,8 @@ class MemoryClaims(Part):
                 task.attempts = max(task.attempts - 1, 0)
                 task.visible_at = now if release.visible_at is None else release.visible_at
                 task.stuck = release.stuck
+                if task.kind == "step":  # between two attempts, none is open
+                    task.claimed_idx = 0
                 notices.append(Notice(WORK_TOPIC, task.queue))
             return distinct(notices)
 
@@ -182,7 +186,7 @@ def _without_cancelled(tables: Tables, taken: Sequence[TaskRow]) -> list[TaskRow
 def _record_lost_workers(tables: Tables, now: int, tasks: Sequence[TaskRow]) -> None:
     """Fence the holders of expired leases. A turn's attempts start at 0 again after progress.
 
-    An activity's attempts keep counting: its policy limits them.
+    Those of activities and steps keep counting: policies limit them. A step counts its losses too.
     """
     lost = [task for task in tasks if task.worker is not None]
     for task in sorted(lost, key=lambda task: (task.run_id, task.key)):
@@ -190,6 +194,8 @@ def _record_lost_workers(tables: Tables, now: int, tasks: Sequence[TaskRow]) -> 
         tables.append(task.run_id, Event("WorkerLost", None, fence, now))
         if task.key == TURN and _made_progress(tables, task):
             task.attempts = 0
+        elif task.kind == "step":
+            task.losses += 1
 
 
 def _made_progress(tables: Tables, turn: TaskRow) -> bool:
@@ -201,8 +207,8 @@ def _made_progress(tables: Tables, turn: TaskRow) -> bool:
 
 
 def _is_poisoned(tables: Tables, task: TaskRow, max_attempts: int) -> bool:
-    """Return True if a task is the turn of a run that has lost too many workers."""
-    return (
+    """Return True if a turn or a step has lost too many workers."""
+    return is_lost_for_good(task) or (
         task.key == TURN
         and task.worker is not None
         and task.attempts >= max_attempts
@@ -211,11 +217,15 @@ def _is_poisoned(tables: Tables, task: TaskRow, max_attempts: int) -> bool:
 
 
 def _fail(tables: Tables, now: int, poisoned: Sequence[TaskRow]) -> list[Notice]:
-    """Fail the runs that kill their workers."""
-    _record_lost_workers(tables, now, poisoned)
-    errors = {task.run_id: _poison(task.attempts) for task in poisoned}
+    """Fail the runs, and the steps, that kill their workers."""
+    lost = lost_tasks(tables, now, (task.run_id for task in poisoned if task.key != TURN))
+    _record_lost_workers(tables, now, lost)
+    notices = fail_lost(tables, now, lost)
+    turns = [task for task in poisoned if task.key == TURN]
+    _record_lost_workers(tables, now, turns)
+    errors = {task.run_id: _poison(task.attempts) for task in turns}
     event = Event("WorkflowFailed", None, None, now)
-    return distinct(end_from_outside(tables, errors, "failed", event, errors=errors)[1])
+    return distinct(notices + end_from_outside(tables, errors, "failed", event, errors=errors)[1])
 
 
 def _poison(attempts: int) -> str:
@@ -253,7 +263,7 @@ def _lease(tables: Tables, now: int, task: TaskRow, claim: Claim) -> ClaimedTask
         log_length=log_length,
         started_at=task.started_at,
         input=run.new.input if fresh else None,
-        payload=task.payload,
+        payload=task_input(tables, task) if task.kind == "step" else task.payload,
         deadline_at=run.deadline_at if fresh else None,
         heartbeat=task.heartbeat,
         parent_run_id=run.parent.run_id if run.parent and task.key == TURN else None,

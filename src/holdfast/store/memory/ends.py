@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from uuid import UUID
 
 from holdfast.store.memory import details
-from holdfast.store.memory.tables import TURN, RunRow, Tables
+from holdfast.store.memory.tables import TURN, RunRow, StepRow, Tables
 from holdfast.store.port import worker_topic
 from holdfast.types import EndStatus, Event, Notice
 
@@ -35,6 +35,7 @@ def end_from_outside(
     notices = _holder_notices(tables, ended)
     for run_id in ended:
         tables.append(run_id, event)
+        _keep_started(tables, run_id)
     for run_id in ended:
         notices += tables.end(run_id, status, event.at, error=(errors or {}).get(run_id))
     notices += tell_parents(tables, event.at, ended)
@@ -49,6 +50,18 @@ def _holder_notices(tables: Tables, run_ids: Iterable[UUID]) -> list[Notice]:
         for (_, key), task in tables.tasks_of_run(run_id)
         if task.worker is not None
     ]
+
+
+def _keep_started(tables: Tables, run_id: UUID) -> None:
+    """Write which single steps of a run are under way: its tasks are about to be deleted."""
+    for (_, key), task in tables.tasks_of_run(run_id):
+        if task.kind != "step" or ":" in key or task.started_at is None:
+            continue
+        step = tables.steps[run_id].setdefault(key, StepRow())
+        if step.status == "created":
+            step.status, step.initial_tasks, step.remaining_tasks = "started", 1, 1
+            step.attempts, step.worker = task.attempts, task.worker
+            step.started_at = task.started_at
 
 
 def tell_parents(tables: Tables, now: int, run_ids: Iterable[UUID]) -> list[Notice]:
@@ -91,17 +104,21 @@ def request_cancels(
     """Ask runs to stop that have not ended and were not asked before; return which they were.
 
     `reasons` are the details of the requests. A run that no worker ever had, and whose origin
-    none had, has nothing to clean up and ends at once.
+    none had, has nothing to clean up and ends at once; so does a run of a flow, which has no code.
     """
     asked = [run_id for run_id in sorted(reasons) if _can_be_asked(tables, run_id)]
     for run_id in asked:
         tables.append(run_id, Event("WorkflowCancelRequested", None, reasons[run_id], now))
-    untouched = [run_id for run_id in asked if tables.turn(run_id).started_at is None]
+    untouched = [run_id for run_id in asked if _has_nothing_to_clean_up(tables, run_id)]
     event = Event("WorkflowCanceled", None, None, now)
     _, notices = end_from_outside(tables, untouched, "cancelled", event)
     for run_id in filter(tables.is_running, asked):
         notices += tables.wake(tables.turn(run_id), now)
     return asked, notices
+
+
+def _has_nothing_to_clean_up(tables: Tables, run_id: UUID) -> bool:
+    return tables.turn(run_id).started_at is None or tables.runs[run_id].is_flow
 
 
 def _can_be_asked(tables: Tables, run_id: UUID) -> bool:

@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from holdfast.errors import InvalidInput
 from holdfast.events import (
     ACTIVITY_COMPLETED,
     CANCEL_REQUESTED,
@@ -63,6 +64,10 @@ class MemoryForks(Part):
         """Start a run with a copy of another's log; see `ForkStore.fork_run`."""
         async with self._transaction() as (tables, now):
             check_fork(fork)
+            if fork.run_id in tables.runs and tables.runs[fork.run_id].is_flow:
+                raise InvalidInput(
+                    f"run {fork.run_id} is one of a flow: it cannot be forked or retried"
+                )
             if fork.new_run_id in tables.runs:
                 return "exists", []
             if fork.run_id not in tables.runs:

@@ -10,6 +10,7 @@ from holdfast.store.memory.clock import Clock, VirtualClock, to_micros
 from holdfast.store.memory.commits import MemoryCommits
 from holdfast.store.memory.control import MemoryControl
 from holdfast.store.memory.external import MemoryExternal
+from holdfast.store.memory.flows import MemoryFlows
 from holdfast.store.memory.forks import MemoryForks
 from holdfast.store.memory.listening import MemoryListening
 from holdfast.store.memory.queries import MemoryQueries
@@ -29,6 +30,7 @@ class MemoryStore(
     MemoryApprovals,
     MemoryControl,
     MemoryForks,
+    MemoryFlows,
     MemoryWorkers,
     MemoryApps,
     MemoryQueries,

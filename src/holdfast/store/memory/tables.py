@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final, Literal, TypeAlias
 from uuid import UUID
 
@@ -14,16 +15,21 @@ from holdfast.types import (
     AppInfo,
     EndStatus,
     Event,
+    FlowShape,
     NewRun,
     Notice,
     Pause,
     Scope,
+    SkipReason,
     Status,
+    StepShape,
+    StepStatus,
     WorkerInfo,
 )
 
 NEVER: Final = 1 << 62  # as PostgreSQL's 'infinity'
 TURN: Final = ""  # the key of a run's turn
+END: Final = ""  # the step that each flow has besides its own: it depends on all leaves
 
 ParentClose: TypeAlias = Literal["terminate", "cancel", "abandon"]
 
@@ -50,6 +56,16 @@ class RunRow:
     error: str | None = None
     started_at: int | None = None
     completed_at: int | None = None
+
+    @property
+    def is_flow(self) -> bool:
+        """Return True if the run is one of a flow, not of a workflow."""
+        return self.new.kind == "flow"
+
+    @property
+    def handler(self) -> str:
+        """Return `name@version`: the handler of the run's turns, or the key of its shape."""
+        return f"{self.new.name}@{self.new.version}"
 
 
 @dataclass(slots=True)
@@ -85,11 +101,61 @@ class TaskRow:
     deadline_at: int | None = None  # an activity's: it fails then, whatever it does
     heartbeat: str | None = None  # an activity's: the last heartbeat details of its attempts
     cancelled: bool = False  # an activity's: its run cancelled it
+    losses: int = 0  # a step's: its leases that ran out
 
     @property
     def handler(self) -> str:
         """The handler that a worker must have for this task; an approval has none."""
         return "" if self.kind == "approval" else f"{self.name}@{self.version}"
+
+
+@dataclass
+class ShapeRow:
+    """A version of a flow, with the edges of its graph."""
+
+    shape: FlowShape
+    shape_hash: str
+    created_at: int
+
+    @cached_property
+    def steps(self) -> dict[str, StepShape]:
+        """Return the steps by slug, in the order of the shape; the end is not among them."""
+        return {step.slug: step for step in self.shape.steps}
+
+    @cached_property
+    def dependents(self) -> dict[str, list[str]]:
+        """Return for each step those that depend on it; the end depends on the leaves."""
+        found: dict[str, list[str]] = {slug: [] for slug in self.steps}
+        for step in self.shape.steps:
+            for dep in dict.fromkeys(step.deps):
+                found[dep].append(step.slug)
+        return {slug: after or [END] for slug, after in found.items()}
+
+    @cached_property
+    def leaves(self) -> list[str]:
+        """Return the steps on which no other depends, by slug: what the end depends on."""
+        return sorted(slug for slug, after in self.dependents.items() if after == [END])
+
+    def deps(self, slug: str) -> list[str]:
+        """Return what a step depends on, by slug."""
+        return self.leaves if slug == END else sorted(set(self.steps[slug].deps))
+
+
+@dataclass(slots=True)
+class StepRow:
+    """What is known of a step of a run. A step without a row is `created`."""
+
+    status: StepStatus = "created"
+    deps_done: int = 0
+    initial_tasks: int | None = None
+    remaining_tasks: int | None = None
+    output: str | None = None  # a map's is that of its elements, if it has any
+    error: str | None = None
+    skip_reason: SkipReason | None = None
+    attempts: int | None = None
+    worker: str | None = None
+    started_at: int | None = None
+    ended_at: int | None = None
 
 
 @dataclass(slots=True)
@@ -109,6 +175,13 @@ class Tables:
     )
     apps: dict[str, AppInfo] = field(default_factory=dict[str, AppInfo])
     pauses: dict[tuple[Scope, str], Pause] = field(default_factory=dict[tuple[Scope, str], Pause])
+    shapes: dict[str, ShapeRow] = field(default_factory=dict[str, ShapeRow])  # by handler
+    steps: defaultdict[UUID, dict[str, StepRow]] = field(
+        default_factory=lambda: defaultdict[UUID, dict[str, StepRow]](dict)
+    )
+    elements: defaultdict[tuple[UUID, str], dict[int, str]] = field(
+        default_factory=lambda: defaultdict[tuple[UUID, str], dict[int, str]](dict)
+    )  # outputs of a map's elements, by index
 
     def append(self, run_id: UUID, event: Event, token: UUID | None = None) -> None:
         """Write the next event of a run's log."""
@@ -167,7 +240,8 @@ class Tables:
 
     def is_paused(self, task: TaskRow) -> bool:
         """Return True if the task is paused, or its run, its queue or its workflow is."""
-        workflow = task.kind == "workflow" and ("workflow", task.name) in self.pauses
+        runs_code = task.kind in ("workflow", "step")
+        workflow = runs_code and ("workflow", task.name) in self.pauses
         return task.paused or workflow or ("queue", task.queue) in self.pauses
 
     def tasks_of_run(self, run_id: UUID) -> list[tuple[tuple[UUID, str], TaskRow]]:

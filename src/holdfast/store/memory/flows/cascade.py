@@ -1,0 +1,101 @@
+"""What follows from the ends of steps, up to the steps that begin and the runs that end.
+
+Nothing begins before the cascade rests, so that a run that fails on the way begins nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from uuid import UUID
+
+from holdfast.store.memory.ends import end_from_outside, tell_parents
+from holdfast.store.memory.flows.begin import begin_maps, begin_singles
+from holdfast.store.memory.flows.inputs import run_output
+from holdfast.store.memory.flows.judging import Judgment, judge
+from holdfast.store.memory.flows.progress import Entry, Progress, StepEnd
+from holdfast.store.memory.flows.rows import Place, known_step, shape_of, step_row
+from holdfast.store.memory.flows.skips import skip_steps
+from holdfast.store.memory.tables import END, Tables
+from holdfast.types import Event
+
+
+def advance(
+    progress: Progress, *, ends: Sequence[StepEnd] = (), ready: Sequence[Place] = ()
+) -> None:
+    """Advance runs from steps that ended, or from steps that are ready.
+
+    Then write what was gathered: steps begin, logs get their entries, runs end. There is no limit
+    to the number of rounds: each has the steps that the round before has ended without work.
+    """
+    begun = Judgment()
+    ends, ready = list(ends), list(ready)
+    while ends or ready:
+        if ends:
+            ready, ends = _count_ends(progress.tables, ends)
+        judgment = judge(progress.tables, ready, progress.failures)
+        begun.singles += judgment.singles
+        begun.maps += judgment.maps
+        begun.done += judgment.done
+        for place, error in judgment.wrong:
+            progress.fail(place, error)
+        ends += [_complete_empty(progress, place) for place in judgment.empty]
+        ends += skip_steps(progress, judgment.unmet, "condition_unmet")
+        ready = []
+    failed = progress.failures
+    begin_singles(progress, [place for place in begun.singles if place[0] not in failed])
+    begin_maps(progress, [(place, size) for place, size in begun.maps if place[0] not in failed])
+    _end_runs(progress, [run_id for run_id in begun.done if run_id not in failed])
+
+
+def _count_ends(tables: Tables, ends: Sequence[StepEnd]) -> tuple[list[Place], list[StepEnd]]:
+    """Count what ends mean for the steps behind them; return which are ready, and which passed.
+
+    A step that was skipped because of one dependency passes, that is ends for those behind it, only
+    when all its dependencies have ended. So the end is ready when every step has ended, although
+    it depends on the leaves alone.
+    """
+    counts: Counter[Place] = Counter()
+    for (run_id, slug), _ in ends:
+        counts.update((run_id, after) for after in shape_of(tables, run_id).dependents[slug])
+    ready: list[Place] = []
+    passed: list[StepEnd] = []
+    for place, count in counts.items():
+        run_id, slug = place
+        needed = len(shape_of(tables, run_id).deps(slug))
+        if needed > 1:
+            step = step_row(tables, place)
+            step.deps_done += count
+            if step.deps_done < needed:
+                continue
+        found = known_step(tables, place)
+        if slug != END and found is not None and found.status == "skipped":
+            passed.append(StepEnd(place, cascades=True))
+        else:
+            ready.append(place)
+    return ready, passed
+
+
+def _complete_empty(progress: Progress, place: Place) -> StepEnd:
+    """Complete a map without elements."""
+    step = step_row(progress.tables, place)
+    step.status, step.output = "completed", "[]"
+    step.initial_tasks = step.remaining_tasks = 0
+    step.started_at = step.ended_at = progress.now
+    progress.log(place, "FlowStepCompleted")
+    return StepEnd(place)
+
+
+def _end_runs(progress: Progress, done: Sequence[UUID]) -> None:
+    """Write the entries of logs, then end the runs that are complete or fail."""
+    tables, now = progress.tables, progress.now
+    completed = [Entry(run_id, "WorkflowCompleted", None) for run_id in done]
+    for entry in [*progress.entries, *completed]:
+        tables.append(entry.run_id, Event(entry.type, entry.key, entry.details, now))
+    for run_id in done:
+        output = run_output(tables, run_id)
+        progress.notices += tables.end(run_id, "completed", now, output=output)
+    progress.notices += tell_parents(tables, now, done)
+    failed = Event("WorkflowFailed", None, None, now)
+    errors = progress.failures
+    progress.notices += end_from_outside(tables, errors, "failed", failed, errors=errors)[1]

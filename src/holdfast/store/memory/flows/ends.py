@@ -1,0 +1,197 @@
+"""The ends of attempts at steps: outputs are recorded, failures are tried again or are final."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+from uuid import UUID
+
+import msgspec
+
+from holdfast.durations import LONGEST_SECONDS
+from holdfast.store.memory import details
+from holdfast.store.memory.clock import to_micros
+from holdfast.store.memory.flows.cascade import advance
+from holdfast.store.memory.flows.progress import Progress, StepEnd
+from holdfast.store.memory.flows.rows import Place, place_of, shape_of, split_key, step_row
+from holdfast.store.memory.flows.skips import skip_steps
+from holdfast.store.memory.tables import Tables, TaskRow
+from holdfast.store.port import WORK_TOPIC
+from holdfast.types import Notice, Otherwise, StepTaskEnd, StepTaskOutcome
+
+_FAILED: Final = "holdfast.errors.StepFailed"
+_LARGEST_EXPONENT: Final = 60
+
+IsOpen: TypeAlias = Callable[[TaskRow, StepTaskEnd], bool]
+
+
+class _Message(msgspec.Struct, frozen=True):
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """An attempt that failed: its number in the call, and when the next is due, None for never."""
+
+    number: int
+    task: TaskRow
+    error: str
+    retry_at: int | None
+    exhausted: Otherwise
+
+    @property
+    def place(self) -> Place:
+        return place_of(self.task)
+
+
+def end_tasks(
+    progress: Progress, ends: Sequence[StepTaskEnd], is_open: IsOpen
+) -> list[StepTaskOutcome]:
+    """Record how attempts ended, and advance their runs; return what became of each end.
+
+    `is_open` tells whether an end is that of the attempt that a task has under way. Outputs come
+    before failures: a step that has completed stays so in a run that fails.
+    """
+    outputs = {n: end for n, end in enumerate(ends) if end.error is None}
+    errors = {n: end for n, end in enumerate(ends) if end.error is not None}
+    completed = _open_tasks(progress.tables, outputs, is_open)
+    through = _record_outputs(progress, [(task, outputs[n]) for n, task in completed.items()])
+    failed = _open_tasks(progress.tables, errors, is_open)
+    failures = [_failure(progress, n, task, errors[n]) for n, task in failed.items()]
+    skipped = _end_failures(progress, failures)
+    if progress.entries:  # every end, retry and failure has one
+        advance(progress, ends=[*through, *skipped])
+    retried = {failure.number for failure in failures if failure.retry_at is not None}
+    return [
+        "retried" if n in retried else "recorded" if n in completed or n in failed else "lost"
+        for n in range(len(ends))
+    ]
+
+
+def _open_tasks(
+    tables: Tables, ends: dict[int, StepTaskEnd], is_open: IsOpen
+) -> dict[int, TaskRow]:
+    """Return the tasks whose open attempts end, by the number of the end; each task once."""
+    found: dict[tuple[UUID, str], tuple[int, TaskRow]] = {}
+    for number, end in ends.items():
+        task = tables.tasks.get((end.run_id, end.key))
+        if task is not None and task.kind == "step" and is_open(task, end):
+            found.setdefault((end.run_id, end.key), (number, task))
+    return dict(found.values())
+
+
+def _record_outputs(
+    progress: Progress, completed: Iterable[tuple[TaskRow, StepTaskEnd]]
+) -> list[StepEnd]:
+    """Write outputs; return the steps that are completed by it."""
+    tables, through = progress.tables, list[Place]()
+    counts: Counter[Place] = Counter()
+    for task, end in completed:
+        del tables.tasks[task.run_id, task.key]
+        slug, index = split_key(task.key)
+        place, output = (task.run_id, slug), end.output or "null"
+        if index is None:
+            _complete_single(progress, task, output)
+            through.append(place)
+        else:
+            tables.elements[place][index] = output
+            counts[place] += 1
+    through += [place for place in sorted(counts) if _count_down(progress, place, counts[place])]
+    for place in through:
+        progress.log(place, "FlowStepCompleted")
+    return [StepEnd(place) for place in through]
+
+
+def _complete_single(progress: Progress, task: TaskRow, output: str) -> None:
+    step = step_row(progress.tables, place_of(task))
+    step.status, step.output = "completed", output
+    step.initial_tasks, step.remaining_tasks = 1, 0
+    step.attempts, step.worker = task.attempts, task.worker
+    step.started_at, step.ended_at = task.started_at, progress.now
+
+
+def _count_down(progress: Progress, place: Place, elements: int) -> bool:
+    """Count elements of a map down that have their results; return True if it is through."""
+    step = step_row(progress.tables, place)
+    step.remaining_tasks = (step.remaining_tasks or 0) - elements
+    if step.remaining_tasks > 0:
+        return False
+    step.status, step.ended_at = "completed", progress.now
+    return True
+
+
+def _failure(progress: Progress, number: int, task: TaskRow, end: StepTaskEnd) -> _Failure:
+    """Decide whether another attempt follows, by the step's options or those of its flow."""
+    shape = shape_of(progress.tables, task.run_id)
+    step, flow = shape.steps[split_key(task.key)[0]], shape.shape
+    attempts = flow.max_attempts if step.max_attempts is None else step.max_attempts
+    base = flow.base_delay if step.base_delay is None else step.base_delay
+    retry_at = None
+    if end.retryable and task.attempts < attempts:
+        pause = min(base * 2 ** min(task.attempts, _LARGEST_EXPONENT), LONGEST_SECONDS)
+        retry_at = progress.now + to_micros(pause)
+    return _Failure(number, task, end.error or "null", retry_at, step.when_exhausted)
+
+
+def _end_failures(progress: Progress, failures: Sequence[_Failure]) -> list[StepEnd]:
+    """Free what is tried again; fail runs, or skip steps, and return those that ended by it."""
+    retried = [failure for failure in failures if failure.retry_at is not None]
+    over = [failure for failure in failures if failure.retry_at is None]
+    progress.notices += [_free(failure) for failure in retried]
+    _log_retries(progress, retried)
+    fatal: dict[UUID, _Failure] = {}
+    for failure in over:
+        if failure.exhausted == "fail":
+            fatal.setdefault(failure.task.run_id, failure)
+    for _, failure in sorted(fatal.items()):
+        progress.fail(failure.place, _error(failure))
+    passed: dict[Place, _Failure] = {}
+    for failure in over:
+        if failure.task.run_id not in fatal:
+            passed.setdefault(failure.place, failure)
+    ends = [StepEnd(place, passed[place].exhausted == "skip-cascade") for place in sorted(passed)]
+    errors = {place: failure.error for place, failure in passed.items()}
+    return skip_steps(progress, ends, "handler_failed", errors)
+
+
+def _free(failure: _Failure) -> Notice:
+    """Make a task due after its pause. The next attempt finds the error of this one."""
+    task = failure.task
+    assert failure.retry_at is not None
+    task.worker, task.visible_at, task.claimed_idx = None, failure.retry_at, 0
+    task.heartbeat = details.write(error=details.raw(failure.error))
+    return Notice(WORK_TOPIC, task.queue)
+
+
+def _log_retries(progress: Progress, retried: Sequence[_Failure]) -> None:
+    """Write one entry for each step, however many of its elements are tried again."""
+    by_step: defaultdict[Place, list[_Failure]] = defaultdict(list)
+    for failure in retried:
+        by_step[failure.place].append(failure)
+    for place, failures in sorted(by_step.items()):
+        indexes = [split_key(failure.task.key)[1] for failure in failures]
+        told = details.write(
+            tasks=len(failures),
+            task_index=min((index for index in indexes if index is not None), default=None),
+            attempt=max(failure.task.attempts for failure in failures),
+            error=details.raw(failures[0].error),
+            retry_at=min(f.retry_at for f in failures if f.retry_at is not None),
+        )
+        progress.log(place, "FlowStepRetryScheduled", told)
+
+
+def _error(failure: _Failure) -> str:
+    """Return the error of a run that fails because of a step."""
+    slug, index = split_key(failure.task.key)
+    message = details.read(failure.error, _Message).message
+    return details.write(
+        kind=_FAILED,
+        step=slug,
+        task_index=index,
+        attempts=failure.task.attempts,
+        worker=failure.task.worker,
+        message=f"step {slug} failed: {message}",
+        cause=details.raw(failure.error),
+    )

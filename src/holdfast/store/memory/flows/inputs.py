@@ -1,0 +1,48 @@
+"""What steps are given, and what runs of flows return: text put together from JSON texts.
+
+None of them is parsed: `1e300` stays `1e300`.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from holdfast.store.memory.flows.rows import Place, known_step, shape_of
+from holdfast.store.memory.tables import END, Tables, TaskRow
+
+
+def step_output(tables: Tables, place: Place) -> str | None:
+    """Return the output of a completed step; a map's is gathered from its elements."""
+    step = known_step(tables, place)
+    if step is None or step.status != "completed":
+        return None
+    if step.output is not None:
+        return step.output
+    return f"[{','.join(text for _, text in sorted(tables.elements[place].items()))}]"
+
+
+def step_input(tables: Tables, place: Place, *, judged: bool = False) -> str:
+    """Return what a step is given, as `{"run": …, dependency: its output, …}`.
+
+    Dependencies that were skipped are absent. `run` is only for steps that want it, unless a
+    condition is judged, which may be about it. What the end is given is the run's output.
+    """
+    run_id, slug = place
+    shape = shape_of(tables, run_id)
+    given: dict[str, str | None] = {}
+    if slug != END and (judged or shape.steps[slug].wants_run):
+        given["run"] = tables.runs[run_id].new.input
+    for dep in shape.deps(slug):
+        given[dep] = step_output(tables, (run_id, dep))
+    parts = (f'"{name}":{text}' for name, text in given.items() if text is not None)
+    return f"{{{','.join(parts)}}}"
+
+
+def task_input(tables: Tables, task: TaskRow) -> str:
+    """Return what the task of a step is given: the element of a map, or the step's input."""
+    return step_input(tables, (task.run_id, task.key)) if task.payload is None else task.payload
+
+
+def run_output(tables: Tables, run_id: UUID) -> str:
+    """Return the outputs of the leaves, by name."""
+    return step_input(tables, (run_id, END))

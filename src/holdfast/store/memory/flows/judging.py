@@ -1,0 +1,180 @@
+"""Judge steps that are ready: which may begin, which are skipped, which fail their runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Final, Literal, NamedTuple, TypeAlias
+from uuid import UUID
+
+import msgspec
+
+from holdfast.codec import contains
+from holdfast.store.memory import details
+from holdfast.store.memory.flows.inputs import step_input
+from holdfast.store.memory.flows.progress import StepEnd
+from holdfast.store.memory.flows.rows import Place, known_step, shape_of
+from holdfast.store.memory.tables import END, Tables
+from holdfast.types import StepShape
+
+Verdict: TypeAlias = Literal["single", "map", "end", "unmet", "fail", "no array"]
+
+_NO_ARRAY: Final = "holdfast.errors.FlowTypeViolation"
+_UNMET: Final = "holdfast.errors.StepFailed"
+
+
+class MapSize(NamedTuple):
+    """The elements that a map will have; None if it would map over `json_type`, not an array."""
+
+    elements: int | None
+    json_type: str = "array"
+
+
+class Wrong(NamedTuple):
+    """The step because of which a run fails, and the error, as JSON text."""
+
+    place: Place
+    error: str
+
+
+@dataclass(slots=True)
+class Judgment:
+    """What becomes of steps that were ready; of runs that fail, only the step in `wrong`.
+
+    `maps` have their numbers of elements, `empty` are those without any, `done` the runs that are
+    complete, `unmet` the steps whose conditions do not hold.
+    """
+
+    singles: list[Place] = field(default_factory=list[Place])
+    maps: list[tuple[Place, int]] = field(default_factory=list[tuple[Place, int]])
+    empty: list[Place] = field(default_factory=list[Place])
+    done: list[UUID] = field(default_factory=list[UUID])
+    unmet: list[StepEnd] = field(default_factory=list[StepEnd])
+    wrong: list[Wrong] = field(default_factory=list[Wrong])
+
+
+def judge(tables: Tables, ready: Iterable[Place], failed: Collection[UUID]) -> Judgment:
+    """Judge the steps that are ready, in the order of their runs and shapes."""
+    places = sorted(
+        (place for place in ready if place[0] not in failed),
+        key=lambda place: (place[0], _index(tables, place)),
+    )
+    judgment = Judgment()
+    for _, of_run in groupby(places, key=lambda place: place[0]):
+        verdicts: dict[Place, Verdict] = {place: _verdict(tables, place) for place in of_run}
+        wrong = _wrong(tables, verdicts)
+        if wrong is not None:
+            judgment.wrong.append(wrong)
+            continue
+        for place in verdicts:
+            _sort_in(tables, judgment, place, verdicts[place])
+    return judgment
+
+
+def _sort_in(tables: Tables, judgment: Judgment, place: Place, verdict: Verdict) -> None:
+    run_id, slug = place
+    if verdict == "single":
+        judgment.singles.append(place)
+    elif verdict == "map":
+        elements = map_size(tables, place).elements
+        if elements:
+            judgment.maps.append((place, elements))
+        else:
+            judgment.empty.append(place)
+    elif verdict == "end":
+        judgment.done.append(run_id)
+    else:
+        step = shape_of(tables, run_id).steps[slug]
+        judgment.unmet.append(StepEnd(place, step.when_unmet == "skip-cascade"))
+
+
+def _index(tables: Tables, place: Place) -> int:
+    run_id, slug = place
+    return -1 if slug == END else list(shape_of(tables, run_id).steps).index(slug)
+
+
+def _verdict(tables: Tables, place: Place) -> Verdict:
+    """Decide about a step. That a map needs an array comes before its conditions."""
+    run_id, slug = place
+    if slug == END:
+        return "end"
+    step = shape_of(tables, run_id).steps[slug]
+    if step.kind == "map" and map_size(tables, place).elements is None:
+        return "no array"
+    if _is_met(tables, place, step):
+        return step.kind
+    return "fail" if step.when_unmet == "fail" else "unmet"
+
+
+def _is_met(tables: Tables, place: Place, step: StepShape) -> bool:
+    """Return True if a step's conditions hold. Root steps are judged by the run's input itself."""
+    if step.required is None and step.forbidden is None:
+        return True
+    run = tables.runs[place[0]]
+    given = json.loads(step_input(tables, place, judged=True) if step.deps else run.new.input)
+    required = step.required is None or contains(given, json.loads(step.required))
+    forbidden = step.forbidden is not None and contains(given, json.loads(step.forbidden))
+    return required and not forbidden
+
+
+def map_size(tables: Tables, place: Place) -> MapSize:
+    """Count the elements of a map that is ready: of the run's input, or of its dependency."""
+    run_id, slug = place
+    deps = shape_of(tables, run_id).deps(slug)
+    if not deps:
+        return _size(tables.runs[run_id].new.input)
+    step = known_step(tables, (run_id, deps[0]))
+    if step is None or step.status == "skipped":
+        return MapSize(0)
+    # The output of a map that had elements is its elements.
+    return MapSize(step.initial_tasks) if step.output is None else _size(step.output)
+
+
+def _size(text: str) -> MapSize:
+    value = json.loads(text)
+    if isinstance(value, list):
+        return MapSize(len(msgspec.json.decode(text, type=list[msgspec.Raw])))
+    return MapSize(None, json_type(value))
+
+
+def json_type(value: object) -> str:
+    """Return what JSON calls the type of a decoded value.
+
+    >>> json_type(None), json_type(True), json_type(1.5), json_type({})
+    ('null', 'boolean', 'number', 'object')
+    """
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int() | float():
+            return "number"
+        case str():
+            return "string"
+        case list():
+            return "array"
+        case _:
+            return "object"
+
+
+def _wrong(tables: Tables, verdicts: dict[Place, Verdict]) -> Wrong | None:
+    """Return the step because of which a run fails: a map over no array comes first."""
+    for place, verdict in verdicts.items():
+        if verdict == "no array":
+            run_id, slug = place
+            [dep] = shape_of(tables, run_id).deps(slug)
+            found = map_size(tables, place).json_type
+            message = (
+                f"[TYPE_VIOLATION] Map step {slug} expects array input "
+                f"but dependency {dep} produced {found}"
+            )
+            return Wrong((run_id, dep), details.write(kind=_NO_ARRAY, step=dep, message=message))
+    for place, verdict in verdicts.items():
+        if verdict == "fail":
+            return Wrong(
+                place, details.write(kind=_UNMET, step=place[1], message="Condition not met")
+            )
+    return None

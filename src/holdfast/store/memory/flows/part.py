@@ -1,0 +1,105 @@
+"""The part of the store for flows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from holdfast.store.memory.database import Part
+from holdfast.store.memory.flows.ends import end_tasks
+from holdfast.store.memory.flows.inputs import task_input
+from holdfast.store.memory.flows.progress import Progress
+from holdfast.store.memory.flows.shapes import ensure_shape, find_shape, list_shapes
+from holdfast.store.memory.flows.starts import start_flows
+from holdfast.store.memory.flows.states import steps_of
+from holdfast.store.memory.payloads import check_json
+from holdfast.store.memory.tables import Tables, TaskRow, distinct
+from holdfast.types import (
+    ClaimedTask,
+    EnsuredFlow,
+    FlowInfo,
+    FlowShape,
+    FlowStepState,
+    NewRun,
+    Notice,
+    StartedRun,
+    StepTaskEnd,
+    StepTasksEnded,
+    Taker,
+)
+
+
+class MemoryFlows(Part):
+    """Keeps the shapes of flows, starts their runs, and advances them as their steps end."""
+
+    async def ensure_flow(
+        self, shape: FlowShape, shape_hash: str, *, replace: bool = False
+    ) -> EnsuredFlow:
+        """Compare a shape with the database's; see `FlowStore.ensure_flow`."""
+        async with self._transaction() as (tables, now):
+            return ensure_shape(tables, now, shape, shape_hash, replace=replace)
+
+    async def list_flows(self) -> list[FlowInfo]:
+        """Return every version of every flow, by name and version."""
+        async with self._transaction() as (tables, _):
+            return list_shapes(tables)
+
+    async def get_flow(self, name: str, version: int | None = None) -> FlowShape | None:
+        """Return a version of a flow, by default the newest; None if there is none."""
+        async with self._transaction() as (tables, _):
+            return find_shape(tables, name, version)
+
+    async def start_flows(self, runs: Sequence[NewRun]) -> tuple[list[StartedRun], list[Notice]]:
+        """Start runs of flows; see `FlowStore.start_flows`."""
+        async with self._transaction() as (tables, now):
+            answers, notices = start_flows(tables, now, runs)
+            return answers, distinct(notices)
+
+    async def end_step_tasks(
+        self, worker_id: str, ends: Sequence[StepTaskEnd], taker: Taker | None = None
+    ) -> StepTasksEnded:
+        """Record how attempts at steps' tasks ended; see `FlowStore.end_step_tasks`."""
+        async with self._transaction() as (tables, now):
+            for end in ends:
+                for text in (end.output, end.error):
+                    if text is not None:
+                        check_json("end", text)
+            progress = Progress(tables, now, worker_id, taker)
+            outcomes = end_tasks(
+                progress,
+                ends,
+                lambda task, end: (task.worker, task.lease_no) == (worker_id, end.lease_no),
+            )
+            tasks = [_handed(tables, now, task) for task in progress.handed]
+            return StepTasksEnded(now, outcomes, distinct(progress.notices), tasks)
+
+    async def flow_steps(self, run_ids: Sequence[UUID]) -> dict[UUID, list[FlowStepState]]:
+        """Return the steps of runs, in the order of their shapes, for runs of flows."""
+        async with self._transaction() as (tables, _):
+            flows = sorted(run_id for run_id in run_ids if _is_flow(tables, run_id))
+            return {run_id: steps_of(tables, run_id) for run_id in flows}
+
+
+def _is_flow(tables: Tables, run_id: UUID) -> bool:
+    return run_id in tables.runs and tables.runs[run_id].is_flow
+
+
+def _handed(tables: Tables, now: int, task: TaskRow) -> ClaimedTask:
+    """Return a task that was leased to the caller as soon as it was ready."""
+    run = tables.runs[task.run_id]
+    return ClaimedTask(
+        run_id=task.run_id,
+        key=task.key,
+        kind="step",
+        queue=task.queue,
+        name=task.name,
+        version=task.version,
+        attempts=task.attempts,
+        lease_no=task.lease_no,
+        log_length=0,
+        started_at=now,
+        input=None,
+        payload=task_input(tables, task),
+        run_key=run.new.key,
+        headers=run.new.headers,
+    )

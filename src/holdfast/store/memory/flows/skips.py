@@ -1,0 +1,72 @@
+"""Skip steps, and for those that cascade all that depends on them."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from typing import Final
+
+from holdfast.store.memory import details
+from holdfast.store.memory.flows.progress import Progress, StepEnd
+from holdfast.store.memory.flows.rows import Place, known_step, place_of, shape_of, step_row
+from holdfast.store.memory.tables import END, Tables
+from holdfast.store.port import worker_topic
+from holdfast.types import Notice, SkipReason
+
+_NO_ERRORS: Final[Mapping[Place, str]] = {}
+
+
+def skip_steps(
+    progress: Progress,
+    steps: Sequence[StepEnd],
+    reason: SkipReason,
+    errors: Mapping[Place, str] = _NO_ERRORS,
+) -> list[StepEnd]:
+    """Skip steps for a reason; return those of them that have ended by it.
+
+    Steps behind one that cascades end for those behind them when all their own dependencies have
+    ended. Tasks of all that is skipped are deleted, and the workers that hold one are told.
+    """
+    tables = progress.tables
+    first = {step.place for step in steps}
+    cascaded = _cascaded(tables, steps)
+    skipped: dict[Place, bool] = {}
+    for place in sorted(first | cascaded, key=lambda place: (place[0], place not in first, place)):
+        found = known_step(tables, place)
+        if found is not None and found.status not in ("created", "started"):
+            continue
+        step = step_row(tables, place)
+        step.status, step.remaining_tasks, step.ended_at = "skipped", None, progress.now
+        step.skip_reason = reason if place in first else "dependency_skipped"
+        step.error = errors.get(place)
+        progress.log(place, "FlowStepSkipped", details.write(reason=step.skip_reason))
+        skipped[place] = place in cascaded
+    progress.notices += _delete_tasks(tables, skipped)
+    return [StepEnd(place, cascades) for place, cascades in skipped.items() if place in first]
+
+
+def _cascaded(tables: Tables, steps: Sequence[StepEnd]) -> set[Place]:
+    """Return the steps that cascade and all behind them, without the ends of runs."""
+    found: set[Place] = set()
+    todo = [step.place for step in steps if step.cascades]
+    while todo:
+        place = todo.pop()
+        if place in found:
+            continue
+        found.add(place)
+        run_id, slug = place
+        after = shape_of(tables, run_id).dependents[slug]
+        todo += [(run_id, dependent) for dependent in after if dependent != END]
+    return found
+
+
+def _delete_tasks(tables: Tables, places: Container[Place]) -> list[Notice]:
+    gone = [
+        task for task in tables.tasks.values() if task.kind == "step" and place_of(task) in places
+    ]
+    for task in gone:
+        del tables.tasks[task.run_id, task.key]
+    return [
+        Notice(worker_topic(task.worker), f"{task.run_id} {task.key}")
+        for task in gone
+        if task.worker is not None
+    ]

@@ -1,0 +1,94 @@
+"""Start runs of flows: each begins with its root steps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.errors import InvalidInput, RunExists, UnknownFlow
+from holdfast.store.memory.flows.cascade import advance
+from holdfast.store.memory.flows.judging import json_type
+from holdfast.store.memory.flows.progress import Progress
+from holdfast.store.memory.flows.rows import Place
+from holdfast.store.memory.flows.shapes import newest_shape
+from holdfast.store.memory.payloads import check_run
+from holdfast.store.memory.starts import insert_run
+from holdfast.store.memory.tables import END, NEVER, ShapeRow, Tables
+from holdfast.types import NewRun, Notice, StartedRun
+
+
+def start_flows(
+    tables: Tables, now: int, runs: Sequence[NewRun]
+) -> tuple[list[StartedRun], list[Notice]]:
+    """Start runs of flows; one that exists is left as it is."""
+    for new in runs:  # a flow's run begins at once, and version 0 is the newest
+        check_run(msgspec.structs.replace(new, version=1, start_at=None, delay_seconds=None))
+    named = [_with_shape(tables, new) for new in runs]
+    _refuse_others(tables, named)
+    created = {new.run_id: new for new in reversed(named) if new.run_id not in tables.runs}
+    progress = Progress(tables, now)
+    for new in created.values():
+        _insert(tables, now, new)
+    roots = [root for new in created.values() for root in _roots(tables, new)]
+    advance(progress, ready=roots)
+    answers: list[StartedRun] = []
+    for new in named:
+        status = tables.runs[new.run_id].status
+        if new.waiter is not None and status == "running":
+            tables.waiters[new.run_id].add(new.waiter)
+        is_new = created.pop(new.run_id, None) is not None
+        answers.append(StartedRun(new.run_id, is_new, status))
+    return answers, progress.notices
+
+
+def _with_shape(tables: Tables, new: NewRun) -> NewRun:
+    """Return the run with the full name and the version of its shape."""
+    row = tables.shapes.get(f"{new.name}@{new.version}")
+    if new.version == 0:
+        row = newest_shape(tables, new.name)
+    if row is None:
+        raise UnknownFlow(f"flow {new.name} does not exist")
+    _check_input(row, new)
+    return msgspec.structs.replace(
+        new,
+        kind="flow",
+        name=row.shape.name,
+        version=row.shape.version,
+        start_at=None,
+        delay_seconds=None,
+    )
+
+
+def _check_input(row: ShapeRow, new: NewRun) -> None:
+    found = json_type(json.loads(new.input))
+    for step in row.shape.steps:
+        if step.kind == "map" and not step.deps and found != "array":
+            raise InvalidInput(
+                f"step {step.slug} of flow {new.name} maps over the input, "
+                f"which must be an array, not {found}"
+            )
+
+
+def _refuse_others(tables: Tables, runs: Sequence[NewRun]) -> None:
+    """Refuse ids of other flows' runs: to the caller they would look like the runs asked for."""
+    names = {
+        new.run_id: tables.runs[new.run_id].new.name for new in runs if new.run_id in tables.runs
+    }
+    for new in runs:
+        if (found := names.setdefault(new.run_id, new.name)) != new.name:
+            raise RunExists.of_another(new.run_id, found, new.name)
+
+
+def _insert(tables: Tables, now: int, new: NewRun) -> None:
+    """Write the run, and a turn row that nobody claims."""
+    turn = insert_run(tables, now, new)
+    turn.kind, turn.visible_at, turn.started_at = "flow", NEVER, now
+
+
+def _roots(tables: Tables, new: NewRun) -> list[Place]:
+    """Return the steps without dependencies; of a flow without steps, the end."""
+    row = tables.shapes[f"{new.name}@{new.version}"]
+    roots = [step.slug for step in row.shape.steps if not step.deps]
+    return [(new.run_id, slug) for slug in roots or [END]]
