@@ -15,7 +15,17 @@ from holdfast.definitions.app import App
 from holdfast.definitions.startable import AnyStartable
 from holdfast.errors import ConfigurationError, UnknownWorkflow
 from holdfast.moments import to_datetime
-from holdfast.types import JSON, ErrorInfo, RecordPage, RunRecord, State, Status, Value, Wait
+from holdfast.types import (
+    JSON,
+    ErrorInfo,
+    RecordPage,
+    RunKind,
+    RunRecord,
+    State,
+    Status,
+    Value,
+    Wait,
+)
 
 decode_plain = cast("Callable[[str], JSON]", decoder(object))
 """Decodes JSON text to plain values."""
@@ -41,9 +51,10 @@ class RunWait(Value, frozen=True):
 class Run:
     """A run as it was when it was asked for.
 
-    `status` is "running" or how it ended, `state` also what it is doing until then. `key` and
-    `headers` were given at its start; `parent_run_id` and `parent_key` name the run and the call
-    that started it. `created_at`, `started_at` (first, by a worker), `completed_at` and
+    `kind` is "workflow" or "flow". `status` is "running" or how it ended, `state` also what it is
+    doing until then: a flow is running if a worker has one of its steps, queued if one is due.
+    `key` and `headers` were given at its start; `parent_run_id` and `parent_key` name the run and
+    the call that started it. `created_at`, `started_at` (first, by a worker), `completed_at` and
     `deadline_at` are moments in UTC. `wait` describes what it is doing, until it has ended.
     `record` is its row: values as JSON text, moments in microseconds since 1970.
     """
@@ -53,6 +64,7 @@ class Run:
         self.record = record
         self._workflow = workflow
         self.run_id: UUID = record.run_id
+        self.kind: RunKind = record.kind
         self.app, self.name, self.version = record.app, record.name, record.version
         self.full_name, self.handler = record.full_name, record.handler
         self.key, self.queue, self.priority = record.key, record.queue, record.priority

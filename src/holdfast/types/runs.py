@@ -69,6 +69,7 @@ class RunRecord(Value, frozen=True, kw_only=True):
     """
 
     run_id: UUID
+    kind: RunKind = "workflow"
     app: str = ""
     name: str
     version: int

@@ -90,7 +90,7 @@ def summary(run: RunRecord, values: Mapping[str, JSON], now: int) -> Table:
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     table.add_row("run", str(run.run_id))
-    table.add_row("workflow", run.handler)
+    table.add_row(run.kind, run.handler)
     table.add_row("state", state_text(run))
     for name, value in _facts(run, now):
         table.add_row(name, Text(shorten(value, _LONGEST)))

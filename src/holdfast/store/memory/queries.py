@@ -106,6 +106,7 @@ def _run(tables: Tables, now: int, run_id: UUID) -> RunRecord:
     app, name = split_name(row.new.name)
     return RunRecord(
         run_id=run_id,
+        kind=row.new.kind,
         app=app,
         name=name,
         version=row.new.version,
@@ -113,7 +114,7 @@ def _run(tables: Tables, now: int, run_id: UUID) -> RunRecord:
         queue=row.new.queue,
         priority=row.new.priority,
         status=row.status,
-        state=_state(row, turn, now),
+        state=_state(tables, row, turn, now),
         input=row.new.input,
         output=row.output,
         error=row.error,
@@ -130,10 +131,12 @@ def _run(tables: Tables, now: int, run_id: UUID) -> RunRecord:
     )
 
 
-def _state(row: RunRow, turn: TaskRow | None, now: int) -> State:
+def _state(tables: Tables, row: RunRow, turn: TaskRow | None, now: int) -> State:
     """Return the state of a run that people see, from the row of its next turn."""
     if row.status != "running" or turn is None:
         return row.status
+    if row.new.kind == "flow":
+        return _flow_state(tables, row.new.run_id, turn.paused, now)
     if turn.worker is not None:
         return "running"
     if turn.paused:
@@ -141,6 +144,16 @@ def _state(row: RunRow, turn: TaskRow | None, now: int) -> State:
     if turn.stuck is not None:
         return "stuck"
     return "queued" if turn.visible_at <= now else "waiting"
+
+
+def _flow_state(tables: Tables, run_id: UUID, paused: bool, now: int) -> State:
+    """Return the state of a run of a flow that has not ended, from the tasks of its steps."""
+    tasks = [task for _, task in tables.tasks_of_run(run_id) if task.kind == "step"]
+    if any(task.worker is not None for task in tasks):
+        return "running"
+    if paused:
+        return "paused"
+    return "queued" if any(task.visible_at <= now for task in tasks) else "waiting"
 
 
 def _wait(turn: TaskRow) -> Wait:

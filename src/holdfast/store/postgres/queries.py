@@ -144,6 +144,7 @@ def _run(row: asyncpg.Record) -> RunRecord:
     app, name = split_name(row["name"])
     return RunRecord(
         run_id=row["run_id"],
+        kind=row["kind"],
         app=app,
         name=name,
         version=row["version"],

@@ -69,3 +69,46 @@ begin
         worker = excluded.worker, started_at = excluded.started_at
     where s.status = 'created';
 end $$;
+
+-- Return the state of a run of a flow that has not ended, from the tasks of its steps: running if a
+-- worker has one, else paused, else queued if one is due, else waiting. 100 of its tasks are looked
+-- at; if it has more, as a wide map, then also 1,000 of those that workers have of its flow, in each
+-- of its queues. Called by _show_runs and _matching_runs.
+create or replace function holdfast._flow_state(p_run_id uuid, p_paused boolean) returns text
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+declare
+    v_seen int;
+    v_leased boolean;
+    v_due boolean;
+begin
+    select count(*), bool_or(t.worker is not null), bool_or(t.visible_at <= holdfast.now())
+    into v_seen, v_leased, v_due
+    from (
+        select t.worker, t.visible_at from holdfast.tasks t
+        where t.run_id = p_run_id and t.key <> '' limit 100
+    ) as t;
+    if v_seen = 100 and not v_leased then
+        v_leased := exists (
+            select from (
+                select r.queue, r.name || '@' || r.version as handler from holdfast.runs r
+                where r.run_id = p_run_id
+            ) as r
+            cross join lateral (
+                select r.queue union select s.queue from holdfast.steps s
+                where s.handler = r.handler and s.queue is not null
+            ) as q
+            cross join lateral (
+                select t.run_id from holdfast.tasks t
+                where t.queue = q.queue and t.handler = r.handler and t.worker is not null
+                limit 1000
+            ) as t
+            where t.run_id = p_run_id);
+    end if;
+    return case when v_leased then 'running' when p_paused then 'paused' when v_due then 'queued'
+        else 'waiting' end;
+end $$;

@@ -10,7 +10,7 @@ returns table (
     state text, input json, output json, error json, tags text[], headers json,
     retention_seconds float8, created_at bigint, started_at bigint, completed_at bigint,
     deadline_at bigint, visible_at bigint, awaiting text[], worker text, attempts int,
-    lease_no int, stuck text, paused boolean, parent_run_id uuid, parent_key text
+    lease_no int, stuck text, paused boolean, parent_run_id uuid, parent_key text, kind text
 )
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -21,14 +21,16 @@ as $$
 begin
     return query
     select r.run_id, r.name, r.version, r.key, r.queue, r.priority::int, r.status,
-        holdfast._state(r.status, t.worker, t.paused, t.stuck, t.visible_at),
+        case when r.kind = 'flow' and r.status = 'running'
+            then holdfast._flow_state(r.run_id, t.paused)
+            else holdfast._state(r.status, t.worker, t.paused, t.stuck, t.visible_at) end,
         case when p_payloads then r.input end, case when p_payloads then r.output end,
         r.error, r.tags, r.headers,
         extract(epoch from r.retention)::float8, holdfast._micros(r.created_at),
         holdfast._micros(coalesce(r.started_at, t.started_at)),
         holdfast._micros(r.completed_at), holdfast._micros(r.deadline_at),
         holdfast._micros(t.visible_at), t.awaiting, t.worker, t.attempts, t.lease_no,
-        t.stuck, t.paused, r.parent_run_id, r.parent_key
+        t.stuck, t.paused, r.parent_run_id, r.parent_key, r.kind
     from unnest(p_run_ids) with ordinality as u (run_id, place)
     cross join lateral (
         select * from holdfast.runs r where r.run_id = u.run_id limit 1
@@ -46,7 +48,7 @@ returns table (
     state text, input json, output json, error json, tags text[], headers json,
     retention_seconds float8, created_at bigint, started_at bigint, completed_at bigint,
     deadline_at bigint, visible_at bigint, awaiting text[], worker text, attempts int,
-    lease_no int, stuck text, paused boolean, parent_run_id uuid, parent_key text
+    lease_no int, stuck text, paused boolean, parent_run_id uuid, parent_key text, kind text
 )
 language sql stable
 set search_path = pg_catalog, pg_temp
@@ -54,8 +56,9 @@ as $$
     select * from holdfast._show_runs(p_run_ids, true)
 $$;
 
--- Return the runs whose next turn is in one of the states queued, running, stuck and paused, from
--- the few rows of tasks in that state; more than p_limit if there are more. Called by _list_ids.
+-- Return the runs that may be in one of the states queued, running, stuck and paused, from the few
+-- rows of tasks in that state: turns, and steps of flows, so a run may come several times. More than
+-- p_limit rows if there are more. Called by _list_ids.
 create or replace function holdfast._active_runs(p_states text[], p_limit int)
 returns setof uuid
 language plpgsql stable
@@ -66,7 +69,8 @@ as $$
 begin
     if 'running' = any (p_states) then
         return query
-        select t.run_id from holdfast.tasks t where t.worker is not null and t.key = ''
+        select t.run_id from holdfast.tasks t
+        where t.worker is not null and (t.key = '' or t.kind = 'step')
         limit p_limit + 1;
     end if;
     if 'stuck' = any (p_states) then
@@ -91,7 +95,8 @@ begin
         cross join lateral (
             select t.run_id from holdfast.tasks t
             where t.queue = l.queue and t.handler = l.handler and t.priority = p.priority
-                and t.worker is null and t.visible_at <= holdfast.now() and t.key = ''
+                and t.worker is null and t.visible_at <= holdfast.now()
+                and (t.key = '' or t.kind = 'step')
             order by t.visible_at
             limit p_limit + 1
         ) as t
@@ -212,8 +217,11 @@ begin
     left join lateral (
         select * from holdfast.tasks t where t.run_id = u.run_id and t.key = '' limit 1
     ) as t on p_states is not null
-    where (p_states is null or holdfast._state(
-            r.status, t.worker, t.paused, t.stuck, t.visible_at) = any (p_states))
+    where (p_states is null
+            or case when r.kind = 'flow' and r.status = 'running'
+                then holdfast._flow_state(r.run_id, t.paused)
+                else holdfast._state(r.status, t.worker, t.paused, t.stuck, t.visible_at)
+            end = any (p_states))
         and (p_names is null or r.name = any (p_names))
         and (p_queues is null or r.queue = any (p_queues))
         and (p_tags is null or r.tags @> p_tags)
@@ -305,7 +313,7 @@ create or replace function holdfast.list_runs(
     state text, input json, output json, error json, tags text[], headers json,
     retention_seconds float8, created_at bigint, started_at bigint, completed_at bigint,
     deadline_at bigint, visible_at bigint, awaiting text[], worker text, attempts int,
-    lease_no int, stuck text, paused boolean, parent_run_id uuid, parent_key text,
+    lease_no int, stuck text, paused boolean, parent_run_id uuid, parent_key text, kind text,
     stopped_at bigint, stopped_id uuid
 )
 language sql stable
