@@ -111,7 +111,7 @@ def test_a_fork_that_is_stuck_because_of_its_input_names_another_fork(
     fork = served("runs", "fork", run, "--input", '"elsewhere"').stdout.strip()
     served.await_state(fork, "stuck")
     answer = why(served, fork)
-    assert "what was changed in this fork leads the code off the log" in answer["because"]
+    assert "with what was changed in this fork, the code does not follow" in answer["because"]
     assert "the code has changed under this run" not in answer["because"]
     assert f"a fork of run {run}: if its changed input makes" in answer["details"][1]
     assert answer["commands"][0] == f"holdfast runs fork {run} --index 1 --input '…'"

@@ -44,7 +44,7 @@ def test_a_call_that_nobody_awaits_is_recorded_before_the_run_ends() -> None:
     bench.resume(bench.activity_failed("render", OSError("lost")))
     bench.settle()
     assert bench.output == "done"
-    assert "activity render failed, and nobody awaited it: OSError: lost" in bench.problems
+    assert "activity render failed, and the code never awaited it: OSError: lost" in bench.problems
 
 
 def test_a_failed_run_does_not_wait_for_what_it_let_go() -> None:

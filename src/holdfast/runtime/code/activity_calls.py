@@ -110,7 +110,7 @@ def call_activity(
     kwargs: Mapping[str, object],
     decode: Decode | None = None,
 ) -> CommandCall:
-    """Schedule an activity under a name of the caller's choice; its end is awaited or not.
+    """Schedule an activity, whether or not the caller awaits its end. `leaf` names the call.
 
     `decode` reads the result if the activity itself does not know its type.
 
@@ -180,10 +180,10 @@ def _named(
     schedule_to_close: Duration | None = None,
     heartbeat_timeout: Duration | None = None,
 ) -> Activity[..., object]:
-    """Return the activity of this name as the program defines it, or as one that lives elsewhere.
+    """Return the activity of this name, whether its code is in this program or in another.
 
-    `name` is one of the run's own app, `app/name` one of another's. Options given here come
-    first. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`.
+    `name` is an activity of the run's own app, `app/name` one of another app. Options given here
+    replace those of its definition. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`.
     """
     registry = run.workflow.registry
     app, own = split_name(check_reference("an activity", name))

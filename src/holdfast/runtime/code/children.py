@@ -70,17 +70,20 @@ class ChildOptions(AnyRunOptions, total=False):
     """What a call may say about the child that it starts."""
 
     key: str | None
-    """The same key finds the same run of a workflow; it makes the run's id."""
+    """The same key finds the same run of a workflow: the run's id derives from it."""
     version: int | None
-    """The workflow's version; by name the highest that this program has, else 1."""
+    """The workflow's version. For a workflow given by name: the highest in this program, else 1."""
     parent_close: ParentClose
-    """What becomes of it when this run ends: `"cancel"`, `"abandon"` of `start_child`."""
+    """What happens to the child when this run ends.
+
+    By default `"cancel"`; `"abandon"` if it was started with `start_child`.
+    """
     id: str | None
     """The call's name in the log; by default the workflow's."""
 
 
 class ChildHandle(Generic[T_co]):
-    """A child run that was started and let go."""
+    """A child run that was started without waiting for its end."""
 
     __slots__ = ("_command", "_read", "_run")
 
@@ -219,9 +222,11 @@ def call_workflow(
     args: tuple[object, ...],
     kwargs: Mapping[str, object],
 ) -> CommandCall:
-    """Start a child run as a plain call of its workflow asks for it."""
+    """Start a child run for a plain call of its workflow."""
     if len(args) > 1 or kwargs:
-        raise TypeError(f"workflow {workflow.name} takes one input at most, by its place")
+        raise TypeError(
+            f"workflow {workflow.name} takes at most one input, as a positional argument"
+        )
     return call_child(run, workflow, args[0] if args else None, type=None, options={})
 
 
@@ -232,7 +237,7 @@ def call_child(
     type: type[Any] | None,
     options: ChildOptions,
 ) -> CommandCall:
-    """Start a child run; cancelling who awaits it cancels the child."""
+    """Start a child run. If the task that awaits it is cancelled, the child is cancelled."""
     command, read = _start(run, workflow, input, type, options, "cancel")
     return CommandCall(run.ledger(Commands), command, read, run.loop.next_hash())
 
@@ -277,7 +282,7 @@ def _full_name(run: Run, workflow: Workflow[Any, object] | str) -> str:
 def _find_workflow(
     run: Run, workflow: Workflow[Any, object] | str, version: int | None
 ) -> Workflow[Any, object] | None:
-    """Return the workflow's definition, None if it lives in another program."""
+    """Return the workflow's definition, None if it is in another program."""
     registry = run.workflow.registry
     if isinstance(workflow, Workflow):
         if version in (None, workflow.version):
@@ -306,7 +311,7 @@ def _started(
     options: ChildOptions,
     parent_close: ParentClose,
 ) -> ChildStarted:
-    """Write down a child to be started, and check its options."""
+    """Check the options of a child, and return the command that starts it."""
     queue = options.get("queue") or (local.queue if local else DEFAULT_QUEUE)
     priority, version = options.get("priority"), options.get("version")
     if priority is None:
@@ -343,7 +348,7 @@ def _started(
 
 
 def _headers(run: Run, options: ChildOptions) -> Mapping[str, str] | None:
-    """Return the headers of a child: those of its parent, and what the call adds or replaces."""
+    """Return the headers of a child: those of its parent, with those of the call added."""
     inherited, own = run.info.headers, check_headers(options.get("headers"))
     if not inherited or not own:
         return own or inherited
@@ -370,9 +375,9 @@ def _reader(run: Run, command: Command, decode: Decode) -> Callable[[Event], obj
 
 
 def _child_id(run: Run, name: str, call: str, key: str | None) -> UUID:
-    """Return the id of a child. A fork has children of its own, even with the same keys.
+    """Return the id of a child. A fork gets its own children, even for the same keys.
 
-    Those of its origin are the origin's: what failed there could not be tried again.
+    If it shared the children of its origin, a child that failed there could not be tried again.
     """
     parent = run.info.run_id
     if key is None:

@@ -1,4 +1,4 @@
-"""The calls of code whose run is closed: each of them ends that code."""
+"""Durable calls that code makes while its run is being closed: each raises, to end the code."""
 
 from __future__ import annotations
 

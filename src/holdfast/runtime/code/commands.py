@@ -1,7 +1,8 @@
-"""Commands: what a run asks of others, as events of its own log, and what came of it.
+"""Commands: what a run asks other processes to do, as events of its own log, and how each ended.
 
-A command is recorded at the call if the log does not have it yet, and the store carries it out
-with the commit that appends it. So it needs no mark, and nothing of it happens on this worker.
+A command is recorded at the call if the log does not have it yet, and the store carries it out in
+the transaction that appends it. So a command does not wait, as a step does, until what led to it is
+durable, and this worker does nothing for it.
 """
 
 from __future__ import annotations
@@ -53,15 +54,16 @@ CALLS: Final = {
 }
 _COMMANDS: Final = {family: kind for kind, family in CALLS.items()}
 _WITHDRAWALS: Final = {CALLS[COMMAND_OF[kind]]: kind for kind in with_role("withdrawal")}
-_ROWS: Final = frozenset({ACTIVITY, APPROVAL})  # each is a row with its key until it ends
+# Each of these is a row of the table `tasks`, with its key, until it ends.
+_ROWS: Final = frozenset({ACTIVITY, APPROVAL})
 _MAX_ROW_KEY: Final = 2048  # bytes
 
 
 class Command:
-    """One thing asked of others. `end` is the event that ends it, `waiters` await it.
+    """One command. `end` is the event that ended it, None before; `waiters` await the end.
 
-    `args` is the fingerprint of its arguments, `earlier` gives what they may have been before
-    their types got fields with defaults.
+    `args` is the fingerprint of its arguments. `earlier` yields the texts that the arguments may
+    have had before fields with defaults were added to their types.
     """
 
     __slots__ = ("args", "earlier", "end", "family", "key", "name", "run_id", "waiters")
@@ -91,9 +93,9 @@ class Command:
 class Commands(Ledger):
     """The commands of one instance.
 
-    `open` are those without an end, `unseen` are failures of activities that the code has not
-    awaited. `made` are the positions at which changed code gave commands in the midst of a log
-    that does not have them.
+    `open` has those without an end, `unseen` the failures of activities that the code has not
+    awaited. `made` has commands of changed code that are not in the log although the log continues
+    after them, with the number of entries that the code had seen.
     """
 
     facts: ClassVar = CALL_COMMANDS | COMMAND_ENDS
@@ -119,7 +121,7 @@ class Commands(Ledger):
         self.open: dict[str, Command] = {}
         self.open_activities = self._waiters = 0
         self.unseen: dict[str, Event] = {}
-        self.children: dict[UUID, Command] = {}  # those with a key of the caller's own
+        self.children: dict[UUID, Command] = {}  # those for which the caller gave a key
         self.has_children = False
         self.made: dict[str, int] = {}
         self._dropped: set[str] = set()
@@ -128,13 +130,13 @@ class Commands(Ledger):
 
     @property
     def awaited(self) -> tuple[str, ...]:
-        """What others may do to wake the code: end a command."""
+        """The ends of commands that wake the code."""
         return (ANY_END,) if self._waiters else ()
 
     # What the log says
 
     def learn(self, event: Event) -> None:
-        """Take in what the log has of a command. An end implies it, also if it is left out."""
+        """Learn a command from the log. An end tells of its command, which forks may lack."""
         kind, key, recorded = event.type, event.key, self._run.history.recorded
         if kind not in self.facts or key is None:
             return
@@ -147,7 +149,7 @@ class Commands(Ledger):
             recorded.setdefault(key, Recorded(CALLS[COMMAND_OF[kind]]))
 
     def deliver(self, event: Event) -> None:
-        """Give a command the end that the log has for it; keep the end of one not yet given."""
+        """Give a command its end; keep the end of a command that the code has not given yet."""
         key = event.key or ""
         command = self.open.pop(key, None)
         if command is not None:
@@ -176,14 +178,14 @@ class Commands(Ledger):
         command.waiters.clear()
 
     def called(self, key: str) -> str | None:
-        """Return what the code has called under a key and waits for, None if nothing."""
+        """Describe the open call that the code has made with this key; None if there is none."""
         command = self.open.get(key)
         return None if command is None else str(command)
 
     # What the code does
 
     def give(self, command: Command, write: Callable[[], str]) -> None:
-        """Give a command; `write` returns its details, for the log that does not have it yet."""
+        """Give a command; `write` returns its details, and is called if the log lacks it."""
         loop, history, key = self._loop, self._run.history, command.key
         if loop.closing:
             return
@@ -222,12 +224,13 @@ class Commands(Ledger):
             command.run_id = recorded.run_id
 
     async def end_of(self, command: Command, *, withdraw: bool) -> Event:
-        """Wait for the end of a command; with `withdraw`, a waiter that is the last one and is
-        cancelled takes the command back.
+        """Wait for the end of a command, and return it.
+
+        With `withdraw`, the command is taken back when its last waiter is cancelled.
         """
         self.unseen.pop(command.key, None)
         if command.end is None:
-            # Not a WorkflowFuture: the exact class is asyncio's fast path, and no code sees it.
+            # Not a WorkflowFuture: asyncio is faster with its own class, and no user code sees it.
             waiter = asyncio.Future[None](loop=self._loop)
             command.waiters.append(waiter)
             self._waiters += 1
@@ -236,7 +239,7 @@ class Commands(Ledger):
             except BaseException:
                 self._given_up(command, waiter, withdraw)
                 raise
-        assert command.end is not None, "only an end wakes who waits for it"
+        assert command.end is not None, "only its end wakes the waiters of a command"
         return command.end
 
     def _given_up(self, command: Command, waiter: asyncio.Future[None], withdraw: bool) -> None:
@@ -247,11 +250,11 @@ class Commands(Ledger):
                 self.withdraw(command)
 
     def withdraw(self, command: Command, reason: str | None = None) -> None:
-        """Ask for a command to be dropped, unless the code waits for it or it has ended."""
+        """Take a command back, unless it has ended or the code waits for it."""
         key = command.key
         if self._loop.closing or command.end is not None or command.waiters:
             return
-        if command.family != CHILD:  # which tells how it ended
+        if command.family != CHILD:  # a cancelled child still reports its end
             if self.open.pop(key, None) is None:
                 return
             self._dropped.add(key)
@@ -259,7 +262,7 @@ class Commands(Ledger):
         self.cancel(command, reason)
 
     def cancel(self, command: Command, reason: str | None = None) -> None:
-        """Record that a command is to be dropped, also if the code waits for it. Once for each."""
+        """Record once that a command is to be cancelled, even if the code waits for it."""
         key = command.key
         if self._loop.closing or command.end is not None or key in self._withdrawn:
             return
@@ -273,9 +276,10 @@ class Commands(Ledger):
     # Ending
 
     def must_stay_open(self) -> bool:
-        """Return True if the code, which has ended, never awaited activities that still run.
+        """Return True if activities still run that the code, which has ended, never awaited.
 
-        Those that it still awaits somewhere are asked to stop, like steps.
+        Activities that a left-over task still awaits do not count: they are cancelled, as steps
+        are.
         """
         if not self._over:
             self._over = True
@@ -287,7 +291,7 @@ class Commands(Ledger):
         return self.open_activities > 0
 
     def stop_waiting(self) -> None:
-        """Ask the activities that the ended code let go of to stop."""
+        """Cancel the activities that the ended code never awaited."""
         for command in list(self.open.values()):
             if command.family == ACTIVITY:
                 self.withdraw(command)
@@ -295,7 +299,7 @@ class Commands(Ledger):
     def failures(self) -> list[str]:
         """Describe the failures of activities that the code has not awaited."""
         return [
-            f"activity {key} failed, and nobody awaited it: "
+            f"activity {key} failed, and the code never awaited it: "
             f"{read_activity_failed(event.details or '').error}"
             for key, event in self.unseen.items()
         ]
@@ -304,8 +308,8 @@ class Commands(Ledger):
 class CommandCall(DeferredCoroutine):
     """A command that can be awaited once, by itself or as a task, or not at all.
 
-    The command is given at the call. A plain coroutine would not do: one that is never awaited
-    warns, and one that is cancelled before it began does not hear of it.
+    The command is given at the call. This cannot be a plain coroutine: Python warns of one that is
+    never awaited, and one that is cancelled before it began does not notice the cancellation.
     """
 
     __slots__ = ("__name__", "_commands", "_hash", "_read", "command")
@@ -313,7 +317,7 @@ class CommandCall(DeferredCoroutine):
     def __init__(
         self, commands: Commands, command: Command, read: Callable[[Event], object], number: int
     ) -> None:
-        """`read` makes the result of the command's end, `number` is the call's hash."""
+        """`read` returns the result for the command's end; `number` is the hash of the call."""
         self._commands, self.command, self._read, self._hash = commands, command, read, number
         self.coroutine: Coroutine[object, None, object] | None = None  # once it is awaited
         self.__name__ = command.name
@@ -358,7 +362,7 @@ class CommandCall(DeferredCoroutine):
 
 
 def _check_row_key(command: Command) -> None:
-    """Refuse a key that no index can hold: it would hold up all that is committed with it."""
+    """Refuse a key that is too long for an index: it would fail the whole commit."""
     length = len(command.key.encode())
     if length > _MAX_ROW_KEY:
         raise ConfigurationError(
@@ -368,7 +372,7 @@ def _check_row_key(command: Command) -> None:
 
 
 def read_command(event: Event) -> Recorded:
-    """Return what a log has for the key of a command that it notes."""
+    """Return the call that the event of a command records."""
     text = event.details or ""
     if event.type == ACTIVITY_SCHEDULED:
         activity = read_recorded_activity(text)
@@ -384,6 +388,6 @@ def read_command(event: Event) -> Recorded:
 
 
 def end_family(event: Event) -> str:
-    """Return the family of what an event ends: that of a command, or a step."""
+    """Return the family of the call that an event ends: that of a command, or a step."""
     command = COMMAND_OF.get(event.type)
     return STEP if command is None else CALLS[command]

@@ -17,9 +17,9 @@ from holdfast.runtime.code.updates import Updates
 
 
 class ContinueAsNew(BaseException):
-    """Ends a workflow's code, which continues as another run; not an error, so never caught as one.
+    """Raised to end a workflow's code, so that a new run continues it.
 
-    `input` is JSON text.
+    Not an Exception: `except Exception` in workflow code must not catch it. `input` is JSON text.
     """
 
     def __init__(self, input: str, version: int) -> None:
@@ -54,7 +54,7 @@ class ContinuingPart(ContextPart):
 
 
 def continuation(run: Run, asked: ContinueAsNew) -> ContinuedAsNew:
-    """Describe the run that takes this run's place, with the messages that it has not read."""
+    """Return the event that starts the next run, with the messages that this run has not read."""
     unread = run.ledger(Mailbox).unread + run.ledger(Updates).unread
     return ContinuedAsNew(
         run_id=continued_run_id(run.info.run_id, run.loop.now),

@@ -11,27 +11,27 @@ from holdfast.types import Value
 
 
 class Fatal(Value, frozen=True, gc=False):
-    """The calls whose failures ended a run, and how much of its log the code had seen by then."""
+    """The calls that ended a run by failing, and how many entries its code had seen by then."""
 
     keys: tuple[str, ...] = ()
     seen: int = 0
 
 
 class Failures:
-    """How much of its log a run had seen at each failure.
+    """The number of log entries that a run's code had seen at each failure of a call.
 
-    `raised_at` is how much it had seen when its own code raised.
+    `raised_at` is that number when the run's own code raised.
     """
 
     __slots__ = ("_arrived", "_told", "raised_at")
 
     def __init__(self) -> None:
-        self._arrived: dict[str, int] = {}  # failures that no code has been given yet
+        self._arrived: dict[str, int] = {}  # failures that the code has not been given yet
         self._told: dict[str, int] = {}
         self.raised_at = -1
 
     def arrive(self, key: str, position: int) -> None:
-        """Record that the log has the failure of a call, which the code may ask for."""
+        """Record that the log has the failure of a call, which the code has not been given."""
         self._arrived[key] = position
 
     def tell(self, key: str, position: int) -> None:
@@ -44,10 +44,11 @@ class Failures:
     ) -> Fatal:
         """Return the failures that ended the run, which has raised `error`.
 
-        They are those that the error is made of (its causes, the members of its group), or that
-        were being handled when it was raised, at the same place of the log. Failures beside them
-        count as well if they were not handled: they came no earlier, the code called nothing since
-        (its last call was at `called_at`), and they ended a task or were given to no code at all.
+        These are the failures that `error` contains (its causes, the members of its group), and
+        those that were being handled when it was raised, if the code had seen no further entry.
+        Other failures count if the code did not handle them: they are not earlier than the first of
+        these, the code made no call since (`called_at` is where it made its last one), and they
+        ended a task or were never given to the code.
         """
         told = self._told
         found = {
@@ -66,7 +67,7 @@ class Failures:
 
 
 def _raised_from(error: BaseException) -> Iterator[tuple[str, bool]]:
-    """Go through the failed calls behind an error; True for one that was only being handled."""
+    """Yield the failed calls that led to an error, with True if one was only being handled."""
     left: list[tuple[BaseException, bool]] = [(error, False)]
     visited: set[int] = set()
     while left:
@@ -86,7 +87,7 @@ def _raised_from(error: BaseException) -> Iterator[tuple[str, bool]]:
 
 
 def _keys_of(task: asyncio.Task[Any]) -> Iterator[str]:
-    """Name the failed calls that ended a task; asyncio still reports an error that was not seen."""
+    """Yield the failed calls that ended a task. asyncio still reports its error if nothing does."""
     if task.done() and not task.cancelled():
         error = cast("BaseException | None", getattr(task, "_exception", None))
         if error is not None:

@@ -61,7 +61,7 @@ def _struct_of(model: type) -> type:
 
 
 def fill_in(fields: Iterable[FormField], values: Mapping[str, object]) -> dict[str, object]:
-    """Return the values with None for what may be left empty and was."""
+    """Return the values, with None for optional fields that were left empty."""
     empty = {field.name: None for field in fields if not field.required and not field.has_default}
     return {**empty, **values}
 
@@ -86,14 +86,14 @@ def _field(form: type, field: types.Field, hint: object) -> FormField:
 
 
 def _default(field: types.Field) -> object:
-    """Return what the log has of a default: a plain JSON value."""
+    """Return a default as the log has it: a plain JSON value."""
     if field.default is msgspec.NODEFAULT:
         return msgspec.UNSET
     return _plain(encode(field.default))
 
 
 def _options(kind: types.Type) -> tuple[list[types.Type], bool]:
-    """Return the alternatives besides None, and whether None is one."""
+    """Return the alternatives other than None, and True if None is one of them."""
     if not isinstance(kind, types.UnionType):
         return [kind], False
     options = [_unwrapped(one)[0] for one in kind.types]
@@ -117,7 +117,7 @@ def _choices(kind: types.Type, hint: object) -> tuple[str | int, ...]:
 
 
 def _literals(hint: object) -> Iterator[object]:
-    """Go through the values of a type's Literals as they are declared."""
+    """Yield the values of a type's Literals in the order of their declaration."""
     hint = getattr(hint, "__value__", hint)  # of a type alias
     if get_origin(hint) is Literal:
         yield from get_args(hint)

@@ -1,4 +1,4 @@
-"""How far a run's code has come in its log, and what of the log it has not called yet."""
+"""How much of its log a run's code has seen, and which recorded calls it has not made yet."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast.errors import DeterminismError
 from holdfast.events import Timer
 from holdfast.runtime.code.failures import Failures
 from holdfast.runtime.loop.loop import WorkflowLoop
-from holdfast.runtime.loop.user_code import place_of
+from holdfast.runtime.loop.user_code import line_of_call
 from holdfast.types import Event, Value
 
 STEP: Final = "step"
@@ -20,19 +20,19 @@ _CHANGED_CODE: Final = (
     "(ctx.patched)"
 )
 _DIFFERS: Final = (
-    "the code has changed under this run, or does not do the same on each replay: look for what "
-    "else it depends on than its input and what was recorded"
+    "the code has changed under this run, or it does not do the same on each replay: does it "
+    "depend on anything but its input and what was recorded?"
 )
 _CHANGED_FORK: Final = (
-    "what was changed in this fork leads the code off the log that it copied, or the code has "
-    "changed; fork from an earlier index, or roll the code back"
+    "with what was changed in this fork, the code does not follow the log that was copied, or the "
+    "code has changed; fork from an earlier index, or roll the code back"
 )
 
 
 class Recorded(Value, frozen=True, gc=False):
-    """A call that the log has under a key; an end alone does not say its `name` and `args`.
+    """A call that is in the log. If the log has only its end, `name` and `args` are None.
 
-    `args` is the fingerprint of its arguments, `run_id` is a child's, and `timer` is a timer's.
+    `args` is the fingerprint of its arguments. `run_id` is set for a child, `timer` for a timer.
     """
 
     family: str
@@ -48,15 +48,17 @@ class Recorded(Value, frozen=True, gc=False):
 
 
 class History:
-    """What one instance has seen of its log, and what it has not called of it.
+    """How much of its log one instance has seen, and which recorded calls it has not made yet.
 
-    The code has been fed `position` of the `length` entries. It had been fed
-    `called_at` when it last made a durable call. Some worker's code has seen the first `replayed`
-    entries before, and up to `live_from` the code repeats itself. A `forked` log was copied from
-    another run's.
+    These are numbers of entries, from the start of the log:
 
-    `recorded` are the timers and commands that the code has not called yet, by key, and `ends`
-    are the ends of calls that it has not made.
+    - `length`: the whole log; `position`: those that the code has been fed.
+    - `called_at`: those that it had been fed when it last made a durable call.
+    - `replayed`: those that some worker's code has seen before.
+    - `live_from`: while `position` is not beyond it, the code repeats itself.
+
+    `forked` says that the log was copied from another run. `recorded` has the timers and commands
+    that the code has not called yet, by key, and `ends` the ends of calls that it has not made.
     """
 
     __slots__ = (
@@ -83,41 +85,44 @@ class History:
 
     @property
     def failures(self) -> Failures:
-        """The failures of the run's calls, made at their first use: most runs have none."""
+        """The failures of the run's calls. Made on first use: most runs have none."""
         if self._failures is None:
             self._failures = Failures()
         return self._failures
 
     @property
     def replaying(self) -> bool:
-        """Whether the code repeats what it has done before."""
+        """True if the code repeats what it has done before."""
         return self.position <= self.live_from
 
     def unused(self) -> list[str]:
-        """Return the keys that the log has and the code has not called."""
+        """Return the keys of calls that are in the log and that the code has not made."""
         return sorted({*self.ends, *self.recorded})
 
     # Differences
 
     def check(self, key: str, recorded: str, found: str) -> None:
-        """Raise DeterminismError if the code differs from what the log has for a key."""
+        """Raise DeterminismError if the code makes another call than the log has for this key.
+
+        `recorded` and `found` describe the calls of the log and of the code.
+        """
         if recorded != found:
             raise self.differ(f"{key!r} is {found} now, and {recorded} in the log", key)
 
     def differ(self, how: str, key: str | None = None) -> DeterminismError:
         """Record that the code does not fit the log, and return the error that says so.
 
-        With the key of a call it says too which line of the user's code makes that call.
+        With the `key` of a call, the error also says which line of the user's code makes that call.
         """
         loop = self._loop
         cause = _CHANGED_FORK if self.forked else _CHANGED_CODE
         if loop.watch is not None:  # in tests, and in development
             cause = _DIFFERS
-        place = None if key is None else place_of(loop, loop.tasks, key)
-        at = "" if place is None else f" (at {place})"
+        line = None if key is None else line_of_call(loop, loop.tasks, key)
+        at = "" if line is None else f" (at {line})"
         return self.stop_at(DeterminismError(f"{how}{at}: {cause}"))
 
     def stop_at(self, error: DeterminismError) -> DeterminismError:
-        """Record that the code cannot continue from its log; return the first error of them."""
+        """Record that the code cannot continue from its log; return the first error recorded so."""
         self._loop.broken = self._loop.broken or error
         return self._loop.broken

@@ -1,8 +1,9 @@
 """Instance: a workflow's coroutine, its loop, and the ledgers of what it waits for.
 
-An instance is a pure function of the events that it was fed. Events of others and the ends of
-calls are *delivered*, in log order: one event, then run until blocked, never two events in one
-drain. *Facts* (deadlines, failed attempts, commands) are learnt before and looked up by key.
+An instance is a pure function of the events that it was fed. Events of others and the ends of calls
+are *delivered* in the order of the log: one event, then the code runs until it is blocked; never
+two events in one drain. *Facts* (deadlines, failed attempts, commands) are learnt before that and
+looked up by key.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from holdfast.types import Event
 
 _SALT_BITS = (1 << 48) - 1
 
-# Every capability that a run has: a further one needs its ledger here, and nothing else below.
+# The ledgers of all capabilities. A new capability adds its ledger here and changes nothing below.
 LEDGERS: Final[tuple[type[Ledger], ...]] = (Steps, Timers, Mailbox, Updates, Commands, Values)
 FACTS: Final = {kind: ledger for ledger in LEDGERS for kind in ledger.facts}
 DELIVERED: Final = {kind: ledger for ledger in LEDGERS for kind in ledger.delivers}
@@ -55,8 +56,8 @@ install()
 class Instance:
     """A run's code in execution.
 
-    `paused_events` are those that came while the run was paused, None if it is not.
-    `cancel_unheard` says that the code had ended when a cancel came.
+    `paused_events` are those that came during a pause; None if the run is not paused.
+    `cancel_unheard` says that a cancel came after the code had ended.
     """
 
     __slots__ = (
@@ -71,7 +72,7 @@ class Instance:
     )
 
     def __init__(self, workflow: Workflow[Any, object], info: RunInfo, record: Record) -> None:
-        """Begin with an empty log: `foresee` takes in what it has, `feed` each event of it."""
+        """Begin with an empty log. Then call `foresee` with its events, and `feed` with each."""
         loop = self.loop = WorkflowLoop(info.run_id.int & _SALT_BITS)  # type: ignore[abstract]
         loop.now = info.started_at
         loop.limit_seconds = workflow.registry.blocking_seconds
@@ -95,14 +96,14 @@ class Instance:
 
     @property
     def awaiting(self) -> tuple[str, ...]:
-        """What others may do to wake the code: send signals and updates, end its commands."""
+        """The names of the signals, updates and ends of commands that would wake the code."""
         ledgers = self.run.ledgers
         return tuple(t for kind in LEDGERS if kind in ledgers for t in ledgers[kind].awaited)
 
     # What the log says
 
     def foresee(self, events: Sequence[Event]) -> None:
-        """Take in the facts of events that are fed next. They hold for the whole log.
+        """Learn the facts in events that are fed next: they hold from the start of the log.
 
         Raises DeterminismError for an event that cannot be read.
         """
@@ -127,10 +128,10 @@ class Instance:
         self.history.forked = True
 
     def feed(self, event: Event) -> None:
-        """Deliver one event, then run until blocked; keep it while the run is paused.
+        """Deliver one event, then run the code until it is blocked. In a pause, keep the event.
 
-        Raises DeterminismError if the code does what cannot be repeated, or differs from the
-        log, or if the event cannot be read.
+        Raises DeterminismError if the code does something that a replay could not repeat, if it
+        differs from the log, or if the event cannot be read.
         """
         self.history.position += 1
         if self.paused_events is None:
@@ -151,20 +152,21 @@ class Instance:
             elif (own := self._OWN.get(kind)) is not None:
                 own(self, event)
             else:
-                return  # a fact takes a place in the log, but wakes nothing and moves no time
+                return  # a fact: it was learnt before, wakes nothing and does not advance the time
         except UNREADABLE as error:
             raise unreadable(event, error) from None
         loop = self.loop
         if event.at > loop.now:
             loop.now = event.at
         root = loop.root
-        if root is None or not root.done():  # what is left after its end stands still
+        # After the end of the run's own code, its other tasks stand still.
+        if root is None or not root.done():
             loop.drain()
         if loop.broken is not None:
             raise loop.broken
 
     def complete(self, call: Call, result: str, at: int) -> None:
-        """Deliver a result that this instance's turn has just recorded."""
+        """Deliver the result of a step that the turn of this instance has just recorded."""
         loop = self.loop
         self.history.position += 1
         del self.steps.pending[call.key]
@@ -195,7 +197,8 @@ class Instance:
         try:
             code = self.run.workflow.invoke(Context(self.run), text)
         except InvalidInput as error:
-            if self.history.replayed:  # it fitted before: no reason to lose what was done since
+            # It fitted before: the run must not fail, which would lose what was done since.
+            if self.history.replayed:
                 what = f"the input does not fit the code ({error})"
                 raise self.history.differ(what) from None
             raise
@@ -221,7 +224,7 @@ class Instance:
     def _pause(self, event: Event) -> None:
         self.paused_events = []
 
-    # What the run itself is delivered; everything else is for a ledger.
+    # Events that are delivered to the run itself; all others go to a ledger.
     _OWN: ClassVar[dict[str, Callable[[Instance, Event], None]]] = {
         WORKFLOW_STARTED: _start,
         SIGNAL_RECEIVED: _receive,
@@ -238,7 +241,7 @@ class Instance:
         args: tuple[object, ...],
         kwargs: Mapping[str, object],
     ) -> Coroutine[object, None, Any]:
-        """Call a step under a name: its key is taken now, and it starts when it is awaited."""
+        """Call a step: its key is taken now, and it starts when it is awaited."""
         return self.steps.call(step, leaf, args, kwargs)
 
     def call_activity(
@@ -247,7 +250,7 @@ class Instance:
         args: tuple[object, ...],
         kwargs: Mapping[str, object],
     ) -> Coroutine[object, None, Any]:
-        """Call an activity: it is scheduled here, awaited or not."""
+        """Call an activity: it is scheduled now, whether or not it is awaited."""
         return call_activity(self.run, activity, activity.name, args, kwargs)
 
     def call_workflow(
@@ -256,7 +259,7 @@ class Instance:
         args: tuple[object, ...],
         kwargs: Mapping[str, object],
     ) -> Coroutine[object, None, Any]:
-        """Call a workflow: a child run is started here."""
+        """Call a workflow: a child run is started now."""
         return call_workflow(self.run, workflow, args, kwargs)
 
     # Ending
@@ -264,7 +267,7 @@ class Instance:
     def close(self) -> None:
         """Drop the code and everything that it waits for. Idempotent."""
         self.loop.drop()
-        self.loop.caller = CLOSED  # a closed run must not need the collector to be freed
+        self.loop.caller = CLOSED  # so that a closed run is freed without the garbage collector
         self.timers.close()
         self.steps.close()
         self.run.ledgers.clear()

@@ -29,17 +29,18 @@ T = TypeVar("T")
 
 _EXACT: Final = 1 << 53  # beyond it, equal numbers may have different digits
 _ABSENT: Final = object()
-_SHAPES: Final = 8  # of patterns for which messages are indexed; with more, indexing begins again
+_SHAPES: Final = 8  # with more shapes than this, all indexes are dropped and built again
 _UNREADABLE: Final = object()  # contains nothing
 
 _read_plain = decoder(object)
 
 
 class Pattern:
-    """A pattern that payloads are to contain; None is contained in every payload.
+    """A pattern that a payload must contain. Every payload contains the pattern None.
 
-    `shape` names the places of its scalars, below objects alone, and `scalars` what is there: a
-    payload that contains the pattern has the same scalars at the same places.
+    `shape` has the paths of its scalars, as names of members from the outermost object, and
+    `scalars` their values: a payload that contains the pattern has the same scalars at these paths.
+    Scalars inside of arrays are left out.
     """
 
     __slots__ = ("_match", "scalars", "shape")
@@ -52,7 +53,7 @@ class Pattern:
 
     @property
     def matches_all(self) -> bool:
-        """Whether every payload contains the pattern."""
+        """True if every payload contains the pattern."""
         return self._match is None
 
     def matches(self, payload: object) -> bool:
@@ -61,7 +62,7 @@ class Pattern:
 
 
 def scalars_at(payload: object, shape: Shape) -> Scalars | None:
-    """Return a payload's scalars at the places of a shape, None if some are missing."""
+    """Return a payload's scalars at the paths of a shape, None if one is missing."""
     found: list[object] = []
     for path in shape:
         value = payload
@@ -87,7 +88,7 @@ def _is(value: object) -> bool:
 
 
 def _scalar(value: object) -> object:
-    """Return what equal scalars have in common, None for what is not looked up."""
+    """Return a key that equal scalars share, None for a value that is not indexed."""
     if value is None or isinstance(value, bool):
         return ("constant", value)
     if isinstance(value, str):
@@ -98,7 +99,7 @@ def _scalar(value: object) -> object:
 
 
 class Message(Value, frozen=True, gc=False):
-    """A signal or an update; `id` is the sender's, `reply_to` the topic that an answer goes to."""
+    """A signal or an update; `id` is the sender's, `reply_to` the topic of its answer."""
 
     name: str
     payload: msgspec.Raw
@@ -113,9 +114,9 @@ class Message(Value, frozen=True, gc=False):
         return cls(signal.signal_name, signal.input, event.key, signal.update, signal.reply_to)
 
     def carried(self) -> CarriedSignal:
-        """Write it down for the run that this one continues as.
+        """Return the message as the next run receives it, when this run continues as new.
 
-        NUL characters, which PostgreSQL refuses now, and cannot carry, become U+FFFD.
+        NUL characters, which PostgreSQL cannot store, become U+FFFD.
         """
         payload = without_nul(self.payload)
         return CarriedSignal(self.name, payload, self.id, self.update, self.reply_to)
@@ -142,7 +143,7 @@ class Buffered:
 
 
 class Waiter:
-    """A wait for a message; `offered` is the message that has woken it."""
+    """A wait for a message; `offered` is the message that woke it."""
 
     __slots__ = ("future", "number", "offered", "pattern")
 
@@ -152,7 +153,7 @@ class Waiter:
         self.offered: Buffered | None = None
 
     def wake(self, buffered: Buffered) -> None:
-        """Let its code look for a message."""
+        """Wake the waiting code, which then looks for a message."""
         assert self.future is not None, "a wait that is woken has a future"
         self.offered = buffered
         self.future.set_result(None)
@@ -167,7 +168,7 @@ N = TypeVar("N", bound=_Numbered)
 
 
 class _ByScalars(Generic[N]):
-    """Messages or waits by the scalars that patterns of one shape look at, in order."""
+    """An index of messages or waits, in order, by their scalars at the paths of one shape."""
 
     __slots__ = ("_groups",)
 
@@ -192,25 +193,25 @@ class _ByScalars(Generic[N]):
 
 
 class Box:
-    """What was sent under one name."""
+    """The messages and the waits of one name."""
 
     __slots__ = ("_buffered_by", "_for_any", "_next", "_waiters_by", "buffered")
 
     def __init__(self) -> None:
         self.buffered: dict[int, Buffered] = {}
-        self._for_any: dict[int, Waiter] = {}  # take any message
+        self._for_any: dict[int, Waiter] = {}  # waits without a pattern
         self._buffered_by: dict[Shape, _ByScalars[Buffered]] = {}
         self._waiters_by: dict[Shape, _ByScalars[Waiter]] = {}
         self._next = 0
 
     @property
     def waits(self) -> bool:
-        """Whether a wait is open."""
+        """True if a wait is open."""
         return bool(self._for_any or self._waiters_by)
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is neither a message nor a wait."""
+        """True if there is neither a message nor a wait."""
         return not (self.buffered or self.waits)
 
     def _number(self) -> int:
@@ -255,7 +256,7 @@ class Box:
     # Waits
 
     def join(self, pattern: Pattern) -> Waiter:
-        """Add a wait for a message that contains a pattern, after those that are open."""
+        """Add a wait for a message that contains a pattern, after the open ones."""
         waiter = Waiter(pattern, self._number())
         if pattern.matches_all:
             self._for_any[waiter.number] = waiter
@@ -275,7 +276,7 @@ class Box:
             del self._waiters_by[pattern.shape]
 
     def offer(self, buffered: Buffered) -> None:
-        """Wake the first wait that would take a message, unless the message was taken."""
+        """Wake the first wait that would take this message, unless the message was taken."""
         if buffered.number in self.buffered:
             first = min(self._takers(buffered), key=lambda waiter: waiter.number, default=None)
             if first is not None:
@@ -326,16 +327,16 @@ class Mailbox(Ledger):
     async def take(self, name: str, match: JSON) -> msgspec.Raw:
         """Wait for the first message that contains `match`; None matches every message.
 
-        As in asyncio.Queue, a message leaves the buffer when its waiter runs, not when it
-        arrives: a waiter that is cancelled in between leaves it to the next. After the end of the
-        run's own code no message is taken: they go along to the run that it continues as.
+        As in asyncio.Queue, a message leaves the buffer when its waiter runs, not when it arrives:
+        a waiter that is cancelled in between leaves it to the next. After the run's own code has
+        ended, messages are not taken: a run that continues as new passes them on.
         """
         loop, box, pattern = self._loop, self._open(name), Pattern(match)
         found = None if loop.ended else box.find(pattern)
         waiter = box.join(pattern) if found is None else None
         try:
             while waiter is not None and found is None:
-                # Not a WorkflowFuture: the exact class is asyncio's fast path, and no code sees it.
+                # Not a WorkflowFuture: asyncio's own class is faster; no user code sees it.
                 waiter.future = asyncio.Future[None](loop=loop)
                 await waiter.future
                 found = None if loop.ended else box.find(pattern)

@@ -1,4 +1,4 @@
-"""A run as its ledgers and its context know it."""
+"""A run as its ledgers and its context see it, and what a ledger is."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Record: TypeAlias = Callable[[str, str, "str | None"], None]
 class RunInfo(Value, frozen=True):
     """Which run a turn belongs to.
 
-    `attempt` counts the claims since the last progress, `started_at` is the moment of the first
-    one, in microseconds since 1970 UTC. `parent_run_id` is the run that is told of its end. `key`
-    and `headers` are those that the run was started with.
+    `attempt` is the number of claims since the last progress. `started_at` is the moment of the
+    first claim, in microseconds since 1970 UTC. `parent_run_id` is told of the run's end. `key` and
+    `headers` are those that the run was started with.
     """
 
     run_id: UUID
@@ -33,11 +33,11 @@ class RunInfo(Value, frozen=True):
 
 
 class Ledger:
-    """What one capability has of a run: what the log says of it, and what the code waits for.
+    """The part of a run that one capability keeps: what the log has of it, what the code waits for.
 
-    It learns its `facts` before they are fed, and is delivered the types in `delivers` in the order
-    of the log. What the log has and the code has not called is kept in
-    the run's history, because the keys of all capabilities are one namespace.
+    It learns the event types in `facts` before the code is fed any of them. Those in `delivers` it
+    is given one by one, in the order of the log. Recorded calls that the code has not made yet are
+    kept in the run's history instead, because all capabilities share one namespace of keys.
     """
 
     facts: ClassVar[frozenset[str]] = frozenset()
@@ -49,17 +49,17 @@ class Ledger:
 
     @property
     def awaited(self) -> tuple[str, ...]:
-        """What others may do to wake the code."""
+        """The names of what the code waits for: the run is woken when one of them comes."""
         return ()
 
     def learn(self, event: Event) -> None:
-        """Take in a fact that the log has."""
+        """Learn a fact from the log."""
 
     def deliver(self, event: Event) -> None:
-        """Give the code what an event brings."""
+        """Deliver an event to the code."""
 
     def called(self, key: str) -> str | None:
-        """Return what the code has called under a key and waits for, None if nothing."""
+        """Describe the open call that the code has made with this key; None if there is none."""
         return None
 
 
@@ -67,10 +67,10 @@ L = TypeVar("L", bound=Ledger)
 
 
 class Run:
-    """One run whose code is in execution, as its ledgers and its context know it.
+    """One run with code in execution, as its ledgers and its context see it.
 
-    `record` adds a fact to its log, and its chance derives from `seed`. `ledgers` are those in
-    use; a closed run lets go of them.
+    `record` adds a fact to its log. Its random numbers derive from `seed`. `ledgers` are those in
+    use; closing the run empties it.
     """
 
     __slots__ = (
@@ -95,7 +95,7 @@ class Run:
         self.ledgers: dict[type[Ledger], Any] = {}
 
     def ledger(self, kind: type[L]) -> L:
-        """Return the run's ledger of a kind, made at its first use: most runs only call steps."""
+        """Return the run's ledger of a kind. Made on first use: most runs only call steps."""
         found: L | None = self.ledgers.get(kind)
         if found is None:
             found = self.ledgers[kind] = kind(self)
@@ -107,14 +107,14 @@ class Run:
         return found
 
     def check_unclaimed(self, key: str, recorded: str) -> None:
-        """Raise DeterminismError if the code waits for another call under the key of an end."""
+        """Raise DeterminismError if the code waits for another call under this key."""
         for ledger in self.ledgers.values():
             if (found := ledger.called(key)) is not None:
                 self.history.check(key, recorded, found)
 
 
 class ContextPart:
-    """The base of the parts of a `Context`: one a capability, beside what carries it out."""
+    """Base of the parts of `Context`: each capability has one, in its own module."""
 
     __slots__ = ("_run",)
 

@@ -1,4 +1,4 @@
-"""A logger for workflow code, silent while the code repeats what it has done before."""
+"""A logger for workflow code. It writes nothing while the code is replayed."""
 
 from __future__ import annotations
 

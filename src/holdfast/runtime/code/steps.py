@@ -38,8 +38,8 @@ _call: Final = re.compile(r'"name":"([^"]*)","args":(\d+),')
 class Call:
     """A step that the workflow waits for.
 
-    `attempt` is the number of the next attempt, from 1, and `retry_at` the moment before which
-    it must not start. `mark` is how much of the log must be durable by then.
+    `attempt` is the number of the next attempt, from 1. It must not start before `retry_at`, and
+    not before the first `mark` entries of the log are durable.
     """
 
     __slots__ = ("arguments", "attempt", "future", "key", "mark", "name", "retry_at", "run", "step")
@@ -59,7 +59,7 @@ class Call:
 
     @property
     def fingerprint(self) -> int:
-        """The arguments, condensed."""
+        """The fingerprint of the arguments."""
         return fingerprint(self.arguments)
 
     def has_arguments(self, recorded: int) -> bool:
@@ -72,9 +72,10 @@ class Call:
 class Steps(Ledger):
     """The step calls of one instance.
 
-    `pending` are those that the code waits for, `issued` those that may start once their mark is
-    durable, `given_up` those that it no longer waits for, with the mark from which that is
-    certain. `retries` are the last failed attempts of calls that were not made yet.
+    `pending` are those that the code waits for, `issued` those that may start once as many entries
+    as their `mark` says are durable. `given_up` are those that the code no longer waits for, with
+    the number of entries that must be durable for this to be certain. `retries` are the last failed
+    attempts of calls that the code has not made yet.
     """
 
     facts: ClassVar = frozenset({STEP_RETRY})
@@ -88,18 +89,18 @@ class Steps(Ledger):
         self.issued: list[Call] = []
         self.given_up: dict[str, int] = {}
         self.retries: dict[str, StepRetryScheduled] = {}
-        self._dropped: dict[str, None] = {}  # keys: a set that is empty takes more memory
+        self._dropped: dict[str, None] = {}  # keys; an empty set would take more memory
         self._recorded: dict[str, None] = {}  # keys that the log has, for steps with aliases
 
     # What the log says
 
     def learn_keys(self, event: Event) -> None:
-        """Take in that the log has a step, for steps that had another name before."""
+        """Remember the key of a recorded step, for steps that had another name before."""
         if event.key is not None and event.type in STEPS:
             self._recorded[event.key] = None
 
     def learn(self, event: Event) -> None:
-        """Take in that an attempt of a step has failed and another follows."""
+        """Learn that an attempt of a step has failed and another one follows."""
         key, fact = event.key or "", read_step_retry(event.details or "")
         call = self.pending.get(key)
         if call is None:
@@ -108,7 +109,7 @@ class Steps(Ledger):
             call.attempt, call.retry_at = fact.attempt + 1, fact.retry_at
 
     def deliver(self, event: Event) -> None:
-        """Give a call its end; keep the end of one that was not made yet."""
+        """Give a call its end; keep the end of a call that the code has not made yet."""
         key = event.key or ""
         call = self.pending.get(key)
         if call is not None:
@@ -134,7 +135,7 @@ class Steps(Ledger):
         future.set_exception(kind(call.key, failed.error))
 
     def _check(self, call: Call, name: str, args: int) -> None:
-        """Raise DeterminismError if the log has another step or other arguments for a key."""
+        """Raise DeterminismError if the log has another step or other arguments for this call."""
         history = self._run.history
         if name != call.name:
             history.check(call.key, f"a call of {name}", f"a call of {call.name}")
@@ -142,7 +143,7 @@ class Steps(Ledger):
             history.check(call.key, f"a call of {name} with other arguments", f"a call of {name}")
 
     def called(self, key: str) -> str | None:
-        """Return what the code has called under a key and waits for, None if nothing."""
+        """Describe the open call that the code has made with this key; None if there is none."""
         call = self.pending.get(key)
         return None if call is None else f"a call of {call.name}"
 
@@ -181,7 +182,7 @@ class Steps(Ledger):
         if loop.closing:
             await loop.create_future()  # which blocks for ever
         call.mark = history.called_at = history.position
-        # Not a WorkflowFuture: the exact class is asyncio's fast path, and no code sees it.
+        # Not a WorkflowFuture: asyncio is faster with its own class, and no user code sees it.
         future = call.future = asyncio.Future[msgspec.Raw | str](loop=loop)
         if history.recorded or history.ends or self.retries:
             self._compare(call)
@@ -217,7 +218,7 @@ class Steps(Ledger):
             self._end(call, event)
 
     def close(self) -> None:
-        """Wait for no call any more."""
+        """Stop waiting for any call."""
         for call in self.pending.values():
             call.future = None  # a driver that still has the call must not keep the code alive
         self.pending.clear()
@@ -227,9 +228,9 @@ class Steps(Ledger):
 class Executions:
     """The steps of a turn: executing, or pausing before another attempt. It outlives a replay.
 
-    It decides which steps start and which are cancelled. Both are effects: what led to them must
-    be durable. `pausing` are the steps that wait for their next attempt, `uncertain_ends` are the
-    ends of steps that the code has given up, which is not certain yet.
+    It decides which steps start and which are cancelled. Both are effects: what led to them must be
+    durable first. `pausing` are the steps that wait for their next attempt. `uncertain_ends` are
+    the ends of steps that the code has given up, while a replay may still take that back.
     """
 
     __slots__ = ("executing", "pausing", "uncertain_ends")
@@ -240,7 +241,7 @@ class Executions:
         self.pausing: dict[str, Call] = {}
 
     def cancel(self, steps: Steps, durable: int) -> list[str]:
-        """Return the executing steps that the code gave up, if that is certain."""
+        """Return the keys of executing steps that the code has given up for certain."""
         cancelled, found = steps.given_up, list[str]()
         for key, mark in list(cancelled.items()):
             if mark <= durable:
@@ -251,7 +252,7 @@ class Executions:
         return found
 
     def start(self, steps: Steps, durable: int) -> list[Call]:
-        """Return the calls whose mark is durable; those that were executing continue."""
+        """Return the calls that may start now. Those that execute already continue."""
         issued, pending, executing = steps.issued, steps.pending, self.executing
         found: list[Call] = []
         taken = 0
@@ -270,12 +271,12 @@ class Executions:
         return found
 
     def forget(self, calls: Iterable[Call]) -> None:
-        """Take back calls that `start` returned: the turn is not to start them."""
+        """Take back calls that `start` returned: the turn must not start them."""
         for call in calls:
             self.executing.pop(call.key, None)
 
     def start_again(self, steps: Steps, durable: int, now: int) -> list[Call]:
-        """Return the calls whose pause is over and whose failed attempts are durable."""
+        """Return the calls to be tried again: their pause is over, their failure is durable."""
         found: list[Call] = []
         for key, call in list(self.pausing.items()):
             if steps.pending.get(key) is not call:
@@ -288,23 +289,23 @@ class Executions:
         return found
 
     def pause(self, call: Call, mark: int) -> None:
-        """Let a call wait for its next attempt, until the last one's failure is durable."""
+        """Let a call wait for its next attempt, at least until its failure is durable."""
         call.mark = mark
         self.pausing[call.key] = call
 
     def forget_pauses(self) -> None:
-        """Leave it to a rebuilt instance which calls pause."""
+        """Forget all pauses: a rebuilt instance finds them again."""
         self.pausing.clear()
 
     def idle(self, steps: Steps, now: int) -> bool:
-        """Return True if nothing executes and nothing is about to: the lease is not needed."""
+        """Return True if no step executes or is about to: the run does not need its lease."""
         pending = steps.pending
         if self.executing or len(pending) > len(self.pausing):
             return False
         return all((call.retry_at or 0) > now + IN_PLACE for call in pending.values())
 
     def next_retry(self, durable: int | None = None) -> int | None:
-        """Return the earliest end of a pause, with `durable` only of calls that may start."""
+        """Return the earliest end of a pause; with `durable`, only of calls that may start then."""
         moments = [
             call.retry_at or 0
             for call in self.pausing.values()
@@ -313,7 +314,7 @@ class Executions:
         return min(moments, default=None)
 
     def stop(self) -> list[str]:
-        """Stop counting on the executing steps; return their keys."""
+        """Forget the executing steps, and return their keys."""
         found = list(self.executing)
         self.executing.clear()
         return found
@@ -340,7 +341,7 @@ def failed_step(
 
 def step_unstorable(completed: Event, message: str) -> Event:
     """Return the failure of a step whose result the database refuses to store."""
-    # Its result is not read: it may be what cannot be.
+    # Its result is not parsed: it may be what cannot be read.
     found = _call.search((completed.details or "")[:1000])
     assert found is not None, "a step's end begins with its name and the arguments' fingerprint"
     error = describe(PayloadError(f"the result of {completed.key} cannot be stored: {message}"))

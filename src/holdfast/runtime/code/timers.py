@@ -1,4 +1,4 @@
-"""The ledger of timers: those that the code waits for and that the log has, and which are due."""
+"""The ledger of timers: which the code has made, which the log has, and which are due."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from holdfast.runtime.code.run import Ledger, Run
 from holdfast.runtime.loop.tasks import WorkflowTimer
 from holdfast.types import Event
 
-# A timer that has lived this long is recorded, so that a crash does not start it again.
+# A timer that is this old is recorded, so that it does not begin again after a crash.
 RECORD_AFTER: Final = 1_000_000
-# Runs are claimed some ms before their timers fire: the rest is waited for in memory.
+# Runs are claimed some ms before their timers fire, and wait in memory for the rest.
 IN_PLACE: Final = 20_000
 MAX_MOMENT: Final = 253_402_300_799_000_000  # the end of the year 9999
 
@@ -23,7 +23,7 @@ MAX_MOMENT: Final = 253_402_300_799_000_000  # the end of the year 9999
 class Timers(Ledger):
     """The timers of one instance: `live` are those that have neither fired nor been cancelled.
 
-    `kept` are deadlines that a rebuilt instance takes over from the one before, by key.
+    `kept` has the deadlines that a rebuilt instance takes over from the one before it, by key.
     """
 
     facts: ClassVar = frozenset({TIMER_SCHEDULED})
@@ -43,16 +43,16 @@ class Timers(Ledger):
     # What the log says
 
     def learn(self, event: Event) -> None:
-        """Take in a deadline that the log has."""
+        """Learn a deadline from the log."""
         key = event.key or ""
         if key not in self.live:
             fact = Recorded(TIMER, timer=read_timer(event.details or ""))
             self._run.history.recorded[key] = fact
 
     def deliver(self, event: Event) -> None:
-        """Fire a timer; keep that it has fired if the code has not made it yet.
+        """Fire a timer; keep the event if the code has not made the timer yet.
 
-        Raises DeterminismError for a timer of another length than the one that has fired.
+        Raises DeterminismError if the code has made a timer of another length.
         """
         key = event.key or ""
         timer = self.live.pop(key, None)
@@ -69,13 +69,13 @@ class Timers(Ledger):
         self._loop.make_ready(timer)
 
     def called(self, key: str) -> str | None:
-        """Return what the code has called under a key and waits for, None if nothing."""
+        """Describe the open call that the code has made with this key; None if there is none."""
         return "a timer" if key in self.live else None
 
     # What the code does
 
     def start(self, timer: WorkflowTimer) -> None:
-        """Keep a timer that the code has made, with the deadline that the log has for it."""
+        """Keep a timer that the code has made; if the log has its deadline, use that."""
         history, key = self._run.history, timer.key
         timer.mark = history.called_at = history.position
         if history.recorded and (recorded := history.recorded.get(key)) is not None:
@@ -103,7 +103,7 @@ class Timers(Ledger):
             self._young = None
 
     def _compare(self, timer: WorkflowTimer, recorded: Timer) -> None:
-        """Compare the moment of a timer that has one, else its length, with the log's."""
+        """Compare a timer with the log: its moment if it has one, else its length."""
         check = self._run.history.check
         if timer.due_at is not None:
             found, logged = _moment(timer.due_at), _moment(recorded.fire_at)
@@ -126,7 +126,7 @@ class Timers(Ledger):
         return first if first is not None and (first.fire_at or 0) <= now else None
 
     def deadlines(self, durable: int) -> dict[str, int]:
-        """Return the deadlines of timers that the durable part of the log has created."""
+        """Return the deadlines of timers that the first `durable` entries of the log led to."""
         return {
             timer.key: timer.fire_at
             for timer in self.live.values()
@@ -144,7 +144,7 @@ class Timers(Ledger):
         return first is not None and first.recorded and (first.fire_at or 0) <= now + IN_PLACE
 
     def due_for_recording(self, now: int) -> list[WorkflowTimer]:
-        """Return the timers that have lived long enough to be recorded, and are not."""
+        """Return the timers that are old enough to be recorded and are not recorded yet."""
         found: list[WorkflowTimer] = []
         young = self._young
         while young and young[0][0] <= now:
@@ -154,7 +154,7 @@ class Timers(Ledger):
         return found
 
     def next_at(self) -> int | None:
-        """Return when a timer is next due or to be recorded."""
+        """Return when a timer is next due, or old enough to be recorded."""
         deadline, young = self.first_deadline(), self._young
         while young and (young[0][1].recorded or not self._lives(young[0][1])):
             young.popleft()

@@ -38,9 +38,9 @@ _ENDED: Final = ErrorInfo(
 
 
 class Handler:
-    """What serves the updates of one name; it takes the payload, or nothing.
+    """The function that serves the updates of one name. It takes the payload, or nothing.
 
-    Raises ConfigurationError for a function that takes more.
+    Raises ConfigurationError if the function has other parameters.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Handler:
         self._result = Declared(fn, "return", f"result of update {name}")
 
     def decode(self, payload: msgspec.Raw) -> tuple[object, ...]:
-        """Decode a payload into what the handler takes. Raises InvalidInput."""
+        """Return the arguments of the handler for a payload. Raises InvalidInput."""
         return () if self._payload is None else (self._payload.decode(payload),)
 
     async def call(self, args: tuple[object, ...]) -> str:
@@ -76,7 +76,7 @@ class Handler:
 
 
 class Updates(Ledger):
-    """The updates of one instance: those that wait for a handler, and what serves the others."""
+    """The updates of one instance: those that wait for a handler, and the handlers by name."""
 
     facts: ClassVar = UPDATE_REPLIES
 
@@ -96,22 +96,24 @@ class Updates(Ledger):
         self._handlers: dict[str, Handler] = {}
         self._waiting: dict[str, list[Message]] = {}
         self._accepted: dict[str, Message] = {}  # id: those being carried out
-        self._written: set[tuple[str, str]] = set()  # (type, id): facts of the log
-        self._replies: dict[str, str] = {}  # id: who is to be told of an answer to come
-        self._shipped: dict[str, str] = {}  # and of those in the last commit
+        self._written: set[tuple[str, str]] = set()  # (type, id): answers that the log has
+        self._replies: dict[
+            str, str
+        ] = {}  # id: topic to notify of the answer, which is still to come
+        self._shipped: dict[str, str] = {}  # the same for the answers in the last commit
 
     @property
     def awaited(self) -> tuple[str, ...]:
-        """What wakes the run: every update that has a handler."""
+        """The names of all updates that have a handler: each of them wakes the run."""
         return tuple(map(update_topic, self._handlers))
 
     def learn(self, event: Event) -> None:
-        """Take in what was said of an update before."""
+        """Learn from the log how an update was answered."""
         if event.key is not None:
             self._written.add((event.type, event.key))
 
     def put(self, update: Message) -> None:
-        """Serve an update, or keep it: for a handler, or for the run that this one continues as."""
+        """Serve an update; without a handler keep it, also for a run that continues this one."""
         if update.reply_to is not None and not self._was_answered(update):
             self._replies[update.id or ""] = update.reply_to
         handler = self._handlers.get(update.name)
@@ -121,7 +123,7 @@ class Updates(Ledger):
             self._serve(handler, update)
 
     def handle(self, handler: Handler) -> None:
-        """Serve the updates of a name from now on, those first that wait."""
+        """Serve the updates of a name from now on, beginning with those that wait."""
         if self._loop.closing:
             return
         self._handlers[handler.name] = handler
@@ -129,7 +131,7 @@ class Updates(Ledger):
             self._serve(handler, update)
 
     def answer_accepted(self) -> None:
-        """Answer what was accepted: after the end of the run's code no handler runs."""
+        """Answer the accepted updates with a failure: the code has ended, so no handler runs."""
         accepted, self._accepted = self._accepted, {}
         for update in accepted.values():
             self._say(UPDATE_COMPLETED, update, error=_ENDED)
@@ -153,11 +155,11 @@ class Updates(Ledger):
         loop.keep(task)
 
     async def _perform(self, handler: Handler, update: Message) -> None:
-        """Check an update, carry it out, and say so; what the log has of it stands."""
+        """Check an update, carry it out and answer it; an answer that the log has stays."""
         if (UPDATE_REJECTED, update.id) in self._written:
             return
         accepted = (UPDATE_ACCEPTED, update.id) in self._written
-        if self._loop.ended and not accepted:  # just now, before this task's turn had come
+        if self._loop.ended and not accepted:  # it ended just before this task began
             self._keep(update)
             return
         try:
@@ -179,7 +181,7 @@ class Updates(Ledger):
             self._complete(update, result=msgspec.Raw(result))
 
     def _decode(self, handler: Handler, update: Message, *, accepted: bool) -> tuple[object, ...]:
-        """Decode a payload. One that was accepted fitted: only changed code does not take it."""
+        """Decode a payload. If it was accepted but does not fit now, the code has changed."""
         try:
             return handler.decode(update.payload)
         except InvalidInput as error:
@@ -210,14 +212,14 @@ class Updates(Ledger):
         if (kind, key) not in self._written:
             self._run.record(kind, key, write_details(UpdateReply(update.name, result, error)))
 
-    # What others are to know
+    # Answers to callers
 
     def replies(self, run_id: str, events: Sequence[Event], *, ends: bool) -> list[Notice]:
-        """Return who is to be told that a commit's events are durable.
+        """Return the notices to send when a commit of these events is durable: one an answer.
 
-        If the run `ends` with it, those too whose updates get no answer from it. A refused
-        commit's answers are in the next one again: what that one does not repeat is durable, and
-        forgotten here.
+        If the run `ends` with the commit, also notify callers whose updates it does not answer.
+        After a refused commit the next one has its answers again. Answers that are not in the next
+        commit are durable, and are forgotten here.
         """
         owed, last = self._replies, self._shipped
         if not owed and not last:

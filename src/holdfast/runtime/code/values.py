@@ -1,7 +1,7 @@
-"""The ledger of what a run's code records of itself.
+"""The ledger of what a run's code records about itself.
 
-These are values for observers, the places where changed code has passed, and values that did not
-fit the type that the code declares.
+These are values for observers (`ctx.set_value`), patches that the code has passed (`ctx.patched`),
+and misfits: values that do not fit the type that the code declares.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Values(Ledger):
         self._patched: dict[str, bool] = {}
 
     def learn(self, event: Event) -> None:
-        """Take in a value, a patch or a misfit that the log has."""
+        """Learn a value, a patch or a misfit from the log."""
         key = event.key or ""
         if event.type == VALUE_RECORDED:
             self._recorded.add(key)
@@ -50,8 +50,8 @@ class Values(Ledger):
     def patched(self, patch: str) -> bool:
         """Return True if code that was changed here takes its new path, and record that.
 
-        If the log does not say so, code that came by here before was older code. The answer
-        stands for the whole run: a loop that began on one path stays on it.
+        If the log does not have the patch, code that passed here before was older code. The answer
+        holds for the whole run: a loop that began on one path stays on it.
         """
         history, key = self._run.history, self._run.loop.scope().key(f"patch:{patch}")
         answer = key in self._recorded
@@ -67,9 +67,10 @@ class Values(Ledger):
     ) -> InvalidInput | DeterminismError:
         """Return what to raise for a value that does not fit the type that the code declares.
 
-        `call` is the key of the call that brought it, `name` what it is if there is none. A value
-        that fitted before can only be misfit by changed code, which must not fail the run. So a
-        misfit is recorded when it is first seen.
+        `call` is the key of the call that returned the value; without a call, `name` says what the
+        value is. A misfit is recorded when it is first seen. So if the log has been replayed and
+        lacks the misfit, the value fitted before: the code has changed, which must not fail the
+        run.
         """
         history, key = self._run.history, f"misfit:{call}"
         if call is None:

@@ -13,7 +13,7 @@ UNREADABLE: Final = (msgspec.MsgspecError, RecursionError)
 
 
 def unreadable(event: Event, error: Exception) -> DeterminismError:
-    """Return the error that leaves a run stuck, whose neighbours it must not touch."""
+    """Return the error that makes this run stuck; other runs are not concerned."""
     key = "" if event.key is None else f" {event.key}"
     return DeterminismError(
         f"the log has an event that cannot be read, {event.type}{key}: {error}. "

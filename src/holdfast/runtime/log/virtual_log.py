@@ -1,11 +1,13 @@
-"""A run's log as its turn sees it: what is durable, then what is in flight, then what is fresh.
+"""A run's log as its turn sees it: entries that are durable, then in flight, then fresh.
 
-Its entries are delivered to the code in the order of the log, with one exception. While a worker's
-entries are on their way to the log, others may append to it. What they say then, if it can wait,
-is delivered after those entries, although it stands ahead of them: the code has seen them already,
-and a replay of the whole log for each signal would bring a run to a halt. Such an entry says in
-its details, as `seen`, how many entries of the log the code had seen: those of others from there
-on are delivered after it.
+Fresh entries are not in a commit yet; those in flight are in a commit that was not answered yet.
+
+Entries are delivered to the code in the order of the log, with one exception. While a worker's
+entries are in flight, other processes may append to the log. If such a foreign entry can wait (a
+signal, the end of a command), it is delivered after the worker's entries, although it is before
+them in the log: the code has seen those already, and to replay the whole log for each signal would
+bring a run to a halt. The worker's entries say in their details, as `seen`, how many entries of the
+log the code had seen: foreign entries from that index on are delivered after them.
 """
 
 from __future__ import annotations
@@ -36,12 +38,12 @@ _stamp = re.compile(r'\{(?:"seen":\d+,)?"python":"([^"]+)"')
 class VirtualLog:
     """The three parts of a log.
 
-    `durable` is None once it was forgotten; `durable_length` is kept, and the hash of the `last`
-    of it. `python` is the version that the run's first commit was made with, None before it.
+    `forget` sets `durable` to None and keeps `durable_length` and the hash of the `last` durable
+    entry. `python` is the version of Python that made the run's first commit, None before it.
 
-    The code has been fed all three. What others made durable while something was in flight is
-    fed after that, although it stands ahead of it in the log: until it has landed, not all that
-    is durable is `certain`.
+    The code has been fed all three parts. Only the first `certain` entries that it was fed cannot
+    be taken back by a crash. That may be less than the durable part: foreign entries may be durable
+    while entries that the code was fed before them are still in flight.
     """
 
     __slots__ = (
@@ -66,27 +68,27 @@ class VirtualLog:
         self.fresh: list[Event] = []
         self.committing = False
         self._certain: int | None = None
-        self._split = False  # what is fresh was fed before others wrote, as what is in flight
-        self._newest: Event | None = None  # of those that are durable, once they are forgotten
+        self._split = False  # True: the code saw the fresh entries, too, before others wrote
+        self._newest: Event | None = None  # the last durable one, after `forget`
         self.last: int | None = None
         self.python = _python_of(durable)
 
     @property
     def length(self) -> int:
-        """The length of the whole."""
+        """The number of entries of all three parts."""
         return self.durable_length + len(self.flight) + len(self.fresh)
 
     @property
     def certain(self) -> int:
-        """How much of what the code has been fed, from its start, no crash can take back."""
+        """How many of the entries that the code has been fed no crash can take back."""
         return self.durable_length if self._certain is None else self._certain
 
     def record(self, kind: str, key: str | None, text: str | None) -> None:
-        """Add a fact."""
+        """Add a fresh entry, with the time of now."""
         self.fresh.append(Event(kind, key, text, self._clock()))
 
     def extend(self, tail: Sequence[Event]) -> None:
-        """Add what others have made durable."""
+        """Add durable entries of others."""
         self.durable_length += len(tail)
         if self.durable is not None:
             self.durable += tail
@@ -94,18 +96,18 @@ class VirtualLog:
             self._newest = tail[-1]
 
     def bearable(self) -> int:
-        """Return how many of the fresh events one commit takes: their values may be long."""
+        """Return how many of the fresh entries fit into one commit: their values may be long."""
         fresh = self.fresh
         if len(fresh) < 2:
             return len(fresh)
         return count_bearable([len(event.details or "") for event in fresh])
 
     def commit_sent(self, count: int | None = None, *, after_others: bool) -> list[Event]:
-        """Begin to commit what is fresh. A run's first commit says which Python it was.
+        """Move fresh entries into flight, and return them for the commit.
 
-        With `after_others` it may stand after what they write, and says what the code had seen.
-        With a `count` only the first events go: the others, which the code has seen later, stay
-        fresh.
+        With `after_others` the commit may be appended after entries of others, so each of its
+        entries says what the code had seen. With a `count` only the first so many are moved. The
+        first commit of a run says which Python made it.
         """
         if count is None:
             self.flight, self.fresh, self._split = self.fresh, [], False
@@ -120,13 +122,13 @@ class VirtualLog:
         return self.flight
 
     def signed(self, events: list[Event]) -> list[Event]:
-        """Return events to commit; those of a run's first commit say which Python it was."""
+        """Return events to commit. Those of a run's first commit say which Python made them."""
         if events and self.python is None:
             _sign(events)
         return events
 
     def commit_done(self, ahead: Sequence[Event]) -> None:
-        """Take what was in flight for durable, and what stands `ahead` of it, still to be fed."""
+        """Make what was in flight durable, after `ahead`: entries of others, still to be fed."""
         flight, self.flight = self.flight, []
         if not ahead and not self._split and self._certain is None:  # no others wrote meanwhile
             self.committing = False
@@ -150,20 +152,20 @@ class VirtualLog:
             self.python = PYTHON
 
     def put_after(self, undurable: Sequence[Event], tail: Sequence[Event]) -> None:
-        """Keep what the code has seen, after what others wrote, which is still to be fed."""
+        """Put what the code has seen after `tail`: entries of others, still to be fed."""
         self._certain = self.certain
         self.fresh = [mark_seen(event, self.durable_length) for event in undurable]
         self.extend(tail)
 
     def refused(self) -> list[Event]:
-        """Take back all that is not durable, and return it."""
+        """Remove all entries that are not durable, and return them."""
         undurable = self.flight + self.fresh
         self.flight, self.fresh = [], []
         self.committing = False
         return undurable
 
     def rely(self) -> None:
-        """Take all that is durable for certain: the code is fed again, in the order of the log."""
+        """Make all durable entries certain: the code is fed again, in the order of the log."""
         self._certain = None
 
     def replace(self, durable: Sequence[Event]) -> None:
@@ -171,21 +173,21 @@ class VirtualLog:
         self.durable, self.durable_length = list(durable), len(durable)
 
     def forget(self) -> None:
-        """Keep no durable events, only their number."""
+        """Drop the durable entries; keep their number, and the hash of the last one."""
         newest = self.durable[-1] if self.durable else self._newest
         self.last, self._newest, self.durable = hash(newest), None, None
 
 
 def can_wait(tail: Sequence[Event]) -> bool:
-    """Return True if all of what others wrote may be delivered after a worker's own entries.
+    """Return True if all these entries of others may be delivered after a worker's own entries.
 
-    A cancel, a pause and a decision may not: who wrote them was told that they hold.
+    A cancel, a pause and a decision may not: their senders were told that they are in force.
     """
     return all(event.type in CAN_WAIT for event in tail)
 
 
 def in_delivery_order(events: Sequence[Event], first: int = 0) -> Sequence[Event]:
-    """Return entries, which stand in a log from index `first` on, as the code is to see them."""
+    """Return entries of a log, from index `first` on, in the order in which the code sees them."""
     marks = [
         (position, seen)
         for position, event in enumerate(events)
@@ -209,9 +211,9 @@ def in_delivery_order(events: Sequence[Event], first: int = 0) -> Sequence[Event
 
 
 def count_replayed(log: Sequence[Event]) -> int:
-    """Return how many events, from the start, some worker's code has gone on from before.
+    """Return after how many events, from the start, some worker's code has continued before.
 
-    At the end of what a fork has of its origin, none has: what the origin did then is cut off.
+    The last copied entry of a fork does not count: what the origin did after it was not copied.
     """
     forked = False
     for position in range(len(log), 0, -1):

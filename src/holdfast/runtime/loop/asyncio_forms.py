@@ -1,6 +1,6 @@
-"""Functions of asyncio in the form that a workflow's loop needs.
+"""Replacements for asyncio functions whose own behaviour would differ between replays.
 
-They behave as before on every other loop.
+On every loop but a workflow's they behave as asyncio's own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _installed = False
 
 
 def install() -> None:
-    """Put the forms in place of asyncio's. Idempotent."""
+    """Replace the functions in asyncio. Idempotent."""
     global _installed
     if _installed:
         return
@@ -37,7 +37,7 @@ def install() -> None:
 
 
 def _ordered(original: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
-    """Keep the order of bare coroutines, which asyncio puts through a set of addresses."""
+    """Return an `as_completed` that keeps the order of coroutines: asyncio puts them into a set."""
 
     @functools.wraps(original)
     def as_completed(
@@ -52,7 +52,7 @@ def _ordered(original: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[A
 
 
 def _number_of(gathering: asyncio.Future[Any]) -> int:
-    """Return the hash of a gather()'s future: a number of ours on a workflow's loop."""
+    """Return the hash of the future of a gather(): on a workflow's loop, the loop's next number."""
     number: int | None = getattr(gathering, "_holdfast_number", None)
     if number is None:
         loop = gathering.get_loop()
@@ -64,9 +64,9 @@ def _number_of(gathering: asyncio.Future[Any]) -> int:
 def _ordered_wait(
     original: Callable[..., Coroutine[Any, Any, Any]],
 ) -> Callable[..., Coroutine[Any, Any, Any]]:
-    """Return the sets in the order of the futures that were given, if those hash by address.
+    """Return a `wait` whose sets keep the order of the given futures, if these hash by address.
 
-    That is what `asyncio.Future()` makes. Tasks and the futures of the loop have hashes of ours.
+    Futures made by `asyncio.Future()` do. Tasks and futures that the loop makes hash by number.
     """
 
     @functools.wraps(original)
@@ -92,7 +92,10 @@ def _in_order(order: Iterable[Any], found: set[Any]) -> set[Any]:
 def _taskless(
     original: Callable[..., Coroutine[Any, Any, Any]],
 ) -> Callable[..., Coroutine[Any, Any, Any]]:
-    """Wait in the caller's own task, as from Python 3.12 on: the same keys on every version."""
+    """Return a `wait_for` that makes no task, as from Python 3.12 on.
+
+    So the keys of calls are the same on every version of Python.
+    """
 
     @functools.wraps(original)
     def wait_for(fut: Awaitable[_T], timeout: float | None) -> Coroutine[Any, Any, _T]:
@@ -119,9 +122,9 @@ async def _wait_for(awaitable: Awaitable[_T], timeout: float | None) -> _T:
 
 
 class OrderedSet(set[_T]):
-    """A set that iterates in the order of insertion, as do the sets that are made from it.
+    """A set that iterates in the order of insertion; so do the sets that are made from it.
 
-    It is for futures that hash by their addresses.
+    For futures that hash by their addresses.
     """
 
     def __init__(self, elements: Iterable[_T] = ()) -> None:

@@ -1,7 +1,7 @@
 """Closing coroutines and async generators that will never be resumed.
 
-Python closes by itself what is not closed here, when it frees it. The clean-up would then run in
-the drain of another run, or outside of every run: there the calls of steps are ordinary calls.
+If they are not closed here, Python closes them when it frees them. Their clean-up would then run in
+the drain of another run, or outside of every run, where the calls of steps are ordinary calls.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any, Final, cast
 logger = logging.getLogger("holdfast.run")
 
 _MAX_THROWS: Final = 1_000
-# What the interpreter puts around a coroutine or an async generator that is awaited. These objects
-# have no attribute that tells what they surround; the collector knows it.
+# Objects that the interpreter puts around an awaited coroutine or async generator. They have no
+# attribute for what is inside; the garbage collector knows it.
 _WRAPPERS: Final = frozenset(
     {"coroutine_wrapper", "async_generator_asend", "async_generator_athrow", "anext_awaitable"}
 )
@@ -28,7 +28,7 @@ _WRAPPERS: Final = frozenset(
 def close_coroutine(coroutine: object) -> None:
     """End a suspended coroutine and all that it awaits, the innermost first.
 
-    Code that swallows GeneratorExit again and again is kept for ever instead.
+    If the code swallows GeneratorExit again and again, keep the object for ever instead.
     """
     if not _end(_awaited(coroutine)):
         _keep_for_ever(coroutine)
@@ -50,9 +50,9 @@ def close_generator(generator: AsyncGenerator[object, Any]) -> None:
 
 
 def _awaited(outermost: object) -> list[Any]:
-    """Return what can be thrown into: an awaitable and all that it awaits, innermost last.
+    """Return an awaitable and all that it awaits, the innermost last: `throw` works on each.
 
-    An async generator stands in it by what awaits its next item.
+    An async generator is represented by the object that awaits its next item.
     """
     chain: list[Any] = []
     inner: Any = outermost
@@ -79,7 +79,7 @@ def _is_code(candidate: object) -> bool:
 
 
 def _end(chain: list[Any]) -> bool:
-    """Throw until each of a chain has ended, the innermost first. False: they do not."""
+    """Throw into a chain, the innermost first, until all have ended; False if they do not end."""
     left = _MAX_THROWS
     while chain:
         try:
@@ -98,31 +98,30 @@ def _end(chain: list[Any]) -> bool:
 def _release(blocked_on: Any) -> None:
     """Let a future that was yielded be awaited again, as a task would.
 
-    Else the next await of it raises at once, and `while True: try: await future; except
-    BaseException: pass` spins for ever. That is why close() will not do either: it throws into a
-    future that it left blocking.
+    Otherwise the next await of it raises at once, and `while True: try: await future; except
+    BaseException: pass` loops for ever. For the same reason close() cannot be used here.
     """
     if asyncio.isfuture(blocked_on):
         blocked_on._asyncio_future_blocking = False
 
 
 def _keep_for_ever(code: object) -> None:
-    """Never let go of an object, not even at the interpreter's end: freeing it would spin."""
+    """Never free an object, not even when the interpreter ends: freeing it would loop for ever."""
     from ctypes import py_object, pythonapi
 
     pythonapi.Py_IncRef(py_object(code))
     logger.warning(
         "%r catches BaseException again and again and cannot be closed; its memory is lost: "
-        "let it raise GeneratorExit and asyncio.CancelledError on",
+        "let it re-raise GeneratorExit and asyncio.CancelledError",
         getattr(code, "__qualname__", code),
     )
 
 
 @contextlib.contextmanager
 def unawaited_allowed() -> Generator[None]:
-    """Do not warn of coroutines that closed code had made and never awaited.
+    """Suppress Python's warnings about coroutines that closed code made and never awaited.
 
-    If runs are replayed at each wake-up, these warnings would hide the others.
+    If runs are replayed at each wake-up, these warnings would hide all others.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"coroutine .* was never awaited", RuntimeWarning)

@@ -1,4 +1,4 @@
-"""What a workflow may not do: everything whose outcome another replay would not repeat."""
+"""The methods of an event loop that workflow code may not call: a replay could not repeat them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class GuardedLoop(asyncio.AbstractEventLoop):
     """An event loop that refuses I/O, threads, processes and being run by hand."""
 
     def refuse(self, what: str) -> BaseException:
-        """Remember that the code did this, and return the error to raise."""
+        """Record that the code did `what`, and return the error to raise."""
         raise NotImplementedError
 
 

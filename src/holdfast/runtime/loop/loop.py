@@ -1,7 +1,7 @@
-"""WorkflowLoop: an asyncio event loop without clock and I/O.
+"""WorkflowLoop: an asyncio event loop without a clock and without I/O.
 
-It runs until every coroutine is blocked; then the run waits for the next event of its log.
-Time stands still within a drain, and timers fire only when the log says so.
+A *drain* runs the code until every coroutine is blocked; then the run waits for the next event of
+its log. Time stands still within a drain, and timers fire only when the log says so.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from holdfast.runtime.loop.watch import Watch
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
 
-BLOCKING_SECONDS: Final = 2.0  # the limit of a drain, unless the app has another
+BLOCKING_SECONDS: Final = 2.0  # the time limit of a drain, by default
 _LOOK_EVERY: Final = 256  # callbacks between two looks at the clock
-_TASKS_A_LIMIT: Final = 10_000  # code that makes so many tasks gets the limit once more,
-_MOST_LIMITS: Final = 10  # and this many times at most
+_TASKS_A_LIMIT: Final = 10_000  # code gets the limit once more for each so many tasks,
+_MOST_LIMITS: Final = 10  # but at most this many times
 MAX_DELAY: Final = 8_000 * 365 * 86_400 * 1_000_000  # "for ever", as far as a date can say
 _KEPT_TASKS: Final = 64
 _get_running = events._get_running_loop  # pyright: ignore[reportPrivateUsage]
@@ -48,7 +48,7 @@ _get_hooks, _set_hooks = sys.get_asyncgen_hooks, sys.set_asyncgen_hooks
 
 
 class TimerKeeper(Protocol):
-    """Keeps the timers of a loop, and calls `make_ready` when one is due."""
+    """Keeps the timers of a loop. It calls the loop's `make_ready` when one fires."""
 
     def start(self, timer: WorkflowTimer) -> None:
         """Keep a timer that the code has made."""
@@ -60,7 +60,7 @@ class TimerKeeper(Protocol):
 
 
 class SoonHandle(asyncio.Handle):
-    """A callback to run in this drain; built without what asyncio adds for debugging."""
+    """A callback to run in this drain, without the fields that asyncio adds for debugging."""
 
     __slots__ = ()
 
@@ -83,11 +83,12 @@ class SoonHandle(asyncio.Handle):
 class WorkflowLoop(GuardedLoop, NumberingLoop):
     """The event loop of one run's code.
 
-    `now` is the run's time in microseconds, and `root` the task of the run's own code. `broken` is
-    what the code did that cannot be repeated: it is remembered here because code may swallow the
-    exception. `fatal` is an exit (`SystemExit`, `KeyboardInterrupt`) that a task or a callback
-    raised. `limit_seconds` bounds a drain, and `progress` grows while one runs callbacks. `caller`
-    makes the durable calls of the code, and `keeper` keeps its timers.
+    `now` is the run's time in microseconds since 1970 UTC, and `root` the task of the run's own
+    code. `broken` is the error for something that a replay could not repeat: it is kept here
+    because code may swallow the exception. `fatal` is an exit (`SystemExit`, `KeyboardInterrupt`)
+    that a task or a callback raised. `limit_seconds` limits a drain, and `progress` grows during a
+    drain: a watchdog reads it. `caller` makes the durable calls of the code, and `keeper` keeps its
+    timers.
     """
 
     def __init__(self, salt: int) -> None:
@@ -105,23 +106,23 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
         self.caller: object = None
         self.keeper: TimerKeeper | None = None
         self._generators: weakref.WeakSet[AsyncGenerator[object, Any]] | None = None
-        self.watch: Watch | None = None  # looks for calls of clocks and chance
+        self.watch: Watch | None = None  # finds calls of clocks and random numbers
         self._ready: collections.deque[asyncio.Handle] = collections.deque()
         self._last_hash = salt
         self._task_limit = _KEPT_TASKS
 
     @property
     def ended(self) -> bool:
-        """Whether the run's own code has ended."""
+        """True if the run's own code has ended."""
         root = self.root
         return (root is not None and root.done()) or self.fatal is not None
 
     def salt(self, salt: int) -> None:
-        """Number tasks, futures and timers from another number on, before there are any."""
+        """Set the number that tasks, futures and timers are numbered from, before there are any."""
         self._last_hash = salt
 
     def next_hash(self) -> int:
-        """Number a new task, future or timer."""
+        """Return the number of a new task, future or timer: its hash."""
         self._last_hash += 1
         return self._last_hash
 
@@ -131,7 +132,7 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
         return False
 
     def set_debug(self, enabled: bool) -> None:
-        """Debug mode does not apply: it would only slow the loop down."""
+        """Do nothing: debug mode would only slow the loop down."""
 
     def time(self) -> float:
         return self.now / 1e6
@@ -164,18 +165,18 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
         return task
 
     def keep(self, task: WorkflowTask[Any]) -> None:
-        """Hold a task until it is done."""
+        """Keep a reference to a task until it is done."""
         self.tasks.append(task)
         if len(self.tasks) > self._task_limit:
             self.tasks = [task for task in self.tasks if not task.done()]
             self._task_limit = max(_KEPT_TASKS, 2 * len(self.tasks))
 
     def scope(self) -> Scope:
-        """Return the scope of keys of the running code."""
+        """Return the scope in which the running code's calls get their keys."""
         task = asyncio.current_task(self)
         if isinstance(task, WorkflowTask):
             return task.scope
-        if task is not None:  # it could not be closed, and the collector would run its cleanup
+        if task is not None:  # it could not be closed; its cleanup would run when it is freed
             raise self.refuse("asyncio.Task() in place of asyncio.create_task()")
         return self.callback_scope
 
@@ -198,7 +199,7 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
         error = self.refuse("loop.call_soon_threadsafe() or a thread")
         if _get_running() is self:
             raise error
-        # In that thread: what serves loops knows RuntimeError from loops that are closed.
+        # In that thread, RuntimeError is what libraries expect of a closed loop.
         raise RuntimeError(str(error))
 
     def call_later(
@@ -228,7 +229,7 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
         context: contextvars.Context | None = None,
         due_at: int | None = None,
     ) -> WorkflowTimer:
-        """Create a durable timer; with `due_at` it is due at that moment, whenever it starts."""
+        """Create a durable timer, due at the moment `due_at` if that is given."""
         delay = round(max(0.0, min((when - self.time()) * 1e6, MAX_DELAY)))
         key = self.scope().key(name)
         timer = WorkflowTimer(key, delay, when, callback, args, self, context, due_at)
@@ -241,7 +242,7 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
             self.keeper.cancel(handle)
 
     def make_ready(self, handle: asyncio.Handle) -> None:
-        """Let the callback of a timer that has fired run in the next drain."""
+        """Run the callback of a timer that has fired in the next drain."""
         self._ready.append(handle)
 
     def get_exception_handler(self) -> None:
@@ -251,7 +252,7 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
         return None
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        # The collector may call this at any moment: no code of the workflow runs in it.
+        # The garbage collector may call this at any moment, so it must not run workflow code.
         if not self.closing:
             self.problems.append(f"{context.get('message')}: {context.get('exception')!r}")
 
@@ -296,7 +297,7 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
                     try:
                         handle._run()  # pyright: ignore[reportPrivateUsage]
                     except (SystemExit, KeyboardInterrupt) as exc:
-                        # A task keeps it as its outcome and raises it on: the worker stays.
+                        # The task also keeps it as its outcome. It must not end the worker.
                         self.fatal = self.fatal or exc
                 left -= 1
                 if not left:
@@ -310,10 +311,10 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
             _set_running(outer)
 
     def _look_at_clock(self, began: float) -> float:
-        """Break a drain that takes too long; return when it began to be timed.
+        """Stop a drain that takes too long; return when its timing began.
 
-        Processor time of this thread counts: a machine that is busy, suspended or stopped in a
-        debugger makes no code a busy wait. A finite gather of very many calls gets more of it.
+        Only processor time of this thread counts: on a busy or suspended machine, or in a debugger,
+        code does not become a busy wait. A finite gather of very many calls gets more time.
         """
         self.progress += 1
         now = time.thread_time()
@@ -333,7 +334,7 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
         self._generators.add(generator)
 
     def _abandoned(self, generator: AsyncGenerator[object, Any]) -> None:
-        # Its `finally` would run when the collector pleases: not at all, then.
+        # Its `finally` would run when the garbage collector chooses, so it does not run at all.
         if not self.closing:
             name = getattr(generator, "__name__", "?")
             self.problems.append(
@@ -346,20 +347,20 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
     def drop(self) -> None:
         """Close every coroutine and every async generator. Idempotent.
 
-        Their synchronous `finally` code runs, Python offers no other way. Every durable or blocking
-        call in it gives what blocks for ever and does nothing. An error instead would be caught by
-        code that tries again for ever.
+        Their synchronous `finally` code runs: Python offers no other way. Each durable or blocking
+        call in it returns something that blocks for ever and does nothing. Code that tries again
+        for ever would catch an error.
         """
         if self.closing:
             return
         self.closing = True
         if self._generators or not all(task.done() for task in self.tasks):
-            # In a context of its own, so that nothing that the code sets stays behind.
+            # In its own context, so that no context variable that the code sets remains.
             with contextlib.nullcontext() if self.watch is None else unawaited_allowed():
                 contextvars.Context().run(self._drop_code)
         for task in self.tasks:
             if task.done() and not task.cancelled():
-                task.exception()  # seen: asyncio need not report it
+                task.exception()  # mark it as seen, so that asyncio does not report it
         self._ready.clear()
         self.tasks.clear()
         self.root = self._generators = self.keeper = None

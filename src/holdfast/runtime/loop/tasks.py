@@ -1,8 +1,8 @@
 """Tasks, futures and handles of a workflow's loop, and the scopes in which their calls get keys.
 
-asyncio keeps tasks and futures in sets. Sets of addresses iterate in another order on replay,
-so ours hash by the order of their creation, plus a salt from the run: without it the tasks of
-different runs would collide in asyncio's own set of all tasks.
+asyncio keeps tasks and futures in sets. If they hash by address, these sets iterate in another
+order on each replay. So ours hash by the order of their creation, plus a salt from the run: without
+it, tasks of different runs would collide in asyncio's own set of all tasks.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ _T = TypeVar("_T")
 
 
 class NumberingLoop(asyncio.AbstractEventLoop):
-    """An event loop that numbers what is made on it."""
+    """An event loop that numbers the tasks, futures and timers that are made on it."""
 
     def next_hash(self) -> int:
-        """Number a new task, future or timer."""
+        """Return the number of a new task, future or timer: its hash."""
         raise NotImplementedError
 
 
 class Scope:
-    """Counts the ordinals of keys: one for each asyncio task, one for plain callbacks.
+    """Makes keys unique by counting. Each asyncio task has a scope, and plain callbacks share one.
 
     A key is the path of its scope and the call's name; the second call of a name in a scope is
     `name#2`. So a change in one branch of a workflow never shifts the keys of another.
@@ -37,11 +37,11 @@ class Scope:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._counts: dict[str, int] | None = None  # most scopes never name anything
+        self._counts: dict[str, int] | None = None  # most scopes never make a key
         self._random: random.Random | None = None
 
     def key(self, name: str, counter: str | None = None) -> str:
-        """Take the next key of this name; names with another `counter` are counted apart."""
+        """Return a new key for this name. Calls with another `counter` are counted separately."""
         counts, counter = self._counts, counter or name
         if counts is None:
             counts = self._counts = {}
@@ -50,24 +50,24 @@ class Scope:
         return f"{self.path}/{leaf}" if self.path else leaf
 
     def next_key(self, name: str) -> str:
-        """Return what the next key of this name is, without taking it."""
+        """Return the key that `key` would return next for this name."""
         ordinal = 1 + (self._counts or {}).get(name, 0)
         leaf = name if ordinal == 1 else f"{name}#{ordinal}"
         return f"{self.path}/{leaf}" if self.path else leaf
 
     def child(self, name: str) -> Scope:
-        """Open the scope of a task; tasks are counted apart from calls."""
+        """Return a new scope for a task; tasks are counted separately from calls."""
         return Scope(self.key(name, f"{name}/"))
 
     def random(self, seed: str) -> random.Random:
-        """Return this scope's source of chance, the same on every replay."""
+        """Return this scope's random generator: it gives the same numbers on every replay."""
         if self._random is None:
             self._random = random.Random(f"{seed}/{self.path}")
         return self._random
 
 
 class Evicted(BaseException):
-    """Raised by what a workflow may not do, while an instance is closed; never leaves that."""
+    """Raised by calls of code that is being closed, to end it. Never leaves the closing."""
 
 
 class WorkflowFuture(asyncio.Future[_T]):
@@ -105,7 +105,7 @@ class WorkflowTask(asyncio.Task[_T]):
 
 
 class NeverBegun(Coroutine[Any, Any, _T]):
-    """The code of a task that is created while its run is closed: there is none."""
+    """The empty code of a task that is created while its run is being closed."""
 
     __slots__ = ()
 
@@ -123,7 +123,7 @@ class NeverBegun(Coroutine[Any, Any, _T]):
 
 
 class DeferredCoroutine(Coroutine[object, None, object]):
-    """A coroutine that makes the one that it runs when it is first awaited."""
+    """A coroutine that creates the coroutine that it runs when it is first awaited."""
 
     __slots__ = ("coroutine",)
 
@@ -131,15 +131,15 @@ class DeferredCoroutine(Coroutine[object, None, object]):
 
 
 def inner_coroutine(coroutine: object) -> object:
-    """Return the coroutine that a task runs, also if a deferred one stands for it."""
+    """Return the coroutine that a task really runs, if a deferred one is around it."""
     return coroutine.coroutine if isinstance(coroutine, DeferredCoroutine) else coroutine
 
 
 @contextlib.contextmanager
 def acting_as(task: WorkflowTask[Any]) -> Generator[None]:
-    """Make a task the current one of its loop, which must be the running one.
+    """Make a task the current task of its loop, which must be the running loop.
 
-    `asyncio.timeout` and the like raise an error at once without a current task.
+    Without a current task `asyncio.timeout` and similar functions raise an error at once.
     """
     loop = task.get_loop()
     if sys.version_info >= (3, 12):
@@ -159,9 +159,10 @@ def acting_as(task: WorkflowTask[Any]) -> Generator[None]:
 class WorkflowTimer(asyncio.TimerHandle):
     """A durable timer.
 
-    `delay` is microseconds from the run's time at its creation. `due_at` is its moment if the code
-    names one. The keeper of the timers sets `fire_at`, the moment when it is due, `recorded`, if
-    the log has it, and `mark`, how much of the log must be durable for the timer to be certain.
+    `delay` is in microseconds from the run's time at its creation. `due_at` is its moment if the
+    code gives one. The keeper of the timers sets the others: `fire_at` is the moment when it is
+    due, `recorded` says that the log has it, and `mark` is the number of entries of the log that
+    must be durable for the timer to be certain.
     """
 
     __slots__ = ("delay", "due_at", "fire_at", "key", "mark", "order", "recorded")

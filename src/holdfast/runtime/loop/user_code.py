@@ -1,4 +1,7 @@
-"""Finds the line of the user's code that makes a call: not ours, not Python's, not a library's."""
+"""Finds the line of the user's own code that makes a call.
+
+Frames of holdfast, of Python and of installed libraries are skipped.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +32,12 @@ _LIBRARIES: Final = tuple(
 
 @functools.lru_cache(maxsize=4096)
 def is_user_code(filename: str) -> bool:
-    """Return True if a file is the user's."""
+    """Return True if a file is the user's own: not of holdfast, Python or a library."""
     return filename[:1] != "<" and not os.path.realpath(filename).startswith(_LIBRARIES)
 
 
 def describe(frame: FrameType) -> str:
-    """Return a frame's place, as `shop.py:12 in checkout`."""
+    """Return the file, the line and the function of a frame, as `shop.py:12 in checkout`."""
     code = frame.f_code
     try:
         file = os.path.relpath(code.co_filename)
@@ -43,15 +46,15 @@ def describe(frame: FrameType) -> str:
     return f"{file}:{frame.f_lineno} in {code.co_name}"
 
 
-def place_of(
+def line_of_call(
     loop: asyncio.AbstractEventLoop, tasks: Sequence[WorkflowTask[Any]], key: str
 ) -> str | None:
-    """Return the line of the user's code that makes a call; None if it cannot be found.
+    """Return the line of the user's code that makes the call with this key, as `describe` does.
 
-    The call is being made now, or one of the tasks of the loop waits for it.
+    The call is being made now, or one of `tasks` waits for it. None if no line can be found.
     """
     if asyncio.events._get_running_loop() is loop:
-        return _running_place()
+        return _running_line()
     fallback: str | None = None
     for task in tasks:
         if task.done():
@@ -61,11 +64,11 @@ def place_of(
         if any(_key_of(frame) == key for frame in chain):
             if user is not None:
                 return describe(user)
-            fallback = fallback or _task_place(tasks, key.rpartition("/")[0])
+            fallback = fallback or _line_of_task(tasks, key.rpartition("/")[0])
     return fallback
 
 
-def _running_place() -> str | None:
+def _running_line() -> str | None:
     frame = inspect.currentframe()
     while frame is not None and frame.f_code.co_name != "drain":
         if is_user_code(_file(frame)):
@@ -74,8 +77,11 @@ def _running_place() -> str | None:
     return None
 
 
-def _task_place(tasks: Sequence[WorkflowTask[Any]], path: str) -> str | None:
-    """Return the line that the task of a scope waits at: it has made a task of the call itself."""
+def _line_of_task(tasks: Sequence[WorkflowTask[Any]], path: str) -> str | None:
+    """Return the line at which the task with this scope waits.
+
+    That line made the call if the call itself became a task, as in `asyncio.gather(pay(1))`.
+    """
     for task in tasks:
         if task.scope.path == path and not task.done():
             chain = [each for each in _chain(task.get_coro()) if is_user_code(_file(each))]

@@ -1,8 +1,8 @@
-"""Watching workflow code for calls whose outcome a replay does not repeat: clocks and chance.
+"""Find calls of clocks and random numbers in workflow code: a replay would get other values.
 
-They are seen by Python's own profiling hook, set while workflow code runs and at no other time. So
-steps, libraries and the clock of asyncio and logging are left alone: what counts is a call that
-stands in the user's own code. The hook is slow, so only tests and `dev` use it.
+Python's profiling hook sees the calls. It is set only while workflow code runs, and only calls that
+are written in the user's own code count: not those of steps, libraries, asyncio or logging. The
+hook is slow, so only tests and `holdfast dev` use it.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ _CODES: Final = _codes()
 
 
 class Watch:
-    """Tells of calls of clocks and chance in workflow code, with their place."""
+    """Reports calls of clocks and random numbers in workflow code, with their line."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
 
     def begin(self) -> bool:
-        """Watch from now on; False if another profiler is at work."""
+        """Watch from now on, and return True; False if another profiler is active."""
         if sys.getprofile() is not None:
             return False
         sys.setprofile(self._see)
@@ -61,7 +61,7 @@ class Watch:
 
     @staticmethod
     def end() -> None:
-        """Watch no longer."""
+        """Stop watching."""
         sys.setprofile(None)
 
     def _see(self, frame: FrameType, event: str, arg: Any) -> None:
@@ -74,7 +74,7 @@ class Watch:
         if name is None:
             return
         while caller.f_code.co_filename[:1] == "<" and caller.f_back is not None:
-            caller = caller.f_back  # generated: a dataclass's __init__, say
+            caller = caller.f_back  # generated code, for example the __init__ of a dataclass
         if is_user_code(caller.f_code.co_filename):
             instead = _INSTEAD[name.partition(".")[0]]
             self._tell(
@@ -97,5 +97,5 @@ def _builtin(called: Any) -> str | None:
 def _function(frame: FrameType) -> str | None:
     name = _CODES[frame.f_code]
     if name.startswith("random.") and frame.f_locals.get("self") is not _SOURCE:
-        return None  # a source of the user's own, which may have a seed
+        return None  # a generator that the code made itself may have a fixed seed
     return name

@@ -1,1 +1,1 @@
-"""One stretch of a run: events in, effects and commits out, no I/O."""
+"""A turn: a run on one worker, from a claim to a suspension or the end. It does no I/O."""

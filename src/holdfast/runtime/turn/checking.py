@@ -1,4 +1,4 @@
-"""Checks for tests and development: code that is not deterministic is found there."""
+"""Checks that find code that is not deterministic, in tests and in development."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ _WRITTEN: Final = CALL_COMMANDS | {VALUE_RECORDED, VALUE_SET}
 
 
 def watch(loop: WorkflowLoop, *, refuse: bool) -> None:
-    """Look for calls of clocks and chance in a run's code: refuse the code, or warn of it."""
+    """Look for calls of clocks and random numbers in a run's code.
+
+    With `refuse` such a call makes the run stuck, otherwise it is a warning.
+    """
 
     def tell(problem: str) -> None:
         if refuse:
@@ -34,10 +37,10 @@ def watch(loop: WorkflowLoop, *, refuse: bool) -> None:
 def replay_to_end(
     workflow: Workflow[Any, object], info: RunInfo, log: Sequence[Event], unused: Collection[str]
 ) -> None:
-    """Replay the log of code that has ended; `unused` are the calls of older code, which that
-    has not made either.
+    """Replay the log of code that has ended, and compare.
 
-    Raises DeterminismError if the code does not end, or does not make the same calls.
+    `unused` are recorded calls that the code has not made: the replay need not make them either.
+    Raises DeterminismError if the replay does not end, or does not make the same calls.
     """
     written: list[str] = []
 
@@ -46,7 +49,7 @@ def replay_to_end(
             written.append(key)
 
     again = Instance(workflow, info, note)
-    again.history.live_from = again.history.length = len(log)  # it writes nothing to its logger
+    again.history.live_from = again.history.length = len(log)  # so that its logger is silent
     try:
         if len(log) > 1:
             again.foresee(log)

@@ -1,8 +1,9 @@
 """How code differs from the log that it was fed.
 
-Code that has not changed has called everything that its log has, once it was fed all of it. What
-is left then was renamed, moved or taken out, or it comes later: after a call that is new. A new
-call starts unless it may be one of those under another name. docs/howto/versions.md has the rule.
+When code that has not changed has been fed its whole log, it has made every call of that log. If
+recorded calls are left over, the code was changed: a call was renamed, moved or removed, or it
+comes later, after a new call. A new call is started unless it may be a left-over call under another
+name. docs/howto/versions.md has the rule.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from holdfast.runtime.code.instance import Instance
 from holdfast.runtime.code.mailbox import Message
 from holdfast.runtime.code.steps import Call
 from holdfast.runtime.log.virtual_log import PYTHON, VirtualLog
-from holdfast.runtime.loop.user_code import place_of
+from holdfast.runtime.loop.user_code import line_of_call
 from holdfast.types import Event
 
 CHANGED: Final = (
@@ -45,7 +46,7 @@ CHANGED: Final = (
 )
 _RESULTS: Final = COMMAND_ENDS | STEP_ENDS
 _LEFT: Final = _RESULTS | CALL_COMMANDS
-_NAMED: Final = frozenset({STEP, ACTIVITY, CHILD})  # whose names stand in the code
+_NAMED: Final = frozenset({STEP, ACTIVITY, CHILD})  # calls of functions with a name
 
 
 class Work(NamedTuple):
@@ -61,11 +62,11 @@ class Work(NamedTuple):
 
 
 class Unexplained:
-    """What one instance has left of its log, by key: `positions` are those in the log.
+    """The recorded calls that one instance has not made: `positions` in the log, by key.
 
-    `_passed` are those after which the code has taken other results of the same scope: it has
-    come by without calling them, so they were taken out. Up to `_copied` the log is that of
-    another run, without the calls that a retry or a fork makes again.
+    `_passed` are those that were removed from the code: it has taken results of the same scope that
+    are later in the log. The log up to position `_copied` was copied from another run, without the
+    calls that a retry or a fork makes again.
     """
 
     __slots__ = ("_copied", "_passed", "positions")
@@ -76,7 +77,7 @@ class Unexplained:
         self._copied = 0
 
     def judge(self, instance: Instance, events: Sequence[Event], first: int) -> None:
-        """Find what is left after events were fed, the first of which is at index `first`."""
+        """Find the calls that are left over after `events`, from index `first` on, were fed."""
         left = {*instance.history.ends, *_commands(instance)}
         if not left:
             self.positions.clear()
@@ -101,14 +102,14 @@ class Unexplained:
     # What the code may not start
 
     def repeated_by_call(self, instance: Instance, call: Call) -> str | None:
-        """Return what a step would do again, None if it may start."""
+        """Return the reason if a step may repeat recorded work, None if it may start."""
         if not self.positions or call.attempt > 1:  # then the log has its failures
             return None
         work = Work(call.key, STEP, call.name, call.fingerprint)
         return self._repeated(instance, work, call.mark)
 
     def repeated_by_commands(self, instance: Instance, fresh: Iterable[Event]) -> str | None:
-        """Return what a command that is not in the log yet would do again, None if nothing."""
+        """Return the reason if a new command may repeat recorded work, None if none may."""
         for event in fresh if self.positions else ():
             if event.type in CALLS:
                 key, command = event.key or "", read_command(event)
@@ -119,7 +120,7 @@ class Unexplained:
         return None
 
     def missed_signal(self, instance: Instance) -> str | None:
-        """Return which signal the code no longer waits for, if the log continues after it."""
+        """Return the reason if the code may use another name for a recorded signal, else None."""
         awaited = instance.mailbox.awaited
         unread = sorted({message.name for message in instance.mailbox.unread} - {*awaited})
         if not (awaited and unread):
@@ -129,8 +130,8 @@ class Unexplained:
             after = self._copied <= position < _seen(instance)
             if old is not None and key not in self._passed and after:
                 return (
-                    f"the code waits for signal {_listed(awaited)}, and nothing takes signal "
-                    f"{_listed(unread)}, after which the log has {old} under {key!r}: the signal "
+                    f"the code waits for signal {_listed(awaited)} and has not taken signal "
+                    f"{_listed(unread)}, but the log has {old} under {key!r} after it: the signal "
                     "may have another name now"
                 )
         return None
@@ -140,7 +141,7 @@ class Unexplained:
             if (old := _left(instance, key)) is None:
                 del self.positions[key]  # called since
             elif position < _seen(instance) and self._may_be(instance, new, mark, old, position):
-                line = place_of(instance.loop, instance.loop.tasks, new.key)
+                line = line_of_call(instance.loop, instance.loop.tasks, new.key)
                 at = "" if line is None else f" (at {line})"
                 return (
                     f"the log has {old} under {key!r}, which this code has not called, and "
@@ -163,13 +164,13 @@ class Unexplained:
 
 
 def _commands(instance: Instance) -> Iterator[str]:
-    """Go through the keys of commands that the log has and the code has not called."""
+    """Yield the keys of commands that are in the log and that the code has not called."""
     recorded = instance.history.recorded
     return (key for key, each in recorded.items() if each.family != TIMER)
 
 
 def _left(instance: Instance, key: str) -> Work | None:
-    """Return what is left under a key, None if the code has called it."""
+    """Return the recorded call with this key, None if the code has made it."""
     event, command = instance.history.ends.get(key), instance.history.recorded.get(key)
     if command is not None:
         return Work(key, command.family, command.name, command.args)
@@ -182,7 +183,7 @@ def _left(instance: Instance, key: str) -> Work | None:
 
 
 def _seen(instance: Instance) -> int:
-    """Return how much of the log the code has seen: what came while it was paused waits."""
+    """Return how many entries the code has seen: those that came during a pause wait."""
     return instance.history.position - len(instance.paused_events or ())
 
 
@@ -195,12 +196,13 @@ def _scope(key: str) -> str:
 
 
 def differences(log: VirtualLog, instance: Instance) -> tuple[list[str], list[str]]:
-    """Return what is to be warned of in any case, and what only strictness refuses."""
+    """Return two lists: warnings, and differences that are errors if the code must be strict."""
     warnings: list[str] = []
     others: list[str] = []
     if log.python not in (None, PYTHON):
         warnings.append(f"the run was begun on Python {log.python}, and this is Python {PYTHON}")
-    forked = instance.run.seed != instance.info.run_id  # a fork has results of calls still to come
+    # A fork has results of calls that come later.
+    forked = instance.run.seed != instance.info.run_id
     if not forked and (unused := instance.history.unused()):
         others.append(
             f"the log has calls that the code does not make, or not yet: {', '.join(unused)}"
@@ -209,7 +211,7 @@ def differences(log: VirtualLog, instance: Instance) -> tuple[list[str], list[st
 
 
 def renamed_signal(log: Sequence[Event], instance: Instance) -> list[str]:
-    """Return a warning if the signal that came last is not one that the code waits for.
+    """Return a warning if the code does not wait for the signal that came last.
 
     Only signals that are waited for wake a run: the code may have another name for it now.
     """

@@ -1,4 +1,4 @@
-"""What a turn wants done after an input: one frozen value, which its driver matches once."""
+"""What a driver must do after an input of a turn: one frozen value."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from holdfast.types import Finish, Notice, TurnCommit, Value
 class State(enum.Enum):
     """The state of a turn.
 
-    SUSPENDING and ENDING: the commit that suspends or ends the run has not been answered. LOST:
-    the run has ended, or its lease is another worker's. STUCK: the code cannot continue. In
-    NEEDS_LOG the turn can continue only with the whole log, to be given to `rebuild`.
+    SUSPENDING, ENDING: the commit that suspends or ends the run was not answered yet. LOST: the run
+    has ended, or another worker has its lease. STUCK: the code cannot continue. NEEDS_LOG: the turn
+    needs the whole log to continue; give it to `rebuild`.
     """
 
     RUNNING = "running"
@@ -28,13 +28,19 @@ class State(enum.Enum):
 
 
 class Effects(Value, frozen=True, gc=False):
-    """What a turn wants done, in this order, and its state then.
+    """What the driver must do after an input, and the state of the turn.
 
-    `problems` are warnings to log. `notices` are to be sent: what they tell of is durable. Then
-    the steps with the keys in `cancel` are cancelled, the `commit` is sent, to be answered with
-    `committed`, `conflict` or `invalid`, and the steps in `start` are started. At `next_due`,
-    `wake` is to be called. A SUSPENDED run is due again at `visible_at` (None: only an event
-    wakes it), `end` is how an ENDED run has ended, and `error` is why a run is STUCK.
+    The driver, in this order:
+
+    1. logs the warnings in `problems`;
+    2. sends the `notices`: they are about entries that are durable;
+    3. cancels the steps with the keys in `cancel`;
+    4. sends the `commit`, and later calls `committed`, `conflict` or `invalid` with the answer;
+    5. starts the steps in `start`;
+    6. calls `wake` at `next_due`.
+
+    A SUSPENDED run is due again at `visible_at` (None: only an event wakes it). `end` says how an
+    ENDED run has ended, and `error` why a run is STUCK. Moments are µs since 1970 UTC.
     """
 
     state: State

@@ -1,4 +1,4 @@
-"""How a run ended, from what became of its code."""
+"""How a run ends: derived from how its code has ended."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from holdfast.types import Finish
 
 
 class Outcome(NamedTuple):
-    """A run's last event, as its type and its details, and its end."""
+    """The end of a run: the type and the details of its last event, and how it ended."""
 
     kind: str
     text: str | None
@@ -31,8 +31,8 @@ class Outcome(NamedTuple):
 def must_stay_open(instance: Instance) -> bool:
     """Return True if a run must stay open although its code has returned.
 
-    Activities that it never awaited still run; or it continues as another run and is paused:
-    the other one would not be.
+    Either activities that it never awaited still run, or it is paused and would continue as a new
+    run, which would not be paused.
     """
     root = instance.root
     if instance.loop.fatal is not None or root is None or root.cancelled():
@@ -56,8 +56,8 @@ def must_stay_open(instance: Instance) -> bool:
 def outcome(instance: Instance, unstorable: PayloadError | None = None) -> Outcome:
     """Return how a run ends, from how its code has ended.
 
-    A cancellation that was not requested is a failure, and so is an output that cannot be
-    stored: `unstorable` says that the database has refused it.
+    A cancellation that was not requested is a failure, and so is an output that cannot be stored:
+    `unstorable` is the error if the database has refused it.
     """
     root, fatal = instance.root, instance.loop.fatal
     if unstorable is not None:
@@ -80,7 +80,7 @@ def outcome(instance: Instance, unstorable: PayloadError | None = None) -> Outco
     if isinstance(error, DeterminismError):
         raise error
     if isinstance(error, ContinueAsNew):
-        if instance.cancel_unheard:  # and the run that follows would not hear of it either
+        if instance.cancel_unheard:  # the next run would not receive the cancel
             return Outcome(CANCELLED, None, Finish("cancelled"))
         new = continuation(instance.run, error)
         end = Finish("continued", f'{{"run_id":"{new.run_id}"}}')
@@ -96,13 +96,13 @@ def _failed(instance: Instance, error: BaseException) -> Outcome:
 
 
 def leftovers(instance: Instance) -> list[str]:
-    """Return warnings of what is dropped with a run's end, and of what it did not use."""
+    """Return warnings: what the end of a run drops, and which recorded calls were not used."""
     commands = instance.run.find(Commands)
     found = [] if commands is None else commands.failures()
     for task in instance.loop.tasks:
         if not task.done():
             found.append(f"the workflow has ended, and its task {task.get_name()!r} is dropped")
-        elif task._log_traceback:  # as asyncio knows it: its exception was never retrieved
+        elif task._log_traceback:  # asyncio's own flag: its exception was never retrieved
             found.append(f"task {task.get_name()!r} failed unseen: {task.exception()!r}")
     if unused := instance.history.unused():
         found.append(f"recorded, but no longer called by the code: {', '.join(unused)}")

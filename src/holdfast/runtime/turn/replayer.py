@@ -1,6 +1,6 @@
-"""Replayer: feeds a run's code its log and what its steps bring, and makes its commits.
+"""Replayer: feeds a run's code its log and the results of its steps, and makes its commits.
 
-After a conflict all is fed again, with what others wrote in its place.
+After a conflict it feeds everything again, with the entries of others in their places.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from holdfast.runtime.turn.checking import Check, replay_to_end, watch
 from holdfast.runtime.turn.divergence import CHANGED, Unexplained, differences, renamed_signal
 from holdfast.types import Event, Finish, Suspend, TurnCommit
 
-# Facts, which the code has not been fed: they may as well stand after another event.
+# Facts: the code is not fed them, so they may also come after other events.
 _FACTS: Final = with_role("command", "withdrawal", "fact")
-# The last of a commit, which ends the run or suspends it.
+# The last entry of a commit that ends or suspends the run.
 _LAST: Final = with_role("suspension", "end")
 _UNFED: Final = _FACTS | _LAST
 
@@ -45,9 +45,9 @@ _UNFED: Final = _FACTS | _LAST
 class Replayer:
     """Keeps a run's instance and its virtual log in step.
 
-    The instance has been fed the whole virtual log, one event a drain. `broken` is what the code
-    did that cannot be repeated; from then on it is fed nothing. While `needs_log`, there is no
-    code: it waits for the whole log to be built again.
+    The instance has been fed the whole virtual log, one event a drain. `broken` is the error for
+    something that a replay could not repeat: after it the code is fed nothing. While `needs_log` is
+    True there is no code: it needs the whole log to be built again.
     """
 
     __slots__ = (
@@ -82,26 +82,26 @@ class Replayer:
         self.executions = Executions()
         self.broken: DeterminismError | None = None
         self.needs_log = self.closed = False
-        self._undelivered: list[Event] = []  # what is to be fed after the log that it waits for
-        self._live_from: int | None = 0  # how much of that log the last instance had seen
-        self._deadlines: dict[str, int] = {}  # and those of its timers that stand
-        self.unexplained: Unexplained | None = None  # what the code has left of its log
+        self._undelivered: list[Event] = []  # events to feed after the log that it waits for
+        self._live_from: int | None = 0  # how many entries the last instance had seen
+        self._deadlines: dict[str, int] = {}  # and the deadlines of its timers that still hold
+        self.unexplained: Unexplained | None = None  # recorded calls that the code has not made
         self._replay(log, self._deadlines, None)
 
     @property
     def receptive(self) -> bool:
-        """Whether the code may be fed."""
+        """True if the code may be fed."""
         return not (self.closed or self.needs_log or self.broken or self.instance.loop.ended)
 
     def deliver(self, tail: Sequence[Event]) -> None:
-        """Feed what others have made durable."""
+        """Feed durable entries of others."""
         log = self.log
         first = log.durable_length
         log.extend(tail)
         self._feed(in_delivery_order(tail, first), first)
 
     def commit_done(self, ahead: Sequence[Event]) -> None:
-        """Take what was in flight for durable; feed what others wrote `ahead` of it meanwhile."""
+        """Make what was in flight durable, and feed the entries that others wrote `ahead` of it."""
         log = self.log
         if not ahead:
             log.commit_done(ahead)
@@ -112,7 +112,7 @@ class Replayer:
             self._feed(ahead, position)
 
     def _feed(self, events: Sequence[Event], position: int) -> None:
-        """Feed durable events to code that has been fed so many."""
+        """Feed durable events to code that has been fed the first `position` entries."""
         instance = self.instance
         instance.history.position, instance.history.length = position, position + len(events)
         try:
@@ -131,7 +131,7 @@ class Replayer:
             self.unexplained = unexplained
 
     def complete(self, key: str, event: Event, result: str) -> None:
-        """Feed a step's result, if the code still waits for it; else keep the event."""
+        """Feed a step's result if the code still waits for it; else only record the event."""
         instance = self.instance
         call = instance.steps.pending.get(key)
         if call is None or not self.receptive:
@@ -149,7 +149,7 @@ class Replayer:
             self.broken = error
 
     def offer(self, event: Event) -> None:
-        """Feed what an effect has brought, if the code still waits for it; else keep it."""
+        """Feed the end of an attempt if the code still waits for it; else only record it."""
         call = self.instance.steps.pending.get(event.key or "")
         if call is None or not self.receptive:
             self._keep(event)
@@ -159,7 +159,7 @@ class Replayer:
             self.append(event)
 
     def append(self, event: Event) -> None:
-        """Feed an event, which is not durable yet."""
+        """Record an event, which is not durable yet, and feed it."""
         log, instance = self.log, self.instance
         instance.history.position = log.length
         log.fresh.append(event)
@@ -169,7 +169,7 @@ class Replayer:
             self.broken = error
 
     def fire_timers(self) -> None:
-        """Fire the timers that are due, one after the other; none while the run is paused."""
+        """Fire the timers that are due, one after the other; none if the run is paused."""
         instance = self.instance
         timers = instance.timers
         while timers.live and self.receptive:
@@ -187,12 +187,12 @@ class Replayer:
         self.log.record(TIMER_SCHEDULED, timer.key, text)
 
     def forget_commands(self) -> None:
-        """Give none of the commands that broken code made: the code that follows gives its own."""
+        """Drop the commands of a stuck run's code: corrected code gives its own."""
         log = self.log
         log.fresh = [event for event in log.fresh if event.type not in CALL_COMMANDS]
 
     def refuse(self, error: DeterminismError) -> None:
-        """Feed code nothing more that may not start what it calls, and record none of its facts."""
+        """Stop the code with an error, and drop the facts that it has added to the log."""
         self.broken = error
         log = self.log
         log.fresh = [event for event in log.fresh if event.type in STEPS]
@@ -200,18 +200,18 @@ class Replayer:
     # Changed code
 
     def compare(self, *, strict: bool) -> list[str]:
-        """Return warnings of how the code and its log differ; with `strict` it is broken then."""
+        """Return warnings about differences of code and log; with `strict` they are an error."""
         found = [text for each in differences(self.log, self.instance) for text in each]
         if strict and found:
             self.broken = DeterminismError("; ".join(found))
         return found + renamed_signal(self.log.durable or (), self.instance)
 
     def check_commands(self, unexplained: Unexplained) -> None:
-        """Raise DeterminismError if fresh commands may be in the log under other names."""
+        """Raise DeterminismError if a fresh command may be in the log under another name."""
         self._refuse_repeated(unexplained.repeated_by_commands(self.instance, self.log.fresh))
 
     def check_calls(self, unexplained: Unexplained, calls: list[Call]) -> None:
-        """Raise DeterminismError if steps may be in the log under other names."""
+        """Raise DeterminismError if a step may be in the log under another name."""
         try:
             for call in calls:
                 self._refuse_repeated(unexplained.repeated_by_call(self.instance, call))
@@ -220,7 +220,7 @@ class Replayer:
             raise
 
     def check_signal(self) -> None:
-        """Raise DeterminismError if the code may wait for a signal under another name."""
+        """Raise DeterminismError if the code may know a recorded signal under another name."""
         if self.unexplained is not None:
             self._refuse_repeated(self.unexplained.missed_signal(self.instance))
 
@@ -239,9 +239,9 @@ class Replayer:
         count: int | None,
         after_others: bool,
     ) -> TurnCommit:
-        """Return the commit of what is fresh, or of the first `count` events of it.
+        """Return a commit of the fresh events, or of the first `count` of them.
 
-        With `after_others` it may stand after what others write, if nothing is lost by that.
+        With `after_others` it may be appended after entries of others, if nothing is lost by that.
         """
         log, run = self.log, self.instance.run
         after_others = after_others and may_follow_others(then)
@@ -252,7 +252,7 @@ class Replayer:
     # When the run is due
 
     def next_due(self, now: int) -> int | None:
-        """Return when a timer or a retry that may start is next due, and not before now."""
+        """Return when a timer or a retry that may start is next due; not before `now`."""
         timers = self.instance.timers
         retry = self.executions.next_retry(self.log.certain)
         deadline = timers.next_at() if timers.live else None
@@ -269,15 +269,16 @@ class Replayer:
     # After a commit that was refused
 
     def refused(self, tail: Sequence[Event]) -> None:
-        """Continue with `tail`, which stands in the place of what is not durable.
+        """Continue with `tail`, which others wrote where the refused commit was to be.
 
-        What can wait is fed after that. Else the code is replayed with the tail before it. Without
-        a tail the log is not the one that the code was fed: it is read again.
+        If the tail can wait, it is fed after what the code has seen. Otherwise the code is replayed
+        with the tail first. An empty tail says that the log is not the one that the code was fed:
+        it is read again.
         """
         log = self.log
         undurable = log.refused()
         if tail and self.broken is None and all(event.type in _UNFED for event in undurable):
-            # The code has seen only what is durable: what it sees next is the tail.
+            # The code has seen only durable entries: the tail is simply next.
             for event in undurable:
                 if event.type in _FACTS:
                     log.fresh.append(event)
@@ -297,11 +298,11 @@ class Replayer:
         self._begin_again([without_mark(event) for event in undurable if event.type in STEPS])
 
     def take_back(self) -> None:
-        """Take back a commit of which nothing was written, without its end or suspension."""
+        """Make the events of a refused commit fresh again, without its end or suspension."""
         self.log.fresh = [event for event in self.log.refused() if event.type not in _LAST]
 
     def fail_step(self, completed: Event, message: str) -> None:
-        """Let the step fail whose result, alone in flight, the database refuses."""
+        """Let a step fail: its result, alone in flight, was refused by the database."""
         log = self.log
         failed = step_unstorable(without_mark(completed), message)
         kept = [without_mark(event) for event in log.refused()[1:] if event.type in STEPS]
@@ -309,13 +310,13 @@ class Replayer:
         self._begin_again([failed, *kept])
 
     def replace(self, log: Sequence[Event]) -> None:
-        """Take the whole log that was asked for, and continue."""
+        """Continue with the whole log, which was needed."""
         self.needs_log = False
         self.log.replace(log)
         self._rebuild()
 
     def unrecorded(self) -> list[Event]:
-        """Return what steps have brought and the log may not have, to be appended to it."""
+        """Return ends of attempts that the log may not have, so that they can be appended."""
         log = self.log
         waiting = [
             *log.flight,
@@ -326,9 +327,9 @@ class Replayer:
         return log.signed([without_mark(event) for event in waiting if event.type in STEPS])
 
     def verify(self) -> None:
-        """Replay the log of code that has ended, which must end again and make the same calls.
+        """Replay the log of code that has ended.
 
-        Raises DeterminismError if it does not.
+        Raises DeterminismError if it does not end again and make the same calls.
         """
         log = self.log
         if self._check != "no" and log.durable is not None:
@@ -342,7 +343,7 @@ class Replayer:
         self.instance.close()
 
     def _keep_live_from(self) -> None:
-        """Keep how much of the log the code has seen, and which of its timers stand."""
+        """Remember how many entries the code has seen, and which of its timers still hold."""
         log = self.log
         self._live_from, self._deadlines = (
             log.durable_length,
@@ -350,16 +351,16 @@ class Replayer:
         )
 
     def _begin_again(self, undelivered: list[Event]) -> None:
-        """Replay the log; after it comes what its steps have brought and is not durable."""
+        """Replay the log, and feed after it the ends of attempts that are not durable."""
         self._undelivered = [*undelivered, *self.executions.uncertain_ends.values()]
         self.executions.uncertain_ends.clear()
         self.log.rely()
         self._rebuild()
 
     def _rebuild(self) -> None:
-        """Close the code and replay it, with what its steps have brought after the log."""
+        """Close the code, build it again from the log, and feed what is not durable after that."""
         self.instance.close()
-        self.broken = None  # the replay decides again; until then results of steps are kept
+        self.broken = None  # the replay decides this again
         durable = self.log.durable
         if durable is None:
             self.needs_log = True
@@ -382,7 +383,7 @@ class Replayer:
             watch(instance.loop, refuse=self._check == "refuse")
         feed = instance.feed
         try:
-            if len(log) > 1:  # more than its start
+            if len(log) > 1:  # more than its first event
                 instance.foresee(log)
             instance.history.live_from = (
                 instance.history.replayed if live_from is None else live_from
@@ -403,7 +404,7 @@ class Replayer:
             self.executions.uncertain_ends[event.key or ""] = event
 
     def _record_retry(self, event: Event, call: Call) -> None:
-        """Add the fact that an attempt failed; the next one waits until it is durable."""
+        """Record that an attempt failed; the next one waits until this is durable."""
         self.log.fresh.append(event)
         self.instance.steps.learn(event)
         self.executions.pause(call, self.log.length)
@@ -424,7 +425,7 @@ def make_part(
     commands: Commands | None,
     after_others: bool,
 ) -> TurnCommit:
-    """Make a commit of events that stand from an expected index on, or after what is there."""
+    """Make a commit of events at an expected index, or after entries that are there already."""
     parent = info.parent_run_id
     status = then.status if isinstance(then, Finish) else None
     if parent is None and commands is None and status != "continued":
@@ -446,7 +447,7 @@ def make_part(
 
 
 def _targets(events: Iterable[Event]) -> Iterable[UUID]:
-    """Name the runs that commands are about."""
+    """Yield the ids of the runs that commands are about."""
     for event in events:
         if event.type in (CHILD_CANCEL, SIGNAL_SENT):
             target = read_target(event.details or "{}")
@@ -456,5 +457,5 @@ def _targets(events: Iterable[Event]) -> Iterable[UUID]:
 
 
 def may_follow_others(then: Suspend | Finish | None) -> bool:
-    """Return True if nothing is lost if the run has not seen what others wrote just before."""
+    """Return True if the commit may follow entries of others that the run has not seen."""
     return then is None or (isinstance(then, Finish) and then.status != "continued")

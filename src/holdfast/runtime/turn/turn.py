@@ -1,8 +1,9 @@
-"""Turn: one stretch of a run on one worker. No I/O: what happens goes in, what to do comes out.
+"""Turn: a run on one worker, from a claim to a suspension or the end.
 
-The instance has been fed the whole virtual log, one event a drain. Delivery precedes
-durability, effects follow it: a step starts, or is cancelled, once the part of the log that led
-to it is durable.
+It does no I/O: each input says what has happened, and returns the effects to carry out.
+
+The code sees an event before the event is durable. Effects wait for durability: a step is started
+or cancelled only when the part of the log that led to it is durable.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ from holdfast.types import ANY_END, ErrorInfo, Event, Finish, Notice, Suspend, T
 
 __all__ = ["Call", "Effects", "RunInfo", "State", "Turn"]
 
-# Enum members are slow to look up on Python 3.11, and these are compared after every input.
+# Members of enums are slow to look up on Python 3.11; these are compared after every input.
 _RUNNING, _SUSPENDING, _ENDING = State.RUNNING, State.SUSPENDING, State.ENDING
 _SHORTER = (
-    "the log is shorter than this worker knew it, as after a restore or a failover to a replica "
-    "that lags: it is replayed, and steps that it lacks run again"
+    "the log is shorter than what this worker has seen of it, as after a restore or a failover to "
+    "a replica that lags: the run is replayed, and steps that the log has lost run again"
 )
-_CONFLICTS = 3  # in a row; then a commit may stand after what others write
+_CONFLICTS = 3  # in a row; then a commit may be appended after entries of others
 
 
 class Turn:
-    """A run's turn: every input returns the effects that it has.
+    """A run's turn. Each input method returns the effects to carry out.
 
-    At most one commit is on its way: it is answered with `committed`, `conflict` or `invalid`.
+    At most one commit is in flight; `committed`, `conflict` or `invalid` is called with its answer.
     """
 
     __slots__ = (
@@ -75,9 +76,11 @@ class Turn:
         careful: bool = True,
         check: Check = "no",
     ) -> None:
-        """Replay `log`. With `strict` the code must make exactly the calls that the log has;
-        with `careful` it must start no call that may be recorded under another name. With a
-        `check` the run is replayed before its end, and its code is watched.
+        """Replay `log`.
+
+        With `strict` the code must make exactly the calls of the log. With `careful` it must not
+        start a call that may be recorded under another name. With a `check` clocks and random
+        numbers in the code are reported, and the run is replayed once more before its end.
         """
         self.info, self.lease_no = info, lease_no
         self._clock, self._strict = clock, strict
@@ -87,7 +90,7 @@ class Turn:
         self._commit: TurnCommit | None = None
         self._problems: tuple[str, ...] = ()
         self._notices: tuple[Notice, ...] = ()
-        # What holds until it changes
+        # State across inputs
         self.state = State.LOST if is_taken_away(log, lease_no) else State.RUNNING
         self._next_due: int | None = None
         self._visible_at: int | None = None
@@ -95,8 +98,8 @@ class Turn:
         self._error: DeterminismError | PayloadError | None = None
         self._replies: tuple[Notice, ...] = ()  # to be sent once the commit is durable
         self._conflicts = 0
-        self._singly = False  # which event has a value that the database refuses?
-        self._unstorable: PayloadError | None = None  # the run's end
+        self._singly = False  # commit one by one, to find the event that the database refuses
+        self._unstorable: PayloadError | None = None  # the error if the run's end cannot be stored
         lost = self.state is State.LOST
         self._replayer = Replayer(workflow, info, () if lost else log, clock, check, careful)
         if lost:
@@ -104,11 +107,11 @@ class Turn:
 
     @property
     def durable_length(self) -> int:
-        """How many of the run's events are durable, as far as this turn knows."""
+        """The number of durable events of the run that this turn knows of."""
         return self._replayer.log.durable_length
 
     def ends_with(self, event: Event) -> bool:
-        """Return True if this is the last durable event of the turn, which was suspended."""
+        """Return True if this is the last durable event that the suspended turn knows of."""
         return self._replayer.log.last == hash(event)
 
     @property
@@ -131,7 +134,7 @@ class Turn:
         return self._pump()
 
     def step_completed(self, key: str, result: str, started_at: int) -> Effects:
-        """Take a step's result, as JSON text."""
+        """Record and deliver a step's result, which is JSON text."""
         replayer = self._replayer
         call = replayer.executions.executing.pop(key, None)
         if call is None or replayer.closed:
@@ -142,7 +145,7 @@ class Turn:
     def step_failed(
         self, key: str, error: ErrorInfo, started_at: int, retry_at: int | None, timed_out: bool
     ) -> Effects:
-        """Take a failed attempt. With `retry_at` the step is tried again then."""
+        """Record and deliver a failed attempt. With `retry_at` the step is tried again then."""
         replayer = self._replayer
         call = replayer.executions.executing.pop(key, None)
         if call is None or replayer.closed:
@@ -152,7 +155,7 @@ class Turn:
         return self._pump()
 
     def committed(self, ahead: Sequence[Event] = ()) -> Effects:
-        """Take the commit for durable, after what others wrote `ahead` of it."""
+        """Continue with a durable commit. `ahead` are entries of others that are before it."""
         replayer = self._replayer
         self._conflicts = 0
         replayer.commit_done(ahead)
@@ -176,7 +179,7 @@ class Turn:
         return self._effects()
 
     def conflict(self, tail: Sequence[Event]) -> Effects:
-        """Continue although nothing of the commit was written: `tail` stands in its place."""
+        """Continue after a commit that was not written: `tail` has taken its place in the log."""
         self._continue()
         self._conflicts += 1
         if not tail:
@@ -187,10 +190,10 @@ class Turn:
         return self._pump()
 
     def invalid(self, message: str) -> Effects:
-        """Continue although nothing of the commit was written: the database refuses a value in it.
+        """Continue after a commit that was not written: the database refuses a value in it.
 
-        The events are committed one by one. The step fails whose result it is, or the run whose
-        end it is; with any other value the run is stuck.
+        The events are then committed one by one. If the value is the result of a step, the step
+        fails; if it is the end of the run, the run fails; with any other value the run is stuck.
         """
         self._continue()
         replayer, flight = self._replayer, self._replayer.log.flight
@@ -210,7 +213,7 @@ class Turn:
         return self._pump()
 
     def resume(self, lease_no: int, tail: Sequence[Event]) -> Effects:
-        """Continue after a suspension: the run was claimed again, with what others wrote."""
+        """Continue after a suspension: the run was claimed again; `tail` is what others wrote."""
         self.lease_no = lease_no
         self._continue()
         if self._has_lost(tail):
@@ -219,10 +222,10 @@ class Turn:
         return self._pump()
 
     def take_unread(self, tail: Sequence[Event], first: int) -> Effects:
-        """Take what others wrote, read from index `first` on.
+        """Deliver entries that others wrote, read from index `first` on.
 
-        If it does not follow on the log of this turn, or a commit is in flight, it is left to the
-        next conflict, which brings it again.
+        They are ignored if they do not follow the log of this turn, or if a commit is in flight:
+        the next conflict brings them again.
         """
         replayer = self._replayer
         log, skip = replayer.log, replayer.log.durable_length - first
@@ -236,7 +239,7 @@ class Turn:
         return self._pump()
 
     def rebuild(self, log: Sequence[Event]) -> Effects:
-        """Take the whole log, from index 0, that a turn in NEEDS_LOG waits for."""
+        """Continue a turn in NEEDS_LOG with the whole log, from index 0."""
         if not log:  # the run is gone
             self._stop(State.LOST)
         elif not self._has_lost(log):
@@ -246,15 +249,15 @@ class Turn:
         return self._effects()
 
     def wake(self) -> Effects:
-        """Look what has become due."""
+        """Do what has become due."""
         return self._pump()
 
     def unrecorded(self) -> list[Event]:
-        """Return what steps have brought and the log may not have. For another thread."""
+        """Return ends of attempts that the log may not have. Safe from another thread."""
         return self._replayer.unrecorded()
 
     def abandon(self) -> None:
-        """Close the run's code, and do nothing any more. Idempotent."""
+        """Close the run's code; the turn does nothing after that. Idempotent."""
         self._next_due = None
         self._replayer.close()
         self._gather_problems()
@@ -262,7 +265,7 @@ class Turn:
     # Effects
 
     def _effects(self) -> Effects:
-        """Return what is to be done now; the next input begins with none of it."""
+        """Return the gathered effects, and begin with none for the next input."""
         commit, start = self._commit, self._start
         self._commit, self._start = None, ()
         if self.state is _RUNNING and not (self._cancel or self._problems or self._notices):
@@ -291,12 +294,12 @@ class Turn:
         found.clear()
 
     def _continue(self) -> None:
-        """Run again after a commit that was refused, a suspension, or a log that was read."""
+        """Return to RUNNING after a refused commit, a suspension, or the reading of the log."""
         if not self._replayer.closed:
             self.state, self._visible_at, self._end, self._replies = State.RUNNING, None, None, ()
 
     def _stop(self, state: State) -> None:
-        """Do nothing more of this run here: its steps are cancelled and its code is closed."""
+        """Stop: cancel the steps and close the code."""
         self.state = state
         self._cancel += tuple(self._replayer.executions.stop())
         self.abandon()
@@ -304,7 +307,7 @@ class Turn:
     # Pumping
 
     def _pump(self) -> Effects:
-        """Fire what is due, then act: in this order log order alone decides every race."""
+        """Fire the due timers, then act. In this order, only the log decides every race."""
         replayer = self._replayer
         self._next_due = None
         if replayer.closed:
@@ -362,7 +365,7 @@ class Turn:
     # Committing
 
     def _ship_apart(self) -> None:
-        """Commit what may not share a commit with a suspension, or with all else that is fresh."""
+        """Commit first what must not share a commit with a suspension or with the other events."""
         log = self._replayer.log
         if log.committing or not log.fresh:
             return
@@ -379,7 +382,7 @@ class Turn:
             self._replies = tuple(updates.replies(run.id, commit.events, ends=ends))
 
     def _suspend(self) -> None:
-        """Give the lease back with this commit: nothing moves until it is answered."""
+        """Give the lease back with this commit: the turn does nothing until it is answered."""
         replayer, timers = self._replayer, self._replayer.instance.timers
         replayer.check_signal()
         awaiting, wake_at = replayer.instance.awaiting, replayer.wake_at()
@@ -402,7 +405,7 @@ class Turn:
         self._ship(Suspend(visible_at, awaiting))
 
     def _stand_still(self) -> None:
-        """Start nothing while the run is paused, and suspend when the running steps have ended."""
+        """Keep a paused run still: start nothing, and suspend when its running steps have ended."""
         replayer = self._replayer
         if replayer.log.committing:
             return
@@ -412,7 +415,7 @@ class Turn:
             self._ship(None)
 
     def _finish(self) -> None:
-        """End the run, or keep it open, once the commit on its way is durable."""
+        """End the run or keep it open, when no commit is in flight."""
         replayer = self._replayer
         if replayer.log.committing:
             return
@@ -429,24 +432,25 @@ class Turn:
         self._ship(found.end)
 
     def _stay_open(self) -> None:
-        """Suspend code that has ended, but whose run has not."""
+        """Suspend a run that stays open although its code has ended."""
         log, executions = self._replayer.log, self._replayer.executions
         if executions.executing and log.fresh:
-            self._ship(None)  # so that the end of the code is certain: no code awaits them
+            # First make the end of the code certain: then no code awaits the steps.
+            self._ship(None)
             return
         self._cancel += tuple(executions.stop())
         self._yield(None, (ANY_END,))
 
-    # Letting go
+    # Giving up
 
     def _has_lost(self, events: Sequence[Event]) -> bool:
-        """Return True if nothing is to be done any more, also because these events say so."""
+        """Return True if the turn has stopped; stop it if these events take the run away."""
         if not self._replayer.closed and is_taken_away(events, self.lease_no):
             self._stop(State.LOST)
         return self._replayer.closed
 
     def _give_up(self, error: DeterminismError) -> None:
-        """Record what steps have brought, so that no try repeats them; then be stuck."""
+        """Record the ends of steps, so that no later try repeats them; then be STUCK."""
         replayer = self._replayer
         if replayer.log.committing:
             return
