@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from holdfast.client import Client, RunHandle
     from holdfast.definitions.activities import current_activity
     from holdfast.definitions.app import App
+    from holdfast.definitions.flow_steps import current_flow_step
     from holdfast.definitions.steps import current_step
     from holdfast.errors import (
         ActivityFailed,
@@ -53,6 +54,7 @@ __all__ = [
     "SyncClient",
     "__version__",
     "current_activity",
+    "current_flow_step",
     "current_step",
     "local",
 ]
@@ -65,6 +67,7 @@ _MODULES = {
     "RunHandle": "holdfast.client",
     "SyncClient": "holdfast.sync",
     "current_activity": "holdfast.definitions.activities",
+    "current_flow_step": "holdfast.definitions.flow_steps",
     "current_step": "holdfast.definitions.steps",
     "local": "holdfast.local",
 }

@@ -15,6 +15,9 @@ import re
 from holdfast.errors import InvalidName
 
 _name = re.compile(r"[a-zA-Z0-9._-]{1,128}")
+_slug = re.compile(
+    r"[a-zA-Z_][a-zA-Z0-9_]{0,127}"
+)  # can be a parameter, a key of JSON, a part of a key
 
 
 def check_app_name(name: str) -> str:
@@ -85,6 +88,34 @@ def check_signal_name(name: str) -> str:
 def check_value_name(name: str) -> str:
     """Return the name of a value to show. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`."""
     return _check("a value", name)
+
+
+def check_flow_name(name: str) -> str:
+    """Return a flow's name. Raises InvalidName outside `[a-zA-Z_][a-zA-Z0-9_]{0,127}`."""
+    return _check_slug("a flow", name)
+
+
+def check_flow_step_name(name: str) -> str:
+    """Return the name of a flow's step.
+
+    Raises InvalidName outside `[a-zA-Z_][a-zA-Z0-9_]{0,127}`, and for `run`, which stands for the
+    input of the run.
+    """
+    if name == "run":
+        raise InvalidName(
+            "'run' is not a name for a step of a flow: it is reserved, because a parameter of "
+            "this name takes the run's input"
+        )
+    return _check_slug("a step of a flow", name)
+
+
+def _check_slug(kind: str, name: str) -> str:
+    if isinstance(name, str) and _slug.fullmatch(name):  # pyright: ignore[reportUnnecessaryIsInstance]
+        return name
+    raise InvalidName(
+        f"{name!r} is not a name for {kind}: a name is a letter or '_', then up to 127 of the "
+        "characters a-z, A-Z, 0-9 and '_'"
+    )
 
 
 def _check(kind: str, name: str) -> str:

@@ -1,8 +1,8 @@
-"""What a caller may have meant by a name that an object does not have."""
+"""What a caller may have meant by a name that does not exist."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 
 def missing_attribute(
@@ -31,3 +31,14 @@ def _in_groups(name: str, groups: Mapping[str, object]) -> Iterator[str]:
             yield f"{group}.{name}"
         elif noun and verb in dir(part) and group.startswith(noun[:5]):
             yield f"{group}.{verb}"
+
+
+def similar_name(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that is most like this one, None if none is.
+
+    >>> similar_name("websit", ["run", "website"]), similar_name("x", ["run", "website"])
+    ('website', None)
+    """
+    from difflib import get_close_matches  # imports much, and is needed only for errors
+
+    return next(iter(get_close_matches(name, list(known), n=1)), None)

@@ -16,7 +16,7 @@ import msgspec
 import holdfast
 from holdfast import client, definitions, logs, testing, types
 from holdfast.client import Client
-from holdfast.definitions import activities, middleware, steps
+from holdfast.definitions import activities, flow_steps, middleware, steps
 from holdfast.insight import actions, approvals, spans, why
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "api.md"
@@ -37,8 +37,11 @@ _DEFINITIONS = (
     definitions.Workflow,
     definitions.Step,
     definitions.Activity,
+    definitions.Flow,
+    definitions.FlowStep,
     steps.StepContext,
     activities.ActivityContext,
+    flow_steps.FlowStepContext,
     middleware.Middleware,
 )
 _CLIENT = (client.Run, client.RunPage, client.RunWait, client.Signal)
@@ -59,7 +62,9 @@ _CONSTRUCTED = {"App", "Client", "Environment", "Retry"}  # by callers; the rest
 _INTERNAL = {"call_plain", "encode_arguments", "decode_arguments", "encode_result", "decode_result"}
 _INTERNAL |= {"encode_input", "decode_input", "encode_output", "decode_output"}
 _INTERNAL |= {"cancel", "mark_sent", "unsent"}
+_INTERNAL |= {"annotation", "arguments_before_fields", "may_be_skipped"}
 _ENGINE_CALLS = {"Activity", "Step", "Workflow", "ActivityContext", "StepContext"}
+_ENGINE_CALLS |= {"Flow", "FlowStep", "FlowStepContext"}
 
 
 def render() -> str:

@@ -19,6 +19,7 @@ from holdfast.client.approvals import Approvals
 from holdfast.client.filters import STATES, RunFilters
 from holdfast.client.forking import ForkOptions
 from holdfast.client.starting import StartOptions
+from holdfast.definitions.flow_steps import FlowStepOptions
 from holdfast.events import TYPES
 from holdfast.runtime.code.children import ChildOptions
 from holdfast.store.memory import MemoryStore
@@ -116,6 +117,8 @@ def test_each_error_has_its_row() -> None:
         ("`@app.workflow", set(inspect.signature(App.workflow).parameters) - {"self", "fn"}),
         ("`@app.step", (set(inspect.signature(App.step).parameters) - {"self", "fn"}) | {"id"}),
         ("`@app.activity", options_of(App.activity, "fn")),
+        ("`app.flow(", options_of(App.flow, "name")),
+        ("`@flow.step", {*FlowStepOptions.__annotations__}),
         ("`ctx.activity(", options_of(Context.activity, "name", "args")),
         ("`ctx.child(", {*ChildOptions.__annotations__, "type"}),
         ("`ctx.approve(", options_of(Context.approve, "title")),

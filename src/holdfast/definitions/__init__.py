@@ -1,10 +1,12 @@
-"""What an application declares: its app, workflows, steps, activities, and what surrounds them."""
+"""What an application declares: its app, workflows, steps, activities, flows, and middleware."""
 
 from holdfast.definitions.activities import Activity
 from holdfast.definitions.app import App
+from holdfast.definitions.flow_steps import FlowStep
+from holdfast.definitions.flows import Flow
 from holdfast.definitions.lifespan import Lifespan
 from holdfast.definitions.middleware import Middleware
 from holdfast.definitions.steps import Step
 from holdfast.definitions.workflows import Workflow
 
-__all__ = ["Activity", "App", "Lifespan", "Middleware", "Step", "Workflow"]
+__all__ = ["Activity", "App", "Flow", "FlowStep", "Lifespan", "Middleware", "Step", "Workflow"]

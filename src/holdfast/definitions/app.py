@@ -5,15 +5,22 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import MappingProxyType
-from typing import ParamSpec, Protocol, TypeVar, overload
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from holdfast.definitions.activities import Activity
+from holdfast.definitions.flows import Flow
 from holdfast.definitions.lifespan import Lifespan
 from holdfast.definitions.middleware import Middleware
 from holdfast.definitions.run_context import RunContext
 from holdfast.definitions.startable import AnyStartable
 from holdfast.definitions.steps import Step
-from holdfast.definitions.workflows import AnyActivity, AnyWorkflow, Registry, Workflow
+from holdfast.definitions.workflows import (
+    AnyActivity,
+    AnyFlow,
+    AnyWorkflow,
+    Registry,
+    Workflow,
+)
 from holdfast.durations import Duration
 from holdfast.retry import Retry
 from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE
@@ -60,7 +67,7 @@ class WorkflowDecorator(Protocol):
 
 
 class App:
-    """The workflows, steps and activities of one program, and their defaults.
+    """The workflows, steps, activities and flows of one program, and their defaults.
 
     Its name is a namespace: apps that share a database do not run each other's runs. `retry` is the
     policy of steps and activities that have none of their own. If the code of a run has changed so
@@ -108,12 +115,17 @@ class App:
         """All activities by name."""
         return MappingProxyType(self.registry.activities)
 
+    @property
+    def flows(self) -> Mapping[tuple[str, int], AnyFlow]:
+        """All flows by name and version."""
+        return MappingProxyType(self.registry.flows)
+
     def handlers(self) -> tuple[str, ...]:
         """Return what this program can run, as `app/name@version`; activities have version 0."""
         return self.registry.handlers()
 
     def queues(self) -> tuple[str, ...]:
-        """Return the queues of the workflows and activities, sorted."""
+        """Return the queues of the workflows, activities and flows, sorted."""
         return self.registry.queues()
 
     def find(self, name: str, version: int) -> AnyWorkflow:
@@ -277,6 +289,76 @@ class App:
             return workflow
 
         return define if fn is None else define(fn)
+
+    @overload
+    def flow(
+        self,
+        name: str,
+        *,
+        input: type[In],
+        version: int = 1,
+        attempts: int = 3,
+        base_delay: Duration = "5s",
+        timeout: Duration = "60s",
+        queue: str = DEFAULT_QUEUE,
+        retention: Duration | None = "30d",
+        run_timeout: Duration | None = None,
+        priority: int = DEFAULT_PRIORITY,
+    ) -> Flow[In]: ...
+    @overload
+    def flow(
+        self,
+        name: str,
+        *,
+        input: object = Any,
+        version: int = 1,
+        attempts: int = 3,
+        base_delay: Duration = "5s",
+        timeout: Duration = "60s",
+        queue: str = DEFAULT_QUEUE,
+        retention: Duration | None = "30d",
+        run_timeout: Duration | None = None,
+        priority: int = DEFAULT_PRIORITY,
+    ) -> Flow[Any]: ...
+    def flow(
+        self,
+        name: str,
+        *,
+        input: object = Any,
+        version: int = 1,
+        attempts: int = 3,
+        base_delay: Duration = "5s",
+        timeout: Duration = "60s",
+        queue: str = DEFAULT_QUEUE,
+        retention: Duration | None = "30d",
+        run_timeout: Duration | None = None,
+        priority: int = DEFAULT_PRIORITY,
+    ) -> object:
+        """Register a flow, a graph of steps. Its steps are defined with `@flow.step`.
+
+        `input` is the type of the input of its runs; without one it is any JSON value. What is
+        started from then on is a run of the highest `version`; a run keeps the version that it was
+        started with. A step has `attempts` attempts of at most `timeout` each. Attempt n + 1 begins
+        `base_delay * 2**n` after attempt n has failed. These times are whole seconds. `retention`
+        is how long an ended run is kept, `run_timeout` how long a run may take (None: no limit),
+        `priority` is 0 (first) to 4. Raises ConfigurationError for options that cannot work, and
+        for a version or a workflow of this name that the app has already.
+        """
+        flow: AnyFlow = Flow(
+            name,
+            app=self.name,
+            input=input,
+            version=version,
+            attempts=attempts,
+            base_delay=base_delay,
+            timeout=timeout,
+            queue=queue,
+            retention=retention,
+            run_timeout=run_timeout,
+            priority=priority,
+        )
+        self.registry.add_flow(flow)
+        return flow
 
     @overload
     def lifespan(self, fn: Callable[[], AsyncIterator[T]], /) -> Lifespan[T]: ...

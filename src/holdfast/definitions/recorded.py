@@ -74,9 +74,9 @@ class Recorded(Generic[P, R_co]):
         self.timeout_seconds = limit_seconds(timeout, str(self), self.timeout_option)
         if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
             raise ConfigurationError(f"{self} is a generator: return a list instead")
-        self._use_signature(Signature(fn, self.name))
-        result = Declared(fn, "return", f"result of {self.name}")
-        self.encode_result, self.decode_result = result.encode, result.decode
+        self._read_parameters(fn)
+        self._result = Declared(fn, "return", f"result of {self.name}")
+        self.encode_result, self.decode_result = self._result.encode, self._result.decode
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
@@ -105,6 +105,9 @@ class Recorded(Generic[P, R_co]):
         except InvalidInput:
             return iter(())
         return texts_before_fields(text, {"a": args, "k": kwargs} if kwargs else args)
+
+    def _read_parameters(self, fn: Callable[..., object]) -> None:
+        self._use_signature(Signature(fn, self.name))
 
     def _use_signature(self, signature: Signature) -> None:
         self.encode_arguments, self.decode_arguments = signature.encode, signature.decode

@@ -60,6 +60,15 @@ class Declared:
         with contextlib.suppress(NameError):
             self._resolve()
 
+    @classmethod
+    def of_type(cls, annotation: object, place: str) -> Declared:
+        """Return a declared type that is not a function's. `place` names it in messages."""
+
+        def holder() -> None: ...
+
+        holder.__annotations__ = {"value": annotation}
+        return cls(holder, "value", place)
+
     def decode(self, text: str | bytes | msgspec.Raw) -> Any:
         """Decode JSON text into the declared type. Raises InvalidInput if it does not fit."""
         decode = self._decode or self._resolved()

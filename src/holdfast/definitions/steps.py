@@ -221,6 +221,11 @@ class StepContext(AttemptContext):
         return self._call.id
 
 
+def running_step() -> StepContext | None:
+    """Return the context of the step that is running, None outside of a step."""
+    return _step.get()
+
+
 def current_step() -> StepContext:
     """Return the context of the step that is running.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, ClassVar, Never, TypeAlias, TypeVar, cast, overload
 
@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.definitions.activities import Activity
 from holdfast.definitions.caller import current_caller
+from holdfast.definitions.flows import Flow
 from holdfast.definitions.lifespan import Lifespan
 from holdfast.definitions.middleware import CallNext, Layers, surround
 from holdfast.definitions.options import option
@@ -164,6 +165,7 @@ class Workflow(Startable[In_contra, Out_co]):
 
 AnyWorkflow: TypeAlias = Workflow[Never, object]
 AnyActivity: TypeAlias = Activity[..., object]
+AnyFlow: TypeAlias = Flow[Any]
 
 
 class Registry:
@@ -184,6 +186,7 @@ class Registry:
             raise ConfigurationError(f"app {name}: blocking_limit must be more than 0")
         self.workflows: dict[tuple[str, int], AnyWorkflow] = {}
         self.activities: dict[str, AnyActivity] = {}
+        self.flows: dict[tuple[str, int], AnyFlow] = {}
         self.steps: set[str] = set()  # their names
         self.aliases: set[str] = set()
         self.lifespans: list[Lifespan[Any]] = []
@@ -191,13 +194,14 @@ class Registry:
 
     def handlers(self) -> tuple[str, ...]:
         """Return what this program can run, as `app/name@version`, in the order of definition."""
-        workflows = tuple(workflow.handler for workflow in self.workflows.values())
-        return workflows + tuple(activity.handler for activity in self.activities.values())
+        defined = (self.workflows, self.activities, self.flows)
+        return tuple(each.handler for group in defined for each in group.values())
 
     def queues(self) -> tuple[str, ...]:
         """Return the queues of what this program can run, sorted."""
         queues = {workflow.queue for workflow in self.workflows.values()}
-        return tuple(sorted(queues | {activity.queue for activity in self.activities.values()}))
+        queues |= {activity.queue for activity in self.activities.values()}
+        return tuple(sorted(queues.union(*(flow.queues for flow in self.flows.values()))))
 
     def find(self, name: str, version: int) -> AnyWorkflow:
         """Return a workflow. Raises UnknownWorkflow if this version is not defined."""
@@ -228,7 +232,19 @@ class Registry:
                 f"workflow {workflow.name}@{workflow.version} is defined twice in app {self.name}: "
                 "give the new one another version or name"
             )
+        self._refuse_both(workflow.name, self.flows)
         self.workflows[place] = workflow
+
+    def add_flow(self, flow: AnyFlow) -> None:
+        """Add a flow. Raises ConfigurationError for a version that is defined already."""
+        place = (flow.name, flow.version)
+        if place in self.flows:
+            raise ConfigurationError(
+                f"flow {flow.name}@{flow.version} is defined twice in app {self.name}: "
+                "give the new one another version or name"
+            )
+        self._refuse_both(flow.name, self.workflows)
+        self.flows[place] = flow
 
     def add_step(self, step: Step[..., object]) -> Step[..., object]:
         """Add a step. Raises ConfigurationError for a name that is defined already, and for an
@@ -256,6 +272,13 @@ class Registry:
                 "give the new one another name"
             )
         self.activities[activity.name] = activity
+
+    def _refuse_both(self, name: str, others: Iterable[tuple[str, int]]) -> None:
+        if any(name == other for other, _ in others):
+            raise ConfigurationError(
+                f"app {self.name} has a workflow and a flow with the name {name}: runs of the two "
+                "could not be told apart; give one of them another name"
+            )
 
     def _unknown(self, wanted: str) -> str:
         known = ", ".join(f"{name}@{version}" for name, version in self.workflows)

@@ -1,0 +1,290 @@
+"""The parameters of a flow's steps: what each is given, checked when the step is defined."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
+
+import msgspec
+
+from holdfast.codec import encode_sorted
+from holdfast.definitions.flow_types import admits_none, fits, fits_elements, type_name
+from holdfast.definitions.signatures import Arguments, Declared, read_signature
+from holdfast.errors import ConfigurationError, InvalidInput
+from holdfast.suggestions import similar_name
+
+T_co = TypeVar("T_co", covariant=True)
+
+RUN: Final = "run"  # stands for the run's input
+
+_split_payload = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class Source(Generic[T_co]):
+    """What steps of a flow can be given: the input of the run, or the output of another step.
+
+    As the default of a parameter, `output` says what the parameter is given. Type checkers see the
+    type of the value; at run time it is only a mark.
+    """
+
+    may_be_skipped: bool = False
+    """Whether a step that depends on it may run without it: a condition or a failure skips it."""
+
+    @property
+    def slug(self) -> str:
+        """The name by which parameters take it."""
+        raise NotImplementedError
+
+    @property
+    def output(self) -> T_co:
+        """The default of a parameter that takes this value."""
+        return cast("T_co", OutputMark(self))
+
+    @property
+    def annotation(self) -> object:
+        """The declared type of the value; Any if none is declared."""
+        raise NotImplementedError
+
+
+class OutputMark:
+    """The default of a parameter that takes the value of a source."""
+
+    def __init__(self, source: Source[Any]) -> None:
+        self.source = source
+
+    def __repr__(self) -> str:
+        return f"<output of {self.source}>"
+
+
+class RunInput(Source[T_co]):
+    """The input of a flow's runs, by which steps depend on it."""
+
+    def __init__(self, flow: str, annotation: object) -> None:
+        self._flow, self._annotation = flow, annotation
+
+    def __repr__(self) -> str:
+        return f"<input of flow {self._flow}>"
+
+    def __str__(self) -> str:
+        return "the run's input"
+
+    @property
+    def slug(self) -> str:
+        """The name by which parameters take it, `run`."""
+        return RUN
+
+    @property
+    def annotation(self) -> object:
+        """The declared type of the input; Any if none is declared."""
+        return self._annotation
+
+
+class StepParameters(Protocol):
+    """What the code of a step is given, from the payload of a task."""
+
+    @property
+    def deps(self) -> tuple[str, ...]:
+        """The slugs of the steps that it depends on, each once."""
+        ...
+
+    @property
+    def wants_run(self) -> bool:
+        """Whether it is given the input of the run besides."""
+        ...
+
+    def decode(self, text: str) -> Arguments:
+        """Decode a task's payload into arguments. Raises InvalidInput if one does not fit."""
+        ...
+
+    def encode(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> str:
+        """Encode arguments as the payload of a task. Raises TypeError and PayloadError."""
+        ...
+
+
+class _Parameter(NamedTuple):
+    name: str
+    source: Source[Any]
+    declared: Declared
+    absent: object  # what it is given if the source was skipped
+    is_positional: bool
+
+
+class SingleParameters:
+    """The parameters of a single step, whose payload is `{"run": …, dependency: output, …}`.
+
+    A dependency that was skipped is absent: its parameter has its default then, or None.
+    """
+
+    def __init__(
+        self, fn: Callable[..., object], step: str, sources: Mapping[str, Source[Any]]
+    ) -> None:
+        """Read `fn`'s parameters; `step` names it in messages, `sources` are what there is.
+
+        Raises ConfigurationError for a parameter that cannot be given anything, or another type.
+        """
+        self._signature = read_signature(fn)
+        self._step = step
+        self._parameters = [
+            self._read(fn, parameter, sources) for parameter in self._signature.parameters.values()
+        ]
+        slugs = dict.fromkeys(each.source.slug for each in self._parameters)
+        self.wants_run = RUN in slugs
+        self.deps = tuple(slug for slug in slugs if slug != RUN)
+
+    def decode(self, text: str) -> Arguments:
+        """Decode a task's payload into arguments. Raises InvalidInput if one does not fit."""
+        payload = _split(text, self._step)
+        args: list[object] = []
+        kwargs: dict[str, object] = {}
+        for parameter in self._parameters:
+            raw = payload.get(parameter.source.slug)
+            value = parameter.absent if raw is None else parameter.declared.decode(raw)
+            if parameter.is_positional:
+                args.append(value)
+            else:
+                kwargs[parameter.name] = value
+        return tuple(args), kwargs
+
+    def encode(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> str:
+        """Encode arguments as the payload of a task. Raises TypeError and PayloadError."""
+        given = _bind(self._signature, self._step, args, kwargs)
+        return encode_sorted(
+            {each.source.slug: given[each.name] for each in self._parameters if each.name in given}
+        )
+
+    def _read(
+        self,
+        fn: Callable[..., object],
+        parameter: inspect.Parameter,
+        sources: Mapping[str, Source[Any]],
+    ) -> _Parameter:
+        name, default = parameter.name, parameter.default
+        _refuse_variadic(parameter, self._step)
+        source = self._source(parameter, sources)
+        declared = Declared(fn, name, f"parameter {name} of {self._step}")
+        wanted = annotation_of(declared)
+        if not fits(source.annotation, wanted):
+            raise ConfigurationError(
+                f"{self._step}: parameter {name} is declared as {type_name(wanted)}, but {source} "
+                f"is {type_name(source.annotation)}"
+            )
+        has_default = default is not parameter.empty and not isinstance(default, OutputMark)
+        if source.may_be_skipped and not has_default and not admits_none(wanted):
+            raise ConfigurationError(
+                f"{self._step}: parameter {name} is declared as {type_name(wanted)}, but {source} "
+                f"may be skipped, and gives None then: declare {type_name(wanted)} | None, or "
+                "write a default"
+            )
+        is_positional = parameter.kind is parameter.POSITIONAL_ONLY
+        return _Parameter(name, source, declared, default if has_default else None, is_positional)
+
+    def _source(
+        self, parameter: inspect.Parameter, sources: Mapping[str, Source[Any]]
+    ) -> Source[Any]:
+        default: object = parameter.default
+        if not isinstance(default, OutputMark):
+            if parameter.name not in sources:
+                raise ConfigurationError(self._unknown(parameter.name, sources))
+            return sources[parameter.name]
+        marked = default.source
+        if sources.get(marked.slug) is not marked:
+            raise ConfigurationError(
+                f"{self._step}: parameter {parameter.name} takes the output of {marked!r}, which "
+                f"is not of this flow; it has {', '.join(sources)}"
+            )
+        return marked
+
+    def _unknown(self, name: str, sources: Iterable[str]) -> str:
+        near = similar_name(name, sources)
+        return (
+            f"{self._step} has a parameter {name}, but no step before it has this name"
+            f"{f': did you mean {near}?' if near else ''}; a parameter can be "
+            f"{', '.join(sources)}, or have the output of a step as its default"
+        )
+
+
+class ElementParameter:
+    """The one parameter of a map step, whose payload is an element."""
+
+    wants_run = False
+
+    def __init__(self, fn: Callable[..., object], step: str, over: Source[Any]) -> None:
+        """Read `fn`'s parameter; `step` names it in messages, `over` has the elements.
+
+        Raises ConfigurationError for other parameters, and for elements of another type.
+        """
+        self._signature = read_signature(fn)
+        self._step = step
+        self.deps = () if over.slug == RUN else (over.slug,)
+        parameter, *others = self._signature.parameters.values() or (None,)
+        if parameter is None:
+            raise ConfigurationError(
+                f"{step} maps over {over}, so it takes a parameter: an element"
+            )
+        if others:
+            raise ConfigurationError(
+                f"{step} has the parameter {others[0].name} besides {parameter.name}: a map step "
+                f"is given one element of {over} and nothing else; put what it needs into the "
+                "elements"
+            )
+        _refuse_variadic(parameter, step)
+        self._name = parameter.name
+        self._is_keyword = parameter.kind is parameter.KEYWORD_ONLY
+        self._declared = Declared(fn, parameter.name, f"parameter {parameter.name} of {step}")
+        self._check(over)
+
+    def decode(self, text: str) -> Arguments:
+        """Decode an element. Raises InvalidInput if it does not fit."""
+        value = self._declared.decode(text)
+        return ((), {self._name: value}) if self._is_keyword else ((value,), {})
+
+    def encode(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> str:
+        """Encode an element. Raises TypeError and PayloadError."""
+        return encode_sorted(_bind(self._signature, self._step, args, kwargs)[self._name])
+
+    def _check(self, over: Source[Any]) -> None:
+        wanted = annotation_of(self._declared)
+        found = fits_elements(over.annotation, wanted)
+        if found is None:
+            raise ConfigurationError(
+                f"{self._step} maps over {over}, which is {type_name(over.annotation)}: a map step "
+                "needs a list"
+            )
+        if not found:
+            raise ConfigurationError(
+                f"{self._step}: parameter {self._name} is declared as {type_name(wanted)}, but it "
+                f"takes an element of {over}, which is {type_name(over.annotation)}"
+            )
+
+
+def annotation_of(declared: Declared) -> object:
+    """Return the declared type; Any if it names what is defined later."""
+    try:
+        return declared.annotation
+    except ConfigurationError:
+        return Any
+
+
+def _refuse_variadic(parameter: inspect.Parameter, step: str) -> None:
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        raise ConfigurationError(
+            f"{step} has the parameter {parameter}: write one parameter for each step that it "
+            "depends on"
+        )
+
+
+def _split(text: str, step: str) -> dict[str, msgspec.Raw]:
+    try:
+        return _split_payload(text)
+    except msgspec.MsgspecError as error:
+        raise InvalidInput(f"what {step} is given is not a JSON object: {error}") from None
+
+
+def _bind(
+    signature: inspect.Signature, step: str, args: tuple[object, ...], kwargs: Mapping[str, object]
+) -> Mapping[str, object]:
+    try:
+        return signature.bind(*args, **kwargs).arguments
+    except TypeError as error:
+        raise TypeError(f"{step}: {error}") from None

@@ -1,0 +1,366 @@
+"""Steps of flows, and what their code knows of its attempt.
+
+The code of an attempt finds its `FlowStepContext` with `current_flow_step`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar, Final, ParamSpec, TypedDict, TypeVar, cast, get_args
+from uuid import UUID
+
+import msgspec
+
+from holdfast.codec import decode_error, encode_sorted
+from holdfast.definitions.flow_parameters import (
+    ElementParameter,
+    SingleParameters,
+    Source,
+    StepParameters,
+    annotation_of,
+)
+from holdfast.definitions.flow_types import list_of
+from holdfast.definitions.options import option
+from holdfast.definitions.recorded import Recorded
+from holdfast.definitions.signatures import read_signature
+from holdfast.definitions.steps import StepContext, running_step
+from holdfast.durations import Duration, seconds
+from holdfast.errors import ConfigurationError, InvalidInput
+from holdfast.flows import canonical_pattern
+from holdfast.names import check_flow_step_name, check_queue_name, split_name
+from holdfast.types import ClaimedTask, ErrorInfo, FlowShape, Otherwise, StepShape
+
+P = ParamSpec("P")
+R_co = TypeVar("R_co", covariant=True)
+Out_co = TypeVar("Out_co", covariant=True)
+
+_MAX_INTEGER: Final = 2**31 - 1  # in the database
+
+_split_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_split_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class FlowStepOptions(TypedDict, total=False):
+    """Options of a flow's step. Those that are left out are the flow's.
+
+    Durations are seconds, a text such as `"5m"`, or a `timedelta`; they are whole seconds.
+    """
+
+    name: str | None
+    """By default the function's."""
+    attempts: int | None
+    """How often it is tried, the first time included."""
+    base_delay: Duration | None
+    """Attempt n + 1 begins `base_delay * 2**n` after attempt n has failed."""
+    timeout: Duration | None
+    """How long one attempt may take."""
+    start_delay: Duration | None
+    """How long a task waits before its first attempt."""
+    queue: str | None
+    """The queue whose workers run it."""
+    when: Mapping[str, object] | None
+    """What the dependencies must contain, by name; of a step without any, the run's input."""
+    unless: Mapping[str, object] | None
+    """What they must not contain."""
+    on_unmet: Otherwise
+    """What happens if a condition does not hold: skip, skip-cascade or fail."""
+    on_exhausted: Otherwise
+    """What happens after the last attempt has failed: fail, skip or skip-cascade."""
+
+
+class FlowStep(Recorded[P, R_co], Source[Out_co]):
+    """A step of a flow: a function that a worker runs once the steps that it depends on have ended.
+
+    A map step runs once for each element of a list, and its output is the list of the results.
+    Calling a step is an ordinary call of its function, for tests: the flow calls it itself. `flow`
+    is the flow's name, `deps` are the names of the steps that it depends on. `queue` is None for
+    the queue of the run, `timeout_seconds` limits one attempt.
+    """
+
+    kind: ClassVar[str] = "step"
+
+    def __init__(
+        self,
+        fn: Callable[P, Awaitable[R_co]] | Callable[P, R_co],
+        flow: FlowShape,
+        sources: Mapping[str, Source[Any]],
+        *,
+        over: Source[Any] | None = None,
+        name: str | None = None,
+        attempts: int | None = None,
+        base_delay: Duration | None = None,
+        timeout: Duration | None = None,
+        start_delay: Duration | None = None,
+        queue: str | None = None,
+        when: Mapping[str, object] | None = None,
+        unless: Mapping[str, object] | None = None,
+        on_unmet: Otherwise = "skip",
+        on_exhausted: Otherwise = "fail",
+    ) -> None:
+        """Wrap `fn` as a step of `flow`, which depends on some of the sources, or maps over one.
+
+        Raises ConfigurationError for a function or options that cannot work.
+        """
+        if isinstance(fn, Recorded):
+            raise ConfigurationError(f"{fn} cannot be a step of a flow too: decorate the function")
+        self.flow = split_name(flow.name)[1]
+        self._sources, self._over = sources, over
+        super().__init__(fn, name=name)
+        of = str(self)
+        own_timeout = whole_seconds(timeout, of, "timeout", least=1)
+        self.timeout_seconds = float(flow.timeout if own_timeout is None else own_timeout)
+        self.queue = queue
+        if queue is not None:
+            with option(of, "queue"):
+                check_queue_name(queue)
+        self.shape = StepShape(
+            slug=self.name,
+            kind="single" if over is None else "map",
+            deps=self.deps,
+            wants_run=self._parameters.wants_run,
+            queue=queue,
+            max_attempts=None if attempts is None else check_attempts(attempts, of),
+            base_delay=whole_seconds(base_delay, of, "base_delay"),
+            timeout=own_timeout,
+            start_delay=whole_seconds(start_delay, of, "start_delay"),
+            required=self._pattern(when, "when"),
+            forbidden=self._pattern(unless, "unless"),
+            when_unmet=_check_otherwise(on_unmet, of, "on_unmet"),
+            when_exhausted=_check_otherwise(on_exhausted, of, "on_exhausted"),
+        )
+        is_conditional = when is not None or unless is not None
+        self.may_be_skipped = on_exhausted == "skip" or (is_conditional and on_unmet == "skip")
+
+    def __str__(self) -> str:
+        return f"step {self.slug} of flow {self.flow}"
+
+    @property
+    def slug(self) -> str:
+        """The step's name, as the database has it."""
+        return self.name
+
+    @property
+    def deps(self) -> tuple[str, ...]:
+        """The names of the steps that it depends on."""
+        return self._parameters.deps
+
+    @property
+    def is_map(self) -> bool:
+        """Whether it runs once for each element of a list."""
+        return self._over is not None
+
+    @property
+    def annotation(self) -> object:
+        """The declared type of its output; Any if none is declared."""
+        returned = annotation_of(self._result)
+        return list_of(returned) if self.is_map else returned
+
+    def decode_output(self, text: str | bytes | msgspec.Raw) -> Out_co:
+        """Decode its output, of a map the list of its results. Raises InvalidInput."""
+        found: object = self.decode_result(text) if not self.is_map else self._decode_list(text)
+        return cast("Out_co", found)
+
+    def _decode_list(self, text: str | bytes | msgspec.Raw) -> list[R_co]:
+        try:
+            results = _split_list(text)
+        except msgspec.MsgspecError as error:
+            raise InvalidInput(f"output of {self}: {error}") from None
+        return [self.decode_result(result) for result in results]
+
+    def _check_name(self, fn: object, name: str | None) -> str:
+        found = name if name is not None else getattr(fn, "__name__", None)
+        if found is None:
+            raise ConfigurationError(
+                f"{fn!r} has no name of its own: give the step one with name=…"
+            )
+        with option(f"flow {self.flow}", "step"):
+            return check_flow_step_name(found)
+
+    def _read_parameters(self, fn: Callable[..., object]) -> None:
+        of = str(self)
+        if next(iter(read_signature(fn).parameters), None) == "self":
+            raise ConfigurationError(
+                f"{of} is a method, and the worker that runs it has no such instance: make it a "
+                "function"
+            )
+        self._parameters: StepParameters
+        if self._over is None:
+            self._parameters = SingleParameters(fn, of, self._sources)
+        else:
+            self._parameters = ElementParameter(fn, of, self._over)
+        self.decode_arguments = self._parameters.decode
+        self.encode_arguments = self._parameters.encode
+
+    def _pattern(self, pattern: Mapping[str, object] | None, name: str) -> str | None:
+        """Return a condition as canonical JSON text."""
+        if pattern is None:
+            return None
+        with option(str(self), name):
+            if not isinstance(pattern, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise ConfigurationError(f"a dictionary is needed, not {pattern!r}")
+            known = ("run", *self.deps)
+            for key in pattern:
+                if self.deps and key not in known:
+                    raise ConfigurationError(
+                        f"{key!r} is not given to this step, so it cannot be compared; there are "
+                        f"{', '.join(known)}"
+                    )
+            return canonical_pattern(encode_sorted(dict(pattern)))
+
+
+def check_attempts(attempts: int, of: str) -> int:
+    """Return how often something is tried. Raises ConfigurationError below 1."""
+    with option(of, "attempts"):
+        # Callers without a type checker pass anything.
+        if (
+            not isinstance(attempts, int)  # pyright: ignore[reportUnnecessaryIsInstance]
+            or isinstance(attempts, bool)
+            or not 1 <= attempts <= _MAX_INTEGER
+        ):
+            raise ConfigurationError(
+                f"a whole number from 1 to {_MAX_INTEGER:,} is needed, not {attempts!r}"
+            )
+    return attempts
+
+
+def whole_seconds(length: Duration | None, of: str, name: str, *, least: int = 0) -> int | None:
+    """Return a length of time in whole seconds. Raises ConfigurationError for a fraction."""
+    if length is None:
+        return None
+    with option(of, name):
+        found = seconds(length)
+        whole = round(found)
+        if abs(found - whole) > 1e-6:
+            raise ConfigurationError(f"times of a flow are whole seconds, not {length!r}")
+        if not least <= whole <= _MAX_INTEGER:
+            raise ConfigurationError(
+                f"{least} to {_MAX_INTEGER:,} seconds are possible, not {length!r}"
+            )
+    return whole
+
+
+def _check_otherwise(value: Otherwise, of: str, name: str) -> Otherwise:
+    if value not in get_args(Otherwise):
+        raise ConfigurationError(
+            f"{of}: {name}: fail, skip or skip-cascade is needed, not {value!r}"
+        )
+    return value
+
+
+class FlowStepContext(StepContext):
+    """One attempt of a step of a flow, as its own code sees it.
+
+    `idempotency_key` belongs to this task alone and is the same at each attempt: send it along to
+    other systems. `attempt` counts from 1. `workflow` is the flow's name, as `flow` is.
+    """
+
+    __slots__ = ("_function", "_task")
+
+    def __init__(self, task: ClaimedTask, function: FlowStep[..., object, object]) -> None:
+        self.attempt, self._cancelled = task.attempts, None
+        self._task, self._function = task, function
+
+    @property
+    def run_id(self) -> UUID:
+        """The run's id."""
+        return self._task.run_id
+
+    @property
+    def run_key(self) -> str | None:
+        """The key that the run was started with, None without one."""
+        return self._task.run_key
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers that the run was started with."""
+        return MappingProxyType(self._task.headers or {})
+
+    @property
+    def workflow(self) -> str:
+        """The flow's name."""
+        return self.flow
+
+    @property
+    def flow(self) -> str:
+        """The flow's name."""
+        return split_name(self._task.name)[1]
+
+    @property
+    def version(self) -> int:
+        """The flow's version."""
+        return self._task.version
+
+    @property
+    def step(self) -> str:
+        """The step's name."""
+        return self._task.key.partition(":")[0]
+
+    @property
+    def index(self) -> int | None:
+        """Which element of a map it is, from 0; None in a single step."""
+        index = self._task.key.partition(":")[2]
+        return int(index) if index else None
+
+    @property
+    def key(self) -> str:
+        """The key of the task in its run: the step's name, of an element `name:index`."""
+        return self._task.key
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same text at each attempt of this task, and at no attempt of another task."""
+        return f"{self._task.run_id}/{self._task.key}"
+
+    @property
+    def last_error(self) -> ErrorInfo | None:
+        """The newest error of the attempts before this one, None without any."""
+        text = self._task.heartbeat
+        return None if text is None else _read_error(text)
+
+    def skipped(self, dependency: str | Source[Any]) -> bool:
+        """Return True if a dependency was skipped: if it gave None, this returns False.
+
+        Raises ConfigurationError for a step on which this one does not depend.
+        """
+        slug = dependency if isinstance(dependency, str) else dependency.slug
+        deps = self._function.deps
+        if slug not in deps:
+            raise ConfigurationError(
+                f"{self._function} does not depend on {slug}; it depends on "
+                f"{', '.join(deps) or 'no step'}"
+            )
+        if self._function.is_map or self._task.payload is None:
+            return False
+        return slug not in _split_object(self._task.payload)
+
+
+def _read_error(text: str) -> ErrorInfo | None:
+    """Read the error that a task keeps for its next attempt."""
+    try:
+        found = _split_object(text).get("error")
+        return None if found is None else decode_error(found)
+    except (msgspec.MsgspecError, InvalidInput):  # from a program in another language
+        return ErrorInfo("builtins.Exception", text)
+
+
+def current_flow_step() -> FlowStepContext:
+    """Return the context of the flow's step that is running.
+
+    ```python
+    @analyze.step
+    def save(website: Page, sentiment: float | None) -> str:
+        step = current_flow_step()
+        return archive.put(website, sentiment, idempotency_key=step.idempotency_key)
+    ```
+
+    Raises LookupError outside of a step of a flow, also if one is called as a plain function.
+    """
+    context = running_step()
+    if isinstance(context, FlowStepContext):
+        return context
+    raise LookupError(
+        "no step of a flow is running here: call current_flow_step() in the code of a step that a "
+        "flow runs (a step of a workflow has current_step()), and hand what it gives to threads of "
+        "your own. A step called as a plain function has none"
+    )

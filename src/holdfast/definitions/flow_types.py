@@ -1,0 +1,222 @@
+"""Whether what one step returns can be what another is given, judged by their annotations.
+
+Values pass from step to step as JSON. So a type fits if JSON of the one can be decoded as the
+other: a dataclass fits a TypedDict with the same keys. What cannot be judged fits.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable
+from typing import Any, Final, Literal, TypeAlias
+
+from msgspec import inspect
+
+from holdfast.codec import is_model_type
+
+_Kind: TypeAlias = Literal["null", "bool", "int", "float", "text", "array", "object", "any"]
+_Pairs: TypeAlias = set[
+    tuple[int, int]
+]  # that are being compared, of types that contain themselves
+
+_TEXTS: Final = (
+    inspect.StrType,
+    inspect.BytesType,
+    inspect.ByteArrayType,
+    inspect.MemoryViewType,
+    inspect.DateTimeType,
+    inspect.DateType,
+    inspect.TimeType,
+    inspect.TimeDeltaType,
+    inspect.UUIDType,
+)
+_SEQUENCES: Final = (
+    inspect.ListType,
+    inspect.SetType,
+    inspect.FrozenSetType,
+    inspect.VarTupleType,
+)
+_RECORDS: Final = (
+    inspect.DataclassType,
+    inspect.TypedDictType,
+    inspect.StructType,
+)
+_NUMBERS: Final = ("int", "float")
+
+
+def fits(given: object, wanted: object) -> bool:
+    """Return False if some value of the type `given` can never be decoded as `wanted`."""
+    if given == wanted:
+        return True
+    source, target = _describe(given), _describe(wanted)
+    return source is None or target is None or _fits(source, target, set())
+
+
+def admits_none(annotation: object) -> bool:
+    """Return False if None can never be decoded as this type."""
+    return fits(None, annotation)
+
+
+def list_of(annotation: object) -> object:
+    """Return the type of a list of these."""
+    return types.GenericAlias(list, (annotation,))
+
+
+def fits_elements(given: object, wanted: object) -> bool | None:
+    """Return False if some element of the type `given` can never be decoded as `wanted`.
+
+    None: `given` is not a type of arrays, so it has no elements.
+    """
+    source, target = _describe(given), _describe(wanted)
+    if source is None:
+        return True
+    parts = _members(source)
+    if any(_kind(part) not in ("array", "any") for part in parts):
+        return None
+    items = [item for part in parts for item in _items(part) or ()]
+    return target is None or all(_fits(item, target, set()) for item in items)
+
+
+def type_name(annotation: object) -> str:
+    """Return an annotation as people write it: `list[str]`, `Page`, `str | None`."""
+    if annotation is None or annotation is type(None):
+        return "None"
+    if isinstance(annotation, type) and not isinstance(annotation, types.GenericAlias):
+        return annotation.__name__
+    return str(annotation).replace("typing.", "").replace("NoneType", "None")
+
+
+def _describe(annotation: object) -> inspect.Type | None:
+    """Return the parts of a type; None if it cannot be judged."""
+    try:
+        return inspect.type_info(annotation)
+    except (TypeError, NameError):
+        return None
+
+
+def _members(part: inspect.Type) -> tuple[inspect.Type, ...]:
+    return part.types if isinstance(part, inspect.UnionType) else (part,)
+
+
+def _fits(given: inspect.Type, wanted: inspect.Type, pairs: _Pairs) -> bool:
+    """Return True if each member of a union fits some member of the other."""
+    pair = (id(given), id(wanted))
+    if pair in pairs:
+        return True
+    pairs.add(pair)
+    return all(
+        any(_fits_member(member, other, pairs) for other in _members(wanted))
+        for member in _members(given)
+    )
+
+
+def _fits_member(given: inspect.Type, wanted: inspect.Type, pairs: _Pairs) -> bool:
+    if isinstance(given, inspect.LiteralType | inspect.EnumType):
+        kinds: set[_Kind] = {_kind_of_value(value) for value in _values(given)}
+        return all(_fits_kind(kind, wanted) for kind in kinds)
+    kind = _kind(given)
+    if not _fits_kind(kind, wanted):
+        return False
+    if kind == "array":
+        return _fit_arrays(given, wanted, pairs)
+    if kind == "object":
+        return _fit_objects(given, wanted, pairs)
+    return True
+
+
+def _fits_kind(kind: _Kind, wanted: inspect.Type) -> bool:
+    if isinstance(wanted, inspect.LiteralType | inspect.EnumType):
+        return kind == "any" or any(
+            _kind_of_value(value) == kind or {_kind_of_value(value), kind} <= set(_NUMBERS)
+            for value in _values(wanted)
+        )
+    if isinstance(wanted, inspect.DecimalType):
+        return kind in ("any", "text", *_NUMBERS)
+    other = _kind(wanted)
+    return "any" in (kind, other) or kind == other or (kind, other) == ("int", "float")
+
+
+def _kind(part: inspect.Type) -> _Kind:
+    """Return what values of a type are in JSON; `any` if that cannot be said."""
+    if isinstance(part, inspect.NoneType):
+        return "null"
+    if isinstance(part, inspect.BoolType):
+        return "bool"
+    if isinstance(part, inspect.IntType):
+        return "int"
+    if isinstance(part, inspect.FloatType):
+        return "float"
+    if isinstance(part, (*_TEXTS, inspect.DecimalType)):
+        return "text"
+    if isinstance(part, (*_SEQUENCES, inspect.TupleType, inspect.NamedTupleType)):
+        return "array"
+    if isinstance(part, (inspect.DictType, *_RECORDS)):
+        return _kind_of_record(part)
+    if isinstance(part, inspect.CustomType) and _is_plain_model(part.cls):
+        return "object"
+    return "any"
+
+
+def _kind_of_record(part: inspect.Type) -> _Kind:
+    if isinstance(part, inspect.StructType) and part.array_like:
+        return "array"
+    return "object"
+
+
+def _kind_of_value(value: object) -> _Kind:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "bool"
+    return "int" if isinstance(value, int) else "text"
+
+
+def _values(part: inspect.LiteralType | inspect.EnumType) -> Iterable[object]:
+    if isinstance(part, inspect.LiteralType):
+        return part.values
+    return [member.value for member in part.cls]
+
+
+def _is_plain_model(kind: type) -> bool:
+    """Return True for a class of pydantic's models that are written and read as JSON objects."""
+    if not is_model_type(kind):
+        return False
+    fields: dict[str, object] = getattr(kind, "model_fields", {})
+    found: Any = getattr(kind, "__pydantic_decorators__", None)
+    own = getattr(found, "model_serializers", True) or getattr(found, "model_validators", True)
+    return "root" not in fields and not own
+
+
+def _fit_arrays(given: inspect.Type, wanted: inspect.Type, pairs: _Pairs) -> bool:
+    mine, theirs = _items(given), _items(wanted)
+    if mine is None or theirs is None:
+        return True
+    if isinstance(given, inspect.TupleType) and isinstance(wanted, inspect.TupleType):
+        return len(mine) == len(theirs) and all(
+            _fits(item, other, pairs) for item, other in zip(mine, theirs, strict=True)
+        )
+    return all(any(_fits(item, other, pairs) for other in theirs) for item in mine)
+
+
+def _items(part: inspect.Type) -> tuple[inspect.Type, ...] | None:
+    """Return the types of an array's elements; None if they cannot be said."""
+    if isinstance(part, _SEQUENCES):
+        return (part.item_type,)
+    return part.item_types if isinstance(part, inspect.TupleType) else None
+
+
+def _fit_objects(given: inspect.Type, wanted: inspect.Type, pairs: _Pairs) -> bool:
+    if isinstance(given, inspect.DictType) and isinstance(wanted, inspect.DictType):
+        return _fits(given.value_type, wanted.value_type, pairs)
+    if not (isinstance(given, _RECORDS) and isinstance(wanted, _RECORDS)):
+        return True
+    if given.cls is wanted.cls:
+        return True
+    fields = {field.encode_name: field for field in given.fields}
+    for field in wanted.fields:
+        own = fields.get(field.encode_name)
+        if own is None and field.required:
+            return False
+        if own is not None and own.required and not _fits(own.type, field.type, pairs):
+            return False
+    return True

@@ -1,0 +1,257 @@
+"""Flows: graphs of steps that the database drives, and the decorators that define their steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence, Set
+from types import MappingProxyType
+from typing import Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, Unpack, cast, overload
+
+import msgspec
+
+from holdfast.definitions.flow_parameters import RUN, RunInput, Source, annotation_of
+from holdfast.definitions.flow_steps import (
+    FlowStep,
+    FlowStepOptions,
+    check_attempts,
+    whole_seconds,
+)
+from holdfast.definitions.options import limit_seconds, option
+from holdfast.definitions.signatures import Declared
+from holdfast.durations import Duration, seconds
+from holdfast.errors import ConfigurationError, InvalidInput
+from holdfast.flows import leaves, to_mermaid
+from holdfast.names import check_app_name, check_flow_name, check_queue_name, full_name
+from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, FlowShape
+
+P = ParamSpec("P")
+R = TypeVar("R")
+E = TypeVar("E")
+In = TypeVar("In")
+
+AnyFlowStep: TypeAlias = FlowStep[..., object, object]
+
+_split_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class FlowStepDecorator(Protocol):
+    """The decorator that `flow.step(…)` returns: it makes the function a step of the flow."""
+
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[object, None, R]], /) -> FlowStep[P, R, R]: ...
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> FlowStep[P, R, R]: ...
+
+
+class FlowMapDecorator(Protocol[E]):
+    """The decorator that `flow.map(…)` returns: it makes the function a map step of the flow."""
+
+    @overload
+    def __call__(
+        self, fn: Callable[[E], Coroutine[object, None, R]], /
+    ) -> FlowStep[[E], R, list[R]]: ...
+    @overload
+    def __call__(self, fn: Callable[[E], R], /) -> FlowStep[[E], R, list[R]]: ...
+
+
+class Flow(Generic[In]):
+    """A graph of steps. The database starts each step once the steps that it depends on have ended.
+
+    A step depends on the steps that its parameters name, or whose `output` is their default. `run`
+    is the input of the flow's runs. The output of a run is a dictionary: the outputs of the steps
+    on which no other depends, by name.
+
+    `full_name` is `app/name`, `handler` is `app/name@version`. Times are in seconds, None for
+    never: `retention_seconds` is how long an ended run is kept, `run_timeout_seconds` how long a
+    run may take.
+
+    ```python
+    analyze = app.flow("analyze_website", input=Site)
+
+    @analyze.step
+    async def website(run: Site) -> Page: ...
+
+    @analyze.step(attempts=5, timeout="30s")
+    async def sentiment(page: Page = website.output) -> float: ...
+
+    @analyze.step
+    def links(website: Page) -> list[str]: ...
+
+    @analyze.map(links)
+    async def linked(url: str) -> Page: ...
+    ```
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        app: str,
+        input: object = Any,
+        version: int = 1,
+        attempts: int = 3,
+        base_delay: Duration = "5s",
+        timeout: Duration = "60s",
+        queue: str = DEFAULT_QUEUE,
+        retention: Duration | None = "30d",
+        run_timeout: Duration | None = None,
+        priority: int = DEFAULT_PRIORITY,
+    ) -> None:
+        """Make a flow without steps; see `App.flow`. Raises ConfigurationError for bad options."""
+        self.name = check_flow_name(name)
+        self.version, self.priority = version, priority
+        of = str(self)
+        if not isinstance(version, int) or version < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(f"{of}: version must be 1 or more")
+        if priority not in PRIORITIES:
+            raise ConfigurationError(f"{of}: priority must be 0 (first) to 4")
+        with option(of, "queue"):
+            self.queue = check_queue_name(queue)
+        with option(of, "retention"):
+            self.retention_seconds = None if retention is None else seconds(retention)
+        self.run_timeout_seconds = limit_seconds(run_timeout, of, "run_timeout")
+        self._empty = FlowShape(
+            name=full_name(check_app_name(app), self.name),
+            version=version,
+            queue=queue,
+            max_attempts=check_attempts(attempts, of),
+            base_delay=whole_seconds(base_delay, of, "base_delay") or 0,
+            timeout=whole_seconds(timeout, of, "timeout", least=1) or 1,
+        )
+        with option(of, "input"):
+            self._input = Declared.of_type(input, f"input of {of}")
+        self._run: RunInput[In] = RunInput(self.name, annotation_of(self._input))
+        self._steps: dict[str, AnyFlowStep] = {}
+
+    def __repr__(self) -> str:
+        return f"<Flow {self.handler}: {', '.join(self._steps) or 'no steps'}>"
+
+    def __str__(self) -> str:
+        return f"flow {self.name}"
+
+    @property
+    def full_name(self) -> str:
+        """The name that the flow has in the database, `app/name`."""
+        return self._empty.name
+
+    @property
+    def handler(self) -> str:
+        """The name by which workers claim tasks of its steps, `app/name@version`."""
+        return self._empty.handler
+
+    @property
+    def run(self) -> Source[In]:
+        """The input of the flow's runs: to map over, or as a default, `flow.run.output`."""
+        return self._run
+
+    @property
+    def steps(self) -> Mapping[str, AnyFlowStep]:
+        """The steps by name, in the order of definition."""
+        return MappingProxyType(self._steps)
+
+    @property
+    def queues(self) -> frozenset[str]:
+        """The queues of its steps."""
+        return frozenset({self.queue, *(step.queue or self.queue for step in self._steps.values())})
+
+    @property
+    def shape(self) -> FlowShape:
+        """The graph with all options: what is compared with the database when a worker starts."""
+        steps = tuple(step.shape for step in self._steps.values())
+        return msgspec.structs.replace(self._empty, steps=steps)
+
+    @overload
+    def step(self, fn: Callable[P, Coroutine[object, None, R]], /) -> FlowStep[P, R, R]: ...
+    @overload
+    def step(self, fn: Callable[P, R], /) -> FlowStep[P, R, R]: ...
+    @overload
+    def step(self, /, **options: Unpack[FlowStepOptions]) -> FlowStepDecorator: ...
+    def step(
+        self, fn: Callable[..., object] | None = None, /, **options: Unpack[FlowStepOptions]
+    ) -> object:
+        """Make a step of an async or sync function, with or without options.
+
+        Each parameter is a dependency: it has the name of a step or the default `step.output`;
+        `run` is the run's input. The output of a step that was skipped is None, or the default of
+        the parameter. Raises ConfigurationError for a parameter that no step can give, for types
+        that do not fit, and for options that cannot work.
+        """
+
+        def define(fn: Callable[..., object]) -> AnyFlowStep:
+            return self._add(FlowStep(fn, self._empty, self._sources(), **options))
+
+        return define if fn is None else define(fn)
+
+    def map(
+        self,
+        over: Source[Sequence[E]] | Source[Set[E]],
+        /,
+        **options: Unpack[FlowStepOptions],
+    ) -> FlowMapDecorator[E]:
+        """Make a step that runs once for each element of a step's output, or of the run's input.
+
+        The function takes one element and nothing else. The output is the list of the results, in
+        the order of the elements. If `over` was skipped, it is empty. Raises ConfigurationError if
+        `over` does not give a list, and as `step` does.
+        """
+        source = self._check_source(over)
+
+        def define(fn: Callable[..., object]) -> AnyFlowStep:
+            step: AnyFlowStep = FlowStep(fn, self._empty, self._sources(), over=source, **options)
+            return self._add(step)
+
+        return cast("FlowMapDecorator[E]", define)
+
+    def to_mermaid(self) -> str:
+        """Return the graph as a Mermaid flowchart, which GitHub and many editors draw."""
+        return to_mermaid(self.shape)
+
+    def encode_input(self, value: object = None) -> str:
+        """Encode the input of a run.
+
+        Raises InvalidInput if it does not fit the declared type, PayloadError if it cannot be
+        stored.
+        """
+        return self._input.encode(value)
+
+    def decode_input(self, text: str) -> object:
+        """Decode the input of a run into the declared type. Raises InvalidInput."""
+        return self._input.decode(text)
+
+    def decode_output(self, text: str | bytes | msgspec.Raw) -> dict[str, object]:
+        """Decode the output of a run: what its last steps returned, by name, without skipped ones.
+
+        Raises InvalidInput if an output does not fit the declared type.
+        """
+        try:
+            outputs = _split_object(text)
+        except msgspec.MsgspecError as error:
+            raise InvalidInput(f"output of {self}: {error}") from None
+        return {
+            step.slug: self._steps[step.slug].decode_output(outputs[step.slug])
+            for step in leaves(self.shape)
+            if step.slug in outputs
+        }
+
+    def _sources(self) -> dict[str, Source[Any]]:
+        return {RUN: self._run, **self._steps}
+
+    def _check_source(self, over: Source[Any]) -> Source[Any]:
+        # Callers without a type checker pass anything.
+        if not isinstance(over, Source):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(
+                f"{self}: map takes a step of the flow or its run, not {over!r}: "
+                "write @flow.map(step)"
+            )
+        if self._sources().get(over.slug) is not over:
+            raise ConfigurationError(
+                f"{self}: {over!r} is not a step of this flow; it has {', '.join(self._sources())}"
+            )
+        return over
+
+    def _add(self, step: AnyFlowStep) -> AnyFlowStep:
+        if step.slug in self._steps:
+            raise ConfigurationError(
+                f"{step} is defined twice: give the new one another name, with name=…"
+            )
+        self._steps[step.slug] = step
+        return step

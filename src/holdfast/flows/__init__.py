@@ -1,0 +1,18 @@
+"""Flows as values: their shapes compared, and drawn. Pure: no store, no I/O, no code of steps."""
+
+from holdfast.flows.differences import differences
+from holdfast.flows.drawing import draw
+from holdfast.flows.layers import leaves, steps_by_depth
+from holdfast.flows.mermaid import to_mermaid
+from holdfast.flows.shape import canonical_pattern, canonical_shape, shape_hash
+
+__all__ = [
+    "canonical_pattern",
+    "canonical_shape",
+    "differences",
+    "draw",
+    "leaves",
+    "shape_hash",
+    "steps_by_depth",
+    "to_mermaid",
+]
