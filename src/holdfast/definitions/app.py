@@ -356,6 +356,7 @@ class App:
             retention=retention,
             run_timeout=run_timeout,
             priority=priority,
+            versions=self.registry.flows,
         )
         self.registry.add_flow(flow)
         return flow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence, Set
 from types import MappingProxyType
-from typing import Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, Unpack, cast, overload
+from typing import Any, ClassVar, ParamSpec, Protocol, TypeAlias, TypeVar, Unpack, cast, overload
 
 import msgspec
 
@@ -17,11 +17,12 @@ from holdfast.definitions.flow_steps import (
 )
 from holdfast.definitions.options import limit_seconds, option
 from holdfast.definitions.signatures import Declared
+from holdfast.definitions.startable import Startable
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.flows import leaves, to_mermaid
 from holdfast.names import check_app_name, check_flow_name, check_queue_name, full_name
-from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, FlowShape
+from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, FlowShape, RunKind
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -53,7 +54,7 @@ class FlowMapDecorator(Protocol[E]):
     def __call__(self, fn: Callable[[E], R], /) -> FlowStep[[E], R, list[R]]: ...
 
 
-class Flow(Generic[In]):
+class Flow(Startable[In, dict[str, object]]):
     """A graph of steps. The database starts each step once the steps that it depends on have ended.
 
     A step depends on the steps that its parameters name, or whose `output` is their default. `run`
@@ -61,8 +62,8 @@ class Flow(Generic[In]):
     on which no other depends, by name.
 
     `full_name` is `app/name`, `handler` is `app/name@version`. Times are in seconds, None for
-    never: `retention_seconds` is how long an ended run is kept, `run_timeout_seconds` how long a
-    run may take.
+    never: `retention_seconds` is how long an ended run is kept, `timeout_seconds` how long a run
+    may take.
 
     ```python
     analyze = app.flow("analyze_website", input=Site)
@@ -81,6 +82,8 @@ class Flow(Generic[In]):
     ```
     """
 
+    kind: ClassVar[RunKind] = "flow"
+
     def __init__(
         self,
         name: str,
@@ -95,9 +98,14 @@ class Flow(Generic[In]):
         retention: Duration | None = "30d",
         run_timeout: Duration | None = None,
         priority: int = DEFAULT_PRIORITY,
+        versions: Mapping[tuple[str, int], Flow[Any]] | None = None,
     ) -> None:
-        """Make a flow without steps; see `App.flow`. Raises ConfigurationError for bad options."""
+        """Make a flow without steps; see `App.flow`. `versions` are the flows of its program.
+
+        Raises ConfigurationError for options that cannot work.
+        """
         self.name = check_flow_name(name)
+        self.full_name = full_name(check_app_name(app), self.name)
         self.version, self.priority = version, priority
         of = str(self)
         if not isinstance(version, int) or version < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -108,9 +116,9 @@ class Flow(Generic[In]):
             self.queue = check_queue_name(queue)
         with option(of, "retention"):
             self.retention_seconds = None if retention is None else seconds(retention)
-        self.run_timeout_seconds = limit_seconds(run_timeout, of, "run_timeout")
+        self.timeout_seconds = limit_seconds(run_timeout, of, "run_timeout")
         self._empty = FlowShape(
-            name=full_name(check_app_name(app), self.name),
+            name=self.full_name,
             version=version,
             queue=queue,
             max_attempts=check_attempts(attempts, of),
@@ -121,17 +129,15 @@ class Flow(Generic[In]):
             self._input = Declared.of_type(input, f"input of {of}")
         self._run: RunInput[In] = RunInput(self.name, annotation_of(self._input))
         self._steps: dict[str, AnyFlowStep] = {}
+        self._versions: Mapping[tuple[str, int], Flow[Any]] = {}
+        if versions is not None:
+            self._versions = versions
 
     def __repr__(self) -> str:
         return f"<Flow {self.handler}: {', '.join(self._steps) or 'no steps'}>"
 
     def __str__(self) -> str:
         return f"flow {self.name}"
-
-    @property
-    def full_name(self) -> str:
-        """The name that the flow has in the database, `app/name`."""
-        return self._empty.name
 
     @property
     def handler(self) -> str:
@@ -231,6 +237,10 @@ class Flow(Generic[In]):
             for step in leaves(self.shape)
             if step.slug in outputs
         }
+
+    def of_version(self, version: int) -> Flow[Any] | None:
+        """Return another version of the flow in the same program, None if it has none."""
+        return self._versions.get((self.name, version))
 
     def _sources(self) -> dict[str, Source[Any]]:
         return {RUN: self._run, **self._steps}

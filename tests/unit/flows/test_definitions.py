@@ -114,7 +114,7 @@ def test_a_flow_has_its_names_and_defaults() -> None:
         "shop/analyze_website",
         "shop/analyze_website@1",
     )
-    assert (analyze.retention_seconds, analyze.run_timeout_seconds) == (30 * 86400, None)
+    assert (analyze.retention_seconds, analyze.timeout_seconds) == (30 * 86400, None)
     assert analyze.priority == 2
     assert list(analyze.steps) == ["website", "sentiment", "links", "fetched", "words", "saved"]
     assert analyze.steps["website"] is website
@@ -260,8 +260,11 @@ def test_a_step_of_the_same_name_is_refused() -> None:
 
 def test_a_version_is_defined_once_and_several_versions_stand_side_by_side() -> None:
     tests = App("tests")
-    tests.flow("one")
-    assert tests.flow("one", version=2).handler == "tests/one@2"
+    one = tests.flow("one")
+    two = tests.flow("one", version=2)
+    assert two.handler == "tests/one@2"
+    assert two.of_version(1) is one
+    assert (one.of_version(2), one.of_version(3)) == (two, None)
     with pytest.raises(ConfigurationError, match="flow one@2 is defined twice in app tests"):
         tests.flow("one", version=2)
 
