@@ -46,11 +46,11 @@ def mapped(slug: str, *over: str, **options: Any) -> StepShape:
     return StepShape(slug=slug, kind="map", deps=over, **options)
 
 
-def end(task: ClaimedTask, output: object = None, **fields: Any) -> StepTaskEnd:
-    """Return the end of an attempt, by default with an output."""
+def end(task: ClaimedTask, returned: object = None, **fields: Any) -> StepTaskEnd:
+    """Return the end of an attempt that returned a value, unless the fields say otherwise."""
     place = {"run_id": task.run_id, "key": task.key, "lease_no": task.lease_no}
-    if "error" not in fields:
-        fields["output"] = json.dumps(output)
+    if not {"error", "output"} & fields.keys():
+        fields["output"] = json.dumps(returned)
     return StepTaskEnd(**place, **fields)
 
 
