@@ -10,6 +10,7 @@ from holdfast.types.base import DEFAULT_QUEUE, Notice, Value
 from holdfast.types.work import ClaimedTask
 
 StepKind: TypeAlias = Literal["single", "map"]
+StepPhase: TypeAlias = Literal["running", "due", "retrying", "delayed"]
 StepStatus: TypeAlias = Literal["created", "started", "completed", "failed", "skipped"]
 Otherwise: TypeAlias = Literal["fail", "skip", "skip-cascade"]
 SkipReason: TypeAlias = Literal["condition_unmet", "handler_failed", "dependency_skipped"]
@@ -147,6 +148,29 @@ class FlowStepState(Value, frozen=True, kw_only=True):
     worker: str | None = None
     started_at: int | None = None
     ended_at: int | None = None
+
+
+class OpenStepTasks(Value, frozen=True, kw_only=True):
+    """Tasks of one step of a run that have not ended and are in the same phase.
+
+    `running`: `worker` has them, with leases until `visible_at`. `due`: since `visible_at` any
+    worker that serves their queue may claim them. `retrying`: their last attempt failed, and the
+    next may be claimed at `visible_at`. `delayed`: the first may be. Of several tasks, `visible_at`
+    is the earliest, `attempts` the most that one has begun, `started_at` when the first was
+    claimed first. `error` is the newest of their last attempts, an encoded ErrorInfo if it came
+    from Python, and `index` the place of its task in a map. Moments are microseconds.
+    """
+
+    step: str
+    phase: StepPhase
+    queue: str
+    tasks: int
+    visible_at: int
+    attempts: int
+    worker: str | None = None
+    started_at: int | None = None
+    error: str | None = None
+    index: int | None = None
 
 
 FlowRetry: TypeAlias = Literal["started", "exists", "missing", "running", "unknown_step"]

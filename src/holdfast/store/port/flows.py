@@ -14,6 +14,7 @@ from holdfast.types import (
     FlowStepState,
     NewRun,
     Notice,
+    OpenStepTasks,
     StartedRun,
     StepTaskEnd,
     StepTasksEnded,
@@ -21,7 +22,35 @@ from holdfast.types import (
 )
 
 
-class FlowStore(Protocol):
+class FlowReads(Protocol):
+    """Reads the shapes of flows, and how far their runs are."""
+
+    async def list_flows(self) -> list[FlowInfo]:
+        """Return every version of every flow, by name and version."""
+        ...
+
+    async def get_flow(self, name: str, version: int | None = None) -> FlowShape | None:
+        """Return a version of a flow, by default the newest; None if there is none."""
+        ...
+
+    async def flow_steps(
+        self, run_ids: Sequence[UUID], *, outputs: bool = True
+    ) -> dict[UUID, list[FlowStepState]]:
+        """Return the steps of runs, in the order of their shapes, for runs of flows.
+
+        Without `outputs` these are None: a map's is put together of all its elements.
+        """
+        ...
+
+    async def open_step_tasks(self, run_id: UUID) -> list[OpenStepTasks]:
+        """Return what the steps of a run wait for, or who works on them, in the order of its shape.
+
+        The run of a workflow has none.
+        """
+        ...
+
+
+class FlowStore(FlowReads, Protocol):
     """Keeps the shapes of flows, starts their runs, and advances them as their steps end."""
 
     async def ensure_flow(
@@ -33,14 +62,6 @@ class FlowStore(Protocol):
         one was made from SQL. With `replace`, another shape is replaced, and the runs of it that
         have not ended are terminated. Refuses shapes that cannot be (InvalidInput).
         """
-        ...
-
-    async def list_flows(self) -> list[FlowInfo]:
-        """Return every version of every flow, by name and version."""
-        ...
-
-    async def get_flow(self, name: str, version: int | None = None) -> FlowShape | None:
-        """Return a version of a flow, by default the newest; None if there is none."""
         ...
 
     async def delete_flow(self, name: str, *, terminate: bool = False) -> int | None:
@@ -68,10 +89,6 @@ class FlowStore(Protocol):
         is reported as `lost`. Tasks that become ready by it are leased to the caller at once, as
         far as it takes them.
         """
-        ...
-
-    async def flow_steps(self, run_ids: Sequence[UUID]) -> dict[UUID, list[FlowStepState]]:
-        """Return the steps of runs, in the order of their shapes, for runs of flows."""
         ...
 
     async def retry_flow(

@@ -17,6 +17,7 @@ from holdfast.types import (
     FlowStepState,
     NewRun,
     Notice,
+    OpenStepTasks,
     StartedRun,
     StepTaskEnd,
     StepTasksEnded,
@@ -104,12 +105,18 @@ class PostgresFlows(Part):
             [_handed_task(row, first["now"]) for row in handed],
         )
 
-    async def flow_steps(self, run_ids: Sequence[UUID]) -> dict[UUID, list[FlowStepState]]:
-        """Return the steps of runs; see `FlowStore.flow_steps`."""
+    async def flow_steps(
+        self, run_ids: Sequence[UUID], *, outputs: bool = True
+    ) -> dict[UUID, list[FlowStepState]]:
+        """Return the steps of runs; see `FlowReads.flow_steps`."""
         found: dict[UUID, list[FlowStepState]] = {}
-        for row in await self._database.rows("flow_steps", run_ids):
+        for row in await self._database.rows("flow_steps", run_ids, outputs):
             found.setdefault(row["run_id"], []).append(_step_state(row))
         return found
+
+    async def open_step_tasks(self, run_id: UUID) -> list[OpenStepTasks]:
+        """Return what the steps of a run wait for; see `FlowReads.open_step_tasks`."""
+        return [_open_tasks(row) for row in await self._database.rows("open_step_tasks", run_id)]
 
 
 def _shape(text: str | None) -> FlowShape | None:
@@ -153,6 +160,21 @@ def _step_state(row: asyncpg.Record) -> FlowStepState:
         worker=row["worker"],
         started_at=row["started_at"],
         ended_at=row["ended_at"],
+    )
+
+
+def _open_tasks(row: asyncpg.Record) -> OpenStepTasks:
+    return OpenStepTasks(
+        step=row["step_slug"],
+        phase=row["phase"],
+        queue=row["queue"],
+        tasks=row["tasks"],
+        visible_at=row["visible_at"],
+        attempts=row["attempts"],
+        worker=row["worker"],
+        started_at=row["started_at"],
+        error=row["error"],
+        index=row["task_index"],
     )
 
 

@@ -1,8 +1,10 @@
 -- How far runs of flows are.
 
 -- Return the steps of runs in the order in which they were added. One of which nothing is known yet
--- is 'created'; a single step whose task has been claimed is 'started'. Called by clients.
-create or replace function holdfast.flow_steps(p_run_ids uuid[]) returns table (
+-- is 'created'; a single step whose task has been claimed is 'started'. Without p_outputs, outputs are
+-- null. Called by clients.
+create or replace function holdfast.flow_steps(p_run_ids uuid[], p_outputs boolean default true)
+returns table (
     run_id uuid, step_slug text, step_type text, deps text[], status text, initial_tasks int,
     remaining_tasks int, output json, error json, skip_reason text, attempts int, worker text,
     started_at bigint, ended_at bigint
@@ -18,7 +20,7 @@ begin
     select r.run_id, s.step_slug, s.step_type, d.deps,
         case when coalesce(t.status, 'created') = 'created' and k.started_at is not null
             then 'started' else coalesce(t.status, 'created') end,
-        t.initial_tasks, t.remaining_tasks, case t.status when 'completed'
+        t.initial_tasks, t.remaining_tasks, case when t.status = 'completed' and p_outputs
             then holdfast._step_output(r.run_id, s.step_slug)::json end,
         t.error, t.skip_reason, coalesce(t.attempts, k.attempts), coalesce(t.worker, k.worker),
         holdfast._micros(coalesce(t.started_at, k.started_at)), holdfast._micros(t.ended_at)
@@ -111,4 +113,47 @@ begin
     end if;
     return case when v_leased then 'running' when p_paused then 'paused' when v_due then 'queued'
         else 'waiting' end;
+end $$;
+
+-- Return the tasks of a run's steps that have not ended, those of one step together that are in the
+-- same phase, in the order of the steps: 'running' on a worker; 'due'; 'retrying', not before
+-- visible_at, after an attempt that failed; 'delayed', not before visible_at. Of several tasks
+-- visible_at and started_at are the earliest, attempts is the largest; error is that of the newest
+-- failed attempt, task_index that of its task, if it is an element of a map. Called by clients.
+create or replace function holdfast.open_step_tasks(p_run_id uuid) returns table (
+    step_slug text, phase text, queue text, worker text, tasks int, visible_at bigint,
+    started_at bigint, attempts int, error json, task_index int
+)
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz := holdfast.now();
+begin
+    return query
+    with open as materialized (
+        select split_part(t.key, ':', 1) as step_slug, t.key, t.handler, t.queue, t.worker,
+            t.visible_at, t.started_at, t.attempts, t.heartbeat,
+            case when t.worker is not null then 'running' when t.visible_at <= v_now then 'due'
+                when t.heartbeat is not null then 'retrying' else 'delayed' end as phase
+        from holdfast.tasks t
+        where t.run_id = p_run_id and t.kind = 'step'
+    )
+    select o.step_slug, o.phase, o.queue, o.worker, count(*)::int,
+        holdfast._micros(min(o.visible_at)), holdfast._micros(min(o.started_at)), max(o.attempts),
+        (array_agg(o.heartbeat -> 'error' order by o.visible_at desc, o.key collate "C")
+            filter (where o.heartbeat is not null))[1],
+        (array_agg(nullif(split_part(o.key, ':', 2), '')::int
+            order by o.visible_at desc, o.key collate "C")
+            filter (where o.heartbeat is not null))[1]
+    from open o
+    cross join lateral (
+        select s.step_index from holdfast.steps s
+        where s.handler = o.handler and s.step_slug = o.step_slug limit 1
+    ) as s
+    group by o.step_slug, o.phase, o.queue, o.worker
+    order by min(s.step_index), o.step_slug, o.phase, o.worker collate "C";
 end $$;

@@ -11,7 +11,7 @@ from holdfast.store.memory.flows.inputs import task_input
 from holdfast.store.memory.flows.progress import Progress
 from holdfast.store.memory.flows.shapes import ensure_shape, find_shape, list_shapes
 from holdfast.store.memory.flows.starts import start_flows
-from holdfast.store.memory.flows.states import steps_of
+from holdfast.store.memory.flows.states import open_tasks, steps_of
 from holdfast.store.memory.payloads import check_json
 from holdfast.store.memory.tables import Tables, TaskRow, distinct
 from holdfast.types import (
@@ -22,6 +22,7 @@ from holdfast.types import (
     FlowStepState,
     NewRun,
     Notice,
+    OpenStepTasks,
     StartedRun,
     StepTaskEnd,
     StepTasksEnded,
@@ -73,11 +74,18 @@ class MemoryFlows(Part):
             tasks = [_handed(tables, now, task) for task in progress.handed]
             return StepTasksEnded(now, outcomes, distinct(progress.notices), tasks)
 
-    async def flow_steps(self, run_ids: Sequence[UUID]) -> dict[UUID, list[FlowStepState]]:
-        """Return the steps of runs, in the order of their shapes, for runs of flows."""
+    async def flow_steps(
+        self, run_ids: Sequence[UUID], *, outputs: bool = True
+    ) -> dict[UUID, list[FlowStepState]]:
+        """Return the steps of runs; see `FlowReads.flow_steps`."""
         async with self._transaction() as (tables, _):
             flows = sorted(run_id for run_id in run_ids if _is_flow(tables, run_id))
-            return {run_id: steps_of(tables, run_id) for run_id in flows}
+            return {run_id: steps_of(tables, run_id, outputs=outputs) for run_id in flows}
+
+    async def open_step_tasks(self, run_id: UUID) -> list[OpenStepTasks]:
+        """Return what the steps of a run wait for; see `FlowReads.open_step_tasks`."""
+        async with self._transaction() as (tables, now):
+            return open_tasks(tables, run_id, now) if _is_flow(tables, run_id) else []
 
 
 def _is_flow(tables: Tables, run_id: UUID) -> bool:

@@ -2,17 +2,77 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from typing import TypeAlias
 from uuid import UUID
 
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.store.memory.details import read
 from holdfast.store.memory.flows.inputs import step_output
-from holdfast.store.memory.flows.rows import known_step, shape_of
-from holdfast.store.memory.tables import StepRow, Tables
-from holdfast.types import FlowStepState, StepShape
+from holdfast.store.memory.flows.rows import known_step, shape_of, split_key
+from holdfast.store.memory.tables import StepRow, Tables, TaskRow
+from holdfast.types import FlowStepState, OpenStepTasks, StepPhase, StepShape
+
+_Group: TypeAlias = tuple[str, StepPhase, str, str]  # step, phase, queue, worker or ""
+_LAST = chr(0x10FFFF)  # sorts behind the ids of workers
 
 
-def steps_of(tables: Tables, run_id: UUID) -> list[FlowStepState]:
+class _Failed(msgspec.Struct):
+    """What a task of a step keeps of its last attempt."""
+
+    error: msgspec.Raw
+
+
+def steps_of(tables: Tables, run_id: UUID, *, outputs: bool) -> list[FlowStepState]:
     """Return the steps of a run of a flow, in the order of its shape."""
-    return [_state(tables, run_id, step) for step in shape_of(tables, run_id).shape.steps]
+    states = [_state(tables, run_id, step) for step in shape_of(tables, run_id).shape.steps]
+    return states if outputs else [replace(state, output=None) for state in states]
+
+
+def open_tasks(tables: Tables, run_id: UUID, now: int) -> list[OpenStepTasks]:
+    """Return the open tasks of a run's steps, those of one step and phase together."""
+    together: defaultdict[_Group, list[TaskRow]] = defaultdict(list)
+    order = {slug: index for index, slug in enumerate(shape_of(tables, run_id).steps)}
+    for (_, key), task in tables.tasks_of_run(run_id):
+        if task.kind == "step":
+            phase = _phase(task, now)
+            together[split_key(key)[0], phase, task.queue, task.worker or ""].append(task)
+    groups = sorted(together, key=lambda group: (order[group[0]], group[1], group[3] or _LAST))
+    return [_open(group, together[group]) for group in groups]
+
+
+def _phase(task: TaskRow, now: int) -> StepPhase:
+    if task.worker is not None:
+        return "running"
+    if task.visible_at <= now:
+        return "due"
+    return "delayed" if task.heartbeat is None else "retrying"
+
+
+def _open(group: _Group, tasks: list[TaskRow]) -> OpenStepTasks:
+    step, phase, queue, worker = group
+    failed = [task for task in tasks if task.heartbeat is not None]
+    newest = min(failed, key=lambda task: (-task.visible_at, task.key), default=None)
+    started = [task.started_at for task in tasks if task.started_at is not None]
+    return OpenStepTasks(
+        step=step,
+        phase=phase,
+        queue=queue,
+        tasks=len(tasks),
+        visible_at=min(task.visible_at for task in tasks),
+        attempts=max(task.attempts for task in tasks),
+        worker=worker or None,
+        started_at=min(started, default=None),
+        error=None if newest is None else _error(newest.heartbeat),
+        index=None if newest is None else split_key(newest.key)[1],
+    )
+
+
+def _error(heartbeat: str | None) -> str:
+    error = read(heartbeat, _Failed).error
+    return bytes(error).decode()
 
 
 def _state(tables: Tables, run_id: UUID, step: StepShape) -> FlowStepState:
