@@ -21,6 +21,7 @@ from holdfast.database.urls import read_url, redact
 from holdfast.errors import (
     DatabaseError,
     DatabaseUnavailable,
+    FlowInUse,
     HoldfastError,
     InsufficientRights,
     InvalidDatabaseURL,
@@ -67,6 +68,7 @@ _ERRORS: Final[dict[str, type[HoldfastError]]] = {
     "23": PayloadError,
     "54": PayloadError,  # beyond a limit of the server: too long, too deeply nested
     "HF003": UnknownFlow,
+    "HF005": FlowInUse,
 }
 
 # What happened to the call, in front of the server's own words.

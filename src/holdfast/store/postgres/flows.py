@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 from uuid import UUID
 
 import asyncpg
@@ -13,6 +14,7 @@ from holdfast.types import (
     ClaimedTask,
     EnsuredFlow,
     FlowInfo,
+    FlowRetry,
     FlowShape,
     FlowStepState,
     NewRun,
@@ -25,6 +27,7 @@ from holdfast.types import (
 )
 
 _NOBODY = Taker(0, (), (), 0.0)
+_DELETED_AT_ONCE: Final = 500  # runs: starts of the flow wait for no more than these
 
 
 class PostgresFlows(Part):
@@ -59,6 +62,27 @@ class PostgresFlows(Part):
         """Return a version of a flow; see `FlowStore.get_flow`."""
         (found,) = await self._database.row("get_flow", name, version)
         return _shape(found)
+
+    async def delete_flow(self, name: str, *, terminate: bool = False) -> int | None:
+        """Delete a flow with its runs, some at a time; see `FlowStore.delete_flow`."""
+        total: int | None = None
+        before: int | None = None
+        while True:
+            row = await self._database.row(
+                "delete_flow", name, terminate, _DELETED_AT_ONCE, before, self._database.tell
+            )
+            if row["runs"] is not None:
+                total = (total or 0) + row["runs"]
+            if row["is_done"]:
+                return total
+            name, before = row["flow_slug"], row["before"]
+
+    async def retry_flow(
+        self, run_id: UUID, new_run_id: UUID, *, from_step: str | None = None
+    ) -> tuple[FlowRetry, list[Notice]]:
+        """Start a new run of what an ended run lacks; see `FlowStore.retry_flow`."""
+        row = await self._database.row("retry_flow", run_id, new_run_id, from_step)
+        return row["outcome"], read_notices(row["notices"])
 
     async def start_flows(self, runs: Sequence[NewRun]) -> tuple[list[StartedRun], list[Notice]]:
         """Start runs of flows; see `FlowStore.start_flows`."""

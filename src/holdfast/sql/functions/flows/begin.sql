@@ -62,7 +62,8 @@ end $$;
 
 -- Begin maps that have elements: their states, and a task for each element, whose payload is the
 -- element. The elements are those of the run's input, of the output of the dependency, or, where that
--- is a map, its results. Returns notices as _begin_singles, and the entries for the logs.
+-- is a map, its results. In a run that retries another, elements that have their results get no task.
+-- Returns notices as _begin_singles, and the entries for the logs.
 -- Locks: nothing that others wait for. Called by _advance_flows.
 create or replace function holdfast._begin_maps(
     p_now timestamptz, p_maps holdfast._begun_map[], p_taker holdfast._taker,
@@ -81,7 +82,7 @@ begin
     with ready as materialized (
         select u.run_id, u.handler, u.step_slug, u.elements as count, u.place, d.dep_slug,
             coalesce(s.queue, t.queue) as queue, t.priority, t.paused,
-            coalesce(s.opt_start_delay, 0) as start_delay,
+            coalesce(s.opt_start_delay, 0) as start_delay, coalesce(x.results, 0) as results,
             case when d.dep_slug is null then
                 (select r.input from holdfast.runs r where r.run_id = u.run_id)
             else
@@ -97,6 +98,10 @@ begin
             select d.dep_slug from holdfast.deps d
             where d.handler = u.handler and d.step_slug = u.step_slug limit 1
         ) as d on true
+        left join lateral (
+            select count(*)::int as results from holdfast.step_tasks x
+            where x.run_id = u.run_id and x.step_slug = u.step_slug
+        ) as x on true
         cross join lateral (
             select t.queue, t.priority, t.paused from holdfast.tasks t
             where t.run_id = u.run_id and t.key = '' limit 1
@@ -104,11 +109,11 @@ begin
     ), begun as (
         insert into holdfast.step_states (
             run_id, step_slug, status, deps_done, initial_tasks, remaining_tasks, started_at)
-        select r.run_id, r.step_slug, 'started', (r.dep_slug is not null)::int, r.count, r.count,
-            p_now
+        select r.run_id, r.step_slug, 'started', (r.dep_slug is not null)::int, r.count,
+            r.count - r.results, p_now
         from ready r
     ), elements as (
-        select r.*, e.place - 1 as index, e.value
+        select r.*, (e.place - 1)::int as index, e.value
         from ready r
         cross join lateral json_array_elements(r.elements) with ordinality as e (value, place)
         where r.elements is not null
@@ -125,6 +130,10 @@ begin
             and e.handler = any (p_taker.handlers)
             and row_number() over (order by e.place, e.index) <= v_room as is_handed
         from elements e
+        where e.results = 0 or (
+            select x.task_index from holdfast.step_tasks x
+            where x.run_id = e.run_id and x.step_slug = e.step_slug and x.task_index = e.index
+        ) is null
     ), queued as (
         insert into holdfast.tasks (run_id, key, kind, queue, handler, priority, visible_at,
             attempts, lease_no, claimed_idx, worker, started_at, paused, payload)
@@ -140,11 +149,10 @@ begin
     )
     select array_agg(distinct array['work', q.queue]) filter (where q.worker is null),
         array_agg((q.run_id, q.key, q.handler, q.payload)::holdfast._handed_task)
-            filter (where q.worker is not null)
-    into notices, handed
+            filter (where q.worker is not null),
+        (select array_agg((r.run_id, 'FlowStepStarted', r.step_slug,
+            json_build_object('tasks', r.count - r.results))::holdfast._flow_entry order by r.place)
+        from ready r)
+    into notices, handed, entries
     from queued q;
-    entries := array(
-        select (m.run_id, 'FlowStepStarted', m.step_slug,
-            json_build_object('tasks', m.elements))::holdfast._flow_entry
-        from unnest(p_maps) as m);
 end $$;

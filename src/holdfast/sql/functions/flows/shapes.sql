@@ -9,7 +9,7 @@
 -- Make the database's shape of a version that of the code, unless it has another. 'verified': it has
 -- the same, by the hash or, with another hash or none, by the contents; this hash is kept then.
 -- 'compiled': it had none. 'mismatch': it has another, `other`, and nothing was changed. 'replaced':
--- with p_replace, another shape was replaced, and its `ended` open runs were terminated.
+-- with p_replace, the `other` shape was replaced, and its `ended` open runs were terminated.
 -- Refuses shapes that cannot be (22004, 22023), unless the hash is the one that is known.
 -- Locks: nothing if the hash is known; else the flow's versions. To replace, the flow's starts as
 -- well, then as terminate_runs. Called by workers.
@@ -36,23 +36,25 @@ begin
     status := holdfast._compare_shape(v_handler, p_hash, p_shape);
     case status
         when 'missing' then
-            perform holdfast._write_shape(p_flow_slug, p_version, p_hash, p_shape);
+            perform holdfast._write_shape(
+                p_flow_slug, p_version, p_hash, p_shape, holdfast.now());
             status := 'compiled';
         when 'alike' then
             update holdfast.flows f set shape_hash = p_hash, is_sealed = true
             where f.handler = v_handler;
             status := 'verified';
         when 'mismatch' then
+            other := holdfast._shape(v_handler);
             if p_replace then
                 perform holdfast._lock_starts(p_flow_slug);
                 select t.ended, t.notices into ended, notices
                 from holdfast._terminate_flow(
-                    p_flow_slug, p_version, 'its flow was replaced') as t;
+                    p_flow_slug, p_version, 'its shape was replaced') as t;
                 perform holdfast._delete_shape(v_handler);
-                perform holdfast._write_shape(p_flow_slug, p_version, p_hash, p_shape);
+                -- Later than all runs that had the other: this may have waited for their starts.
+                perform holdfast._write_shape(p_flow_slug, p_version, p_hash, p_shape,
+                    greatest(holdfast.now(), clock_timestamp()));
                 status := 'replaced';
-            else
-                other := holdfast._shape(v_handler);
             end if;
         else null;
     end case;
@@ -185,7 +187,7 @@ end $$;
 -- Write a shape that was checked. Nothing is added to it later: add_step begins the next version.
 -- Locks: expects the flow's versions locked. Called by ensure_flow.
 create or replace function holdfast._write_shape(
-    p_flow_slug text, p_version int, p_hash text, p_shape jsonb
+    p_flow_slug text, p_version int, p_hash text, p_shape jsonb, p_now timestamptz
 ) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -200,7 +202,7 @@ begin
     values (v_handler, p_flow_slug, p_version, p_hash, true,
         coalesce(p_shape ->> 'queue', 'default'), coalesce((p_shape ->> 'max_attempts')::int, 3),
         coalesce((p_shape ->> 'base_delay')::int, 5), coalesce((p_shape ->> 'timeout')::int, 60),
-        holdfast.now());
+        p_now);
     insert into holdfast.steps (handler, step_slug, step_index, step_type, deps_count, wants_run,
         queue, opt_max_attempts, opt_base_delay, opt_timeout, opt_start_delay,
         required_input_pattern, forbidden_input_pattern, when_unmet, when_exhausted)

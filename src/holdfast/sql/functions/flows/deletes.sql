@@ -1,0 +1,119 @@
+-- Delete flows with their runs.
+
+-- Delete all versions of a flow and all its runs, with their logs, states and results. `runs` is how
+-- many runs were deleted, null if there is no such flow. Without p_limit one call does it all. With
+-- it a call ends or deletes at most so many runs; `is_done` is false if there is more to do. The next
+-- call is then given the `flow_slug` and as p_before the `before` of this one: once the shapes are
+-- deleted no run can start, and a flow that is defined again meanwhile keeps its runs. With p_tell, the schema's name,
+-- those who wait for runs that are terminated are told, if that can be done at once.
+--
+-- Refuses flows with open runs (HF005) unless they are to be terminated, a limit below 1 (22023), and
+-- nulls (22004).
+-- Locks: the flow's versions and starts; as terminate_runs; rows of runs that have ended. Called by
+-- clients.
+create or replace function holdfast.delete_flow(
+    p_flow_slug text, p_terminate boolean default false, p_limit int default null,
+    p_before bigint default null, p_tell text default null,
+    out runs int, out is_done boolean, out before bigint, out flow_slug text
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_deleted int;
+begin
+    perform holdfast._check_given('the slug of a flow', p_flow_slug is not null);
+    perform holdfast._check_given('terminate', p_terminate is not null);
+    if p_limit < 1 then
+        raise invalid_parameter_value using message = format(
+            'a flow is deleted in steps of 1 run or more, not %s', p_limit);
+    end if;
+    flow_slug := holdfast._full_slug(p_flow_slug);
+    perform holdfast._lock_versions(flow_slug);
+    perform holdfast._lock_starts(flow_slug);
+    before := holdfast._check_moment('the start of a deletion', p_before);
+    is_done := false;
+    if before is null and exists (
+        select from holdfast.flows f where f.flow_slug = delete_flow.flow_slug)
+    then
+        runs := 0;
+        if not holdfast._clear_flow(flow_slug, p_terminate, p_limit, p_tell) then
+            return;
+        end if;
+        perform holdfast._delete_shape(f.handler)
+        from holdfast.flows f where f.flow_slug = delete_flow.flow_slug;
+    end if;
+    -- Later than all starts: this may have waited for some.
+    before := coalesce(before, holdfast._micros(greatest(holdfast.now(), clock_timestamp())));
+    v_deleted := holdfast._delete_runs_of(flow_slug, holdfast._moment(before), p_limit);
+    is_done := coalesce(v_deleted < p_limit, true);
+    if v_deleted > 0 or p_before is not null then
+        runs := v_deleted;
+    end if;
+end $$;
+
+-- Terminate the open runs of a flow that is to be deleted, at most p_limit. Returns true if it has
+-- none then. Refuses to if p_terminate is false (HF005).
+-- Locks: as terminate_runs. Called by delete_flow.
+create or replace function holdfast._clear_flow(
+    p_flow_slug text, p_terminate boolean, p_limit int, p_tell text
+) returns boolean
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_open uuid[] := array(
+        select r.run_id from holdfast.runs r
+        where r.name = p_flow_slug and r.status = 'running' and r.kind = 'flow'
+        limit case when p_terminate then p_limit else 1000 end);
+begin
+    if cardinality(v_open) = 0 then
+        return true;
+    elsif not p_terminate then
+        raise sqlstate 'HF005' using message = format(
+            'runs of flow %s that have not ended: %s. End them first, or have them terminated',
+            p_flow_slug, case cardinality(v_open) when 1000 then '1,000 or more'
+                else cardinality(v_open)::text end);
+    end if;
+    perform holdfast._tell(p_tell, t.notices)
+    from holdfast.terminate_runs(v_open, 'its flow is deleted') as t;
+    return not exists (
+        select from holdfast.runs r
+        where r.name = p_flow_slug and r.status = 'running' and r.kind = 'flow');
+end $$;
+
+-- Delete runs of a flow that have ended and were started before a moment, at most p_limit. Returns
+-- how many. Locks: expects the flow's starts locked, so that no retry reads them; rows of runs, and
+-- what belongs to them. Called by delete_flow.
+create or replace function holdfast._delete_runs_of(
+    p_flow_slug text, p_before timestamptz, p_limit int
+) returns int
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_ended uuid[] := array(
+        select r.run_id
+        from unnest(array['completed', 'failed', 'cancelled', 'timed_out', 'terminated'])
+            as s (status)
+        cross join lateral (
+            select r.run_id, r.kind from holdfast.runs r
+            where r.name = p_flow_slug and r.status = s.status and r.created_at <= p_before
+            offset 0
+        ) as r
+        where r.kind = 'flow'
+        limit p_limit);
+begin
+    delete from holdfast.waiters w where w.run_id = any (v_ended);
+    delete from holdfast.step_tasks x where x.run_id = any (v_ended);
+    delete from holdfast.step_states s where s.run_id = any (v_ended);
+    delete from holdfast.events e where e.run_id = any (v_ended);
+    delete from holdfast.runs r where r.run_id = any (v_ended);
+    return cardinality(v_ended);
+end $$;

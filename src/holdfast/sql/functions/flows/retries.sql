@@ -1,0 +1,239 @@
+-- Retries of runs of flows: new runs that begin with what others have.
+
+-- Start a new run that does what an ended run lacks. Its completed and skipped steps are copied, and
+-- the results of elements of maps, so that a map repeats only elements without one. p_from and all
+-- steps behind it run again whatever they have. What a run of a flow whose shape was replaced since
+-- has, is not used. As in a fork, the new run has the input, queue, priority, tags, headers,
+-- retention and time to its deadline of the other, but no key and no parent.
+--
+-- Outcomes: 'started', 'exists' if the new id is taken, 'missing', 'running' for a run that has not
+-- ended, or that completed if no step is given, 'unknown_step'.
+-- Refuses nulls (22004) and runs of workflows (22023).
+-- Locks: the flow's starts, shared; the new id; nothing of the other run. Called by clients.
+create or replace function holdfast.retry_flow(
+    p_run_id uuid, p_new_run_id uuid, p_from text default null,
+    out outcome text, out notices text[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_origin holdfast.runs;
+    v_handler text;
+    v_again text[];
+begin
+    perform holdfast._check_given('the run id', p_run_id is not null);
+    perform holdfast._check_given('the new run''s id', p_new_run_id is not null);
+    select r.* into v_origin from holdfast.runs r where r.run_id = p_run_id;
+    if v_origin.kind <> 'flow' then
+        raise invalid_parameter_value using message = format(
+            'run %s is not one of a flow: retry it with fork_run', p_run_id);
+    end if;
+    perform pg_advisory_xact_lock_shared(hashtext('holdfast.flow'), hashtext(v_origin.name));
+    v_handler := v_origin.name || '@' || v_origin.version;
+    outcome := case
+        when holdfast._has_run(p_new_run_id) then 'exists'
+        when not holdfast._has_run(p_run_id) or not exists (
+            select from holdfast.flows f where f.handler = v_handler)
+        then 'missing'  -- the flow may have been deleted while this waited
+        when v_origin.status = 'running' then 'running'
+        when v_origin.status = 'completed' and p_from is null then 'running'
+        when p_from = '' or p_from is not null and not exists (
+            select from holdfast.steps s where s.handler = v_handler and s.step_slug = p_from)
+        then 'unknown_step' end;
+    if outcome is not null then
+        return;
+    end if;
+    v_again := holdfast._steps_again(v_origin, v_handler, p_from);
+    outcome := holdfast._start_retry(v_origin, v_handler, p_new_run_id);
+    if outcome = 'started' then
+        if not holdfast._is_replaced(v_origin, v_handler) then
+            perform holdfast._copy_states(p_run_id, p_new_run_id, v_handler, p_from, v_again);
+        end if;
+        notices := holdfast._resume_flow(p_new_run_id, v_handler, v_again);
+    end if;
+end $$;
+
+-- Return true if the shape that a run had was replaced. Called by retry_flow and _steps_again.
+create or replace function holdfast._is_replaced(p_run holdfast.runs, p_handler text)
+returns boolean
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+    select exists (
+        select from holdfast.flows f
+        where f.handler = p_handler and f.created_at > p_run.created_at)
+$$;
+
+-- Return the steps that run again in a retry: those that have neither completed nor been skipped,
+-- p_from, and all behind them; but not those behind a step that stays skipped with all that depends on
+-- it. Of a run whose shape was replaced since, all steps. Locks nothing. Called by retry_flow.
+create or replace function holdfast._steps_again(
+    p_origin holdfast.runs, p_handler text, p_from text
+) returns text[]
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_is_replaced boolean := holdfast._is_replaced(p_origin, p_handler);
+    v_again text[] := holdfast._behind(p_handler, array(
+        select s.step_slug
+        from holdfast.steps s
+        left join lateral (
+            select t.status from holdfast.step_states t
+            where t.run_id = p_origin.run_id and t.step_slug = s.step_slug limit 1
+        ) as t on true
+        where s.handler = p_handler and s.step_slug <> '' and (v_is_replaced
+            or s.step_slug = p_from
+            or coalesce(t.status, 'created') not in ('completed', 'skipped'))));
+begin
+    return array(
+        select unnest(v_again)
+        except
+        select unnest(holdfast._behind(p_handler, array(
+            select s.step_slug
+            from holdfast.steps s
+            cross join lateral (
+                select t.status, t.skip_reason from holdfast.step_states t
+                where t.run_id = p_origin.run_id and t.step_slug = s.step_slug limit 1
+            ) as t
+            where s.handler = p_handler and t.status = 'skipped'
+                and s.step_slug <> all (v_again)
+                and 'skip-cascade' = case t.skip_reason
+                    when 'condition_unmet' then s.when_unmet
+                    when 'handler_failed' then s.when_exhausted end)))
+        except
+        select '');
+end $$;
+
+-- Return steps with all that depend on them, '' among these. Locks nothing. Called by _steps_again
+-- and _resume_flow.
+create or replace function holdfast._behind(p_handler text, p_steps text[]) returns text[]
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    return array(
+        with recursive behind as (
+            select u.step_slug from unnest(p_steps) as u (step_slug)
+            union
+            select d.step_slug
+            from behind b
+            cross join lateral (
+                select d.step_slug from holdfast.deps d
+                where d.handler = p_handler and d.dep_slug = b.step_slug offset 0
+            ) as d
+        )
+        select b.step_slug from behind b);
+end $$;
+
+-- Insert the row, the log and the turn row of a run that retries another. Returns 'started', or
+-- 'exists'. Locks: the id. Called by retry_flow.
+create or replace function holdfast._start_retry(
+    p_origin holdfast.runs, p_handler text, p_run_id uuid
+) returns text
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_now timestamptz := holdfast.now();
+begin
+    insert into holdfast.runs (run_id, kind, name, version, queue, priority, input, tags, headers,
+        retention, deadline_at, created_at)
+    values (p_run_id, 'flow', p_origin.name, p_origin.version, p_origin.queue, p_origin.priority,
+        p_origin.input, p_origin.tags, p_origin.headers, p_origin.retention,
+        v_now + (p_origin.deadline_at - p_origin.created_at), v_now)
+    on conflict do nothing;
+    if not found then
+        return 'exists';
+    end if;
+    insert into holdfast.events (run_id, idx, event_type, details, at)
+    select p_run_id, 0, 'WorkflowStarted', null, v_now
+    union all
+    select p_run_id, 1, 'WorkflowForked', ('{"run_id":"' || p_origin.run_id || '","idx":'
+        || max(e.idx) + 1 || ',"seed":"' || p_origin.run_id || '"}')::json, v_now
+    from holdfast.events e where e.run_id = p_origin.run_id;
+    insert into holdfast.tasks (run_id, kind, queue, handler, priority, visible_at, started_at)
+    values (p_run_id, 'flow', p_origin.queue, p_handler, p_origin.priority, 'infinity', v_now);
+    return 'started';
+end $$;
+
+-- Copy what a run has to one that retries it: the states of steps that do not run again, and results
+-- of elements, also of maps that run again, unless p_from is that map or what it maps over runs
+-- again. Locks nothing that others wait for. Called by retry_flow.
+create or replace function holdfast._copy_states(
+    p_run_id uuid, p_new_run_id uuid, p_handler text, p_from text, p_again text[]
+) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    insert into holdfast.step_states
+    select (jsonb_populate_record(t, jsonb_build_object('run_id', p_new_run_id))).*
+    from holdfast.step_states t
+    where t.run_id = p_run_id and t.step_slug <> '' and t.step_slug <> all (p_again);
+    insert into holdfast.step_tasks (run_id, step_slug, task_index, output, attempts, worker,
+        started_at, completed_at)
+    select p_new_run_id, x.step_slug, x.task_index, x.output, x.attempts, x.worker, x.started_at,
+        x.completed_at
+    from holdfast.step_tasks x
+    where x.run_id = p_run_id and x.step_slug is distinct from p_from and not exists (
+        select from holdfast.deps d
+        where d.handler = p_handler and d.step_slug = x.step_slug and d.dep_slug = any (p_again));
+end $$;
+
+-- Begin a run that has states already: count for each step that has not ended which of its
+-- dependencies have, and advance from those that are ready. Returns (topic, payload) notices.
+-- Locks: expects the run to be new; then as _advance_flows. Called by retry_flow.
+create or replace function holdfast._resume_flow(
+    p_run_id uuid, p_handler text, p_again text[]
+) returns text[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_open text[] := holdfast._behind(p_handler, p_again) || case
+        when cardinality(p_again) = 0 then array[''] else '{}' end;
+    v_ready holdfast._ready_step[];
+begin
+    with counted as materialized (
+        select s.step_slug, s.step_index, s.step_type, s.deps_count, c.done,
+            s.required_input_pattern is not null or s.forbidden_input_pattern is not null
+                as is_conditional
+        from unnest(v_open) as u (step_slug)
+        cross join lateral (
+            select * from holdfast.steps s
+            where s.handler = p_handler and s.step_slug = u.step_slug limit 1
+        ) as s
+        cross join lateral (
+            select (count(*) filter (
+                where d.dep_slug <> all (v_open) or cardinality(p_again) = 0))::int as done
+            from holdfast.deps d
+            where d.handler = p_handler and d.step_slug = u.step_slug
+        ) as c
+    ), written as (
+        insert into holdfast.step_states as t (run_id, step_slug, deps_done)
+        select p_run_id, c.step_slug, c.done from counted c where c.deps_count > 1
+        order by c.step_slug
+        on conflict (run_id, step_slug) do update set deps_done = excluded.deps_done
+    )
+    select coalesce(array_agg((p_run_id, p_handler, c.step_slug, c.step_type, c.is_conditional)
+        ::holdfast._ready_step order by c.step_index), '{}')
+    into v_ready
+    from counted c
+    where c.done = c.deps_count and (c.step_slug = any (p_again) or c.step_slug = '');
+    return a.notices
+    from holdfast._advance_flows(holdfast.now(), '{}', v_ready, '{}', '{}', null) as a;
+end $$;
