@@ -1,4 +1,4 @@
-"""Type checkers see through steps and workflows, and refuse wrong calls."""
+"""Type checkers see through steps, workflows and flows, and refuse wrong calls."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-CASES = "tests/unit/typing_cases.py"
+CASES = ["tests/unit/typing_cases.py", "tests/unit/flows/typing_cases.py"]
 
 
 @pytest.mark.slow
@@ -15,6 +15,6 @@ CASES = "tests/unit/typing_cases.py"
 def test_a_checker_infers_what_the_cases_say(checker: list[str]) -> None:
     pytest.importorskip(checker[0])
     done = subprocess.run(
-        [sys.executable, "-m", *checker, CASES], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-m", *checker, *CASES], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr

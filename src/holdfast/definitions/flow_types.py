@@ -7,6 +7,7 @@ other: a dataclass fits a TypedDict with the same keys. What cannot be judged fi
 from __future__ import annotations
 
 import types
+import typing
 from collections.abc import Iterable
 from typing import Any, Final, Literal, TypeAlias
 
@@ -41,7 +42,6 @@ _RECORDS: Final = (
     inspect.TypedDictType,
     inspect.StructType,
 )
-_NUMBERS: Final = ("int", "float")
 
 
 def fits(given: object, wanted: object) -> bool:
@@ -78,12 +78,21 @@ def fits_elements(given: object, wanted: object) -> bool | None:
 
 
 def type_name(annotation: object) -> str:
-    """Return an annotation as people write it: `list[str]`, `Page`, `str | None`."""
+    """Return an annotation as people write it, without modules: `list[Page]`, `str | None`."""
     if annotation is None or annotation is type(None):
         return "None"
-    if isinstance(annotation, type) and not isinstance(annotation, types.GenericAlias):
+    if annotation is ...:
+        return "..."
+    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return type_name(args[0])
+    if origin in (typing.Union, types.UnionType):
+        return " | ".join(map(type_name, args))
+    if origin is not None and origin is not typing.Literal:
+        return f"{type_name(origin)}[{', '.join(map(type_name, args))}]"
+    if isinstance(annotation, type):
         return annotation.__name__
-    return str(annotation).replace("typing.", "").replace("NoneType", "None")
+    return str(annotation).removeprefix("typing.")
 
 
 def _describe(annotation: object) -> inspect.Type | None:
@@ -94,8 +103,13 @@ def _describe(annotation: object) -> inspect.Type | None:
         return None
 
 
-def _members(part: inspect.Type) -> tuple[inspect.Type, ...]:
-    return part.types if isinstance(part, inspect.UnionType) else (part,)
+def _members(part: inspect.Type) -> Iterable[inspect.Type]:
+    """Return the members of a union; a Literal or an enum is the union of its values' types."""
+    if isinstance(part, inspect.UnionType):
+        return [member for each in part.types for member in _members(each)]
+    if isinstance(part, inspect.LiteralType | inspect.EnumType):
+        return [_type_of_value(value) for value in _values(part)]
+    return (part,)
 
 
 def _fits(given: inspect.Type, wanted: inspect.Type, pairs: _Pairs) -> bool:
@@ -111,9 +125,6 @@ def _fits(given: inspect.Type, wanted: inspect.Type, pairs: _Pairs) -> bool:
 
 
 def _fits_member(given: inspect.Type, wanted: inspect.Type, pairs: _Pairs) -> bool:
-    if isinstance(given, inspect.LiteralType | inspect.EnumType):
-        kinds: set[_Kind] = {_kind_of_value(value) for value in _values(given)}
-        return all(_fits_kind(kind, wanted) for kind in kinds)
     kind = _kind(given)
     if not _fits_kind(kind, wanted):
         return False
@@ -125,13 +136,8 @@ def _fits_member(given: inspect.Type, wanted: inspect.Type, pairs: _Pairs) -> bo
 
 
 def _fits_kind(kind: _Kind, wanted: inspect.Type) -> bool:
-    if isinstance(wanted, inspect.LiteralType | inspect.EnumType):
-        return kind == "any" or any(
-            _kind_of_value(value) == kind or {_kind_of_value(value), kind} <= set(_NUMBERS)
-            for value in _values(wanted)
-        )
     if isinstance(wanted, inspect.DecimalType):
-        return kind in ("any", "text", *_NUMBERS)
+        return kind in ("any", "text", "int", "float")
     other = _kind(wanted)
     return "any" in (kind, other) or kind == other or (kind, other) == ("int", "float")
 
@@ -163,12 +169,10 @@ def _kind_of_record(part: inspect.Type) -> _Kind:
     return "object"
 
 
-def _kind_of_value(value: object) -> _Kind:
+def _type_of_value(value: object) -> inspect.Type:
     if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "bool"
-    return "int" if isinstance(value, int) else "text"
+        return inspect.NoneType()
+    return inspect.IntType() if isinstance(value, int) else inspect.StrType()
 
 
 def _values(part: inspect.LiteralType | inspect.EnumType) -> Iterable[object]:

@@ -41,7 +41,7 @@ class Middleware:
         return await call_next()
 
     async def step(self, context: StepContext, call_next: CallNext) -> object:
-        """Surround an attempt of a step."""
+        """Surround an attempt of a step. `context` is a FlowStepContext for a step of a flow."""
         return await call_next()
 
     async def activity(self, context: ActivityContext, call_next: CallNext) -> object:
