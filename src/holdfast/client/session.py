@@ -8,10 +8,10 @@ latency, and a busy one pays one transaction for many callers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 from uuid import UUID
 
 from holdfast.client.chains import newest_of_key
@@ -24,10 +24,13 @@ from holdfast.errors import ConfigurationError, DatabaseUnavailable, TransientDa
 from holdfast.store.notifier import Notifier
 from holdfast.store.opening import resolved_store
 from holdfast.store.port import Store
-from holdfast.types import Delivered, Delivery, NewRun, NewSignal, Notice, StartedRun
+from holdfast.types import Delivered, Delivery, NewRun, NewSignal, Notice, RunKind, StartedRun
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
+
+Start: TypeAlias = Callable[[Sequence[NewRun]], Awaitable[tuple[list[StartedRun], list[Notice]]]]
+"""Starts runs of one kind in the store."""
 
 MAX_BATCH = 1_000
 MAX_TRIES = 5
@@ -179,10 +182,9 @@ class Session:
         """Tells of the answers to updates."""
         return self._live.replies
 
-    @property
-    def starts(self) -> Coalescer[NewRun, StartedRun]:
-        """Starts runs, those that are asked for at the same moment together."""
-        return self._live.starts
+    def starts(self, kind: RunKind) -> Coalescer[NewRun, StartedRun]:
+        """Return what starts runs of a kind: those asked for at the same moment, together."""
+        return self._live.starts[kind]
 
     @property
     def signals(self) -> Coalescer[NewSignal, Delivery]:
@@ -236,19 +238,23 @@ class _Parts:
         self.ends = EndWatcher(store)
         self.replies = Replies(store, self.ends)
         self.notifier = Notifier(store.notify)
-        self.starts = Coalescer(self._start)
+        self.starts: Mapping[RunKind, Coalescer[NewRun, StartedRun]] = {
+            "workflow": Coalescer(partial(self._start, store.start_runs)),
+            "flow": Coalescer(partial(self._start, store.start_flows)),
+        }
         self.signals = Coalescer(self._signal)
 
     async def close(self) -> None:
         """Finish what was asked for, send the last wake-ups, and stop."""
-        await self.starts.close()
+        for starts in self.starts.values():
+            await starts.close()
         await self.signals.close()
         await self.replies.close()
         await self.ends.close()
         await self.notifier.stop()
 
-    async def _start(self, runs: Sequence[NewRun]) -> Sequence[StartedRun]:
-        started, notices = await self.store.start_runs(runs)
+    async def _start(self, start: Start, runs: Sequence[NewRun]) -> Sequence[StartedRun]:
+        started, notices = await start(runs)
         if notices:
             self.notifier.submit(notices)
         return started

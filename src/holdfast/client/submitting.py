@@ -50,7 +50,7 @@ async def submit(
     if notify:
         raise ConfigurationError("notify is for a start within a connection's transaction")
     if len(runs) == 1:
-        return [await session.starts.submit(runs[0])]
+        return [await session.starts(runs[0].kind).submit(runs[0])]
     return await _submit_chunks(session, runs)
 
 
@@ -61,7 +61,7 @@ async def start_and_wait(session: Session, run: NewRun, timeout: float | None) -
     """
     began = asyncio.get_running_loop().time()
     async with session.ends.expect(run.run_id) as end:
-        started = await session.starts.submit(run)
+        started = await session.starts(run.kind).submit(run)
         if started.run_id == run.run_id:
             session.ends.watch(run.run_id, registered=started.created)
             ended = await end_within(end, run.run_id, timeout)
@@ -74,10 +74,11 @@ async def _submit_chunks(session: Session, runs: Sequence[NewRun]) -> Sequence[S
     chunks = [runs[at : at + MAX_BATCH] for at in range(0, len(runs), MAX_BATCH)]
     answers: list[Sequence[StartedRun]] = [()] * len(chunks)
     numbers = iter(range(len(chunks)))
+    starts = session.starts(runs[0].kind if runs else "workflow")
 
     async def work() -> None:
         for number in numbers:
-            answers[number] = await session.starts.send(chunks[number])
+            answers[number] = await starts.send(chunks[number])
 
     workers = [asyncio.create_task(work()) for _ in range(_CHUNKS_AT_ONCE)]
     try:

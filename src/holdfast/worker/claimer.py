@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 from holdfast.errors import DatabaseUnavailable, TransientDatabaseError
 from holdfast.store.port import Store
-from holdfast.types import ClaimedTask, Notice
+from holdfast.types import ClaimedTask, Notice, Taker
 from holdfast.worker.backoff import Backoff
 from holdfast.worker.clock import Clock
 
@@ -23,7 +23,7 @@ _LAST_CLAIM_SECONDS: Final = 5.0  # a stop waits so long for a claim under way
 
 
 # Takes claimed tasks of one kind, from anywhere on the event loop.
-Taker: TypeAlias = Callable[[Sequence[ClaimedTask]], None]
+Accept: TypeAlias = Callable[[Sequence[ClaimedTask]], None]
 
 # Returns how many tasks of which handlers to claim, given the room of the worker; if that is less
 # than there is room for, it calls the function later, when it could be more.
@@ -118,6 +118,15 @@ class Claimer:
             self._next_due = at
             self._woken.set()
 
+    def taker(self, count: int) -> Taker | None:
+        """Return what to say to a call that could lease this worker what becomes ready by it.
+
+        With a backlog that is None: older and more urgent tasks go first.
+        """
+        if self._short or self._stopping:
+            return None
+        return Taker(count, self._queues, self._handlers, self._lease_seconds)
+
     @property
     def idle(self) -> bool:
         """Whether it waits for something to wake it."""
@@ -125,7 +134,7 @@ class Claimer:
 
     # The service
 
-    async def start(self, takers: Mapping[str, Taker]) -> None:
+    async def start(self, takers: Mapping[str, Accept]) -> None:
         """Claim from now on, for the taker of each kind of task. Idempotent."""
         if self._task is None:
             self._stopping = False
@@ -144,7 +153,7 @@ class Claimer:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    async def run_once(self, takers: Mapping[str, Taker]) -> bool:
+    async def run_once(self, takers: Mapping[str, Accept]) -> bool:
         """Claim once; return True if there may be more at once."""
         limit = self.room.free
         self._short = limit <= 0
@@ -163,7 +172,7 @@ class Claimer:
             self._claiming = False
 
     async def _claim(
-        self, takers: Mapping[str, Taker], limit: int, handlers: Sequence[str]
+        self, takers: Mapping[str, Accept], limit: int, handlers: Sequence[str]
     ) -> bool:
         sent = self._clock.local()
         self._next_due = None  # what is told during the claim counts: the claim may not see it
@@ -196,7 +205,7 @@ class Claimer:
             takers[kind](some)
         return full
 
-    async def _run(self, takers: Mapping[str, Taker]) -> None:
+    async def _run(self, takers: Mapping[str, Accept]) -> None:
         backoff: Backoff | None = None
         while not self._stopping:
             self._asked = False

@@ -10,7 +10,7 @@ import logging
 from uuid import UUID
 
 from holdfast.codec import decode_error
-from holdfast.types import ErrorInfo, Undelivered
+from holdfast.types import ClaimedTask, ErrorInfo, StepTaskOutcome, Undelivered
 
 logger = logging.getLogger("holdfast.run")
 
@@ -60,6 +60,27 @@ def log_failed_activity(
             "activity": name,
             "key": key,
             "attempt": attempt,
+            "error": error.kind,
+        },
+    )
+
+
+def log_failed_flow_step(task: ClaimedTask, error: ErrorInfo, outcome: StepTaskOutcome) -> None:
+    """Warn that an attempt at a flow's step failed, and tell what the database does about it."""
+    what = {"retried": "it is tried again", "recorded": "no attempts are left", "lost": "too late"}
+    logger.warning(
+        "run %s (%s): attempt %d of step %s failed: %s; %s",
+        task.run_id,
+        task.name,
+        task.attempts,
+        task.key,
+        error,
+        what[outcome],
+        extra={
+            "run_id": str(task.run_id),
+            "flow": task.name,
+            "key": task.key,
+            "attempt": task.attempts,
             "error": error.kind,
         },
     )

@@ -24,7 +24,9 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     many runs and activities the worker holds, `threads` how many sync steps and activities run at
     the same time, `cache` how many suspended runs stay in memory. `check` is for tests and
     development: no run stays in memory, each is replayed whenever it wakes and before it ends, and
-    calls of clocks and of random numbers in workflow code are warned of or refused.
+    calls of clocks and of random numbers in workflow code are warned of or refused. With
+    `replace_flows`, a flow whose shape has changed under the same version replaces the old one, and
+    the runs of it that have not ended are terminated: for development.
     """
 
     queues: tuple[str, ...] = ()
@@ -38,6 +40,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     poll_seconds: float = 2.0
     maintenance_seconds: float = 4.0
     check: Check = "no"
+    replace_flows: bool = False
 
     def __post_init__(self) -> None:
         for name in _POSITIVE:

@@ -3,9 +3,10 @@
 ```
         ┌▶ runs ──▶ drivers ──parts──▶ committer ─┐
 claimer ┤    └──── log reader                     ├─▶ store
-   ▲    └▶ activities ──────ends──▶ reporter ─────┘
-   └─ room, due_at ─ runs, activities     notifier ◀── notices
-workload: runs and activities, for those that treat both alike
+   ▲    ├▶ activities ──────ends──▶ reporter ─────┤
+   │    └▶ steps of flows ──ends──▶ reporter ─────┘
+   └─ room, due_at ─ all of them          notifier ◀── notices
+workload: runs, activities and steps of flows, for those that treat all alike
 resources: opened before all else, closed after the drain
 heartbeat (own thread): sends leases, brings what happened to them to the workload
 watchdog (own thread): gives back what blocked code would hold
@@ -24,6 +25,7 @@ import os
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from holdfast._version import __version__
 from holdfast.definitions.app import App
@@ -37,6 +39,7 @@ from holdfast.worker.activities import Activities
 from holdfast.worker.attempts import Launcher, StepRunner
 from holdfast.worker.claimer import Claimer
 from holdfast.worker.clock import Clock, EngineClock
+from holdfast.worker.flow_shapes import compile_flows
 from holdfast.worker.heartbeat import HeartbeatService
 from holdfast.worker.log_reader import LogReader
 from holdfast.worker.options import WorkerOptions
@@ -49,6 +52,8 @@ from holdfast.worker.services.deadlines import Deadlines
 from holdfast.worker.services.reaper import Reaper
 from holdfast.worker.services.service import Service, ServiceContext
 from holdfast.worker.services.unserved import Unserved
+from holdfast.worker.step_reporter import StepReporter
+from holdfast.worker.step_tasks import StepTasks
 from holdfast.worker.threads import STEP_THREADS, ThreadBook, claimable_by_threads
 from holdfast.worker.watchdog import Process, Watchdog
 from holdfast.worker.workload import Workload
@@ -126,7 +131,8 @@ class Worker:
             lease_seconds=options.lease_seconds,
             poll_seconds=options.poll_seconds,
         )
-        self._workload = Workload(self._runs(app), self._activities(app))
+        self._steps = self._step_tasks(app)
+        self._workload = Workload(self._runs(app), self._activities(app), self._steps)
         self._heartbeat = heartbeat_store and HeartbeatService(
             heartbeat_store,
             info,
@@ -142,6 +148,7 @@ class Worker:
             process or Process(),
             grace_seconds=options.grace_seconds,
         )
+        self._flows = tuple(app.flows.values())
         self._listening: list[Callable[[], Awaitable[None]]] = []
 
     def _runs(self, app: App) -> Runs:
@@ -170,11 +177,31 @@ class Worker:
             room=self._claimer.room,
         )
 
+    def _step_tasks(self, app: App) -> StepTasks:
+        reporter = partial(
+            StepReporter,
+            self._store,
+            self.worker_id,
+            self._clock,
+            self._notifier.submit,
+            self._claimer.taker,
+        )
+        return StepTasks(
+            app.flows.values(),
+            app.registry.layers.steps,
+            self._clock,
+            self._launcher,
+            reporter,
+            release=self._releases.submit,
+            room=self._claimer.room,
+        )
+
     async def start(self) -> None:
         """Open the store and the app's lifespans, sign on, and claim from now on. Idempotent.
 
-        Raises ConfigurationError for a lifespan that cannot be opened, and for an app whose name
-        another one in the database has, from another place.
+        Raises ConfigurationError for a lifespan that cannot be opened, for an app whose name
+        another one in the database has, from another place, and for a flow whose shape is not the
+        one that the database has of its version.
         """
         if self._listening:
             return
@@ -200,6 +227,12 @@ class Worker:
             now = await self._store.now()
             self._clock.observe(sent, self._clock.local(), now)
         await self._app_sign_on.sign_on()
+        await compile_flows(
+            self._store,
+            self._flows,
+            self._notifier.submit,
+            replace=self.options.replace_flows,
+        )
         await self._beat([])
         self._listening = [
             await self._store.listen(WORK_TOPIC, self._claimer.notified),
@@ -225,6 +258,7 @@ class Worker:
         await asyncio.gather(self._flush(releases), self._stop_heartbeat())
         await self._committer.stop()
         await self._reporter.stop()
+        await self._steps.stop()
         await self._launcher.wait_for_cleanup(_CLEAN_UP_SECONDS)
         await self._resources.stop()
         for unlisten in listening:
@@ -279,7 +313,9 @@ class Worker:
         """Wait for the answers to commits and reports in flight, then release what is left."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_FLUSH_SECONDS):
-                await asyncio.gather(self._committer.flush(), self._reporter.flush())
+                await asyncio.gather(
+                    self._committer.flush(), self._reporter.flush(), self._steps.flush()
+                )
         if releases:
             await self._releases.send(releases)
         await self._releases.flush()

@@ -1,4 +1,4 @@
-"""All that a worker holds: runs and activities, for those that treat both alike."""
+"""All that a worker holds: runs, activities and steps of flows, for those that treat all alike."""
 
 from __future__ import annotations
 
@@ -10,34 +10,39 @@ from holdfast.types import ClaimedTask, Lease, Release
 from holdfast.worker.activities import Activities
 from holdfast.worker.giving_back import GivenUp
 from holdfast.worker.runs import Runs
+from holdfast.worker.step_tasks import StepTasks
 
 
 class Workload:
-    """Answer for runs and activities together, to the heartbeat, the watchdog and a drain."""
+    """Answer for all that the worker holds, to the heartbeat, the watchdog and a drain."""
 
-    def __init__(self, runs: Runs, activities: Activities) -> None:
-        self._runs, self._activities = runs, activities
+    def __init__(self, runs: Runs, activities: Activities, steps: StepTasks) -> None:
+        self._runs, self._activities, self._steps = runs, activities, steps
 
     @property
     def takers(self) -> Mapping[str, Callable[[Sequence[ClaimedTask]], None]]:
         """What takes claimed tasks, by their kind."""
-        return {"workflow": self._runs.accept, "activity": self._activities.accept}
+        return {
+            "workflow": self._runs.accept,
+            "activity": self._activities.accept,
+            "step": self._steps.accept,
+        }
 
     @property
     def executing(self) -> bool:
         """Whether a step or an activity runs."""
-        return self._runs.executing or self._activities.executing
+        return self._runs.executing or self._activities.executing or self._steps.executing
 
     @property
     def busy(self) -> bool:
         """Whether something is under way that needs neither input nor time to continue."""
-        return self._runs.busy or self._activities.busy
+        return self._runs.busy or self._activities.busy or self._steps.busy
 
     # Called for the heartbeat, and for notifications
 
     def leases(self) -> list[Lease]:
         """Return the leases held now. Safe from any thread."""
-        return self._runs.leases() + self._activities.leases()
+        return self._runs.leases() + self._activities.leases() + self._steps.leases()
 
     def renewed(self, leases: Sequence[Lease]) -> None:
         """Note that the database has these leases' details. Safe from any thread."""
@@ -47,6 +52,7 @@ class Workload:
         """Stop what belongs to a lease that was lost."""
         if key:
             self._activities.lose(run_id, key, lease_no)
+            self._steps.lose(run_id, key, lease_no)
         else:
             self._runs.lose(run_id, lease_no)
 
@@ -55,11 +61,12 @@ class Workload:
         self._runs.unread(run_id)
 
     def request_cancel(self, run_id: UUID, key: str) -> None:
-        """Ask an activity to stop, because its run does not wait any more."""
+        """Ask an activity or a flow's step to stop, because its run does not wait any more."""
         self._activities.request_cancel(run_id, key)
+        self._steps.request_cancel(run_id, key)
 
     def notified(self, payload: str) -> None:
-        """Act on a notification to this worker: `RUN_ID`, `RUN_ID KEY` for an activity, or empty.
+        """Act on a notification to this worker: `RUN_ID`, `RUN_ID KEY` of a task, or empty.
 
         It is empty if notifications may have been lost: all runs are looked at then.
         """
@@ -76,11 +83,11 @@ class Workload:
 
     def give_up(self) -> list[GivenUp]:
         """Stop acting for all that is held; return what gives it back. Safe from any thread."""
-        activities = [
+        others = [
             GivenUp(Release(lease.run_id, lease.key, lease.lease_no))
-            for lease in self._activities.leases()
+            for lease in self._activities.leases() + self._steps.leases()
         ]
-        return self._runs.give_up(only_idle=False) + activities
+        return self._runs.give_up(only_idle=False) + others
 
     def give_up_idle(self) -> list[GivenUp]:
         """Return what gives back the runs that have no step under way; as `give_up`."""
@@ -101,7 +108,9 @@ class Workload:
     ) -> list[Release]:
         """Let what runs end within the grace period; return what is to be released after it."""
         parts = await asyncio.gather(
-            self._runs.drain(grace_seconds), self._activities.drain(grace_seconds, save)
+            self._runs.drain(grace_seconds),
+            self._activities.drain(grace_seconds, save),
+            self._steps.drain(grace_seconds),
         )
         return [release for part in parts for release in part]
 
@@ -109,3 +118,4 @@ class Workload:
         """End the grace period now."""
         self._runs.end_grace()
         self._activities.end_grace()
+        self._steps.end_grace()

@@ -64,14 +64,6 @@ class FlowStore(FlowReads, Protocol):
         """
         ...
 
-    async def delete_flow(self, name: str, *, terminate: bool = False) -> int | None:
-        """Delete all versions of a flow with their runs; return how many runs that were.
-
-        None: there is no such flow. Raises FlowInUse while runs of it have not ended, unless they
-        are to be terminated.
-        """
-        ...
-
     async def start_flows(self, runs: Sequence[NewRun]) -> tuple[list[StartedRun], list[Notice]]:
         """Start runs of flows; a run that exists already is left as it is, as in `start_runs`.
 
@@ -88,6 +80,18 @@ class FlowStore(FlowReads, Protocol):
         The lease's number fences each end. Repeating a call is harmless: what was recorded before
         is reported as `lost`. Tasks that become ready by it are leased to the caller at once, as
         far as it takes them.
+        """
+        ...
+
+
+class FlowUpkeepStore(Protocol):
+    """Retries runs of flows, and deletes flows."""
+
+    async def delete_flow(self, name: str, *, terminate: bool = False) -> int | None:
+        """Delete all versions of a flow with their runs; return how many runs that were.
+
+        None: there is no such flow. Raises FlowInUse while runs of it have not ended, unless they
+        are to be terminated.
         """
         ...
 

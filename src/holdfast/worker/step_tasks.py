@@ -1,0 +1,171 @@
+"""The tasks of flows' steps: from a claimed task, through its attempt, to the report of its end.
+
+The database decides if a failed attempt is followed by another, and which steps follow.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from uuid import UUID
+
+from holdfast.codec import describe, encode
+from holdfast.definitions.flow_steps import FlowStepContext
+from holdfast.definitions.flows import AnyFlowStep
+from holdfast.definitions.middleware import Layer
+from holdfast.definitions.workflows import AnyFlow
+from holdfast.errors import ConfigurationError
+from holdfast.types import (
+    ClaimedTask,
+    Lease,
+    Release,
+    StepTaskEnd,
+    StepTaskOutcome,
+)
+from holdfast.worker.attempts import Execution, Launcher
+from holdfast.worker.claimer import Room
+from holdfast.worker.clock import Clock
+from holdfast.worker.failure_log import log_failed_flow_step
+from holdfast.worker.open_attempts import OpenAttempts
+from holdfast.worker.step_reporter import StepReporter
+
+logger = logging.getLogger("holdfast.run")
+
+
+class StepTaskExecution(Execution[FlowStepContext]):
+    """One attempt at a task of a step."""
+
+    __slots__ = ("task",)
+
+    silent = False  # it has no heartbeat of its own
+
+    def __init__(
+        self,
+        step: AnyFlowStep,
+        task: ClaimedTask,
+        started_at: int,
+        report: Callable[[StepTaskExecution], None],
+    ) -> None:
+        super().__init__(
+            step, FlowStepContext(task, step), started_at, step.timeout_seconds, report
+        )
+        self.task = task
+
+    @property
+    def end(self) -> StepTaskEnd:
+        """How the attempt ended, as the database is told."""
+        task = self.task
+        return StepTaskEnd(
+            run_id=task.run_id,
+            key=task.key,
+            lease_no=task.lease_no,
+            output=self.result,
+            error=None if self.error is None else encode(self.error),
+            retryable=self.retryable,
+        )
+
+    @property
+    def lease(self) -> Lease:
+        """The task's lease."""
+        return Lease(self.task.run_id, self.task.key, self.task.lease_no, 0)
+
+
+class StepTasks:
+    """Execute claimed tasks of steps, and keep their leases until their ends are recorded.
+
+    `reporter` is made with the function that takes tasks which are handed over. `release` gives
+    one lease back. `room` counts the tasks held here.
+    """
+
+    def __init__(
+        self,
+        flows: Iterable[AnyFlow],
+        layers: list[Layer],
+        clock: Clock,
+        launcher: Launcher,
+        reporter: Callable[[Callable[[Sequence[ClaimedTask]], None]], StepReporter],
+        *,
+        release: Callable[[Release], None],
+        room: Room,
+    ) -> None:
+        self._steps = {(flow.full_name, flow.version): flow.steps for flow in flows}
+        self._layers, self._clock, self._launcher = layers, clock, launcher
+        self._reporter, self._release = reporter(self.accept), release
+        self._open = OpenAttempts[StepTaskExecution]("step", room)
+        self.leases, self.lose = self._open.leases, self._open.lose
+        self.end_grace = self._open.end_grace
+        self.flush, self.stop = self._reporter.flush, self._reporter.stop
+
+    @property
+    def executing(self) -> bool:
+        """True if a step runs."""
+        return self._open.executing
+
+    @property
+    def busy(self) -> bool:
+        """True if a step runs, or its end is being reported."""
+        return self._open.busy or not self._reporter.idle
+
+    def accept(self, tasks: Sequence[ClaimedTask]) -> None:
+        """Execute claimed tasks."""
+        for task in tasks:
+            if self._open.draining:
+                self._release(Release(task.run_id, task.key, task.lease_no))
+            else:
+                self._start(task)
+
+    def _start(self, task: ClaimedTask) -> None:
+        self._open.replace(task)
+        slug = task.key.partition(":")[0]
+        step = self._steps.get((task.name, task.version), {}).get(slug)
+        if step is None:
+            self._refuse(task, f"the code of flow {task.name}@{task.version} has no step {slug}")
+            return
+        execution = StepTaskExecution(step, task, self._clock.now(), self._ended)
+        self._open.begin(execution)
+        self._launcher.launch(execution, task.payload or "null", self._layers)
+
+    def _refuse(self, task: ClaimedTask, message: str) -> None:
+        """Report a failure without an attempt."""
+        logger.error("step %s of run %s cannot be begun: %s", task.key, task.run_id, message)
+        end = StepTaskEnd(
+            run_id=task.run_id,
+            key=task.key,
+            lease_no=task.lease_no,
+            error=encode(describe(ConfigurationError(message))),
+            retryable=False,
+        )
+        self._report(end)
+
+    def _ended(self, execution: StepTaskExecution) -> None:
+        if self._open.end(execution):
+            self._report(execution.end, execution)
+
+    def _report(self, end: StepTaskEnd, execution: StepTaskExecution | None = None) -> None:
+        self._open.report(end.run_id, end.key, end.lease_no)
+        self._reporter.submit(end, partial(self._reported, end, execution))
+
+    def _reported(
+        self, end: StepTaskEnd, execution: StepTaskExecution | None, outcome: StepTaskOutcome
+    ) -> None:
+        if execution is not None and execution.error is not None:
+            log_failed_flow_step(execution.task, execution.error, outcome)
+        if outcome == "lost":
+            logger.warning(
+                "step %s of run %s ended too late: its lease was lost, or its run has ended",
+                end.key,
+                end.run_id,
+            )
+        self._open.reported(end.run_id, end.key, end.lease_no)
+
+    def request_cancel(self, run_id: UUID, key: str) -> None:
+        """Stop a step whose result is not wanted any more: its task does not exist any more."""
+        execution = self._open.find(run_id, key)
+        if execution is not None:
+            self._open.drop(execution)
+
+    async def drain(self, grace_seconds: float) -> list[Release]:
+        """Let running steps end within the grace period; return what is to be released after."""
+        leases = await self._open.drain(grace_seconds)
+        return [Release(lease.run_id, lease.key, lease.lease_no) for lease in leases]

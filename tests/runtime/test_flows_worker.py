@@ -1,0 +1,308 @@
+"""Flows on their workers: steps that run, fail, are retried and handed over, to the run's end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from holdfast import App, current_flow_step
+from holdfast.client import Client
+from holdfast.definitions.middleware import CallNext, Middleware
+from holdfast.definitions.steps import StepContext
+from holdfast.errors import ConfigurationError, RunCancelled, RunFailed
+from holdfast.store.memory import MemoryStore, wall_clock
+from holdfast.store.port import Store
+from holdfast.store.postgres import PostgresStore
+from tests.runtime.desk import eventually, working
+
+
+@pytest.fixture(params=["memory", "postgres"])
+async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
+    """Provide each store, on real time."""
+    if request.param == "memory":
+        yield MemoryStore(wall_clock)
+        return
+    postgres = PostgresStore(request.getfixturevalue("module_database_url"))
+    await postgres.open()
+    yield postgres
+    await postgres.close()
+
+
+@pytest.fixture
+async def client(store: Store) -> AsyncIterator[Client]:
+    async with Client(store=store) as client:
+        yield client
+
+
+@dataclass
+class Site:
+    url: str
+
+
+@dataclass
+class Page:
+    content: str
+    links: list[str]
+
+
+async def test_steps_run_in_the_order_of_the_graph_and_the_leaves_are_the_output(
+    store: Store, client: Client
+) -> None:
+    """P1 to P4, P8: the example of pgflow's own documentation."""
+    app = App("web")
+    analyze = app.flow("analyze_website", input=Site)
+
+    @analyze.step
+    async def website(run: Site) -> Page:
+        return Page(f"content of {run.url}", ["a", "b"])
+
+    @analyze.step
+    def sentiment(website: Page) -> float:
+        assert threading.current_thread() is not threading.main_thread()
+        return 0.5
+
+    @analyze.step
+    async def summary(page: Page = website.output) -> str:
+        return page.content.upper()
+
+    @analyze.step
+    async def save(sentiment: float, summary: str, run: Site) -> dict[str, Any]:
+        return {"url": run.url, "sentiment": sentiment, "summary": summary}
+
+    async with working(app, store):
+        output = await client.run(analyze, Site("x.org"), wait="10s")
+    assert output == {"save": {"url": "x.org", "sentiment": 0.5, "summary": "CONTENT OF X.ORG"}}
+
+
+async def test_a_map_runs_each_element_and_keeps_their_order(store: Store, client: Client) -> None:
+    app = App("maps")
+    flow = app.flow("squares", input=list[int])
+
+    @flow.map(flow.run)
+    async def squared(number: int) -> int:
+        await asyncio.sleep(0.01 * (number % 3))
+        return number * number
+
+    @flow.map(squared)
+    def text(number: int) -> str:
+        return str(number)
+
+    @flow.step
+    async def joined(text: list[str]) -> str:
+        return " ".join(text)
+
+    async with working(app, store):
+        assert await client.run(flow, list(range(50)), wait="20s") == {
+            "joined": " ".join(str(number * number) for number in range(50))
+        }
+        assert await client.run(flow, [], wait="20s") == {"joined": ""}
+
+
+async def test_a_failed_attempt_is_repeated_and_knows_the_error_before(
+    store: Store, client: Client
+) -> None:
+    app = App("again")
+    flow = app.flow("flaky", attempts=3, base_delay="0s")
+    seen: list[tuple[int, str | None, str]] = []
+
+    @flow.step
+    async def shaky(run: int) -> int:
+        step = current_flow_step()
+        last = step.last_error
+        seen.append((step.attempt, None if last is None else last.message, step.idempotency_key))
+        if step.attempt < 3:
+            raise ValueError(f"no luck {step.attempt}")
+        return run
+
+    async with working(app, store):
+        handle = await client.start(flow, 7)
+        assert await handle.result("10s") == {"shaky": 7}
+    key = f"{handle.run_id}/shaky"
+    assert seen == [(1, None, key), (2, "no luck 1", key), (3, "no luck 2", key)]
+
+
+async def test_the_last_failure_fails_the_run_with_the_error_of_the_step(
+    store: Store, client: Client
+) -> None:
+    app = App("failing")
+    flow = app.flow("failing", attempts=1)
+
+    @flow.step
+    async def bad() -> int:
+        raise ValueError("never")
+
+    async with working(app, store):
+        with pytest.raises(RunFailed, match="never") as failure:
+            await client.run(flow, wait="10s")
+    cause = failure.value.error.cause
+    assert cause is not None
+    assert cause.kind == "builtins.ValueError"
+    assert "never" in cause.traceback
+
+
+async def test_an_error_that_the_policy_skips_gives_none_to_those_behind(
+    store: Store, client: Client
+) -> None:
+    app = App("skipping")
+    flow = app.flow("skipping", attempts=1)
+
+    @flow.step(on_exhausted="skip")
+    async def bad() -> int:
+        raise ValueError("never")
+
+    @flow.step
+    async def after(bad: int | None) -> bool:
+        return current_flow_step().skipped("bad") and bad is None
+
+    async with working(app, store):
+        assert await client.run(flow, wait="10s") == {"after": True}
+
+
+async def test_a_step_that_takes_too_long_fails_with_a_timeout(
+    store: Store, client: Client
+) -> None:
+    app = App("slow")
+    flow = app.flow("slow", attempts=1)
+
+    @flow.step(timeout="1s")
+    async def endless() -> int:
+        await asyncio.sleep(60)
+        return 1
+
+    async with working(app, store):
+        with pytest.raises(RunFailed, match="longer than 1 s"):
+            await client.run(flow, wait="10s")
+
+
+async def test_cancelling_a_run_stops_its_running_steps(store: Store, client: Client) -> None:
+    app = App("stopped")
+    flow = app.flow("stopped")
+    stopped = asyncio.Event()
+    begun = asyncio.Event()
+
+    @flow.step
+    async def endless() -> int:
+        begun.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            stopped.set()
+        return 1
+
+    async with working(app, store) as worker:
+        handle = await client.start(flow)
+        await begun.wait()
+        await handle.cancel()
+        with pytest.raises(RunCancelled):
+            await handle.result("10s")
+        await asyncio.wait_for(stopped.wait(), 10)
+        await eventually(lambda: worker.active == 0)
+
+
+async def test_middleware_of_steps_surrounds_steps_of_flows(store: Store, client: Client) -> None:
+    app = App("layered")
+    flow = app.flow("layered")
+    seen: list[str] = []
+
+    class Spy(Middleware):
+        async def step(self, context: StepContext, call_next: CallNext) -> object:
+            seen.append(context.step)
+            return await call_next()
+
+    app.add_middleware(Spy())
+
+    @flow.step
+    async def first() -> int:
+        return 1
+
+    @flow.step
+    def second(first: int) -> int:
+        return first + 1
+
+    async with working(app, store):
+        assert await client.run(flow, wait="10s") == {"second": 2}
+    assert seen == ["first", "second"]
+
+
+async def test_a_chain_needs_one_claim_because_the_next_step_is_handed_over(store: Store) -> None:
+    app = App("chain")
+    flow = app.flow("chain")
+
+    @flow.step
+    async def first() -> int:
+        return 1
+
+    @flow.step
+    async def second(first: int) -> int:
+        return first + 1
+
+    @flow.step
+    async def third(second: int) -> int:
+        return second + 1
+
+    calls = Counter[str]()
+    end_step_tasks = store.end_step_tasks
+
+    async def counted(*given: Any) -> Any:
+        ended = await end_step_tasks(*given)
+        calls["ends"] += 1
+        calls["handed"] += len(ended.tasks)
+        return ended
+
+    store.end_step_tasks = counted  # type: ignore[method-assign]
+    async with working(app, store), Client(store=store) as client:
+        await asyncio.sleep(0.1)  # it has claimed all that there was
+        assert await client.run(flow, wait="10s") == {"third": 3}
+    assert calls == {"ends": 3, "handed": 2}
+
+
+async def test_a_worker_with_another_shape_of_the_same_version_refuses_to_start(
+    store: Store,
+) -> None:
+    """P9."""
+
+    def make(*, timeout: str) -> App:
+        app = App("shapes")
+        flow = app.flow("shaped")
+
+        @flow.step(timeout=timeout)
+        async def only() -> int:
+            return 1
+
+        return app
+
+    async with working(make(timeout="10s"), store):
+        pass
+    async with working(make(timeout="10s"), store):
+        pass
+    with pytest.raises(ConfigurationError, match=r"step only: timeout .*version=2"):
+        async with working(make(timeout="20s"), store):
+            pass
+    async with working(make(timeout="20s"), store, replace_flows=True):
+        pass
+
+
+async def test_a_drained_worker_gives_its_steps_to_another(store: Store, client: Client) -> None:
+    app = App("handed")
+    flow = app.flow("handed")
+    attempts: list[int] = []
+
+    @flow.step
+    async def once() -> int:
+        attempts.append(current_flow_step().attempt)
+        if len(attempts) == 1:
+            await asyncio.sleep(60)
+        return len(attempts)
+
+    async with working(app, store):
+        handle = await client.start(flow)
+        await eventually(lambda: bool(attempts))
+    async with working(app, store):
+        assert await handle.result("10s") == {"once": 2}
+    assert attempts == [1, 1], "an attempt that was given back does not count"
