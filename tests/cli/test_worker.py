@@ -119,7 +119,7 @@ def test_exhausted_threads_are_shown(cli: CommandLine, tmp_path: Path) -> None:
         first = cli.start("held_thread", json.dumps(str(tmp_path)))
         await_held(tmp_path)
         cli.start("held_thread", json.dumps(str(tmp_path)))
-        process.await_text("all 1 threads for steps and activities are taken, by hold_thread")
+        process.await_text("all 1 threads for steps and activities are in use, by hold_thread")
         until(lambda: "1/1, 1 wait" in cli("workers").stdout or None, "the shortage to be shown")
         assert cli.json("workers")[0]["threads"]["waiting"] == 1
         assert "1 attempt(s) wait for one" in cli("runs", "why", first).stdout

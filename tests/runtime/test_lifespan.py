@@ -81,7 +81,7 @@ async def test_workflow_code_is_refused_what_the_worker_has_opened() -> None:
     """Trap 17. It replays, perhaps on another worker."""
     app = shop([])
     async with Environment(app) as env:
-        with pytest.raises(RunFailed, match="move it to a step") as caught:
+        with pytest.raises(RunFailed, match="move the call to a step") as caught:
             await env.result(await env.client.start("careless"))
         assert caught.value.matches(ConfigurationError)
 
@@ -164,7 +164,7 @@ async def test_a_lifespan_that_fails_to_close_holds_up_no_other(
     async with Environment(app):
         pass
     assert history[-2:] == ["close orders", "close database"]
-    assert "fragile was not closed well" in caplog.text
+    assert "fragile failed to close" in caplog.text
 
 
 async def test_lifespans_close_after_the_drain() -> None:

@@ -135,7 +135,7 @@ async def test_exhausted_threads_are_warned_of_once(
             book.warn()
             book.warn()
             [warning] = warnings()
-            assert "all 2 threads for steps and activities are taken, by charge" in warning
+            assert "all 2 threads for steps and activities are in use, by charge" in warning
             assert "2 attempt(s) wait" in warning
             assert "2 of the threads run attempts that have timed out" in warning
             let_go.set()

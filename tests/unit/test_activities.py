@@ -128,7 +128,7 @@ def test_an_app_serves_the_queues_of_its_workflows_and_activities() -> None:
 def test_a_worker_can_run_an_app_with_activities_only() -> None:
     """S7."""
     media = App("media")
-    with pytest.raises(ConfigurationError, match="no workflow to run, and no activity"):
+    with pytest.raises(ConfigurationError, match="no workflow and no activity to run"):
         Worker(media, MemoryStore())
     media.activity(queue="gpu")(half.fn)
     info = Worker(media, MemoryStore()).info
@@ -172,7 +172,7 @@ def test_names_are_checked(define: Callable[[], object]) -> None:
     ],
 )
 def test_a_number_is_refused_as_retry_policy(define: Callable[[], object]) -> None:
-    with pytest.raises(ConfigurationError, match=r"retry takes a Retry, such as Retry.*, not 3"):
+    with pytest.raises(ConfigurationError, match=r"retry must be a Retry, such as Retry.*, not 3"):
         define()
 
 
@@ -181,7 +181,7 @@ def test_a_number_is_refused_as_retry_policy(define: Callable[[], object]) -> No
     [
         ({"queue": 3}, "activity half: queue: 3 is not a name for a queue: a name is 1 to 128 of"),
         ({"name": 3}, "activity half: name: 3 is not a name for an activity"),
-        ({"retry": "x"}, "activity half: retry takes a Retry"),
+        ({"retry": "x"}, "activity half: retry must be a Retry"),
         ({"heartbeat_timeout": "abc"}, "activity half: heartbeat_timeout: not a duration: 'abc'"),
         ({"start_to_close": -1}, "activity half: start_to_close: not a duration: -1"),
         ({"schedule_to_close": []}, r"activity half: schedule_to_close: not a duration: \[\]"),
@@ -200,6 +200,6 @@ def test_an_option_that_cannot_work_is_named_with_its_activity(
 @pytest.mark.parametrize("option", ["start_to_close", "schedule_to_close", "heartbeat_timeout"])
 def test_a_limit_that_lets_nothing_run_is_refused(option: str) -> None:
     with pytest.raises(
-        ConfigurationError, match=f"activity half: {option}: with 0 s nothing could run"
+        ConfigurationError, match=f"activity half: {option}: a limit of 0 s lets nothing run"
     ):
         app.activity(**{option: 0})(half.fn)  # type: ignore[call-overload]

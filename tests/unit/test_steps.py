@@ -211,7 +211,7 @@ def test_names_and_timeouts_are_checked() -> None:
     with pytest.raises(InvalidName, match="step double: name: 3 is not a name for a step"):
         app.step(name=3)(double.fn)  # type: ignore[call-overload]
     with pytest.raises(
-        ConfigurationError, match="step double: timeout: with 0 s nothing could run"
+        ConfigurationError, match="step double: timeout: a limit of 0 s lets nothing run"
     ):
         app.step(timeout=0)(double.fn)
     with pytest.raises(ConfigurationError, match="step double: timeout: not a duration: 'abc'"):

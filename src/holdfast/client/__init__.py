@@ -1,4 +1,4 @@
-"""The client: starting runs, sending them messages, reading and controlling them."""
+"""The client: start runs, send them messages, read and control them."""
 
 from holdfast.client.client import Client
 from holdfast.client.handle import RunHandle

@@ -27,8 +27,8 @@ FAILED: tuple[State, ...] = ("failed", "timed_out")
 class BulkOutcome(msgspec.Struct, frozen=True):
     """How many runs a filter matched, and how many of them were changed.
 
-    `unchanged` counts those that had ended meanwhile, or had been changed so before. A dry run
-    changes nothing: it counts what a call would change, as far as the rows of the runs tell.
+    `unchanged` counts those that had ended meanwhile, or had been changed before. A dry run changes
+    nothing: it counts the runs that a call would change, judged by their state.
     """
 
     matched: int = 0
@@ -39,7 +39,7 @@ class BulkOutcome(msgspec.Struct, frozen=True):
 class BulkChange:
     """Changes all the runs of a filter. Made for one call.
 
-    If the filter names no states, runs count in those states in which the change is of use.
+    If the filter names no states, the change is made in those states in which it has an effect.
     `progress` is called after each page.
     """
 

@@ -19,7 +19,7 @@ _MOST_SIMILAR = 3  # names that an error asks about
 
 
 class Named(Protocol):
-    """A workflow, as far as its name with its app is concerned."""
+    """A workflow, as far as names need it."""
 
     @property
     def full_name(self) -> str: ...

@@ -1,4 +1,4 @@
-"""Wait for the end of a run, and make of it the run's output or an error."""
+"""Wait for the end of a run, and return its output or raise its error."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _ERRORS: dict[Status, Callable[[UUID], RunError]] = {
 
 
 class Restorer(Generic[Out_co]):
-    """Makes of a run's end its output, or raises the error that it ended with.
+    """Returns a run's output, or raises the error that the run ended with.
 
     The output is of the type that the workflow declares. Without a workflow, the app's workflow of
     the run's name is taken; without that too, the output is plain JSON values.
@@ -105,7 +105,7 @@ async def last_end(
     """
     while end.status == "continued":
         next_id = await find_successor(session.store, end.run_id)
-        if next_id is None:  # it was deleted meanwhile, its time of retention being over
+        if next_id is None:  # it was deleted meanwhile: its retention is over
             raise RunNotFound(continued_as(end) or end.run_id)
         passed = asyncio.get_running_loop().time() - began
         try:

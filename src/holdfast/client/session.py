@@ -142,7 +142,7 @@ class Session:
                 self._opened = stack.pop_all()
 
     async def close(self) -> None:
-        """Finish what was asked for, send the last wake-ups, and disconnect. Idempotent."""
+        """Finish the calls under way, send the last wake-ups, and disconnect. Idempotent."""
         self._parts = None
         if self._opened is not None:
             opened, self._opened = self._opened, None
@@ -169,26 +169,26 @@ class Session:
 
     @property
     def names(self) -> Names:
-        """Looks up workflows and runs by what callers say."""
+        """Finds the workflows and runs that callers name."""
         return self._live.names
 
     @property
     def ends(self) -> EndWatcher:
-        """Tells of the ends of runs."""
+        """Waits for ends of runs."""
         return self._live.ends
 
     @property
     def replies(self) -> Replies:
-        """Tells of the answers to updates."""
+        """Waits for answers to updates."""
         return self._live.replies
 
     def starts(self, kind: RunKind) -> Coalescer[NewRun, StartedRun]:
-        """Return what starts runs of a kind: those asked for at the same moment, together."""
+        """Return the starter of runs of a kind. Starts of the same moment share a transaction."""
         return self._live.starts[kind]
 
     @property
     def signals(self) -> Coalescer[NewSignal, Delivery]:
-        """Sends signals, those that are asked for at the same moment together."""
+        """Sends signals; signals of the same moment share a transaction."""
         return self._live.signals
 
     @property
@@ -230,7 +230,7 @@ class Session:
 
 
 class _Parts:
-    """What an open session consists of."""
+    """The parts of an open session."""
 
     def __init__(self, store: Store, app: str | None) -> None:
         self.store = store
@@ -245,7 +245,7 @@ class _Parts:
         self.signals = Coalescer(self._signal)
 
     async def close(self) -> None:
-        """Finish what was asked for, send the last wake-ups, and stop."""
+        """Finish the calls under way, send the last wake-ups, and stop."""
         for starts in self.starts.values():
             await starts.close()
         await self.signals.close()

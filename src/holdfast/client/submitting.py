@@ -65,7 +65,7 @@ async def start_and_wait(session: Session, run: NewRun, timeout: float | None) -
         if started.run_id == run.run_id:
             session.ends.watch(run.run_id, registered=started.created)
             ended = await end_within(end, run.run_id, timeout)
-        else:  # the key's run is from before names had apps
+        else:  # the run of this key is from before names had apps
             ended = await session.ends.wait(started.run_id, timeout)
     return await last_end(session, ended, run.run_id, timeout, began)
 

@@ -1,6 +1,6 @@
 """Activities: functions that any worker of their queue runs, recorded like steps.
 
-The code of an attempt finds its `ActivityContext` with `current_activity`.
+The code of an attempt gets its `ActivityContext` from `current_activity`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Activity(Recorded[P, R_co]):
         super().__init__(fn, name=name, retry=retry, timeout=start_to_close)
         if next(iter(read_signature(fn).parameters), None) == "self":
             raise ConfigurationError(
-                f"{self} is a method, and the worker that runs it has no such "
+                f"{self} is a method, but the worker that runs it does not have the "
                 "instance: make it a function"
             )
         self.queue = self._check_queue(queue)
@@ -120,7 +120,10 @@ class Activity(Recorded[P, R_co]):
 
 
 class CompletedLater(BaseException):
-    """The attempt ends, and its result is sent in from outside. Not an error, so never caught."""
+    """Raised to end the attempt: another program sends its result.
+
+    Not an Exception: `except Exception` in an activity must not catch it.
+    """
 
 
 _activity: contextvars.ContextVar[ActivityContext | None] = contextvars.ContextVar(
@@ -189,10 +192,10 @@ class ActivityContext(AttemptContext):
         return None if text is None else msgspec.json.decode(text)
 
     def heartbeat(self, details: object = None) -> None:
-        """Say that the attempt makes progress, and how far it is; cheap, safe from any thread.
+        """Report that the attempt makes progress, and how far it is. Cheap; safe from any thread.
 
-        The next attempt finds `details` in `last_heartbeat`; None keeps those of the heartbeat
-        before. They are sent with the worker's own heartbeat, every few seconds.
+        The next attempt finds `details` in `last_heartbeat`; None keeps those of the previous
+        heartbeat. They are sent with the worker's own heartbeat, every few seconds.
 
         Raises asyncio.CancelledError in a thread whose attempt is cancelled (an async activity
         is cancelled where it awaits), and PayloadError for details that cannot be stored.
@@ -204,9 +207,9 @@ class ActivityContext(AttemptContext):
             raise asyncio.CancelledError("the activity is cancelled: its result is not wanted")
 
     def complete_later(self) -> NoReturn:
-        """End the attempt without a result: another program sends it, with the `token`.
+        """End the attempt without a result: another program sends the result, with the `token`.
 
-        The activity's `start_to_close` keeps running, and a retry follows when it is over.
+        `start_to_close` continues to count. If it is over first, the activity is tried again.
         """
         raise CompletedLater
 
@@ -216,7 +219,7 @@ class ActivityContext(AttemptContext):
         return self.details if self.details is not self._stored else None
 
     def mark_sent(self, details: str) -> None:
-        """Note the details that the database has now."""
+        """Remember the details that the database has now."""
         self._stored = details
 
 
@@ -238,8 +241,8 @@ def current_activity() -> ActivityContext:
     if context is None:
         raise LookupError(
             "no activity of a run is running here: call current_activity() in the code of an "
-            "activity that a workflow has called (a step has current_step()), and hand what it "
-            "gives to threads of your own. An activity called as a plain function has none: test "
+            "activity that a workflow has called (a step has current_step()), and pass the result "
+            "to your own threads. An activity that is called as a plain function has none: test "
             "it through a workflow, in holdfast.testing.Environment"
         )
     return context

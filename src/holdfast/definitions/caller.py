@@ -14,7 +14,8 @@ Called: TypeAlias = Coroutine[object, None, Any]
 class Caller(Protocol):
     """A run whose code calls steps, activities and workflows.
 
-    What is called knows the caller, so the caller is not typed by the classes of what is called.
+    The parameters are typed Any because the classes of steps, activities and workflows use this
+    one.
     """
 
     def call_step(self, step: Any, leaf: str, args: Args, kwargs: Kwargs) -> Called:
@@ -22,11 +23,11 @@ class Caller(Protocol):
         ...
 
     def call_activity(self, activity: Any, args: Args, kwargs: Kwargs) -> Called:
-        """Schedule an activity at once, awaited or not."""
+        """Schedule an activity at once, whether or not it is awaited."""
         ...
 
     def call_workflow(self, workflow: Any, args: Args, kwargs: Kwargs) -> Called:
-        """Start a child run at once, awaited or not."""
+        """Start a child run at once, whether or not it is awaited."""
         ...
 
 

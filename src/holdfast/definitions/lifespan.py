@@ -37,9 +37,9 @@ class Lifespan(Generic[T]):
         self,
         fn: Callable[[], AsyncIterator[T]] | Callable[[], AbstractAsyncContextManager[T]],
     ) -> None:
-        """Wrap an async generator function that yields once, or one that gives a context manager.
+        """Wrap an async generator function that yields once, or one that returns a context manager.
 
-        Neither takes an argument: it may `get()` resources that were defined before it. Raises
+        It has no parameters, but may `get()` resources that were defined before it. Raises
         ConfigurationError for an async function that does not yield.
         """
         self.name: str = getattr(fn, "__name__", repr(fn))
@@ -73,7 +73,7 @@ class Lifespan(Generic[T]):
         """
         if current_caller() is not None:
             raise ConfigurationError(
-                f"{self.name} is asked for in workflow code: move it to a step"
+                f"workflow code must not use {self.name}: move the call to a step"
             )
         if self._overrides:
             return self._overrides[-1]

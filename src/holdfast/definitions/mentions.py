@@ -1,4 +1,4 @@
-"""Find the names that the code of a workflow mentions, and so may call."""
+"""Find the names in the code of a workflow: those of what it may call."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _MAX_ELEMENTS: Final = 1_000  # of one container
 
 @functools.lru_cache(maxsize=256)
 def mentions(function: Callable[..., object]) -> frozenset[str]:
-    """Return the names that a function and all functions that it calls mention.
+    """Return all names in the code of a function and of the functions that it calls.
 
-    These are identifiers, texts, and the names of steps, activities and workflows that variables
-    of its modules hold, without their apps. The code of steps and activities is not searched.
+    These are identifiers, texts, and the names (without apps) of steps, activities and workflows in
+    variables of their modules. The code of steps and activities is not searched.
     """
     search = _Search()
     search.visit(function)

@@ -50,7 +50,10 @@ class Middleware:
 
 
 class Layers:
-    """An app's middleware by what it surrounds, outermost first; only what does something."""
+    """The middleware of an app for runs, steps and activities, outermost first.
+
+    Methods that were not overridden are left out.
+    """
 
     def __init__(self) -> None:
         self.runs: list[Layer] = []
@@ -58,7 +61,7 @@ class Layers:
         self.activities: list[Layer] = []
 
     def add(self, middleware: Middleware) -> None:
-        """Add one inside of the others. Raises ConfigurationError for a value of another class."""
+        """Add a middleware inside of the others. Raises ConfigurationError for another value."""
         if not isinstance(middleware, Middleware):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(
                 f"{middleware!r} is not a middleware: pass an instance of a class derived from it"

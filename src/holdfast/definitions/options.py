@@ -1,4 +1,4 @@
-"""Options: of definitions, refused by the names of definition and option, and of starts."""
+"""Options of definitions, with errors that name the definition and the option; and of starts."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def limit_seconds(limit: Duration | None, of: str, name: str) -> float | None:
     with option(of, name):
         length = seconds(limit)
         if length == 0:
-            raise ConfigurationError("with 0 s nothing could run: leave it out for no limit")
+            raise ConfigurationError("a limit of 0 s lets nothing run: leave it out for no limit")
     return length
 
 
 class AnyRunOptions(TypedDict, total=False):
     """Options of a run that a client or another run starts.
 
-    The workflow decides those that are left out.
+    Options that are left out are those of the workflow.
 
     Durations are seconds, a text such as `"5m"`, or a `timedelta`.
     """
@@ -43,7 +43,7 @@ class AnyRunOptions(TypedDict, total=False):
     queue: str | None
     """The queue whose workers may run it."""
     timeout: Duration | None
-    """The time after its start at which the run is ended, whatever it does then."""
+    """The time after its start at which the run is ended, whatever it does."""
     tags: Iterable[str]
     """Labels to list runs by."""
     headers: Mapping[str, str] | None

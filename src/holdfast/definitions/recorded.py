@@ -39,7 +39,7 @@ class Recorded(Generic[P, R_co]):
     kind: ClassVar[str]
     timeout_option: ClassVar[str] = "timeout"
 
-    # Methods of the signature and of the result's type, so that a call does not go through here.
+    # These are methods of the signature and of the result's type, so a call has no further level.
 
     encode_arguments: Callable[[tuple[object, ...], Mapping[str, object]], str]
     """Encode arguments; equal ones give equal text, however the caller wrote them.
@@ -99,7 +99,7 @@ class Recorded(Generic[P, R_co]):
         return result
 
     def arguments_before_fields(self, text: str) -> Iterator[str]:
-        """Return what arguments may have been before their types got fields with defaults."""
+        """Return the texts that arguments may have had before types got fields with defaults."""
         try:
             args, kwargs = self.decode_arguments(text)
         except InvalidInput:
@@ -133,7 +133,7 @@ def check_retry(retry: object, of: Recorded[..., object]) -> Retry:
         return Retry()
     if not isinstance(retry, Retry):
         raise ConfigurationError(
-            f"{of}: retry takes a Retry, such as Retry(attempts=5) or Retry.NEVER, not {retry!r}"
+            f"{of}: retry must be a Retry, such as Retry(attempts=5) or Retry.NEVER, not {retry!r}"
         )
     return retry
 
@@ -153,7 +153,7 @@ class AttemptContext:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the attempt is cancelled: its result is not wanted. For long synchronous code."""
+        """True if the attempt is cancelled: its result is not wanted. For long synchronous code."""
         return self._cancelled is not None and self._cancelled.is_set()
 
     def wait_cancelled(self, seconds: float) -> bool:

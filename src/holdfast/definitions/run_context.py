@@ -1,4 +1,4 @@
-"""What the definitions know of the context that a workflow's code is given."""
+"""The context of a workflow's code, as far as the definitions need to know it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from uuid import UUID
 class RunContext(Protocol):
     """The context of a run: `holdfast.Context` is one.
 
-    It tells a function that can be a workflow from one that takes data first.
+    A function whose first parameter is declared as this one can be a workflow.
     """
 
     @property

@@ -1,4 +1,4 @@
-"""The types that functions declare, and their arguments and results as JSON text."""
+"""The types that functions declare, and encoding of arguments and results by them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ class Declared:
         self._fn, self._name = fn, name
         self._decode: Decode | None = None
         self._annotation: object = Any
-        self.plain: frozenset[type] = frozenset()  # exact types that a round trip leaves as is
+        # Types with values that encoding and decoding leave unchanged.
+        self.plain: frozenset[type] = frozenset()
         # A name may be defined later, or only for the type checker: see `_resolved`.
         with contextlib.suppress(NameError):
             self._resolve()
@@ -176,7 +177,7 @@ class Signature:
             try:
                 return self._decode_full(text), _NO_KEYWORDS
             except InvalidInput:
-                pass  # fewer than all of them, or one does not fit: look at each
+                pass  # some arguments are missing, or one does not fit: decode each
             positional, named = _split_positional(text), {}
         else:
             mixed = _split_mixed(text)
@@ -226,7 +227,7 @@ def read_signature(fn: Callable[..., object]) -> inspect.Signature:
 
 
 def _positional_range(parameters: list[inspect.Parameter]) -> tuple[float, float]:
-    """Return how many arguments, all positional, are certain to fit: (least, most)."""
+    """Return the least and the highest number of positional arguments that fit in any case."""
     required = [p for p in parameters if p.default is p.empty]
     if any(p.kind is p.KEYWORD_ONLY for p in required):
         return math.inf, -math.inf

@@ -1,4 +1,4 @@
-"""What runs are started of: a workflow, or a flow."""
+"""The base of what can be started as a run: a workflow, or a flow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Out_co = TypeVar("Out_co", covariant=True)
 
 
 class Startable(ABC, Generic[In_contra, Out_co]):
-    """A workflow or a flow: what clients know of it to start a run and to read its output.
+    """A workflow or a flow, as clients need it to start a run and to read its output.
 
     `full_name` is `app/name`. Times are in seconds, None for never.
     """

@@ -35,7 +35,7 @@ class Step(Recorded[P, R_co]):
 
     kind: ClassVar[str] = "step"
     any_aliases: ClassVar[bool] = False
-    """Whether a step of this program has aliases: if not, none need be looked for."""
+    """True if a step of this program has aliases; otherwise they need not be looked for."""
 
     def __init__(
         self,
@@ -46,10 +46,10 @@ class Step(Recorded[P, R_co]):
         timeout: Duration | None = None,
         aliases: Sequence[str] = (),
     ) -> None:
-        """Wrap `fn`; its own name, `Retry()` and no timeout are the defaults. `aliases` are names
-        that it had before: results that logs have under them are its own.
+        """Wrap `fn`; its own name, `Retry()` and no timeout are the defaults.
 
-        Raises ConfigurationError for a function that cannot be a step, naming what to change.
+        `aliases` are names that the step had before: its results may be recorded under them. Raises
+        ConfigurationError for a function that cannot be a step, naming what to change.
         """
         super().__init__(fn, name=name, retry=retry, timeout=timeout)
         self.aliases = self._check_aliases(aliases)
@@ -58,7 +58,7 @@ class Step(Recorded[P, R_co]):
         self._method_signature: Signature | None = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[object, None, R_co]:
-        # As current_caller() does, without a further call: a replay passes here for each step.
+        # As current_caller() does, but without a call: a replay comes here for each step.
         caller: Caller | None = getattr(_get_running_loop(), "caller", None)
         if caller is not None:
             return caller.call_step(self, self.name, args, kwargs)
@@ -81,10 +81,10 @@ class Step(Recorded[P, R_co]):
     def _check_aliases(self, aliases: Sequence[str]) -> tuple[str, ...]:
         with option(str(self), "aliases"):
             if isinstance(aliases, str):
-                raise ConfigurationError(f"a list of names is needed, not the text {aliases!r}")
+                raise ConfigurationError(f"must be a list of names, not the text {aliases!r}")
             names = tuple(dict.fromkeys(map(check_step_name, aliases)))
             if self.name in names:
-                raise ConfigurationError(f"{self.name!r} is its present name")
+                raise ConfigurationError(f"{self.name!r} is its current name")
         return names
 
     def with_options(
@@ -99,7 +99,7 @@ class Step(Recorded[P, R_co]):
         if name is not None:
             with option(str(self), "name"):
                 changed.name = check_step_name(name)
-            changed.aliases = ()  # they belong to the name before
+            changed.aliases = ()  # they are aliases of its other name
         if retry is not None:
             changed.retry = check_retry(retry, self)
         if timeout is not None:
@@ -151,7 +151,7 @@ class StepCall(Protocol):
 
     @property
     def id(self) -> str:
-        """The call's own id, the same at each attempt."""
+        """The id of the call, the same at each attempt."""
         ...
 
     @property
@@ -241,8 +241,8 @@ def current_step() -> StepContext:
     if context is None:
         raise LookupError(
             "no step of a run is running here: call current_step() in the code of a step that a "
-            "workflow has called (an activity has current_activity()), and hand what it gives to "
-            "threads of your own. A step called as a plain function has none: test it through a "
+            "workflow has called (an activity has current_activity()), and pass the result to your "
+            "own threads. A step that is called as a plain function has none: test it through a "
             "workflow, in holdfast.testing.Environment"
         )
     return context

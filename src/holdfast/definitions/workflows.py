@@ -1,4 +1,4 @@
-"""Workflows, and the registry of what a program defines, to which each belongs."""
+"""Workflows, and the registry of all definitions of a program."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ class Workflow(Startable[In_contra, Out_co]):
     """A registered async function: `async def name(ctx)` or `async def name(ctx, input)`.
 
     `full_name` is `app/name`, `handler` is `app/name@version`. Times are in seconds, None for
-    never. The input of a function without one is None; if the input has a default, None stands for
-    it. Calling it in another workflow starts a child run and waits for its output.
+    never. The input is None if the function has no parameter for it; if the parameter has a
+    default, None means the default. Calling it in another workflow starts a child run and waits
+    for its output.
     """
 
     kind: ClassVar[RunKind] = "workflow"
@@ -88,7 +89,7 @@ class Workflow(Startable[In_contra, Out_co]):
 
     @property
     def step_retry(self) -> Retry:
-        """The retry policy of ordinary functions that it calls as steps."""
+        """The retry policy for ordinary functions that the workflow calls as steps."""
         return self.registry.retry
 
     @overload
@@ -104,8 +105,8 @@ class Workflow(Startable[In_contra, Out_co]):
         if caller is not None:
             return caller.call_workflow(self, args, {})
         raise ConfigurationError(
-            f"workflow {self.name} is called outside of a workflow: start a run of it with "
-            "`await client.start(…)`, or call its code alone as `.fn(…)`"
+            f"workflow {self.name} was called outside of a workflow: start a run with "
+            "`await client.start(…)`, or call only its code with `.fn(…)`"
         )
 
     def invoke(self, ctx: object, text: str) -> Coroutine[object, None, Out_co]:
@@ -171,8 +172,8 @@ AnyFlow: TypeAlias = Flow[Any]
 class Registry:
     """The definitions of one program.
 
-    `retry` is the policy of steps and activities that have none of their own, `blocking_seconds`
-    how long workflow code may hold its worker's thread.
+    `retry` is the policy of steps and activities that do not have their own. `blocking_seconds` is
+    how long workflow code may hold the thread of its worker.
     """
 
     def __init__(
@@ -193,12 +194,12 @@ class Registry:
         self.layers = Layers()
 
     def handlers(self) -> tuple[str, ...]:
-        """Return what this program can run, as `app/name@version`, in the order of definition."""
+        """Return the handlers of this program, `app/name@version`, in the order of definition."""
         defined = (self.workflows, self.activities, self.flows)
         return tuple(each.handler for group in defined for each in group.values())
 
     def queues(self) -> tuple[str, ...]:
-        """Return the queues of what this program can run, sorted."""
+        """Return the queues of all definitions of this program, sorted."""
         queues = {workflow.queue for workflow in self.workflows.values()}
         queues |= {activity.queue for activity in self.activities.values()}
         return tuple(sorted(queues.union(*(flow.queues for flow in self.flows.values()))))
@@ -218,7 +219,7 @@ class Registry:
         return self.workflows[name, max(versions)]
 
     def startable(self, name: str, version: int | None = None) -> AnyStartable:
-        """Return what runs of a name are started of, by default the highest version.
+        """Return the workflow or flow of a name, by default its highest version.
 
         Raises UnknownWorkflow if it is not defined.
         """
@@ -286,7 +287,7 @@ class Registry:
 
 
 def _input_parameter(fn: Callable[..., object], name: str) -> inspect.Parameter | None:
-    """Return the parameter that takes the input; refuse a function of another shape."""
+    """Return the parameter for the input; refuse a function with other parameters."""
     if not inspect.iscoroutinefunction(fn):
         raise ConfigurationError(f"workflow {name} must be an async function")
     parameters = list(read_signature(fn).parameters.values())
@@ -303,7 +304,7 @@ def _check_context(fn: Callable[..., object], name: str) -> None:
     try:
         declared = Declared(fn, first, f"context of {name}").annotation
     except ConfigurationError:
-        return  # a class that is not data, or one that only a type checker sees
+        return  # not a data class, or a name that only a type checker knows
     if declared is not Any:
         raise ConfigurationError(
             f"workflow {name}: the first parameter takes the context, but {first} is declared as "

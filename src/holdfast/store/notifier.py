@@ -20,8 +20,8 @@ _LAST_SECONDS = 2.0
 class Notifier:
     """Send notices at once if no call is under way, and otherwise with the next call.
 
-    They may get lost: workers and clients also poll. Of equal wake-ups for a queue, one a
-    millisecond is enough: the worker that wakes takes everything that is due.
+    They may get lost: workers and clients also poll. For each queue one wake-up a millisecond is
+    enough: the worker that wakes takes everything that is due.
     """
 
     def __init__(self, notify: Callable[[Sequence[Notice]], Awaitable[None]]) -> None:
@@ -61,11 +61,11 @@ class Notifier:
         if pause > 0 and notices == self._sent and notices[0].topic == WORK_TOPIC:
             await asyncio.sleep(pause)
             for notice in notices:
-                self._waiting.pop(notice, None)  # came meanwhile, and is sent now
+                self._waiting.pop(notice, None)  # it came during the pause, and is sent now
         self._sent, self._sent_at = notices, loop.time()
 
     async def stop(self) -> None:
-        """Send what waits, then return; what cannot be sent in two seconds is left to polling."""
+        """Send what waits, for at most two seconds; polling finds the rest."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_LAST_SECONDS):
                 while self._call is not None:

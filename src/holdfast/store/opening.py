@@ -1,4 +1,4 @@
-"""The one opener: from a database to a store on it."""
+"""Open a store on a database: all parts of holdfast that need a store use these functions."""
 
 from __future__ import annotations
 

@@ -220,10 +220,10 @@ class SyncRuns(SyncGroup[Runs]):
     ) -> BulkOutcome:
         """Ask all runs of a filter to end; see `cancel`.
 
-        `where` has the filters of `list`; `{}` matches all runs. Without `states` in it, runs count
-        in the states in which the change is of use. `progress` is called after each page of runs.
-        A page is changed as a whole or not at all: the call may be interrupted and repeated, and
-        changes nothing twice. The same holds for all these methods.
+        `where` has the filters of `list`; `{}` matches all runs. Without `states` in it, runs in
+        those states are changed in which the change has an effect. `progress` is called after each
+        page of runs. A page is changed as a whole or not at all: the call may be interrupted and
+        repeated, and changes nothing twice. The same holds for all these methods.
 
         ```python
         done = client.runs.cancel_all({"names": "checkout"}, reason="closed", dry_run=True)

@@ -33,7 +33,7 @@ logger = logging.getLogger("holdfast.run")
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """The call's retry policy. The database draws the jitter, so it is left out here."""
+    """The retry policy of a call, without jitter: the database draws that."""
 
     attempts: int | None = None
     backoff: Growth = "exp"
@@ -48,7 +48,7 @@ class Policy(msgspec.Struct, frozen=True):
 
 
 class ScheduledCall(msgspec.Struct, frozen=True):
-    """The call of an activity, as it stands in the log."""
+    """The call of an activity, as the log has it."""
 
     input: msgspec.Raw
     retry: Policy
@@ -93,7 +93,9 @@ class ActivityExecution(Execution[ActivityContext]):
         super().__init__(activity, context, started_at, call.start_to_close, report)
         self.task, self.call, self.silence_seconds = task, call, call.heartbeat_timeout
         self._cancel_requested = self._deferred = False
-        self._stopped: BaseException | None = None  # why it was cancelled, if that ends it
+        self._stopped: BaseException | None = (
+            None  # the error to report if its cancellation ends it
+        )
         self._watch: Cancellable | None = None
 
     # Silence
@@ -104,7 +106,7 @@ class ActivityExecution(Execution[ActivityContext]):
         super().begin(loop)
 
     def watch(self) -> None:
-        """End the attempt if it is silent for too long; look again later if it is not."""
+        """End the attempt if it has sent no heartbeat for too long; else look again later."""
         if self.silence_seconds is not None and not self.ended:
             left = self.silence_seconds - self._silent_seconds
             if left <= 0:
@@ -114,7 +116,7 @@ class ActivityExecution(Execution[ActivityContext]):
 
     @property
     def silent(self) -> bool:
-        """Whether it is silent for longer than it may be. Safe from any thread."""
+        """True if the attempt has sent no heartbeat for too long. Safe from any thread."""
         limit = self.silence_seconds
         return limit is not None and not self.ended and self._silent_seconds > limit
 
@@ -135,7 +137,7 @@ class ActivityExecution(Execution[ActivityContext]):
     # Ends
 
     def request_cancel(self) -> None:
-        """Ask the attempt to stop: its run does not wait any more. Its end is still reported.
+        """Ask the attempt to stop: its run no longer waits for it. Its end is still reported.
 
         Idempotent.
         """
@@ -148,7 +150,7 @@ class ActivityExecution(Execution[ActivityContext]):
             self.future.cancel()
 
     def fail(self, error: BaseException) -> None:
-        """Report a failure, or that the end comes from outside."""
+        """Report a failure, or that another program will end the activity."""
         if isinstance(error, CompletedLater) and not self.ended:
             self._deferred = True
             self._end()
@@ -172,7 +174,7 @@ class ActivityExecution(Execution[ActivityContext]):
 
     @property
     def activity_end(self) -> ActivityEnd:
-        """How the attempt ended, as the database is told."""
+        """How the attempt ended, as it is reported to the database."""
         task = self.task
         return ActivityEnd(
             run_id=task.run_id,
@@ -189,7 +191,7 @@ class ActivityExecution(Execution[ActivityContext]):
 
     @property
     def lease(self) -> Lease:
-        """The lease, with the heartbeat's details that the database does not have yet."""
+        """The lease, with heartbeat details that the database does not have yet."""
         task = self.task
         return Lease(task.run_id, task.key, task.lease_no, 0, self.context.unsent)
 
@@ -284,24 +286,24 @@ class Activities:
             _warn(execution, outcome)
         if outcome == "lost":
             logger.warning(
-                "activity %s of run %s ended too late: its lease was lost, or its run did not wait "
-                "any more",
+                "activity %s of run %s ended too late: its lease was lost, or its run no longer "
+                "waited for it",
                 end.key,
                 end.run_id,
             )
         self._open.reported(end.run_id, end.key, end.lease_no)
 
-    # What others tell
+    # Messages from other parts
 
     def renewed(self, leases: Sequence[Lease]) -> None:
-        """Note which details of heartbeats the database has now. Safe from any thread."""
+        """Remember which heartbeat details the database has now. Safe from any thread."""
         for lease in leases:
             execution = self._open.find(lease.run_id, lease.key)
             if execution is not None and lease.details is not None:
                 execution.context.mark_sent(lease.details)
 
     def request_cancel(self, run_id: UUID, key: str) -> None:
-        """Ask an activity to stop, because its run does not wait any more."""
+        """Ask an activity to stop, because its run no longer waits for it."""
         execution = self._open.find(run_id, key)
         if execution is not None:
             execution.request_cancel()
@@ -309,9 +311,9 @@ class Activities:
     async def drain(
         self, grace_seconds: float, save: Callable[[list[Lease]], Awaitable[None]]
     ) -> list[Release]:
-        """Let running activities end within the grace period; return what is to be released after.
+        """Let running activities end within the grace period; return the releases of the rest.
 
-        `save` is given the leases whose details the database does not have yet.
+        `save` is called with leases that have details which the database does not have yet.
         """
         leases = await self._open.drain(grace_seconds)
         unsaved = [lease for lease in leases if lease.details is not None]

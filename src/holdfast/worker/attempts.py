@@ -36,7 +36,7 @@ R = TypeVar("R")
 
 
 class AttemptExit(Exception):
-    """The code of an attempt tried to exit the interpreter: the attempt fails, the worker stays."""
+    """The code of an attempt tried to exit the interpreter. It fails, and the worker continues."""
 
 
 class Execution(Generic[C]):
@@ -76,14 +76,14 @@ class Execution(Generic[C]):
         self.retryable = False
         self.delay_seconds: float | None = None  # the pause that the error asks for
         self.timed_out = False
-        self.begun = False  # whether its thread has
+        self.begun = False  # True once its thread has begun
         self.future: asyncio.Future[object] | None = None
         self.timer: Cancellable | None = None
         self._report: Callable[[Any], None] | None = report
 
     @property
     def ended(self) -> bool:
-        """Whether it has reported, or must not report any more."""
+        """True if the attempt has reported its end, or must not report it any more."""
         return self._report is None
 
     @property
@@ -102,10 +102,10 @@ class Execution(Generic[C]):
             self.timer = loop.call_later(seconds, self.expire, over(seconds))
 
     def finished(self, future: asyncio.Future[object]) -> None:
-        """Take the result or the error of the attempt, and report it."""
+        """Report the result or the error of the attempt."""
         if self._report is None:
             if not future.cancelled():
-                future.exception()  # not reported, so asyncio must not warn of it either
+                future.exception()  # mark it as seen, so that asyncio does not warn of it
             return
         try:
             self.result = self.function.encode_result(future.result())
@@ -288,7 +288,7 @@ class StepRunner:
 
 
 def over(seconds: float) -> str:
-    """Return the message for an attempt that is past its limit."""
+    """Return the message for an attempt that ran longer than its limit in seconds."""
     return f"the attempt ran longer than {seconds:g} s"
 
 
@@ -298,7 +298,7 @@ def _bound(call: Callable[..., R], given: Arguments) -> Callable[[], R]:
 
 
 async def _guarded(execution: Execution[Any], call: AsyncFunction, given: Arguments) -> object:
-    """Call it; turn SystemExit and KeyboardInterrupt, which would end the worker, into failures."""
+    """Call the function. SystemExit and KeyboardInterrupt become failures of the attempt."""
     args, kwargs = given
     try:
         return await call(*args, **kwargs)

@@ -15,25 +15,25 @@ from holdfast.worker.clock import Clock
 
 logger = logging.getLogger("holdfast.worker")
 
-AHEAD_SECONDS: Final = 0.010  # what comes due is claimed so early: the turn waits the rest
-STICKY_SECONDS: Final = 0.1  # a run is left so long to the worker that has it in its cache
+AHEAD_SECONDS: Final = 0.010  # claim tasks so long before they are due; the turn waits for the rest
+STICKY_SECONDS: Final = 0.1  # a run is left this long to the worker that has it in its cache
 _FIRST_POLL_SECONDS: Final = 0.25
-_GATHER_SECONDS: Final = 0.002  # while there is little room, it waits so long for more
-_LAST_CLAIM_SECONDS: Final = 5.0  # a stop waits so long for a claim under way
+_GATHER_SECONDS: Final = 0.002  # with little room, wait this long for more
+_LAST_CLAIM_SECONDS: Final = 5.0  # a stop waits this long for a claim under way
 
 
-# Takes claimed tasks of one kind, from anywhere on the event loop.
+# Receives claimed tasks of one kind; called from anywhere on the event loop.
 Accept: TypeAlias = Callable[[Sequence[ClaimedTask]], None]
 
-# Returns how many tasks of which handlers to claim, given the room of the worker; if that is less
-# than there is room for, it calls the function later, when it could be more.
+# Called with the room of the worker; returns how many tasks to claim, and of which handlers. If it
+# returns fewer than there is room for, it later calls the given function when it could take more.
 Claimable: TypeAlias = Callable[[int, Callable[[], None]], tuple[int, Sequence[str]]]
 
 
 class Room:
     """How many tasks a worker holds, and how many more it takes.
 
-    What holds tasks registers its collections, and calls `freed` when one has become smaller.
+    Objects that hold tasks register their collections, and call `freed` when one has shrunk.
     """
 
     def __init__(self, size: int) -> None:
@@ -42,24 +42,24 @@ class Room:
         self.freed: Callable[[], None] = lambda: None  # set by the claimer
 
     def count(self, *collections: Sized) -> None:
-        """Count what is in these collections from now on."""
+        """Count the tasks in these collections from now on."""
         self._held += collections
 
     @property
     def taken(self) -> int:
-        """How many tasks the worker holds."""
+        """The number of tasks that the worker holds."""
         return sum(map(len, self._held))
 
     @property
     def free(self) -> int:
-        """How many more tasks the worker takes."""
+        """The number of further tasks that the worker can take."""
         return self._size - self.taken
 
 
 class Claimer:
     """Claim for one worker.
 
-    `wake` tells that there may be work, `due_at` that there will be. Without either it polls:
+    `wake` says that there may be work now, `due_at` that there will be. Without either it polls:
     often after work has come, then more and more rarely, at least every `poll_seconds`. It works
     with polling alone; notifications make it fast. `deadline_at` is called with the deadlines of
     the tasks that it claims. `room` says how many tasks it may claim, of at most `concurrency`.
@@ -88,8 +88,8 @@ class Claimer:
         self.room.freed = self._room_freed
         self._enough = max(1, concurrency // 4)
         self._lease_seconds, self._poll_seconds = lease_seconds, poll_seconds
-        # The seconds to the next poll. The first is soon: nothing notified this worker of what was
-        # started before it listened.
+        # Seconds to the next poll. The first poll is soon: no notification told this worker of runs
+        # that were started before it listened.
         self._pause = min(_FIRST_POLL_SECONDS, poll_seconds)
         self._woken = asyncio.Event()
         self._asked = False  # woken for work, not only because the next due moment changed
@@ -100,20 +100,20 @@ class Claimer:
         self._next_due: int | None = None
         self._task: asyncio.Task[None] | None = None
 
-    # What others tell
+    # Messages from other parts
 
     def wake(self) -> None:
-        """Tell that there may be something to claim."""
+        """Say that there may be something to claim now."""
         self._asked = True
         self._woken.set()
 
     def notified(self, queue: str) -> None:
-        """Tell that a queue has work; an empty name means that notifications may have been lost."""
+        """Say that a queue has work; an empty name says that notifications may have been lost."""
         if not queue or queue in self._queues:
             self.wake()
 
     def due_at(self, at: int) -> None:
-        """Tell that a task comes due at a moment of engine time."""
+        """Say that a task comes due at a moment of engine time."""
         if self._next_due is None or at < self._next_due:
             self._next_due = at
             self._woken.set()
@@ -129,21 +129,21 @@ class Claimer:
 
     @property
     def idle(self) -> bool:
-        """Whether it waits for something to wake it."""
+        """True if it waits for something to wake it."""
         return self._waits and not self._asked
 
     # The service
 
     async def start(self, takers: Mapping[str, Accept]) -> None:
-        """Claim from now on, for the taker of each kind of task. Idempotent."""
+        """Claim from now on, and give each task to the taker of its kind. Idempotent."""
         if self._task is None:
             self._stopping = False
             self._task = asyncio.create_task(self._run(takers), name="holdfast claimer")
 
     async def stop(self) -> None:
-        """Claim no more. A claim under way is waited for, so that its leases are known.
+        """Stop claiming. Wait for a claim under way, so that its leases are known.
 
-        If the database does not answer it in time, its leases run out. Idempotent.
+        If the database does not answer in time, these leases expire by themselves. Idempotent.
         """
         task, self._task = self._task, None
         if task is not None:
@@ -154,7 +154,7 @@ class Claimer:
             await asyncio.gather(task, return_exceptions=True)
 
     async def run_once(self, takers: Mapping[str, Accept]) -> bool:
-        """Claim once; return True if there may be more at once."""
+        """Claim once; return True if there may be more to claim immediately."""
         limit = self.room.free
         self._short = limit <= 0
         if self._short:
@@ -175,7 +175,9 @@ class Claimer:
         self, takers: Mapping[str, Accept], limit: int, handlers: Sequence[str]
     ) -> bool:
         sent = self._clock.local()
-        self._next_due = None  # what is told during the claim counts: the claim may not see it
+        self._next_due = (
+            None  # calls of `due_at` during the claim count: the claim may not see the task
+        )
         claims = await self._store.claim_tasks(
             self._worker_id,
             self._queues,

@@ -1,7 +1,7 @@
 """Engine time on a worker: the database's clock, read through the machine's monotonic one.
 
-A worker's wall clock is never trusted. Every answer of the store says what time the database
-had; the sample with the shortest round trip places the local monotonic clock against it.
+A worker's wall clock is never trusted. Every answer of the store says what the database's time was.
+The sample with the shortest round trip decides how far the local monotonic clock is from it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-_SAMPLE_LIFETIME = 60 * 1_000_000  # µs: clocks drift, so an old sample gives way to a worse one
+_SAMPLE_LIFETIME = 60 * 1_000_000  # µs; clocks drift, so after this a less exact sample replaces it
 _SPIN = 0.001  # seconds: event loops round their timers to milliseconds
 
 
@@ -19,7 +19,7 @@ class Cancellable(Protocol):
     """A scheduled call that can be cancelled."""
 
     def cancel(self) -> None:
-        """Do not make the call."""
+        """Cancel the call."""
         ...
 
 
@@ -67,7 +67,7 @@ class EngineClock:
         best = self._round_trip
         if best is None or round_trip <= best or answered - self._sampled_at > _SAMPLE_LIFETIME:
             if best is None:
-                self._last = 0  # before the first sample the wall clock stood in
+                self._last = 0  # until the first sample it was the time of the wall clock
             self._offset = now - (sent + answered) // 2
             self._round_trip, self._sampled_at = round_trip, answered
 
@@ -77,7 +77,7 @@ class EngineClock:
 
 
 class _Alarm:
-    """A timer that sleeps until just before its moment, then looks at each turn of the loop."""
+    """A timer that sleeps until just before its moment, then checks in each cycle of the loop."""
 
     __slots__ = ("_at", "_callback", "_clock", "_handle", "_loop")
 

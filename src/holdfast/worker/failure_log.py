@@ -47,7 +47,7 @@ def log_failed_step(
 def log_failed_activity(
     run_id: UUID, name: str, key: str, attempt: int, error: ErrorInfo, then: str | None
 ) -> None:
-    """Warn that an attempt of an activity failed; `then` is what follows, None if not known."""
+    """Warn that an attempt of an activity failed; `then` says what follows, None if unknown."""
     logger.warning(
         "run %s: attempt %d of activity %s failed: %s%s",
         run_id,

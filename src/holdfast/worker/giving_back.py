@@ -1,7 +1,7 @@
 """Giving back the leases of a worker whose event loop is blocked by user code.
 
-A step may have ended whose result the blocked thread never sent. It is recorded first: otherwise
-every worker that takes the run would execute the step again.
+A step may have ended, but the blocked thread never sent its result. The result is recorded first:
+otherwise every worker that takes the run would execute the step again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class GivenUp(NamedTuple):
 
 
 async def give_back(store: Store, worker_id: str, given_up: Sequence[GivenUp]) -> None:
-    """Record the results of what was given up, and release it."""
+    """Record the results of steps, then release the leases."""
     parts = [each.results for each in given_up if each.results is not None]
     while parts:
         parts = await _record(store, worker_id, parts)
@@ -37,7 +37,7 @@ async def give_back(store: Store, worker_id: str, given_up: Sequence[GivenUp]) -
 
 
 async def _record(store: Store, worker_id: str, parts: Sequence[TurnCommit]) -> list[TurnCommit]:
-    """Commit the parts; return what is still to be committed of those that were refused."""
+    """Commit the parts; return what remains to be committed of those that were refused."""
     left: list[TurnCommit] = []
     for call in _calls(parts):
         refused = (await store.commit(worker_id, uuid4(), call)).refused

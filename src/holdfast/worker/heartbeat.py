@@ -27,14 +27,14 @@ _ANSWER_BEATS, _LEAST_ANSWER_SECONDS = 2, 1.5  # an answer that takes longer wil
 
 
 class Listener(Protocol):
-    """What holds the leases; it is told of them on the worker's event loop."""
+    """The holder of the leases. It is called on the worker's event loop, unless said otherwise."""
 
     def leases(self) -> list[Lease]:
         """Return the leases held now; called from the heartbeat's thread."""
         ...
 
     def renewed(self, leases: Sequence[Lease]) -> None:
-        """Note that the database has these leases' details; called from the heartbeat's thread."""
+        """Remember that the database has the details of these leases; called from its thread."""
         ...
 
     def lose(self, run_id: UUID, key: str, lease_no: int) -> None:
@@ -46,7 +46,7 @@ class Listener(Protocol):
         ...
 
     def request_cancel(self, run_id: UUID, key: str) -> None:
-        """Ask an activity to stop, because its run does not wait any more."""
+        """Ask an activity to stop, because its run no longer waits for it."""
         ...
 
 
@@ -81,7 +81,7 @@ class HeartbeatService:
             self._thread.start()
 
     async def stop(self) -> None:
-        """Send no more heartbeats. Idempotent."""
+        """Stop sending heartbeats. Idempotent."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._stop.set()
@@ -111,7 +111,7 @@ class HeartbeatService:
             await store.close()
 
     async def run_once(self, store: Store) -> None:
-        """Send one heartbeat, and tell the listener of the answer."""
+        """Send one heartbeat, and pass the answer to the listener."""
         leases = self._listener.leases()
         answer = await self._beat(store, leases)
         self._listener.renewed(leases)

@@ -21,7 +21,7 @@ _RunRequest = tuple[UUID, Callable[[RunRecord | None], None]]
 
 
 class LogReader:
-    """Read logs, and call back with them from plain callbacks of the event loop."""
+    """Read logs. Answers are given in plain callbacks of the event loop, never inside a task."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

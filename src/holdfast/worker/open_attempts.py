@@ -29,12 +29,12 @@ class OpenAttempt(Protocol):
 
     @property
     def lease(self) -> Lease:
-        """The task's lease, with what the database does not have yet."""
+        """The task's lease, with heartbeat details that the database does not have yet."""
         ...
 
     @property
     def silent(self) -> bool:
-        """True if it is silent for longer than it may be. Safe from any thread."""
+        """True if the attempt has sent no heartbeat for too long. Safe from any thread."""
         ...
 
     def cancel(self) -> object:
@@ -46,9 +46,9 @@ A = TypeVar("A", bound=OpenAttempt)
 
 
 class OpenAttempts(Generic[A]):
-    """Hold attempts from their claims to the answers to their reports.
+    """Hold attempts from the claim until the database has answered to the report of the end.
 
-    `kind` names what is attempted, for the log. `room` counts what is held.
+    `kind` is "activity" or the like, for log lines. `room` counts the attempts held.
     """
 
     def __init__(self, kind: str, room: Room) -> None:
@@ -83,7 +83,7 @@ class OpenAttempts(Generic[A]):
             stale.cancel()
 
     def end(self, attempt: A) -> bool:
-        """Hold an attempt no longer; return False if it was not held any more."""
+        """Stop holding an attempt; return False if it was not held any more."""
         task_id = (attempt.task.run_id, attempt.task.key)
         if self._running.get(task_id) is not attempt:
             return False
@@ -95,7 +95,7 @@ class OpenAttempts(Generic[A]):
         self._reporting[run_id, key] = lease_no
 
     def reported(self, run_id: UUID, key: str, lease_no: int) -> None:
-        """Let a lease go: the database has answered to the report."""
+        """Forget a lease: the database has answered to the report."""
         if self._reporting.get((run_id, key)) == lease_no:
             del self._reporting[run_id, key]
         self._left()
@@ -104,7 +104,7 @@ class OpenAttempts(Generic[A]):
         self._changed.set()
         self._room.freed()
 
-    # What others ask and tell
+    # Questions and messages from other parts
 
     def find(self, run_id: UUID, key: str) -> A | None:
         """Return the attempt at a task that runs here. Safe from any thread."""
@@ -136,7 +136,7 @@ class OpenAttempts(Generic[A]):
     # Draining
 
     async def drain(self, grace_seconds: float) -> list[Lease]:
-        """Let what runs end within the grace period; stop the rest, and return their leases."""
+        """Let attempts end within the grace period; stop the others, and return their leases."""
         self.draining = True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_seconds):

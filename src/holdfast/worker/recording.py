@@ -1,10 +1,10 @@
-"""Recording in the store, in batches, what turns and activities produce.
+"""Record in the store, in batches, the parts of turns and the ends of activities.
 
-If nothing is in flight an entry is sent at once, together with those of the same moment. While as
-many calls are in flight as may be, entries gather, and are sent together. A call whose answer was
-lost is repeated. A commit has a token, so that nothing is applied twice. How an activity ended has
-none: what the first try recorded is answered as lost, which makes no difference, because the
-worker forgets the activity in either case.
+If no call is in flight, an entry is sent at once, together with those of the same moment. While the
+highest number of calls is in flight, entries gather, and are sent together. If the answer to a call
+is lost, the call is repeated. A commit has a token, so that nothing is applied twice. The report of
+an activity needs none: the repeated call answers that the activity is `lost`, and the worker
+forgets the activity in either case.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from holdfast.worker.failure_log import log_undelivered_signal
 logger = logging.getLogger("holdfast.committer")
 
 _BUSY_SECONDS: Final = 0.05
-_MANY: Final = 64  # so many checkpoints are worth two calls
+_MANY: Final = 64  # from so many checkpoints on, two calls are faster than one
 
 T = TypeVar("T")
 CommitAnswer = Callable[[Refusal | Ahead | None], None]
@@ -79,12 +79,12 @@ async def repeated(call: Callable[[], Awaitable[Timed]], clock: Clock, what: str
 class Batcher(Generic[T]):
     """Send entries in batches of at most `most_entries`, at most `most_calls` at a time.
 
-    Two calls keep the database busy while this process works on an answer; more would only make
-    the batches smaller. If many entries come at once, one call would take them all, and the
-    database and this process would wait for each other in turn: if `halves` returns True for them,
-    they are sent in two calls. The `weight` of a batch is bounded (see `count_bearable`), unless
-    it is one entry: a call too long for the connection, or for the server's memory, would fail
-    each time it is repeated.
+    With two calls the database is busy while this process works on an answer; more calls would only
+    make the batches smaller. If many entries came at once and one call took them all, the database
+    and this process would wait for each other: so if `halves` returns True for them, they are sent
+    in two calls. The `weight` of a batch is limited (see `count_bearable`), unless it is a single
+    entry: a call that is too long for the connection or for the server's memory would fail each
+    time it is repeated.
     """
 
     def __init__(
@@ -100,11 +100,11 @@ class Batcher(Generic[T]):
         self._most_calls, self._most_entries = most_calls, most_entries
         self._waiting: list[T] = []
         self._calls: set[asyncio.Task[None]] = set()
-        self._scheduled = False  # whether `_send_waiting` is about to be called
+        self._scheduled = False  # True if `_send_waiting` is about to be called
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits and no call is in flight."""
+        """True if nothing waits and no call is in flight."""
         return not self._waiting and not self._calls
 
     def add(self, entry: T) -> None:
@@ -149,7 +149,7 @@ class Batcher(Generic[T]):
 
 
 class Committer:
-    """Send the parts of turns in batches, and give each the answer to its own."""
+    """Send the parts of turns in batches, and give each turn its answer."""
 
     def __init__(
         self,
@@ -164,11 +164,11 @@ class Committer:
             weight=lambda entry: weigh_part(entry[0]),
             halves=_halves,
         )
-        self._retries: set[asyncio.Task[None]] = set()  # of parts that a lock held up
+        self._retries: set[asyncio.Task[None]] = set()  # repetitions for parts that met a lock
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits and no call is in flight."""
+        """True if nothing waits and no call is in flight."""
         return self._batcher.idle and not self._retries
 
     def submit(self, part: TurnCommit, answer: CommitAnswer) -> None:
@@ -201,7 +201,7 @@ class Committer:
         try:
             committed = await self._persist(parts, token)
         except Exception:
-            # It is not known what is durable now: stop driving them, until their leases run out.
+            # It is not known what is durable now: stop driving these runs; their leases expire.
             logger.exception("a commit of %d run(s) failed; their leases run out", len(entries))
             lost = {part.run_id: Refusal("lost", []) for part in parts}
             committed = Committed(self._clock.now(), lost, [])
@@ -239,13 +239,13 @@ class Committer:
             retry.add_done_callback(self._retries.discard)
 
     async def _try_later(self, entries: list[_Part], token: UUID) -> None:
-        """Repeat what another transaction's lock held up, beside the calls of the batcher."""
+        """Repeat parts that met the lock of another transaction, in a call of their own."""
         await asyncio.sleep(_BUSY_SECONDS)
         await self._commit(entries, token)
 
 
 def weigh_part(part: TurnCommit) -> int:
-    """Return how long the values of a turn's part are, as text."""
+    """Return the length of the values of a turn's part, as text."""
     texts = [event.details for event in part.events]
     if isinstance(part.then, Finish):
         texts += [part.then.output, part.then.error]
@@ -253,9 +253,9 @@ def weigh_part(part: TurnCommit) -> int:
 
 
 def _newest(entries: list[_Part]) -> list[_Part]:
-    """Return the entries without those that a later entry of the same run follows.
+    """Return only the newest entry of each run.
 
-    Such a run was lost and claimed again. A call with two parts of a run would be refused.
+    A run with two entries was lost and claimed again. A call with two parts of a run is refused.
     """
     newest = {part.run_id: place for place, (part, _) in enumerate(entries)}
     if len(newest) == len(entries):
@@ -275,7 +275,7 @@ def _halves(entries: list[_Part]) -> bool:
 
 
 class Reporter:
-    """Send ends in batches, and give each the answer to its own."""
+    """Send ends of activities in batches, and give each its answer."""
 
     def __init__(
         self,
@@ -289,7 +289,7 @@ class Reporter:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits and no call is in flight."""
+        """True if nothing waits and no call is in flight."""
         return self._batcher.idle
 
     def submit(self, end: ActivityEnd, answer: ReportAnswer) -> None:
@@ -311,7 +311,7 @@ class Reporter:
             await self._report_apart(entries, error)
             return
         except Exception:
-            # It is not known what is recorded now: forget them, until their leases run out.
+            # It is not known what is recorded now: forget these activities; their leases expire.
             logger.exception("reporting %d activities failed; they are tried again", len(entries))
             for _, answer in entries:
                 answer("lost")

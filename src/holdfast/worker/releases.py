@@ -1,4 +1,4 @@
-"""Calls that a worker should make but can stop without: above all, giving back its leases."""
+"""Calls that a worker makes before it stops, and that may fail: above all, to give back leases."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FAREWELL_SECONDS = 8.0  # for all of them together, once the worker has drained
 
 
 class LastCalls:
-    """Make calls that need not succeed. A lease that they fail to give back runs out by itself."""
+    """Make calls that may fail: a lease that was not given back expires by itself."""
 
     def __init__(self) -> None:
         self._until = float("inf")  # loop time after which no call is waited for
@@ -44,11 +44,11 @@ class LastCalls:
             except DatabaseError as error:
                 reason = str(error)
                 break
-        logger.warning("left to the leases' end: %s", reason)
+        logger.warning("leases were not given back, and expire by themselves: %s", reason)
 
 
 class Releases:
-    """Give back the leases of one worker. A lease that cannot be given back runs out by itself."""
+    """Give back the leases of one worker. A lease that was not given back expires by itself."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Releases:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is being given back."""
+        """True if nothing is being given back."""
         return not self._calls
 
     def submit(self, release: Release) -> None:
@@ -73,11 +73,11 @@ class Releases:
         call.add_done_callback(self._calls.discard)
 
     async def send(self, releases: Sequence[Release]) -> None:
-        """Give leases back, and wait for it."""
+        """Give leases back, and wait until this is done."""
         await self._last_calls.make(lambda: self._send(releases))
 
     async def flush(self) -> None:
-        """Wait until what was submitted is given back."""
+        """Wait until all submitted leases are given back."""
         if self._calls:
             await asyncio.wait(self._calls)
 

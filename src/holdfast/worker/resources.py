@@ -29,7 +29,7 @@ class Resources:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Open them. If one fails, close those before it and raise ConfigurationError.
+        """Open the lifespans. If one fails, close those before it and raise ConfigurationError.
 
         Idempotent.
         """
@@ -45,7 +45,7 @@ class Resources:
                 raise
 
     async def stop(self) -> None:
-        """Close them. Idempotent."""
+        """Close the lifespans. Idempotent."""
         task, self._task = self._task, None
         if task is not None:
             self._closing.set()
@@ -87,4 +87,4 @@ class Resources:
         try:
             await manager.__aexit__(None, None, None)
         except Exception:
-            logger.exception("the lifespan %s was not closed well", lifespan.name)
+            logger.exception("the lifespan %s failed to close", lifespan.name)

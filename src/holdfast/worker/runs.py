@@ -1,8 +1,8 @@
-"""The runs of one worker: those that it holds a lease of, and suspended ones that it remembers.
+"""The runs of one worker: those for which it has a lease, and suspended ones that it keeps.
 
-A claimed task becomes a driver. A fresh run begins at once, a cached one continues with the events
-that it has not seen, any other is replayed from its log. Workflow code is entered only from plain
-callbacks of the event loop.
+A claimed task becomes a driver. A new run begins at once, a cached run continues with the events
+that it has not seen, and any other run is replayed from its log. Workflow code is entered only from
+plain callbacks of the event loop.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ALL_READ: Final = 2**31 - 1  # a log that is being read has no unread events
 
 
 class TurnCache:
-    """Keep the turns of the runs suspended last; beyond `size` the oldest are closed."""
+    """Keep the turns of the `size` runs that were suspended last; close older ones."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -99,18 +99,18 @@ class Runs:
         self._grace_ended = False
         self._opening: set[tuple[UUID, int]] = set()  # leases whose runs have no driver yet
         room.count(self._drivers, self._opening)
-        self._stuck: dict[UUID, int] = {}  # how often in a row, by run
+        self._stuck: dict[UUID, int] = {}  # how often in a row each run was stuck
 
     # Claimed tasks
 
     @property
     def executing(self) -> bool:
-        """Whether a step runs, or waits until a cancelled one has ended."""
+        """True if a step runs, or waits until a cancelled one has ended."""
         return any(driver.executing for driver in self._drivers.values())
 
     @property
     def busy(self) -> bool:
-        """Whether a log is being read, a step runs or is about to, or a commit is in flight."""
+        """True if a log is being read, a step runs or is about to, or a commit is in flight."""
         return bool(self._opening) or any(driver.busy for driver in self._drivers.values())
 
     def accept(self, tasks: Sequence[ClaimedTask]) -> None:
@@ -121,7 +121,7 @@ class Runs:
             loop.call_soon(self._open, task)
 
     def _opened(self, task: ClaimedTask) -> bool:
-        """Note that a task need not be opened any more; return False if it was given back."""
+        """Take a task out of those to be opened; return False if it was given back."""
         lease = (task.run_id, task.lease_no)
         still_ours = lease in self._opening
         self._opening.discard(lease)
@@ -143,7 +143,7 @@ class Runs:
             self._begin(task, [started])
         elif task.tail_from is None:
             self._reader.read(run_id, 0, lambda log: self._begin(task, log))
-        else:  # the claim took the run for cached, and left out its key and headers
+        else:  # the claim left out its key and headers, which a cached run has
             self._reader.read_run(run_id, lambda run: self._open_evicted(task, run))
 
     def _open_evicted(self, task: ClaimedTask, run: RunRecord | None) -> None:
@@ -306,16 +306,16 @@ class Runs:
         ]
         opening: dict[UUID, int] = {}
         for run_id, number in list(self._opening):
-            if run_id not in self._drivers:  # else its driver's lease counts
+            if run_id not in self._drivers:  # otherwise the lease of its driver counts
                 opening[run_id] = max(number, opening.get(run_id, 0))
         leases += [Lease(run_id, "", number, _ALL_READ) for run_id, number in opening.items()]
         replaying = self._replaying
         return leases if replaying is None else [*leases, replaying]
 
     def give_up(self, *, only_idle: bool) -> list[GivenUp]:
-        """Stop acting for the runs held now; return what gives them back. Safe from any thread.
+        """Stop acting for the runs held now; return their leases to release. Safe from any thread.
 
-        With `only_idle` runs that have a step under way are kept.
+        With `only_idle`, runs that have a step under way are kept.
         """
         given_up = [
             GivenUp(Release(run_id, "", driver.lease_no), driver.results)
@@ -331,7 +331,7 @@ class Runs:
         return given_up
 
     def give_up_stuck(self, run_id: UUID, reason: str, pause_seconds: float) -> GivenUp | None:
-        """Return what gives one run back as stuck, None if it is not held; as `give_up`."""
+        """Give up one run as stuck, as `give_up` does; None if it is not held."""
         driver, replaying = self._drivers.get(run_id), self._replaying
         if replaying is not None and replaying.run_id == run_id:
             self._replaying = None
@@ -349,7 +349,7 @@ class Runs:
         self._room.freed()
 
     def lose(self, run_id: UUID, lease_no: int) -> None:
-        """Forget a run whose lease was lost; if a commit is in flight, its answer will tell."""
+        """Forget a run whose lease was lost; if a commit is in flight, wait for its answer."""
         driver = self._drivers.get(run_id)
         if driver is None:
             self._opening.discard((run_id, lease_no))
@@ -369,7 +369,7 @@ class Runs:
     # Draining
 
     async def drain(self, grace_seconds: float) -> list[Release]:
-        """Let running steps end within the grace period; return what is to be released after it.
+        """Let running steps end within the grace period; return the releases of the rest.
 
         No new step starts. What is recorded stays recorded; other workers do the rest.
         """

@@ -13,9 +13,9 @@ from holdfast.types import ThreadUse
 
 logger = logging.getLogger("holdfast.worker")
 
-STEP_THREADS: Final = "holdfast-step"  # begins the names of threads of steps and activities
+STEP_THREADS: Final = "holdfast-step"  # the prefix of the names of threads of steps and activities
 
-_LONG_SECONDS: Final = 2.0  # a wait for a thread that is worth a warning
+_LONG_SECONDS: Final = 2.0  # a longer wait for a thread is warned of
 _NAMED: Final = 5
 
 
@@ -29,7 +29,7 @@ class ThreadUser(Protocol):
 
     @property
     def ended(self) -> bool:
-        """Whether its result is not waited for any more."""
+        """True if no run waits for its result any more."""
         ...
 
 
@@ -48,20 +48,20 @@ class ThreadBook:
         self._freed: Callable[[], None] | None = None
 
     def wait(self, execution: ThreadUser) -> None:
-        """Note that an attempt waits for a thread."""
+        """Count an attempt that waits for a thread."""
         self._waiting[execution] = time.monotonic()
 
     def forget(self, execution: ThreadUser) -> None:
-        """Note that an attempt does not wait for a thread any more."""
+        """Stop counting an attempt that no longer waits for a thread."""
         self._waiting.pop(execution, None)
 
     def begin(self, execution: ThreadUser) -> None:
-        """Note that an attempt has a thread."""
+        """Count an attempt that has a thread now."""
         self._running[execution] = None
         self._waiting.pop(execution, None)
 
     def end(self, execution: ThreadUser, loop: asyncio.AbstractEventLoop) -> None:
-        """Note that the thread is free again."""
+        """Stop counting an attempt: its thread is free again."""
         del self._running[execution]
         freed, self._freed = self._freed, None
         if freed is not None:
@@ -104,9 +104,9 @@ class ThreadBook:
         running = list(self._running)
         abandoned = [execution for execution in running if execution.ended]
         logger.warning(
-            "all %d threads for steps and activities are taken, by %s; %d attempt(s) wait, the "
-            "first for %.0f s: %s.%s Start the worker with more --threads, or write what waits "
-            "as async functions",
+            "all %d threads for steps and activities are in use, by %s; %d attempt(s) wait, the "
+            "first for %.0f s: %s.%s Start the worker with more --threads, or make the functions "
+            "that wait async",
             len(running),
             _names(running),
             len(waiting),
@@ -128,11 +128,12 @@ def _names(executions: list[ThreadUser]) -> str:
 def claimable_by_threads(
     book: ThreadBook, handlers: Sequence[str], in_threads: Set[str]
 ) -> Callable[[int, Callable[[], None]], tuple[int, Sequence[str]]] | None:
-    """Return a function that tells how many tasks of which handlers to claim, given the room.
+    """Return a function that limits claims to the activities that threads can begin.
 
-    Activities `in_threads` are claimed only if a thread can begin them: while they wait here,
-    another worker could execute them. The function's second argument is called when a thread is
-    free after there was none. Return None without such activities.
+    Activities `in_threads` are claimed only if a thread is free for them: while they wait here,
+    another worker could execute them. The function gets the room of the worker, and returns how
+    many tasks to claim, and of which handlers. Its second argument is called when a thread is free
+    after there was none. Return None if there are no such activities.
     """
     if not in_threads:
         return None

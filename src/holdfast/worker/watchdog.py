@@ -1,12 +1,12 @@
 """The watchdog, on a thread of its own: it gives leases back while user code blocks the event loop.
 
 Workflow code that computes or blocks, without an await that waits, holds the worker's thread: no
-other run continues, and no signal arrives. In this order the watchdog
+other run continues, and no signal arrives. In this order the watchdog does the following:
 
-1. warns, after half of the app's `blocking_limit`;
-2. after the limit gives the run back as stuck, with the place where its code is, and gives back
-   the runs that have no step under way, so that other workers drive them;
-3. after the grace period gives back everything else, and ends the process if it may.
+1. After half of the app's `blocking_limit` it warns.
+2. After the limit it gives the run back as stuck, with the line that its code executes. It also
+   gives back the runs that have no step under way, so that other workers drive them.
+3. After the grace period it gives back everything else, and ends the process if it may.
 
 It also ends a process that was asked to stop and whose thread does not answer. Time during which a
 debugger has stopped the thread, or the whole process was stopped, does not count: a process at a
@@ -36,11 +36,11 @@ logger = logging.getLogger("holdfast.worker")
 
 _TICK_SECONDS: Final = 0.25
 _ASLEEP: Final = 0.05  # a thread that uses less processor time than this share sleeps, or waits
-# The event loop must not answer for so long before a stop is forced. Code outside of workflows,
-# such as that of a lifespan, may take longer.
+# A stop is forced if the event loop does not answer for this long. Code outside of workflows, such
+# as that of a lifespan, may take longer.
 _SILENT_SECONDS: Final = 1.0
 _OTHER_SILENT_SECONDS: Final = 5.0
-_RELEASE_SECONDS: Final = 5.0  # what takes longer is left until the leases run out
+_RELEASE_SECONDS: Final = 5.0  # what takes longer is left: the leases expire by themselves
 _JOIN_SECONDS: Final = 2.0 * _RELEASE_SECONDS
 
 _DRAIN: Final = WorkflowLoop.drain.__code__
@@ -53,29 +53,29 @@ _DEBUGGERS: Final = frozenset(
 
 
 class Holder(Protocol):
-    """What holds the leases of the worker, and stops acting for those that are to be given back.
+    """The holder of the worker's leases. It stops acting for those that it gives up.
 
-    All methods but the last are called from the watchdog's thread. What was given up does not
+    All methods but the last are called from the watchdog's thread. Work that was given up does not
     continue here when the event loop is free again: another worker may have it by then.
     """
 
     def give_up(self) -> list[GivenUp]:
-        """Return what gives back all that is held now."""
+        """Give up everything that is held now; return the leases to release."""
         ...
 
     def give_up_idle(self) -> list[GivenUp]:
-        """Return what gives back the runs that have no step under way."""
+        """Give up the runs that have no step under way; return their leases to release."""
         ...
 
     def give_up_stuck(self, run_id: UUID, reason: str, pause_seconds: float) -> GivenUp | None:
-        """Return what gives a run back as stuck, None if it is not held.
+        """Give up one run as stuck; return its lease to release, None if it is not held.
 
-        It is tried again after the pause or later.
+        The run is tried again after the pause or later.
         """
         ...
 
     def forget_given_up(self) -> None:
-        """Forget what was given up; called on the event loop."""
+        """Forget everything that was given up; called on the event loop."""
         ...
 
 
@@ -87,15 +87,16 @@ class Process:
 
     @property
     def orphaned(self) -> bool:
-        """Whether the process that supervises this one is gone."""
+        """True if the process that supervises this one is gone."""
         return False
 
 
 class Hold(NamedTuple):
-    """What a thread executes. `loop` is that of the workflow code, None outside of it.
+    """The code that a thread executes.
 
-    `run_id` and `name` are those of the run, and `place` is the line of the user's code.
-    `debugged` says that a debugger has stopped the thread.
+    `loop`, `run_id` and `name` (the workflow's) are those of the run, None outside of workflow
+    code. `place` is the line of the user's code. `debugged` says that a debugger has stopped the
+    thread.
     """
 
     loop: WorkflowLoop | None
@@ -137,10 +138,10 @@ def _describe(frame: FrameType) -> str:
 
 
 class ThreadClock:
-    """Measure how long a thread really worked, or slept, since the last look.
+    """Measure how long a thread has worked or slept since the last look.
 
-    On a busy machine a thread may also wait for the processor: that does not count. A jump of the
-    clock means that the whole process, or the machine, was stopped; it counts as one tick.
+    Time in which it waited for a processor of a busy machine does not count. A jump of the clock
+    means that the whole process or the machine was stopped; it counts as one tick.
     """
 
     def __init__(self, thread: int) -> None:
@@ -183,12 +184,12 @@ class Watchdog:
         self._stop = threading.Event()
         self._seen: tuple[int, int] | None = None  # a drain of a workflow loop, and its progress
         self._held = 0.0  # seconds since that progress
-        self._stage = 0  # 1: warned, 2: the run given up, 3: all given back
+        self._stage = 0  # 1: has warned, 2: has given up the run, 3: has given back all
         self._stop_within: float | None = None  # seconds; None: not asked to stop
         self._stop_at_once = False  # asked to stop without a grace period, or for a second time
         self._answered = True
         self._silent = 0.0  # seconds that the event loop has not answered
-        self._told = False  # whether it was logged that it does not
+        self._told = False  # True if it was logged that it does not answer
 
     def start(self) -> None:
         """Watch this thread, which runs the worker's event loop, from now on. Idempotent."""
@@ -208,7 +209,7 @@ class Watchdog:
             await asyncio.get_running_loop().run_in_executor(None, thread.join, _JOIN_SECONDS)
 
     def expect_end(self, grace_seconds: float) -> None:
-        """Note that the worker was asked to stop. Safe in a signal handler and in any thread."""
+        """Record that the worker was asked to stop. Safe in a signal handler and in any thread."""
         left = self._stop_within
         self._stop_at_once |= grace_seconds <= 0
         self._stop_within = grace_seconds if left is None else min(left, grace_seconds)
@@ -219,7 +220,7 @@ class Watchdog:
             try:
                 self._look(clock.spent(), clock.passed)
             except Exception:
-                logger.exception("the watchdog failed to look; it looks again")
+                logger.exception("the watchdog failed; it tries again")
 
     def _look(self, spent: float, passed: float) -> None:
         if self._process.orphaned:
@@ -273,7 +274,7 @@ class Watchdog:
         )
         logger.error(
             "%s is given up as stuck: %s. The worker gives its other runs back; steps that run now "
-            "have %g s left",
+            "have %g s to end",
             hold,
             reason,
             self._grace_seconds,
@@ -289,7 +290,7 @@ class Watchdog:
     def _watch_stop(self, hold: Hold, spent: float, passed: float) -> None:
         assert self._loop is not None
         assert self._stop_within is not None
-        self._stop_within -= passed  # real time: the caller of the stop counts in it
+        self._stop_within -= passed  # in real time, as the caller of the stop counts
         if self._answered:
             self._answered, self._silent, self._told = False, 0.0, False
             with contextlib.suppress(RuntimeError):  # the loop is closed: the worker has stopped
@@ -307,8 +308,8 @@ class Watchdog:
         elif not self._told:
             self._told = True
             logger.warning(
-                "worker %s was asked to stop, and the event loop is held, at %s. It is waited for "
-                "for %.0f s; a second signal ends it at once",
+                "worker %s was asked to stop, but the event loop is held, at %s. The worker waits "
+                "for it for %.0f s; a second signal ends it at once",
                 self._worker_id,
                 hold.place,
                 self._stop_within,
@@ -321,8 +322,8 @@ class Watchdog:
 
     def _abandon(self, why: str) -> None:
         logger.error(
-            "worker %s: %s. It gives back all that it holds; its process ends, if it is one of "
-            "the command line, and its supervisor starts another",
+            "worker %s: %s. It gives back all that it holds. If the command line started it, its "
+            "process ends, and its supervisor starts another",
             self._worker_id,
             why,
         )
@@ -336,7 +337,7 @@ class Watchdog:
         try:
             asyncio.run(self._send(given_up, sign_off=sign_off))
         except (DatabaseError, TimeoutError, OSError) as error:
-            logger.warning("left to the leases' end: %s", error)
+            logger.warning("leases were not given back, and expire by themselves: %s", error)
 
     async def _send(self, given_up: Sequence[GivenUp], *, sign_off: bool) -> None:
         async with asyncio.timeout(_RELEASE_SECONDS):

@@ -6,15 +6,15 @@ claimer ┤    └──── log reader                     ├─▶ store
    ▲    ├▶ activities ──────ends──▶ reporter ─────┤
    │    └▶ steps of flows ──ends──▶ reporter ─────┘
    └─ room, due_at ─ all of them          notifier ◀── notices
-workload: runs, activities and steps of flows, for those that treat all alike
+workload: all of them as one, for heartbeat, watchdog and drain
 resources: opened before all else, closed after the drain
-heartbeat (own thread): sends leases, brings what happened to them to the workload
-watchdog (own thread): gives back what blocked code would hold
+heartbeat (own thread): renews leases, and tells the workload what happened to them
+watchdog (own thread): gives leases back if code blocks the event loop
 services: one duty each, such as deadlines and dead workers
 ```
 
-Each part is given those that it calls, so it is made after them. The claimer is the exception: it
-learns when it starts for whom it claims.
+Each part is given the parts that it calls, so it is made after them. The claimer is the exception:
+it is given the parts for which it claims when it starts.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ from holdfast.worker.watchdog import Process, Watchdog
 from holdfast.worker.workload import Workload
 
 _CLEAN_UP_SECONDS = 5.0  # for async steps and activities that the drain has cancelled
-_FLUSH_SECONDS = 2.0  # for the answers to what is in flight after the drain
-_CLOCK_SAMPLES = 3  # the first also prepares the query; the clock keeps the sharpest
+_FLUSH_SECONDS = 2.0  # for the answers to calls in flight after the drain
+_CLOCK_SAMPLES = 3  # the first also prepares the query; the clock uses the best one
 
 
 class Worker:
@@ -88,8 +88,8 @@ class Worker:
         """`heartbeat_store` makes the stores for the threads of the heartbeat and the watchdog;
         with None it has neither thread. `process` lets the watchdog end the process.
 
-        `origin` is the place of the app's code. With it, `start` refuses an app whose name another
-        one in the database has, from another place.
+        `origin` says where the app's code is. With it, `start` refuses an app if the database has
+        another app of the same name from another origin.
         """
         self.options = options = options or WorkerOptions()
         self.info = info = _introduce(app, options)
@@ -199,9 +199,9 @@ class Worker:
     async def start(self) -> None:
         """Open the store and the app's lifespans, sign on, and claim from now on. Idempotent.
 
-        Raises ConfigurationError for a lifespan that cannot be opened, for an app whose name
-        another one in the database has, from another place, and for a flow whose shape is not the
-        one that the database has of its version.
+        Raises ConfigurationError if a lifespan cannot be opened, if the database has another app of
+        the same name from another origin, or if a flow has another shape than the database has
+        for its version.
         """
         if self._listening:
             return
@@ -240,10 +240,10 @@ class Worker:
         ]
 
     async def stop(self, grace: Duration | None = None) -> None:
-        """Drain: claim no more, give what runs the grace period, then release the rest.
+        """Drain: stop claiming, wait for running work for the grace period, release the rest.
 
-        Then the lifespans are closed. Idempotent. `end_grace` ends the grace period of a drain
-        under way.
+        Then the lifespans are closed. `end_grace` ends the grace period of a drain under way.
+        Idempotent.
         """
         grace_seconds = self.options.grace_seconds if grace is None else seconds(grace)
         if not self._listening:
@@ -271,17 +271,17 @@ class Worker:
 
     @property
     def active(self) -> int:
-        """How many runs and activities are leased to this worker."""
+        """The number of runs and activities that are leased to this worker."""
         return self._claimer.room.taken
 
     @property
     def executing(self) -> bool:
-        """Whether a step or an activity runs."""
+        """True if a step or an activity runs."""
         return self._workload.executing
 
     @property
     def busy(self) -> bool:
-        """Whether something is under way that needs neither input nor time to continue."""
+        """True if something is under way that continues without input and without waiting."""
         return (
             self._workload.busy
             or not self._committer.idle
@@ -301,16 +301,16 @@ class Worker:
         self._workload.end_grace()
 
     def expect_stop(self, grace_seconds: float) -> None:
-        """Tell that `stop` will be called; safe in a signal handler and in any thread.
+        """Announce that `stop` will be called. Safe in a signal handler and in any thread.
 
-        If user code blocks the event loop, `stop` never runs. The watchdog gives back what the
-        worker holds then, after the grace period.
+        If user code blocks the event loop, `stop` never runs. Then the watchdog gives back what the
+        worker holds, after the grace period.
         """
         if self._watchdog is not None:
             self._watchdog.expect_end(grace_seconds)
 
     async def _flush(self, releases: list[Release]) -> None:
-        """Wait for the answers to commits and reports in flight, then release what is left."""
+        """Wait for the answers to commits and reports in flight, then release the rest."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_FLUSH_SECONDS):
                 await asyncio.gather(
@@ -338,12 +338,12 @@ class Worker:
 
 
 def _introduce(app: App, options: WorkerOptions) -> WorkerInfo:
-    """Return who this worker is, with a new worker id.
+    """Return the information with which this worker signs on, with a new worker id.
 
     Raises ConfigurationError for an app that has nothing to run.
     """
     if not app.handlers():
-        raise ConfigurationError(f"the app {app.name!r} has no workflow to run, and no activity")
+        raise ConfigurationError(f"the app {app.name!r} has no workflow and no activity to run")
     hostname, pid = socket.gethostname(), os.getpid()
     return WorkerInfo(
         worker_id=f"{hostname[:40]}-{pid}-{uuid7().hex[-8:]}",

@@ -1,4 +1,4 @@
-"""All that a worker holds: runs, activities and steps of flows, for those that treat all alike."""
+"""All that a worker holds: runs, activities and steps of flows, treated as one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Workload:
 
     @property
     def takers(self) -> Mapping[str, Callable[[Sequence[ClaimedTask]], None]]:
-        """What takes claimed tasks, by their kind."""
+        """The functions that receive claimed tasks, by the kind of task."""
         return {
             "workflow": self._runs.accept,
             "activity": self._activities.accept,
@@ -30,12 +30,12 @@ class Workload:
 
     @property
     def executing(self) -> bool:
-        """Whether a step or an activity runs."""
+        """True if a step or an activity runs."""
         return self._runs.executing or self._activities.executing or self._steps.executing
 
     @property
     def busy(self) -> bool:
-        """Whether something is under way that needs neither input nor time to continue."""
+        """True if something is under way that continues without input and without waiting."""
         return self._runs.busy or self._activities.busy or self._steps.busy
 
     # Called for the heartbeat, and for notifications
@@ -45,7 +45,7 @@ class Workload:
         return self._runs.leases() + self._activities.leases() + self._steps.leases()
 
     def renewed(self, leases: Sequence[Lease]) -> None:
-        """Note that the database has these leases' details. Safe from any thread."""
+        """Remember that the database has the details of these leases. Safe from any thread."""
         self._activities.renewed(leases)
 
     def lose(self, run_id: UUID, key: str, lease_no: int) -> None:
@@ -61,14 +61,14 @@ class Workload:
         self._runs.unread(run_id)
 
     def request_cancel(self, run_id: UUID, key: str) -> None:
-        """Ask an activity or a flow's step to stop, because its run does not wait any more."""
+        """Ask an activity or a flow's step to stop, because its run no longer waits for it."""
         self._activities.request_cancel(run_id, key)
         self._steps.request_cancel(run_id, key)
 
     def notified(self, payload: str) -> None:
         """Act on a notification to this worker: `RUN_ID`, `RUN_ID KEY` of a task, or empty.
 
-        It is empty if notifications may have been lost: all runs are looked at then.
+        An empty payload says that notifications may have been lost: then all runs are looked at.
         """
         run_id, _, key = payload.partition(" ")
         if key:
@@ -82,7 +82,7 @@ class Workload:
     # Called for the watchdog
 
     def give_up(self) -> list[GivenUp]:
-        """Stop acting for all that is held; return what gives it back. Safe from any thread."""
+        """Give up everything; return the leases to release. Safe from any thread."""
         others = [
             GivenUp(Release(lease.run_id, lease.key, lease.lease_no))
             for lease in self._activities.leases() + self._steps.leases()
@@ -90,11 +90,11 @@ class Workload:
         return self._runs.give_up(only_idle=False) + others
 
     def give_up_idle(self) -> list[GivenUp]:
-        """Return what gives back the runs that have no step under way; as `give_up`."""
+        """Give up the runs that have no step under way; return their leases, as `give_up` does."""
         return self._runs.give_up(only_idle=True)
 
     def give_up_stuck(self, run_id: UUID, reason: str, pause_seconds: float) -> GivenUp | None:
-        """Return what gives one run back as stuck, None if it is not held; as `give_up`."""
+        """Give up one run as stuck, as `give_up` does; None if it is not held."""
         return self._runs.give_up_stuck(run_id, reason, pause_seconds)
 
     def forget_given_up(self) -> None:
@@ -106,7 +106,7 @@ class Workload:
     async def drain(
         self, grace_seconds: float, save: Callable[[list[Lease]], Awaitable[None]]
     ) -> list[Release]:
-        """Let what runs end within the grace period; return what is to be released after it."""
+        """Let running work end within the grace period; return the releases of the rest."""
         parts = await asyncio.gather(
             self._runs.drain(grace_seconds),
             self._activities.drain(grace_seconds, save),

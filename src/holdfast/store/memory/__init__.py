@@ -4,11 +4,11 @@ It does no I/O, keeps its tables in dicts and runs on a clock that tests move. `
 must answer as this one does; if the two differ, one of them is wrong. It serves tests and
 experiments: its runs end with the process.
 
-Each capability is a part, one file, or a folder for flows; `store` composes the parts. `database`
-holds what they share: `tables` are the rows and the changes that several parts make. `commands`
-finds what carries out a command of a run, `children` carries out those to other runs, `ends` does
-what follows from the end of a run, `retries` finds what a retry makes again, and `payloads` refuses
-what a database refuses.
+Each capability is a part in a file of its own, flows in a folder; `store` composes the parts.
+`database` is the base of all parts, and `tables` has the rows and the changes that several parts
+make. `children` carries out commands to other runs, `ends` does what follows from the end of a run,
+`retries` finds the calls that a retry makes again, and `payloads` refuses values that a database
+refuses.
 """
 
 from holdfast.store.memory.clock import VirtualClock, wall_clock

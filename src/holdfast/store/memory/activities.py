@@ -1,4 +1,4 @@
-"""Activities: scheduled and cancelled by their runs, ended by those who execute them."""
+"""Activities: their runs schedule and cancel them, workers and other programs end them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class _Policy(msgspec.Struct, frozen=True):
 
 
 class _Scheduled(msgspec.Struct, frozen=True):
-    """What the store reads of an ActivityScheduled."""
+    """The fields of ActivityScheduled that the store reads."""
 
     activity_name: str
     queue: str
@@ -176,7 +176,7 @@ def stop_notice(worker_id: str, task: TaskRow) -> Notice:
 
 
 def _holds(task: TaskRow, worker_id: str | None, end: ActivityEnd) -> bool:
-    """Return True if the end is that of the current attempt; from outside, only its number counts.
+    """Return True if the end is of the current attempt; from outside, only its number counts.
 
     Between a failed attempt and the claim that follows, no attempt is under way.
     """

@@ -66,7 +66,7 @@ class _Continued(msgspec.Struct, frozen=True):
 
 
 def start(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notice]:
-    """Carry out ChildStarted. A child of this run that exists is used; another's is refused."""
+    """Carry out ChildStarted. If the run exists, use it if it is this run's child, else refuse."""
     command = details.read(event.details, _ChildStarted)
     existing = tables.runs.get(command.child_run_id)
     if existing is not None:
@@ -100,7 +100,7 @@ def _refuse(
 
 
 def cancel(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notice]:
-    """Carry out ChildCancelRequested, on the last run that the child was continued as.
+    """Carry out ChildCancelRequested: cancel the last run that the child continued as.
 
     A run that was refused as a child is left alone.
     """
@@ -150,7 +150,7 @@ def continue_as_new(tables: Tables, now: int, run_id: UUID, event: Event) -> lis
 
 
 def successor(old: RunRow) -> NewRun:
-    """Return a new run like another one: it has the same timeout, and no key."""
+    """Return a new run with the properties of another one, but without its key."""
     timeout = None if old.deadline_at is None else (old.deadline_at - old.created_at) / 1e6
     return msgspec.structs.replace(
         old.new,

@@ -25,7 +25,7 @@ from holdfast.types import (
     Release,
 )
 
-_NEAR = 8  # events that a claim brings along for a worker that has the run in its cache
+_NEAR = 8  # so many events come with a claim, if the worker has the run in its cache
 
 
 class _Fence(msgspec.Struct, frozen=True):
@@ -105,8 +105,8 @@ class MemoryClaims(Part):
 class Claim:
     """What a worker asks for.
 
-    `rivals` are the other live workers, which keep what they suspended for a moment. Expired
-    leases of `spared` workers are left alone.
+    `rivals` are the other live workers: runs that they suspended are left to them for a moment.
+    Expired leases of `spared` workers are left alone.
     """
 
     worker_id: str
@@ -151,9 +151,9 @@ def _is_suspect(tables: Tables, task: TaskRow) -> bool:
 
 
 def _has_lost(tables: Tables, task: TaskRow, losses: int) -> bool:
-    """Return True if so many attempts were lost, of at least as many that have begun.
+    """Return True if at least so many attempts were lost with their workers.
 
-    The attempts of an activity may also have failed, and its log knows.
+    Attempts of an activity may also have failed: the log says which were lost.
     """
     if task.key == TURN:
         return True
@@ -184,9 +184,10 @@ def _without_cancelled(tables: Tables, taken: Sequence[TaskRow]) -> list[TaskRow
 
 
 def _record_lost_workers(tables: Tables, now: int, tasks: Sequence[TaskRow]) -> None:
-    """Fence the holders of expired leases. A turn's attempts start at 0 again after progress.
+    """Record the loss of workers with expired leases, which can then write no more.
 
-    Those of activities and steps keep counting: policies limit them. A step counts its losses too.
+    After progress, the attempts of a turn count from 0 again. Those of activities and steps do not:
+    their policies limit them. A step also counts its lost workers.
     """
     lost = [task for task in tasks if task.worker is not None]
     for task in sorted(lost, key=lambda task: (task.run_id, task.key)):
@@ -201,7 +202,7 @@ def _record_lost_workers(tables: Tables, now: int, tasks: Sequence[TaskRow]) -> 
 def _made_progress(tables: Tables, turn: TaskRow) -> bool:
     """Return True if a worker has committed since the claim.
 
-    Events of others are not progress: they must not keep a run alive that kills its workers.
+    Events of others are not progress: a run that kills its workers must fail although it gets them.
     """
     return any(row.token is not None for row in tables.logs[turn.run_id][turn.claimed_idx :])
 

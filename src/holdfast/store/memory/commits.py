@@ -1,7 +1,7 @@
 """Commit turns: append at the expected index, suspend or finish, then carry out the commands.
 
-What a run's part does to other runs comes after all parts are written: a child that ends in
-the commit in which its parent suspends finds the parent suspended, and wakes it.
+First all parts are written, then what they do to other runs is carried out. So if a child ends in
+the commit in which its parent suspends, it finds the parent suspended, and wakes it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class MemoryCommits(Part):
         """Append, then suspend or finish; see `CommitStore.commit`."""
         async with self._transaction() as (tables, now):
             if len({turn.run_id for turn in turns}) != len(turns):
-                raise ValueError("a run stands twice in one commit")
+                raise ValueError("a run occurs twice in one commit")
             if not all(turn.events for turn in turns):
                 raise ValueError("a turn commits at least one event")
             refused: dict[UUID, Refusal] = {}
@@ -95,7 +95,7 @@ class _Target(msgspec.Struct, frozen=True):
 def _check_flags(tables: Tables, turn: TurnCommit) -> None:
     """Raise ValueError if a part does not announce what it does to others.
 
-    A database looks only at what is announced: a caller that works here must work there.
+    PostgreSQL looks only at what is announced: a caller that works here must work there too.
     """
     touched: set[UUID | None] = set()
     for event in turn.events:

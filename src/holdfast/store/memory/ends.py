@@ -1,7 +1,7 @@
 """The ends of runs, and what follows from them: parents are told, children are stopped.
 
-A run ends by its own commit or from outside, and many may end at once. All their logs get their
-last event before the first parent is told; the close policies of their children come last.
+A run ends by its own commit or from outside, and many may end at once. First all their logs get
+their last event, then the parents are told, and at last the close policies are applied to children.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def end_from_outside(
     *,
     errors: Mapping[UUID, str] | None = None,
 ) -> tuple[list[UUID], list[Notice]]:
-    """End the runs that have not ended, without their code; return which they were.
+    """End the runs that have not ended, without their code; return their ids, and notices.
 
-    Their waiters and parents are notified, and the workers that hold something of them.
+    The notices are for waiters, parents, and workers that hold a turn or an activity of them.
     """
     ended = sorted(filter(tables.is_running, set(run_ids)))
     if not ended:
@@ -43,7 +43,7 @@ def end_from_outside(
 
 
 def _holder_notices(tables: Tables, run_ids: Iterable[UUID]) -> list[Notice]:
-    """Return the notices that tell workers to let go of turns and activities."""
+    """Return the notices that tell workers to drop turns and activities."""
     return [
         Notice(worker_topic(task.worker), str(run_id) if key == TURN else f"{run_id} {key}")
         for run_id in run_ids
@@ -53,7 +53,7 @@ def _holder_notices(tables: Tables, run_ids: Iterable[UUID]) -> list[Notice]:
 
 
 def _keep_started(tables: Tables, run_id: UUID) -> None:
-    """Write which single steps of a run are under way: its tasks are about to be deleted."""
+    """Record which single steps of a run are under way: its tasks are about to be deleted."""
     for (_, key), task in tables.tasks_of_run(run_id):
         if task.kind != "step" or ":" in key or task.started_at is None:
             continue
@@ -101,10 +101,10 @@ def close_children(tables: Tables, now: int, run_ids: Iterable[UUID]) -> list[No
 def request_cancels(
     tables: Tables, now: int, reasons: Mapping[UUID, str]
 ) -> tuple[list[UUID], list[Notice]]:
-    """Ask runs to stop that have not ended and were not asked before; return which they were.
+    """Ask runs to stop, unless they have ended or were asked before; return those it asked.
 
-    `reasons` are the details of the requests. A run that no worker ever had, and whose origin
-    none had, has nothing to clean up and ends at once; so does a run of a flow, which has no code.
+    `reasons` are the details of the requests. A run ends at once if there is nothing to clean up:
+    no worker ever had it (nor its origin, for a fork), or it is a run of a flow, which has no code.
     """
     asked = [run_id for run_id in sorted(reasons) if _can_be_asked(tables, run_id)]
     for run_id in asked:

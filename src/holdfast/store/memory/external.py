@@ -52,7 +52,7 @@ class MemoryExternal(Part):
 
 
 def send_signals(tables: Tables, now: int, signals: Sequence[NewSignal]) -> Delivered:
-    """Append each signal, and wake the run where it awaits that name."""
+    """Append each signal, and wake its run if the run awaits that name."""
     for signal in signals:
         check_signal(signal)
     answer = Delivered([], [])
@@ -67,7 +67,8 @@ def send_signals(tables: Tables, now: int, signals: Sequence[NewSignal]) -> Deli
 def _signal_outcome(tables: Tables, signal: NewSignal) -> Delivery:
     if signal.run_id not in tables.runs:
         return "missing"
-    # Before the status: who repeats a signal that the run consumed before it ended hears so.
+    # Before the status is looked at: if the run took this signal and then ended, a repeated call
+    # must be told that the signal was delivered.
     if signal.signal_id is not None and _has(tables, signal.run_id, signal.signal_id):
         return "duplicate"
     return "delivered" if tables.is_running(signal.run_id) else "ended"
@@ -89,9 +90,9 @@ def _deliver(tables: Tables, now: int, signal: NewSignal) -> list[Notice]:
 
 
 def outcomes(tables: Tables, run_ids: Sequence[UUID], changed: Iterable[UUID]) -> list[Delivery]:
-    """Return what became of runs that a call was to change, in the order given.
+    """Return the outcome for each run of a call, in the order given.
 
-    A running run that did not change had been changed before, or was given twice.
+    A running run that was not changed had been changed before, or was given twice.
     """
     new = set(changed)
     answers: list[Delivery] = []

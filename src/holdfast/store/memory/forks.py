@@ -104,13 +104,13 @@ class MemoryForks(Part):
 
 
 def _as_delivered(events: Sequence[Event]) -> list[Event]:
-    """Return events in the order in which the code saw them, which the log may not have."""
+    """Return events in the order in which the code saw them; the log may have another one."""
     places = {id(event): _place(idx, event) for idx, event in enumerate(events)}
     return [without_mark(event) for event in sorted(events, key=lambda event: places[id(event)])]
 
 
 def _place(idx: int, event: Event) -> tuple[int, bool, int]:
-    """Return a sort key: events in the order in which the code saw them."""
+    """Return a key that sorts events into the order in which the code saw them."""
     seen = read_seen(event)
     return (idx, True, idx) if seen is None else (seen, False, idx)
 
@@ -120,16 +120,16 @@ def _lasting(events: Sequence[Event]) -> list[Event]:
 
 
 def _untried(events: Sequence[Event], fatal: Fatal) -> list[Event]:
-    """Leave out what is made again. A step that had not ended starts with its first attempt."""
+    """Leave out the calls that are made again. Steps without an end begin at attempt 1."""
     events = list(without_failures(events, fatal))
     ended = {event.key for event in events if event.type in STEP_ENDS}
     return [event for event in _lasting(events) if event.type != STEP_RETRY or event.key in ended]
 
 
 def _answered(events: Sequence[Event]) -> list[Event]:
-    """Leave out commands without an end, and what refers to them, such as a signal to a child.
+    """Leave out commands without an end, and events about them, such as a signal to a child.
 
-    In the copy, the child is another run.
+    The fork starts such a child again, as another run.
     """
     ends = {(event.type, event.key) for event in events}
     commands = {

@@ -116,7 +116,7 @@ def check_turn(turn: TurnCommit) -> None:
 
 
 def check_json(what: str, text: str) -> None:
-    """Raise PayloadError for what is not JSON, and InvalidInput for what no reader can read."""
+    """Raise PayloadError for text that is not JSON, InvalidInput for JSON that cannot be read."""
     _decode(text)
     data = text.encode()
     if depth(data) > MAX_DEPTH:

@@ -1,4 +1,4 @@
-"""Find what a retry makes again: the calls whose failures ended a run."""
+"""Find the calls that a retry makes again: those that ended the run by failing."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from holdfast.events import (
 from holdfast.store.memory import details
 from holdfast.types import Event
 
-# What is kept of the events after the failure: results, and failures that did not end the run,
-# with their commands, and what people and other runs said.
+# Events after the failure that a retry keeps: results, failures that did not end the run, the
+# commands of both, and messages of people and other runs.
 _LATER: Final = with_role("command", "command_end") | STEP_ENDS | {SIGNAL_RECEIVED, VALUE_RECORDED}
-# What may stand between a failure and the end of a run whose code did nothing in between.
+# Events that may come between a failure and the end of the run if the code made no call between.
 _QUIET: Final = (
     CALL_FAILURES
     | with_role("withdrawal", "suspension")
@@ -63,7 +63,7 @@ class Fatal(msgspec.Struct, frozen=True):
 
 
 class _Error(msgspec.Struct, frozen=True):
-    """What counts of an error; a database stores errors that lack some of it."""
+    """The fields of an error that matter here. Stored errors may lack some of them."""
 
     kind: str = ""
     message: str = ""
@@ -81,10 +81,10 @@ def fatal_failures(events: Sequence[Event], error: str | None) -> Fatal:
 
 
 def without_failures(events: Sequence[Event], fatal: Fatal) -> Iterator[Event]:
-    """Leave out the failures that ended the run, and what only followed from them.
+    """Leave out the failures that ended the run, and events that only followed from them.
 
-    That is: children and activities that were cancelled then, and the timers around the failed
-    calls, which start again.
+    These are the cancels of children and activities, and the timers around the failed calls, which
+    start again.
     """
     calls, seen = fatal.calls, fatal.seen
     if not calls:
@@ -111,14 +111,14 @@ def _scope(key: str) -> str:
 
 
 def _surrounds(outer: str, inner: str) -> bool:
-    """Return True if a task is another task, has made it, or has made a task above it."""
+    """Return True if the task `outer` is `inner`, or created it directly or indirectly."""
     return not outer or f"{inner}/".startswith(f"{outer}/")
 
 
 def _guessed(events: Sequence[Event], error: str | None) -> Fatal:
-    """Find the failures in a log of an older release, which did not write them down.
+    """Find the failures in a log of an older release, which did not record them.
 
-    The error names its call. Others count if the code did nothing after them.
+    The error names its call. Other failures count if the code did nothing after them.
     """
     failed = {event.key: idx for idx, event in enumerate(events) if event.type in CALL_FAILURES}
     last = max(idx for idx, event in enumerate(events) if event.type not in _QUIET)
@@ -136,18 +136,18 @@ def _guessed(events: Sequence[Event], error: str | None) -> Fatal:
 
 
 def _chain(error: str | None) -> Iterator[_Error]:
-    """Yield an error and its causes, up to the first that is of a call."""
+    """Yield an error and its causes, up to the first one that is the failure of a call."""
     try:
         one: _Error | None = msgspec.json.decode(error or "null", type=_Error | None)
     except msgspec.ValidationError:
-        return  # nothing that a worker writes
+        return  # not written by a worker
     while one is not None:
         yield one
         one = None if _call(one) else one.cause
 
 
 def _call(error: _Error) -> str | None:
-    """Return the key of the call that an error says has failed."""
+    """Return the key of the failed call that an error names, None if it names none."""
     if not _CALL_ERRORS.fullmatch(error.kind):
         return None
     found = _call_failed.match(error.message)

@@ -101,7 +101,7 @@ class TaskRow:
     deadline_at: int | None = None  # an activity's: it fails then, whatever it does
     heartbeat: str | None = None  # an activity's: the last heartbeat details of its attempts
     cancelled: bool = False  # an activity's: its run cancelled it
-    losses: int = 0  # a step's: its leases that ran out
+    losses: int = 0  # a step's: the number of its leases that expired
 
     @property
     def handler(self) -> str:
@@ -149,7 +149,7 @@ class StepRow:
     deps_done: int = 0
     initial_tasks: int | None = None
     remaining_tasks: int | None = None
-    output: str | None = None  # a map's is that of its elements, if it has any
+    output: str | None = None  # of a map: None if its elements have the outputs
     error: str | None = None
     skip_reason: SkipReason | None = None
     attempts: int | None = None
@@ -166,7 +166,8 @@ class Tables:
     logs: dict[UUID, list[EventRow]] = field(default_factory=dict[UUID, list[EventRow]])
     tasks: dict[tuple[UUID, str], TaskRow] = field(default_factory=dict[tuple[UUID, str], TaskRow])
     workers: dict[str, WorkerInfo] = field(default_factory=dict[str, WorkerInfo])
-    heard_since: dict[str, int] = field(default_factory=dict[str, int])  # without a gap
+    # Since when each worker was heard without a gap.
+    heard_since: dict[str, int] = field(default_factory=dict[str, int])
     waiters: defaultdict[UUID, set[str]] = field(
         default_factory=lambda: defaultdict[UUID, set[str]](set)
     )

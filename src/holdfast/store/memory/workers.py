@@ -1,9 +1,9 @@
-"""Workers: who signs on, whose leases are renewed, who is silent, and what nobody serves.
+"""Workers: sign them on, renew their leases, find silent ones, and count tasks without a worker.
 
-Silence proves that a worker is gone only if the database could be heard meanwhile. A worker knows
-that of the time in which it was heard itself, so only one that was heard without a gap for as long
-may call another silent. After an absence of the database, and after its clock was set, all workers
-are heard before any is judged.
+Silence proves that a worker is gone only if the database could be reached all that time. A worker
+knows this only for the time in which its own heartbeats arrived: so only a worker that was heard
+without a gap for as long may call another one silent. After an absence of the database, and after
+its clock was set, each worker can send a heartbeat before any is judged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from holdfast.store.memory.tables import TURN, Tables, distinct
 from holdfast.store.port import WORK_TOPIC
 from holdfast.types import Heartbeat, Lease, Notice, WorkerInfo
 
-_RIVAL = 3_000_000  # µs: others may want back the runs that they suspended
+_RIVAL = 3_000_000  # µs; a worker heard within this time may want back the runs that it suspended
 _COUNT_LIMIT: Final = 1_000
 
 

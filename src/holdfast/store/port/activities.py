@@ -17,12 +17,12 @@ class ActivityStore(Protocol):
     ) -> ActivitiesEnded:
         """Record how attempts of activities ended, in their runs' logs, and wake the runs.
 
-        The lease's number fences each end. `worker_id` None means a caller from outside: it has
-        the token of an attempt that still runs, or whose lease was given back so that it
-        is completed later. A failure is retried as the policy in the task's payload says: then
-        the log gets ActivityRetryScheduled, and the task is due again after the pause. Otherwise
-        the log gets ActivityFailed. Repeating a call is harmless: what was recorded before is
-        reported as `lost`.
+        An end counts only with the current number of the lease. `worker_id` None means a caller
+        from outside, with the token of an attempt that still runs, or that gave its lease back to
+        be completed later. A failure is retried as the policy in the task's payload says: then the
+        log gets ActivityRetryScheduled, and the task is due again after the pause. Otherwise the
+        log gets ActivityFailed. Repeating a call is harmless: what was recorded before is reported
+        as `lost`.
         """
         ...
 

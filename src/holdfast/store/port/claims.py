@@ -25,19 +25,19 @@ class ClaimStore(Protocol):
     ) -> Claims:
         """Lease up to `limit` due tasks of these queues and handlers, by priority, then age.
 
-        Tasks that come due within `ahead_seconds` count as due. A task that another worker
-        suspended is left to that worker until `sticky_seconds` after it came due, if that worker
-        was heard recently. The expired lease of a worker that is signed on is left alone unless
-        the claiming worker was itself heard without a gap for the length of a lease. A task
-        whose expired lease is taken over gets WorkerLost in its run's log. A run that lost
-        `max_attempts` workers without progress fails instead of being claimed.
+        Tasks that come due within `ahead_seconds` count as due. If another worker suspended a task
+        and has sent a heartbeat recently, the task is left to it until `sticky_seconds` after it
+        came due. The expired lease of a worker that is signed on is left alone, unless the database
+        has heard the claiming worker itself without a gap for the length of a lease. If an expired
+        lease is taken over, the run's log gets WorkerLost. A run that lost `max_attempts` workers
+        without progress is not claimed: it fails.
         """
         ...
 
     async def release_tasks(self, worker_id: str, releases: Sequence[Release]) -> list[Notice]:
         """Give tasks back, without an event and without counting the attempt.
 
-        The lease's number fences each release.
+        A release counts only with the current number of the lease.
         """
         ...
 

@@ -17,7 +17,7 @@ class ExternalStore(Protocol):
         ...
 
     async def cancel_runs(self, run_ids: Sequence[UUID], *, reason: str | None = None) -> Delivered:
-        """Append WorkflowCancelRequested, and wake the runs. A run never claimed ends at once."""
+        """Append WorkflowCancelRequested, and wake the runs. Runs never claimed end at once."""
         ...
 
     async def terminate_runs(

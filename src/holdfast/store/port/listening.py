@@ -10,7 +10,7 @@ from holdfast.types import Notice, RunRecord
 
 
 class ListenStore(Protocol):
-    """Registers who waits for a run's end, sends wake-ups, and delivers them to listeners."""
+    """Registers waits for ends of runs, sends wake-ups, and delivers them to listeners."""
 
     async def wait_for_end(self, topic: str, run_ids: Sequence[UUID]) -> dict[UUID, RunRecord]:
         """Register a topic to be notified of the runs' ends; return those that have ended already.

@@ -42,7 +42,7 @@ class Store(
         ...
 
     async def close(self) -> None:
-        """Let go of every connection. Idempotent."""
+        """Close every connection. Idempotent."""
         ...
 
     async def now(self) -> int:

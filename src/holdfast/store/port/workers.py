@@ -1,4 +1,4 @@
-"""The part of the port for workers: who is signed on, who is silent, what nobody serves."""
+"""The part of the port for workers: which are signed on or silent, which tasks have none."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class WorkerStore(Protocol):
         lease_seconds: float,
         interval_seconds: float = 2.0,
     ) -> Heartbeat:
-        """Record that the worker lives, renew its leases, and return what it has to know of them.
+        """Record that the worker lives, renew its leases, and return what happened to them.
 
-        `interval_seconds` is the time between two heartbeats: a worker that misses two
-        of them was away.
+        `interval_seconds` is the time between two heartbeats: a worker that misses two of them has
+        a gap.
         """
         ...
 
@@ -33,12 +33,12 @@ class WorkerStore(Protocol):
         silent_seconds: float = 8.0,
         worker_ids: Sequence[str] = (),
     ) -> tuple[list[str], list[Notice]]:
-        """Remove workers that are silent, or that are named, and make their tasks due at once.
+        """Remove silent workers and the named workers, and make their tasks due at once.
 
-        `observer` is the worker that judges the silence: it must itself have been heard for as
-        long, without a gap. Without an observer only the named workers are removed. A loss that
-        the run cannot have caused does not count as an attempt: workers on several hosts fell
-        silent at once, or the database was away.
+        `observer` is the worker that judges the silence: the database must have heard it without a
+        gap for as long. Without an observer only the named workers are removed. A loss does not
+        count as an attempt if the run cannot have caused it: workers on several hosts fell silent
+        at once, or the database was away.
         """
         ...
 

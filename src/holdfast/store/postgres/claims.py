@@ -1,11 +1,11 @@
 """Claims: lease due tasks, and give them back.
 
-Until vacuum has come by, an index keeps an entry for each task that ever was due, and a
-transaction that stays open for long anywhere keeps vacuum away. Therefore a claim looks only
-after the worker's watermark: at what came due since its last claims. From time to time it looks
-for tasks that they left: tasks that were committed late, whose rows were locked, or whose leases
-ran out. It looks at all of the past at once while that is cheap. Otherwise the past is cut into
-parts that are cheap, and the claim takes one part.
+Until the table is vacuumed, its index keeps an entry for each task that was ever due, and a long
+transaction anywhere in the server prevents vacuuming. Therefore a claim searches only after the
+worker's watermark: for tasks that came due since its last claims. From time to time it searches for
+tasks that those claims missed: they were committed late, their rows were locked, or their leases
+expired. If a search of the whole past is cheap, it does that. Otherwise the past is cut into parts
+that are cheap, and each claim searches one part.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from holdfast.types import ClaimedTask, Claims, Event, Notice, Release
 if TYPE_CHECKING:
     import asyncpg
 
-_EMPTY_PAGES: Final = 80  # what a look costs for one handler in one queue if nothing is due
-_HORIZON_SECONDS: Final = 10.0  # how far a claim looks ahead while there are many dead entries
+_EMPTY_PAGES: Final = 80  # pages that a search costs for one handler in one queue if nothing is due
+_HORIZON_SECONDS: Final = 10.0  # how far a claim looks ahead if there are many dead entries
 
 _SECOND: Final = 1_000_000
-_OVERLAP: Final = _SECOND  # longer than a task's row takes from its clock to its commit
-_LAG: Final = 10 * _SECOND  # tasks of this time that a claim left are looked for by the next
+_OVERLAP: Final = _SECOND  # a task's row is committed within this time after its clock was read
+_LAG: Final = 10 * _SECOND  # the next claim searches this far back for tasks that a claim missed
 _SWEEP_EVERY: Final = 50  # claims
 _SWEEP_SECONDS: Final = 0.05
 _EXPENSIVE: Final = 200  # pages; a part that costs more is cut
-_PARTS: Final = 16  # at most so many are made of one
+_PARTS: Final = 16  # one part is cut into at most so many
 _AGES: Final = [round(60 * _SECOND * 4**n) for n in range(10)]  # from a minute to half a year
 _WHOLE_AGAIN: Final = 100_000  # µs
 _PARTS_AGAIN: Final = 400_000
@@ -47,7 +47,9 @@ class PostgresClaims(Part):
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
-        self._watermarks: dict[str, dict[tuple[str, ...], Watermark]] = {}  # by worker, handlers
+        self._watermarks: dict[
+            str, dict[tuple[str, ...], Watermark]
+        ] = {}  # by worker, then by handlers
 
     async def claim_tasks(
         self,
@@ -110,7 +112,7 @@ class Claim:
 
 
 async def claim(database: Database, wanted: Claim, watermark: Watermark) -> Claims:
-    """Lease due tasks: those after the watermark, then, if there is room, those left before it."""
+    """Lease due tasks: those after the watermark, then, with room left, missed ones before it."""
     first, *others = watermark.looks()
     found, whole = await _look(database, wanted, watermark, first, wanted.limit)
     notices = await _fail_poisoned(database, wanted, whole)
@@ -144,7 +146,7 @@ async def _look(
         look.until,
         look.leased_since,
         _HORIZON_SECONDS if watermark.is_cut else None,
-        True,  # details come back as text
+        True,  # details are returned as text
         True,  # with the properties of runs
     )
     if whole["pages"] is not None:
@@ -197,7 +199,7 @@ class Look:
 
     since: int | None = None
     until: int | None = None
-    leased_since: int | None = None  # leases that ran out; None: as `since`, if that is None
+    leased_since: int | None = None  # for expired leases; None: the same as `since`
     is_part: bool = False
 
 
@@ -210,14 +212,14 @@ class Watermark:
     clock: Callable[[], float] = time.monotonic
     _claims: int = 0
     _sweeps_after: float = 0.0
-    _swept_at: int = 0  # engine time: leases were looked for
+    _swept_at: int = 0  # engine time of the last search for expired leases
     _edges: list[int] = field(default_factory=list[int])  # between the parts, the newest first
     _part: int = 0
     _last_pages: int = 0
 
     @property
     def is_cut(self) -> bool:
-        """Return True while a look at everything costs too much."""
+        """True while a search of the whole past would cost too much."""
         return bool(self._edges)
 
     def looks(self) -> list[Look]:
@@ -242,14 +244,14 @@ class Watermark:
             self.reached = None  # the clock was set back
 
     def paid(self, look: Look, now: int, pages: int) -> None:
-        """Record what a look for left tasks cost: expensive parts are cut, cheap ones joined."""
+        """Record what a search for missed tasks cost: cut an expensive part, join cheap parts."""
         self._swept_at = now
         self._sweeps_after = self.clock() + _SWEEP_SECONDS * max(1.0, pages / _EXPENSIVE)
         if look.is_part or look == Look():
             self._record_part(look, now, pages)
 
     def again_after(self, first: Look) -> int | None:
-        """Return in how many µs to look for what a claim passed over; None if it saw everything."""
+        """Return in how many µs to search for missed tasks again; None if all was searched."""
         if self._edges:
             return _PARTS_AGAIN if self._part else None
         return None if first.since is None else _WHOLE_AGAIN

@@ -22,7 +22,7 @@ from holdfast.types import (
     Undelivered,
 )
 
-_LIGHT: Final = 1 << 20  # bytes; a call of less is slow for another reason
+_LIGHT: Final = 1 << 20  # bytes; a smaller call is slow for another reason
 _LOCK_TIMEOUT: Final = "55P03"
 
 _Undelivered: TypeAlias = tuple[UUID, UUID, str, Literal["ended", "missing"]]
@@ -51,11 +51,11 @@ class PostgresCommits(Part):
     async def commit(self, worker_id: str, token: UUID, turns: Sequence[TurnCommit]) -> Committed:
         """Append, then suspend or finish; see `CommitStore.commit`.
 
-        A part that the server refuses is found by halving the batch. An error that every part
-        meets is raised: then the server fails, and not one value.
+        If the server refuses a part, the batch is halved until that part is found. An error of all
+        parts is raised: its reason is the server, and not one value.
         """
         if len({turn.run_id for turn in turns}) != len(turns):
-            raise ValueError("a run stands twice in one commit")
+            raise ValueError("a run occurs twice in one commit")
         if not all(turn.events for turn in turns):
             raise ValueError("a turn commits at least one event")
         with translated():
@@ -119,7 +119,7 @@ def commit_arguments(
         [turn.run_id for turn in turns if turn.after_others],
         tell,
         True,  # details come back as text
-        True,  # undelivered signals are told
+        True,  # undelivered signals are returned
     )
 
 
@@ -133,7 +133,7 @@ async def _commit(
         row = await database.row_untranslated("commit", arguments, weight=weight)
     except (asyncpg.PostgresError, TimeoutError) as error:
         alone = len(turns) == 1
-        if alone and isinstance(error, TimeoutError):  # the time that it was given is plenty
+        if alone and isinstance(error, TimeoutError):  # it had enough time
             raise
         if not _may_succeed_in_parts(error, weight):
             raise
@@ -163,7 +163,7 @@ def _length(turns: Sequence[TurnCommit]) -> int:
 
 
 def _may_succeed_in_parts(error: Exception, weight: int) -> bool:
-    """Return True if the call might go through without one of its parts, or in two calls."""
+    """Return True if the call might succeed without one of its parts, or as two calls."""
     if _is_too_slow(error):
         return weight > _LIGHT
     return _is_refused_value(error) or _is_lock_timeout(error) or _is_unexplained(error)
@@ -227,7 +227,7 @@ def _refusals(text: str | None) -> dict[UUID, Refusal]:
 
 
 def _ahead(text: str | None) -> dict[UUID, Ahead]:
-    """Return what others wrote ahead of parts that were committed after it."""
+    """Return the entries of others after which parts were committed, by run."""
     if text is None:
         return {}
     return {found.run_id: Ahead(_events(found.tail)) for found in _decode_ahead(text)}

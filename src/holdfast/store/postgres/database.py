@@ -41,9 +41,9 @@ T = TypeVar("T")
 
 logger = logging.getLogger("holdfast.database")
 
-# No call takes so long: one without an answer by then was cut off, or hangs.
+# No call takes this long: without an answer by then, its connection is dead or hangs.
 _CALL_SECONDS: Final = 20.0
-_SLOWEST: Final = 256 * 1024  # bytes a second, of a connection that is worth waiting for
+_SLOWEST: Final = 256 * 1024  # bytes a second; a call over a slower connection is cut off
 
 # By SQLSTATE, or by its class: the first two characters.
 _ERRORS: Final[dict[str, type[HoldfastError]]] = {
@@ -62,8 +62,8 @@ _ERRORS: Final[dict[str, type[HoldfastError]]] = {
     "3F000": SchemaMissing,
     "42P01": SchemaMissing,
     "42883": SchemaMissing,
-    "22004": InvalidInput,  # our functions refuse a null
-    "22023": InvalidInput,  # and a value that is not allowed
+    "22004": InvalidInput,  # our functions refuse NULL
+    "22023": InvalidInput,  # our functions refuse a value that is not allowed
     "22": PayloadError,
     "23": PayloadError,
     "54": PayloadError,  # beyond a limit of the server: too long, too deeply nested
@@ -71,16 +71,16 @@ _ERRORS: Final[dict[str, type[HoldfastError]]] = {
     "HF005": FlowInUse,
 }
 
-# What happened to the call, in front of the server's own words.
+# What happened to the call; put before the message of the server.
 _MEANINGS: Final[dict[type[HoldfastError], str]] = {
-    TransientDatabaseError: "the database gave up on the call, which may be made again: ",
+    TransientDatabaseError: "the database stopped the call, which may be made again: ",
     InsufficientRights: "the role lacks a right that the call needs: ",
     SchemaMissing: "the schema lacks what the call needs (run `holdfast migrate`): ",
     PayloadError: "the database cannot store a value of the call: ",
     DatabaseError: "the database refuses the call: ",
 }
 
-# What the driver raises: errors of the server and its own.
+# What the driver raises: errors of the server and its own errors.
 _FOREIGN: Final = (
     asyncpg.PostgresError,
     OSError,
@@ -93,12 +93,12 @@ _OTHER_WORKFLOW: Final = "HF001"  # raised by start_runs, with the run's id as i
 
 # A connection that was idle for longer is tested before use: a firewall may have forgotten it.
 _TRUSTED_SECONDS: Final = 10.0
-_FRESH_SECONDS: Final = 0.001  # after a pause so short a connection need not be looked at
+_FRESH_SECONDS: Final = 0.001  # after so short a pause a connection need not be tested
 _ANSWER_SECONDS: Final = 2.0
 _LAST_CALLS_SECONDS: Final = 2.0
 
-# After these errors of the server a connection is useless: it has ended, or it leads to a server
-# that has become a standby.
+# After these errors of the server a connection is useless: its session has ended, or the server has
+# become a standby.
 _BROKEN: Final = (
     asyncpg.OperatorInterventionError,
     asyncpg.PostgresConnectionError,
@@ -169,7 +169,7 @@ class Database:
         """Call a function and return its rows; `patience` multiplies the time that it may take."""
         text = call_text(self.schema, function, len(arguments))
         seconds = patience * _CALL_SECONDS
-        try:  # not translated(), which takes longer: every start goes through here
+        try:  # not translated(), which is slower: every start comes through here
             return await self._call(
                 lambda connection: connection.fetch(text, *arguments, timeout=seconds)
             )
@@ -304,7 +304,7 @@ def _from_server(error: asyncpg.PostgresError) -> HoldfastError:
         return RunExists(UUID(error.detail), str(error))
     kind = error_class(error)
     if kind in (InvalidInput, UnknownFlow):
-        return kind(str(error))  # our own words
+        return kind(str(error))  # the message of our own function
     return kind(f"{_MEANINGS.get(kind, '')}{error} ({code})" if code else str(error))
 
 
@@ -331,7 +331,7 @@ class Pool:
         self._lent: set[Connection] = set()
         self._returned = asyncio.Event()
         self._closing: set[asyncio.Task[None]] = set()
-        self._doubted = 0.0  # those returned before this moment are asked, too
+        self._doubted = 0.0  # connections returned before this moment are tested, too
         self._loop = asyncio.get_running_loop()
         self._closed = False
 
@@ -346,7 +346,7 @@ class Pool:
                 self._give_back(connection, sound=_is_sound(error))
                 if isinstance(error, TimeoutError) or _was_not_sent(error):
                     self._drop_idle()
-                elif isinstance(error, asyncio.CancelledError):  # the caller waited no longer
+                elif isinstance(error, asyncio.CancelledError):  # the caller stopped waiting
                     self._doubted = self._loop.time()
                 raise
             self._give_back(connection, sound=True)
@@ -406,7 +406,7 @@ class Pool:
             self._drop(connection)
 
     def _drop_idle(self) -> None:
-        """Close all idle connections: what silenced one has probably silenced the others."""
+        """Close all idle connections: if one is dead, the others probably are, too."""
         idle, self._idle = self._idle, []
         for connection, _ in idle:
             self._drop(connection)

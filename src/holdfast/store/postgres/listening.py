@@ -1,9 +1,9 @@
 """Wake-ups: one connection listens for every topic of a store, and is restored when it is lost.
 
-A connection can fall silent without an error: a firewall forgets it, or a pooler accepts the
-LISTEN and keeps the notifications. Therefore it is asked at intervals whether it still answers.
-If a pooler may be in between, the connection is first tried with a notification of its own. If
-listening is not possible, listeners find work by polling, as they do for lost wake-ups.
+A connection can become silent without an error: a firewall forgets it, or a pooler accepts LISTEN
+and does not pass notifications on. Therefore the connection is tested at intervals. If a pooler may
+be in between, it is first tested with a notification of its own. If listening is not possible,
+listeners find work by polling, as they do after lost wake-ups.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ logger = logging.getLogger("holdfast.listening")
 Callback: TypeAlias = Callable[[str], None]
 
 _LONGEST_CHANNEL: Final = 63  # bytes, as identifiers
-_ASK_SECONDS: Final = 5.0  # between two questions whether the connection still answers
+_ASK_SECONDS: Final = 5.0  # between two tests of the connection
 _ANSWER_SECONDS: Final = 3.0
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.05, 2.0
-_IMPOSSIBLE_WAIT_SECONDS: Final = 60.0  # before listening is tried again where it cannot work
+_IMPOSSIBLE_WAIT_SECONDS: Final = 60.0  # until listening is tried again after it proved impossible
 
 
 class NothingHeard(DatabaseError):
@@ -109,14 +109,14 @@ class Listeners:
         self._connection: Connection | None = None
         self._using = asyncio.Lock()  # the connection does one thing at a time
         self._keeper: asyncio.Task[None] | None = None
-        self._tried = asyncio.Event()  # to connect, for the first time
+        self._tried = asyncio.Event()  # set after the first attempt to connect
         self._lost = asyncio.Event()
         self._stops: set[asyncio.Task[None]] = set()
 
     async def add(self, name: str, callback: Callback) -> None:
         """Call back with each payload of a channel.
 
-        Returns also if listening is not possible now: the callback hears "" once it is.
+        Returns also if listening is not possible now: `callback` is called with "" once it is.
         """
         self._callbacks[name].append(callback)
         if self._keeper is None:
@@ -136,7 +136,7 @@ class Listeners:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def remove(self, name: str, callback: Callback) -> None:
-        """Call back no more; the server is told in the background."""
+        """Stop calling back; the server is told in the background."""
         callbacks = self._callbacks.get(name, [])
         if callback not in callbacks:
             return

@@ -26,8 +26,8 @@ class PostgresQueries(Part):
     async def list_runs(self, where: RunFilter) -> RecordPage:
         """Return a page of runs; see `QueryStore.list_runs`.
 
-        It asks for one run more than the page holds, to know whether there is a next page. If
-        the search stopped before the page was full, the cursor is where it stopped.
+        It asks for one run more than the page has, to know whether there is a next page. If the
+        search stopped before the page was full, the cursor is where it stopped.
         """
         created_at, run_id = None, None
         if where.cursor is not None:

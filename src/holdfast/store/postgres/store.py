@@ -79,7 +79,7 @@ class PostgresStore(
         await self._database.open()
 
     async def close(self) -> None:
-        """Let go of every connection."""
+        """Close every connection."""
         await self._listeners.close()
         await self._database.close()
 

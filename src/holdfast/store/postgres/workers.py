@@ -1,4 +1,4 @@
-"""Workers: sign on, renew leases, forget the silent, count what nobody serves."""
+"""Workers: sign them on, renew leases, remove silent ones, count tasks without a worker."""
 
 from __future__ import annotations
 

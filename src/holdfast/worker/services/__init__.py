@@ -1,1 +1,1 @@
-"""What a worker does in the background, each duty in a service of its own."""
+"""The duties of a worker in the background: each is a service."""

@@ -1,4 +1,4 @@
-"""Signing an app on: its names become known, and it takes over runs from before names had apps."""
+"""Sign an app on: record its names, and take over runs from before names had apps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class AppSignOn(Service):
     """Sign an app on when its worker starts.
 
     If the database has runs from before names had apps, the first app that signs on with their
-    workflow takes them over: what waits for this worker when it starts, the rest in small parts.
+    workflow takes them over: those that wait for this worker at its start, the rest in small parts.
     """
 
     def __init__(
@@ -36,12 +36,12 @@ class AppSignOn(Service):
         workflows = tuple(sorted({name for name, _ in app.workflows}))
         self._info = AppInfo(app=app.name, workflows=workflows, origin=origin)
         self._former: frozenset[str] = frozenset()
-        self._ended = False  # whether there may be ended runs with names of before
+        self._ended = False  # True if ended runs may have names without an app
 
     async def sign_on(self) -> None:
-        """Sign on, and take over what waits.
+        """Sign on, and take over the runs that wait.
 
-        Raises ConfigurationError if the database has an app of this name from another place.
+        Raises ConfigurationError if the database has an app of this name from another origin.
         """
         answer = await self._store.sign_on_app(self._info, self._activities)
         if answer.other is not None:

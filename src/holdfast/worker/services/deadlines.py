@@ -11,13 +11,13 @@ _BATCH: Final = 100
 
 
 class TimeOut(Protocol):
-    """A method of the store that ends what is past its deadline."""
+    """A method of the store that ends runs or activities after their deadline."""
 
     async def __call__(self, *, limit: int) -> tuple[int, int | None, list[Notice]]: ...
 
 
 class Deadlines(Service):
-    """End what is past its deadline. `due_at` tells of a deadline that a claim has brought."""
+    """End runs and activities at their deadlines. `due_at` adds a deadline that a claim found."""
 
     async def run_once(self) -> None:
         """End all runs and activities that are past their deadlines."""
@@ -27,7 +27,7 @@ class Deadlines(Service):
                 self.due_at(next_due)
 
     async def _end_all(self, time_out: TimeOut) -> int | None:
-        """End all that is past its deadline; return the next deadline, None if there is none."""
+        """End everything that is past its deadline; return the next deadline, None without one."""
         while True:
             ended, next_due, notices = await time_out(limit=_BATCH)
             self._notify(notices)

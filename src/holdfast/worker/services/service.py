@@ -1,4 +1,4 @@
-"""What every service of a worker has: `start`, `stop`, and `run_once` for its one duty.
+"""The base of all services of a worker: `start`, `stop`, and `run_once` for the one duty.
 
 A service runs when it starts, then in intervals, and earlier if something comes due. Any number of
 workers may run the same service on one database.
@@ -20,7 +20,9 @@ from holdfast.worker.clock import Clock
 
 logger = logging.getLogger("holdfast.maintenance")
 
-_LEAST_SECONDS: Final = 0.1  # between two runs, also while another transaction locks what is due
+_LEAST_SECONDS: Final = (
+    0.1  # the shortest pause between two runs, also if another transaction locks what is due
+)
 
 
 class ServiceContext(NamedTuple):
@@ -49,7 +51,7 @@ class Service(ABC):
         """Do what is due now."""
 
     def due_at(self, at: int) -> None:
-        """Tell that something comes due at a moment of engine time."""
+        """Say that something comes due at a moment of engine time."""
         if self._next_due is None or at < self._next_due:
             self._next_due = at
             self._woken.set()
@@ -70,12 +72,12 @@ class Service(ABC):
     async def _run(self) -> None:
         while True:
             pause = self._interval
-            self._next_due = None  # what is told while it runs counts
+            self._next_due = None  # calls of `due_at` during the run count
             try:
                 await self.run_once()
                 pause *= random.uniform(0.8, 1.2)
             except DatabaseError as error:
-                logger.warning("%s is put off: %s", self._duty, error)
+                logger.warning("%s failed, and is tried again later: %s", self._duty, error)
             except Exception:
                 logger.exception("%s failed", self._duty)
             await self._wait(pause)

@@ -17,7 +17,7 @@ class Unserved(Service):
     """Warn once of each queue and handler whose tasks no live worker serves.
 
     `handlers` are those of the worker's own app. Other apps may share the database, and their
-    workers need not run now: of names that this app has in no version, a debug line is written.
+    workers need not run now: for names that this app does not have, a debug line is written.
     """
 
     def __init__(self, context: ServiceContext, handlers: Iterable[str]) -> None:
@@ -26,7 +26,7 @@ class Unserved(Service):
         self._warned: set[tuple[str, str]] = set()
 
     async def run_once(self) -> None:
-        """Warn of what is not served now and was served, or not there, at the last look."""
+        """Warn of names that are not served now, unless they were warned of last time."""
         waiting = {
             (queue, handler): tasks for queue, handler, tasks in await self._store.unserved()
         }
@@ -35,7 +35,7 @@ class Unserved(Service):
                 logger.log(
                     logging.WARNING if _name_of(handler) in self._names else logging.DEBUG,
                     "no worker runs %s of queue %s: %d task(s) wait. Start a worker that has it, "
-                    "or end what waits for it",
+                    "or end the runs that wait for it",
                     handler.removesuffix("@0"),  # an activity has no version
                     queue,
                     tasks,
