@@ -23,10 +23,10 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     `queues` empty means the queues of the app's workflows and activities. `concurrency` limits how
     many runs and activities the worker holds, `threads` how many sync steps and activities run at
     the same time, `cache` how many suspended runs stay in memory. `check` is for tests and
-    development: runs do not stay in memory, each is replayed whenever it wakes and before it ends, and
-    calls of clocks and of random numbers in workflow code are warnings or errors. `replace_flows` is
-    for development: if the shape of a flow has changed under the same version, it replaces the old
-    one, and open runs of the old one are terminated.
+    development: runs do not stay in memory, each is replayed whenever it wakes and before it ends,
+    and calls of clocks and of random numbers in workflow code are warnings or errors.
+    `replace_flows` is for development: if the shape of a flow has changed under the same version,
+    it replaces the old one, and open runs of the old one are terminated.
     """
 
     queues: tuple[str, ...] = ()
