@@ -99,7 +99,7 @@ def _describe(annotation: object) -> inspect.Type | None:
     """Return the parts of a type; None if it cannot be judged."""
     try:
         return inspect.type_info(annotation)
-    except (TypeError, NameError):
+    except Exception:  # of any kind: msgspec runs code of the types
         return None
 
 
@@ -217,9 +217,10 @@ def _fit_objects(given: inspect.Type, wanted: inspect.Type, pairs: _Pairs) -> bo
     if given.cls is wanted.cls:
         return True
     fields = {field.encode_name: field for field in given.fields}
+    tag = given.tag_field if isinstance(given, inspect.StructType) else None
     for field in wanted.fields:
         own = fields.get(field.encode_name)
-        if own is None and field.required:
+        if own is None and field.required and field.encode_name != tag:
             return False
         if own is not None and own.required and not _fits(own.type, field.type, pairs):
             return False

@@ -57,6 +57,14 @@ class Struct(msgspec.Struct):
     content: str
 
 
+class Tagged(msgspec.Struct, tag="page", tag_field="type"):
+    content: str
+
+
+class Typed(TypedDict):
+    type: str
+
+
 class Array(msgspec.Struct, array_like=True):
     content: str
 
@@ -149,6 +157,8 @@ VALUES: list[tuple[Any, list[object]]] = [
     (Point, [Point(3, "a")]),
     (Struct, [Struct("c")]),
     (Array, [Array("c")]),
+    (Tagged, [Tagged("c")]),
+    (Typed, [{"type": "page"}]),
     (Colour, [Colour.RED]),
     (Level, [Level.LOW]),
     (Literal["red", 1], ["red", 1]),
