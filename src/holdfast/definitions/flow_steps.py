@@ -73,9 +73,10 @@ class FlowStep(Recorded[P, R_co], Source[Out_co]):
     """A step of a flow: a function that a worker runs once the steps that it depends on have ended.
 
     A map step runs once for each element of a list, and its output is the list of the results.
-    Flows call their steps themselves. For tests, `await step(…)` is an ordinary call of the function,
-    also if it is a sync one. `flow` is the flow's name, `deps` are the names of the steps that it
-    depends on. `queue` is None for the queue of the run, `timeout_seconds` limits one attempt.
+    Flows call their steps themselves. For tests, `await step(…)` is an ordinary call of the
+    function, also if it is a sync one. `flow` is the flow's name, `deps` are the names of the steps
+    that it depends on. `queue` is None for the queue of the run, `timeout_seconds` limits one
+    attempt.
     """
 
     kind: ClassVar[str] = "step"
