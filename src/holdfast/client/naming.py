@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
@@ -14,8 +15,10 @@ from holdfast.ids import keyed_run_id
 from holdfast.names import check_reference, full_name, split_name
 from holdfast.store.port import Store
 from holdfast.texts import check_id
+from holdfast.types import RunKind
 
 _MOST_SIMILAR = 3  # names that an error asks about
+_BELIEVED_SECONDS = 10.0
 
 
 class Named(Protocol):
@@ -124,6 +127,7 @@ class Names:
     def __init__(self, store: Store, app: str | None) -> None:
         self._store, self._app = store, app
         self._former: frozenset[str] | None = None
+        self._no_flows: dict[str, float] = {}  # until when they count as none
 
     async def full(self, workflow: Named | str) -> str:
         """Return a workflow's full name: of the client's app, or of the one app that has it.
@@ -132,6 +136,19 @@ class Names:
         """
         known = known_full_name(workflow, self._app)
         return known or await find_full_name(str(workflow), self._store)
+
+    async def kind(self, name: str) -> RunKind:
+        """Return of which kind the runs of a full name are: those of a flow, if there is one.
+
+        That there is none is believed for a few seconds: a busy caller pays for no question.
+        """
+        now = time.monotonic()
+        if now < self._no_flows.get(name, 0.0):
+            return "workflow"
+        if await self._store.get_flow(name) is not None:
+            return "flow"
+        self._no_flows[name] = now + _BELIEVED_SECONDS
+        return "workflow"
 
     async def matching(self, workflows: Iterable[str]) -> tuple[str, ...]:
         """Return the full names that a filter means by names.

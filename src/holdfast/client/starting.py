@@ -158,20 +158,26 @@ class _Defaults:
 
 
 def prepare(
-    workflow: AnyStartable | str, app: App | None, options: RunOptions, known_options: Set[str]
+    workflow: AnyStartable | str,
+    app: App | None,
+    options: RunOptions,
+    known_options: Set[str],
+    kind: RunKind = "workflow",
 ) -> PreparedStart:
     """Check the options of a start of a workflow; `app` completes a name that has no app.
+
+    `kind` is that of the runs of a name which the app does not have.
 
     Raises UnknownWorkflow for a name that the app does not have, ConfigurationError for an
     option that cannot work, TypeError for one that is not known.
     """
     if unknown := options.keys() - known_options:
         raise TypeError(f"unexpected option for start: {', '.join(sorted(unknown))}")
-    name, version, known = _resolve(workflow, app, options.get("version"))
+    name, version, known = _resolve(workflow, app, options.get("version"), kind)
     delay, start_at, timeout = options.get("delay"), options.get("start_at"), options.get("timeout")
     if delay is not None and start_at is not None:
         raise ConfigurationError("give either delay or start_at, not both")
-    defaults = _Defaults() if known is None else _Defaults.of(known)
+    defaults = _Defaults(kind) if known is None else _Defaults.of(known)
     fields = CommonFields(
         kind=defaults.kind,
         name=name,
@@ -196,20 +202,21 @@ def moment(at: datetime) -> int:
 
 
 def _resolve(
-    workflow: AnyStartable | str, app: App | None, version: int | None
+    workflow: AnyStartable | str, app: App | None, version: int | None, kind: RunKind
 ) -> tuple[str, int, AnyStartable | None]:
     if version is not None and version < 1:
         raise ConfigurationError(f"a workflow's version is 1 or more, not {version}")
     if not isinstance(workflow, str):
         if not isinstance(workflow, Startable):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(
-                f"a start takes a workflow (a function under @app.workflow) or its name, not "
-                f"{workflow!r}"
+                f"a start takes a workflow (a function under @app.workflow), a flow, or its name, "
+                f"not {workflow!r}"
             )
         return workflow.full_name, version or workflow.version, workflow
     of, name = split_name(check_reference("a workflow", workflow))
     if app is None or of not in ("", app.name):
-        return workflow, version or 1, None
+        newest = 0 if kind == "flow" else 1
+        return workflow, version or newest, None
     found = app.startable(name, version)
     return found.full_name, found.version, found
 

@@ -14,8 +14,8 @@ from holdfast.client.transactions import apps_within, start_within
 from holdfast.client.waiting import end_within
 from holdfast.definitions.startable import AnyStartable
 from holdfast.errors import ConfigurationError
-from holdfast.names import check_workflow_name
-from holdfast.types import End, NewRun, StartedRun
+from holdfast.names import check_reference, split_name
+from holdfast.types import End, NewRun, RunKind, StartedRun
 
 _CHUNKS_AT_ONCE = 2  # of a large start
 
@@ -27,13 +27,24 @@ async def prepare_start(
     known: Set[str],
     connection: object = None,
 ) -> PreparedStart:
-    """Check a start's options; look up the app of a workflow that is given by its name alone."""
-    if isinstance(workflow, str) and session.app is None and "/" not in workflow:
-        name = check_workflow_name(workflow)
-        within = connection is not None
-        lookup = partial(apps_within, connection, session.schema) if within else None
-        workflow = await find_full_name(name, session.store, lookup)
-    return prepare(workflow, session.app, options, known)
+    """Check a start's options; ask the database what a name means that is not the app's."""
+    kind: RunKind = "workflow"
+    if isinstance(workflow, str) and not _is_known(session, workflow):
+        name = check_reference("a workflow", workflow)
+        kind = await session.names.kind(name)
+        if kind == "workflow" and "/" not in name:
+            within = connection is not None
+            lookup = partial(apps_within, connection, session.schema) if within else None
+            name = await find_full_name(name, session.store, lookup)
+            kind = await session.names.kind(name)
+        workflow = name
+    return prepare(workflow, session.app, options, known, kind)
+
+
+def _is_known(session: Session, workflow: str) -> bool:
+    """Return True if a name is of the client's app."""
+    app = session.app
+    return app is not None and split_name(workflow)[0] in ("", app.name)
 
 
 async def submit(

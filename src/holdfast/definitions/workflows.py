@@ -223,7 +223,13 @@ class Registry:
 
         Raises UnknownWorkflow if it is not defined.
         """
-        return self.latest(name) if version is None else self.find(name, version)
+        versions = [known for flow, known in self.flows if flow == name]
+        if not versions:
+            return self.latest(name) if version is None else self.find(name, version)
+        flow = self.flows.get((name, max(versions) if version is None else version))
+        if flow is None:
+            raise UnknownWorkflow(self._unknown(f"{name}@{version}"))
+        return flow
 
     def add_workflow(self, workflow: AnyWorkflow) -> None:
         """Add a workflow. Raises ConfigurationError for a version that is defined already."""
@@ -282,7 +288,7 @@ class Registry:
             )
 
     def _unknown(self, wanted: str) -> str:
-        known = ", ".join(f"{name}@{version}" for name, version in self.workflows)
+        known = ", ".join(f"{name}@{version}" for name, version in (*self.workflows, *self.flows))
         return f"app {self.name} has no workflow {wanted}; it has {known or 'no workflows'}"
 
 
