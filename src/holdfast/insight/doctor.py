@@ -142,7 +142,7 @@ async def check_unserved(store: Store) -> Finding:
     unserved = await store.unserved()
     if not unserved:
         return Finding("handlers", "ok", "every task that is due has a worker that serves it")
-    parts = [_unserved(queue, handler, tasks) for queue, handler, tasks in unserved]
+    parts = [_unserved(*each, is_flow=await _is_flow(store, each[1])) for each in unserved]
     queue = unserved[0][0]
     return Finding(
         "handlers",
@@ -152,11 +152,22 @@ async def check_unserved(store: Store) -> Finding:
     )
 
 
-def _unserved(queue: str, handler: str, tasks: int) -> str:
+async def _is_flow(store: Store, handler: str) -> bool:
     name, _, version = handler.rpartition("@")
-    is_activity = version == "0"
-    what = f"activity {name}" if is_activity else handler
-    return f"{what} on queue {queue!r} ({several(tasks, 'task' if is_activity else 'run')})"
+    return version.isdigit() and await store.get_flow(name, int(version)) is not None
+
+
+def _unserved(queue: str, handler: str, tasks: int, *, is_flow: bool) -> str:
+    """Return what waits: `activity shop/mail on queue 'mail' (2 tasks)`."""
+    name, _, version = handler.rpartition("@")
+    what, noun, unseen = handler, "run", ""
+    if version == "0":
+        what, noun = f"activity {name}", "task"
+    elif is_flow:
+        what, noun = f"the steps of flow {handler}", "task"
+        if "/" not in name:  # made from SQL
+            unseen = "; workers that speak SQL only are not signed on"
+    return f"{what} on queue {queue!r} ({several(tasks, noun)}{unseen})"
 
 
 async def check_apps(store: Store) -> Finding:

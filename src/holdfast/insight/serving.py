@@ -41,7 +41,12 @@ def is_silent(worker: WorkerInfo, now: int) -> bool:
 
 def serves(worker: WorkerInfo, run: RunRecord) -> bool:
     """Return True if a worker has the code of a run and serves its queue."""
-    return run.queue in worker.queues and run.handler in worker.handlers
+    return serves_queue(worker, run.handler, run.queue)
+
+
+def serves_queue(worker: WorkerInfo, handler: str, queue: str) -> bool:
+    """Return True if a worker has a handler and serves a queue: a flow's steps may have others."""
+    return queue in worker.queues and handler in worker.handlers
 
 
 def thread_shortage(worker: WorkerInfo) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from holdfast import events
+from holdfast.insight.flow_spans import step_spans
 from holdfast.insight.spans import (
     Attempt,
     Details,
@@ -24,24 +25,37 @@ from holdfast.insight.spans import (
 )
 from holdfast.insight.wording import length
 from holdfast.store.port import Store
-from holdfast.types import Event, RunRecord
+from holdfast.types import Event, FlowStepState, RunRecord
 
 
 async def read_timeline(store: Store, run: RunRecord) -> Timeline:
     """Return what happened in a run until now."""
     log = (await store.read_events([(run.run_id, 0)])).get(run.run_id, [])
-    spans = read_spans(log, run.completed_at)
+    spans = read_spans(log, run.completed_at, await read_steps(store, run))
     return Timeline(run.run_id, run.created_at, run.completed_at, await store.now(), tuple(spans))
 
 
-def read_spans(log: Iterable[Event], ended_at: int | None) -> list[Span]:
-    """Return a log as spans, ordered by beginning. `ended_at` is the run's end, None before it."""
+async def read_steps(store: Store, run: RunRecord) -> Sequence[FlowStepState]:
+    """Return the steps of a flow's run, for `read_spans`; none if it is the run of a workflow."""
+    if run.kind != "flow":
+        return ()
+    return (await store.flow_steps([run.run_id])).get(run.run_id, ())
+
+
+def read_spans(
+    log: Sequence[Event], ended_at: int | None, steps: Sequence[FlowStepState] = ()
+) -> list[Span]:
+    """Return a log as spans, ordered by beginning. `ended_at` is the run's end, None before it.
+
+    `steps` are those of a flow's run.
+    """
     reader = _Reader()
     for event in log:
         reader.read(event)
     spans = [_closed(span, ended_at) for span in reader.spans]
     for key, failures in reader.failures.items():
         spans.append(_between_attempts(key, failures, ended_at))
+    spans += step_spans(log, steps, ended_at)
     return sorted(spans, key=lambda span: span.began_at)
 
 

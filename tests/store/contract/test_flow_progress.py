@@ -10,7 +10,7 @@ from holdfast.store.port import Store
 from holdfast.types import OpenStepTasks, Release, RunFilter, State
 
 from .actors import SECOND, get, start
-from .flow_actors import NO_LUCK, Flows, StepWorker, end, mapped, single
+from .flow_actors import NAME, NO_LUCK, Flows, StepWorker, end, mapped, single
 
 
 async def _listed(store: Store, *states: State) -> list[State]:
@@ -139,3 +139,21 @@ async def test_a_task_that_was_released_is_due(flows: Flows, worker: StepWorker)
     (found,) = await flows.store.open_step_tasks(run_id)
     assert isinstance(found, OpenStepTasks)
     assert (found.phase, found.worker) == ("due", None)
+
+
+async def test_only_open_tasks_of_steps_count_as_unserved(flows: Flows, worker: StepWorker) -> None:
+    await flows.run_of(single("site", queue="gpu"), mapped("page"), given=[1, 2, 3])
+    assert sorted(await flows.store.unserved()) == [
+        ("default", f"{NAME}@1", 3),
+        ("gpu", f"{NAME}@1", 1),
+    ]
+    for task in (await worker.take()).values():
+        await worker.complete(task)
+    assert await flows.store.unserved() == []
+
+
+async def test_the_turns_of_open_flows_wait_for_no_worker(flows: Flows, worker: StepWorker) -> None:
+    await flows.run_of(single("site", queue="gpu"))
+    assert await flows.store.unserved() == [("gpu", f"{NAME}@1", 1)]
+    await worker.one()
+    assert await flows.store.unserved() == [("gpu", f"{NAME}@1", 1)]

@@ -60,12 +60,13 @@ class _Picture:
 
 async def _look(link: Link, reference: str) -> _Picture:
     from holdfast.cli.finding import find_run
-    from holdfast.insight.timeline import read_spans
+    from holdfast.insight.timeline import read_spans, read_steps
     from holdfast.insight.tree import read_children
 
     run = await find_run(link.client, reference)
     log = await link.client.runs.log(run.run_id)
-    spans = read_spans((entry.event for entry in log), run.completed_at)
+    events = [entry.event for entry in log]
+    spans = read_spans(events, run.completed_at, await read_steps(link.store, run))
     children = await read_children(link.store, spans)
     values = await link.client.runs.values(run.run_id)
     return _Picture(run, log, values, spans, children, await link.store.now())

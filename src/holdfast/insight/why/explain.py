@@ -10,9 +10,10 @@ from msgspec.structs import replace
 from holdfast.insight.actions import Action
 from holdfast.insight.serving import is_silent, thread_shortage
 from holdfast.insight.spans import Span, error_chain, error_text, read_json, traceback_text
-from holdfast.insight.timeline import read_spans
+from holdfast.insight.timeline import read_spans, read_steps
 from holdfast.insight.why.calls import call_reasons
 from holdfast.insight.why.explanation import Explanation, explanation
+from holdfast.insight.why.flows import explain_flow, running_steps
 from holdfast.insight.why.queued import explain_queued
 from holdfast.insight.why.surroundings import Surroundings, look_around, sent_signals
 from holdfast.insight.why.waiting import (
@@ -31,7 +32,7 @@ _INVALID_INPUT = "holdfast.errors.InvalidInput: "
 async def explain_run(store: Store, run: RunRecord) -> Explanation:
     """Return what a run does or waits for, and what would move it."""
     log = (await store.read_events([(run.run_id, 0)])).get(run.run_id, [])
-    spans = read_spans(log, run.completed_at)
+    spans = read_spans(log, run.completed_at, await read_steps(store, run))
     return explain(run, spans, await look_around(store, run, spans))
 
 
@@ -66,7 +67,9 @@ def _open(run: RunRecord, wait: Wait, spans: Sequence[Span], around: Surrounding
     if wait.stuck is not None:
         return _stuck(run, wait, wait.stuck, around)
     if wait.paused:
-        return _paused(run, wait, spans, around.now)
+        return _paused(run, wait, spans, around)
+    if around.flow is not None:
+        return explain_flow(run, spans, around, around.flow)
     if wait.worker is not None:
         return _leased(run, wait, wait.worker, spans, around)
     if wait.visible_at is not None and wait.visible_at <= around.now:
@@ -146,13 +149,17 @@ def _stuck(run: RunRecord, wait: Wait, reason: str, around: Surroundings) -> Exp
     return explanation(run, because, tuple(details), tuple(actions))
 
 
-def _paused(run: RunRecord, wait: Wait, spans: Sequence[Span], now: int) -> Explanation:
+def _paused(run: RunRecord, wait: Wait, spans: Sequence[Span], around: Surroundings) -> Explanation:
     pause = next((span for span in reversed(spans) if span.kind == "pause"), None)
     because = "it is paused"
     if pause is not None:
         reason = f" ({pause.note})" if pause.note else ""
-        because = f"it was paused {ago(pause.began_at, now)}{reason}"
-    draining = (f"worker {wait.worker} lets its running steps end",) if wait.worker else ()
+        because = f"it was paused {ago(pause.began_at, around.now)}{reason}"
+    draining: tuple[str, ...] = (
+        (f"worker {wait.worker} lets its running steps end",) if wait.worker else ()
+    )
+    if around.flow is not None:
+        draining = running_steps(run, spans, around, around.flow)
     action = Action("resume", run.run_id)
     return explanation(run, because, (*draining, *cancel_notes(spans)), (action,))
 

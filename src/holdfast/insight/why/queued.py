@@ -32,6 +32,17 @@ def explain_queued(run: RunRecord, wait: Wait, around: Surroundings) -> Explanat
 
 
 def _unserved(run: RunRecord, live: Sequence[WorkerInfo], since: str) -> Explanation:
+    return explanation(
+        run,
+        f"no worker can run this: no live worker serves {run.handler} on queue {run.queue!r} "
+        f"(it has been due {since})",
+        tuple(unserved_details(run, run.queue, live)),
+        (Action("start_worker", name=run.queue),),
+    )
+
+
+def unserved_details(run: RunRecord, queue: str, live: Sequence[WorkerInfo]) -> list[str]:
+    """Return what live workers serve instead of a run's handler on a queue."""
     handler, prefix = run.handler, f"{run.full_name}@"
     others = sorted(
         {
@@ -41,19 +52,12 @@ def _unserved(run: RunRecord, live: Sequence[WorkerInfo], since: str) -> Explana
             if known.startswith(prefix) and known not in (handler, f"{prefix}0")
         }
     )
-    details = [f"workers serve {', '.join(others)}"] if others else _offered(run.queue, live)
-    details += [
+    details = [f"workers serve {', '.join(others)}"] if others else _offered(queue, live)
+    return details + [
         f"worker {each.worker_id} has {handler}, for other queues: {', '.join(each.queues)}"
         for each in live
         if handler in each.handlers
     ]
-    return explanation(
-        run,
-        f"no worker can run this: no live worker serves {handler} on queue {run.queue!r} "
-        f"(it has been due {since})",
-        tuple(details),
-        (Action("start_worker", name=run.queue),),
-    )
 
 
 def _offered(queue: str, live: Sequence[WorkerInfo]) -> list[str]:

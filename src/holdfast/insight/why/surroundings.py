@@ -8,13 +8,34 @@ from uuid import UUID
 
 from holdfast.ids import former_retry_run_id, retry_run_id
 from holdfast.insight.approvals import OpenApproval, read_approval
+from holdfast.insight.flow_progress import StepProgress, progress_of
 from holdfast.insight.retries import find_retry
 from holdfast.insight.spans import Span
 from holdfast.store.port import Store
-from holdfast.types import OpenActivity, Pause, RunRecord, Scope, WorkerInfo
+from holdfast.types import (
+    FlowShape,
+    OpenActivity,
+    OpenStepTasks,
+    Pause,
+    RunRecord,
+    Scope,
+    WorkerInfo,
+)
 
 MOST_SIGNALS = 100
 MOST_CALLS = 1_000  # activities, children and approvals that are read, of each
+
+
+@dataclass(frozen=True, slots=True)
+class FlowSurroundings:
+    """The steps of a flow's run that has not ended, and their open tasks.
+
+    `shape` is None if the flow was deleted meanwhile.
+    """
+
+    steps: Sequence[StepProgress]
+    tasks: Sequence[OpenStepTasks]
+    shape: FlowShape | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +45,7 @@ class Surroundings:
     `children` are the newest runs of the open children, by the id with which each was started.
     `retried_as` is the run that retries this one after it failed. `origin` is the run of which
     this one, if it is stuck, is a fork. `targets` are the newest runs of those that signals were
-    sent to, by the id that the sender gave.
+    sent to, by the id that the sender gave. `flow` is there if the run is one of a flow.
     """
 
     now: int
@@ -36,6 +57,7 @@ class Surroundings:
     retried_as: RunRecord | None = None
     origin: RunRecord | None = None
     targets: Mapping[UUID, RunRecord] = field(default_factory=dict[UUID, RunRecord])
+    flow: FlowSurroundings | None = None
 
     def pause_of(self, scope: Scope, name: str) -> Pause | None:
         """Return the pause of a queue or a workflow."""
@@ -62,7 +84,15 @@ async def look_around(store: Store, run: RunRecord, spans: Sequence[Span]) -> Su
         pauses=await store.list_pauses(),
         origin=await _origin(store, run, spans) if run.state == "stuck" else None,
         targets=await _targets(store, spans),
+        flow=await _flow(store, run) if run.kind == "flow" else None,
     )
+
+
+async def _flow(store: Store, run: RunRecord) -> FlowSurroundings:
+    states = (await store.flow_steps([run.run_id], outputs=False)).get(run.run_id, [])
+    tasks = await store.open_step_tasks(run.run_id)
+    shape = await store.get_flow(run.full_name, run.version)
+    return FlowSurroundings(progress_of(states, tasks, ended=False), tasks, shape)
 
 
 async def _approvals(store: Store, run: RunRecord) -> list[OpenApproval]:

@@ -99,7 +99,9 @@ class MemoryWorkers(Part):
                 for queue in worker.queues
                 for handler in worker.handlers
             }
-            claimable = (task for task in tables.tasks.values() if task.kind != "approval")
+            claimable = (
+                task for task in tables.tasks.values() if task.kind not in ("approval", "flow")
+            )
             tasks = Counter((task.queue, task.handler) for task in claimable)
             return [
                 (queue, handler, min(count, _COUNT_LIMIT))

@@ -37,8 +37,9 @@ as $$
     order by l.queue, l.handler limit 1
 $$;
 
--- Return how many tasks no worker that is signed on may claim, by queue and handler, to 1,000 each;
--- open approvals, which have no handler, wait for a person. It jumps from range to range through
+-- Return how many tasks no worker that is signed on may claim, by queue and handler, to 1,000 each.
+-- Nobody claims open approvals, which have no handler, and turns of flows, which are visible at
+-- infinity, as no task of a step is. It jumps from range to range through
 -- the index, so that tasks that are served cost nothing. Called by clients.
 create or replace function holdfast.unserved()
 returns table (queue text, handler text, tasks int)
@@ -55,17 +56,29 @@ as $$
     select l.queue, l.handler, c.tasks
     from ranges l
     cross join lateral (
+        select exists (select from holdfast.flows f where f.handler = l.handler) as is_flow
+    ) as f
+    cross join lateral (
         select count(*)::int as tasks
         from (
             (select from holdfast.tasks t
-            where t.queue = l.queue and t.handler = l.handler and t.worker is null limit 1000)
+            where t.queue = l.queue and t.handler = l.handler and t.worker is null
+                and not f.is_flow limit 1000)
+            union all
+            (select from generate_series(0, 4) as p (priority)
+            cross join lateral (
+                select from holdfast.tasks t
+                where t.queue = l.queue and t.handler = l.handler and t.priority = p.priority
+                    and t.worker is null and t.visible_at < 'infinity' limit 1000
+            ) as t
+            where f.is_flow limit 1000)
             union all
             (select from holdfast.tasks t
             where t.queue = l.queue and t.handler = l.handler and t.worker is not null limit 1000)
             limit 1000
         ) as counted
     ) as c
-    where l.handler <> '' and not exists (
+    where l.handler <> '' and c.tasks > 0 and not exists (
         select from holdfast.workers w
         where l.queue = any (w.queues) and l.handler = any (w.handlers))
     order by l.queue, l.handler

@@ -1,0 +1,166 @@
+"""How far the steps of a flow's run are, as people see it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from typing import Final, Literal, TypeAlias
+
+from msgspec.structs import replace
+
+from holdfast.insight.spans import error_text, read_json
+from holdfast.store.port import Store
+from holdfast.types import (
+    JSON,
+    FlowStepState,
+    OpenStepTasks,
+    RunRecord,
+    SkipReason,
+    StepKind,
+    StepPhase,
+    Value,
+)
+
+StepState: TypeAlias = Literal[
+    "created",
+    "delayed",
+    "queued",
+    "running",
+    "retrying",
+    "completed",
+    "failed",
+    "skipped",
+    "stopped",
+]
+
+SKIPPED: Final[Mapping[SkipReason, str]] = {
+    "condition_unmet": "its condition was not met",
+    "handler_failed": "its last attempt failed",
+    "dependency_skipped": "a step before it was skipped",
+}
+_ENDED: Final = ("completed", "failed", "skipped")
+_PHASES: Final[tuple[StepPhase, ...]] = ("running", "due", "retrying", "delayed")
+
+
+class StepProgress(Value, frozen=True, kw_only=True):
+    """How far a step of a flow's run is.
+
+    `state`: `created` waits for steps before it, or never began if the run has ended; `delayed`
+    waits for its moment; `queued` is due; `running` is on `workers`; `retrying` waits for its next
+    attempt; `stopped` was under way when the run ended. `completed`, `failed` and `skipped` are
+    ends.
+
+    `tasks` is how many elements a map has that has begun, `done` how many of them have ended.
+    `attempts` is the number of the last attempt, of a map the largest of its open elements.
+    `next_at` is when the task of a step that is delayed or retrying may be claimed. `output` and
+    `error` are JSON texts. Moments are in microseconds since 1970 UTC.
+    """
+
+    step: str
+    kind: StepKind
+    deps: tuple[str, ...]
+    state: StepState
+    tasks: int | None = None
+    done: int = 0
+    attempts: int = 0
+    workers: tuple[str, ...] = ()
+    output: str | None = None
+    error: str | None = None
+    skip_reason: SkipReason | None = None
+    started_at: int | None = None
+    ended_at: int | None = None
+    next_at: int | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        """True if the step has ended: nothing of it will run in this run."""
+        return self.state in _ENDED
+
+    @property
+    def error_line(self) -> str:
+        """The error of the step, or of its last attempt, as one line; empty if there is none."""
+        return error_text(raised(self.error))
+
+
+async def read_progress(store: Store, run: RunRecord) -> list[StepProgress]:
+    """Return the steps of a run in the order of its flow; none if it is the run of a workflow."""
+    if run.kind != "flow":
+        return []
+    states = (await store.flow_steps([run.run_id])).get(run.run_id, [])
+    tasks = await store.open_step_tasks(run.run_id)
+    return progress_of(states, tasks, ended=run.status != "running")
+
+
+def progress_of(
+    states: Sequence[FlowStepState], tasks: Sequence[OpenStepTasks], *, ended: bool
+) -> list[StepProgress]:
+    """Return the steps of a run with what is known of their open tasks."""
+    return [
+        _with_tasks(_of_state(state, ended), [each for each in tasks if each.step == state.step])
+        for state in states
+    ]
+
+
+def progress_without_tasks(states: Sequence[FlowStepState], *, ended: bool) -> list[StepProgress]:
+    """Return the steps of a run from their states alone, which costs less to read.
+
+    A map that has begun counts as running, a step that is delayed as queued.
+    """
+    steps = [_of_state(state, ended) for state in states]
+    over = {step.step for step in steps if step.has_ended}
+    return steps if ended else [_guessed(step, over) for step in steps]
+
+
+def raised(error: str | None) -> JSON:
+    """Return what the code of a step raised: an error that names its step has it as its cause."""
+    found = read_json(error)
+    cause: JSON = found.get("cause") if isinstance(found, dict) and "step" in found else None
+    return cause or found
+
+
+def _of_state(state: FlowStepState, ended: bool) -> StepProgress:
+    initial, left = state.initial_tasks, state.remaining_tasks
+    return StepProgress(
+        step=state.step,
+        kind=state.kind,
+        deps=state.deps,
+        state=_stored_state(state, ended),
+        tasks=initial if state.kind == "map" else None,
+        done=0 if initial is None or left is None else initial - left,
+        attempts=state.attempts or 0,
+        workers=() if state.worker is None else (state.worker,),
+        output=state.output,
+        error=state.error,
+        skip_reason=state.skip_reason,
+        started_at=state.started_at,
+        ended_at=state.ended_at,
+    )
+
+
+def _stored_state(state: FlowStepState, ended: bool) -> StepState:
+    if state.status == "started":
+        return "stopped" if ended else "running"
+    return state.status
+
+
+def _with_tasks(step: StepProgress, tasks: Sequence[OpenStepTasks]) -> StepProgress:
+    if step.has_ended or not tasks:
+        return step
+    first = min(tasks, key=lambda each: _PHASES.index(each.phase))
+    failed = [each for each in tasks if each.error is not None]
+    newest = max(failed, key=lambda each: each.visible_at, default=None)
+    return replace(
+        step,
+        state="queued" if first.phase == "due" else first.phase,
+        attempts=max(each.attempts for each in tasks),
+        workers=tuple(each.worker for each in tasks if each.worker is not None),
+        error=None if newest is None else newest.error,
+        next_at=first.visible_at if first.phase in ("retrying", "delayed") else None,
+    )
+
+
+def _guessed(step: StepProgress, over: Set[str]) -> StepProgress:
+    if step.state == "created" and over >= set(step.deps):
+        return replace(step, state="queued")
+    if step.state == "running" and step.kind == "single" and not step.workers:
+        return replace(step, state="retrying")
+    return step

@@ -1,0 +1,98 @@
+"""The steps of a flow's run as spans of time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from holdfast.insight.flow_progress import (
+    SKIPPED,
+    StepProgress,
+    StepState,
+    progress_without_tasks,
+    raised,
+)
+from holdfast.insight.spans import (
+    Attempt,
+    Outcome,
+    Span,
+    failed_attempt,
+    number_of,
+    read_details,
+    read_json,
+    traceback_text,
+)
+from holdfast.insight.wording import several
+from holdfast.types import Event, FlowStepState
+
+_RETRIED: Final = "FlowStepRetryScheduled"
+_OUTCOMES: Final[Mapping[StepState, Outcome]] = {
+    "completed": "done",
+    "failed": "failed",
+    "skipped": "dropped",
+    "stopped": "dropped",
+}
+
+
+def step_spans(
+    log: Iterable[Event], states: Sequence[FlowStepState], ended_at: int | None
+) -> Iterator[Span]:
+    """Yield a span for each step that has begun or ended. `ended_at` is the run's end.
+
+    The log says when attempts failed; single steps have no entry for their beginning, so when
+    they began is in their states.
+    """
+    failures: dict[str, list[Attempt]] = {}
+    for event in log:
+        if event.type == _RETRIED and event.key is not None:
+            attempt = failed_attempt(read_details(event.details), event.at)
+            failures.setdefault(event.key, []).append(attempt)
+    for step in progress_without_tasks(states, ended=ended_at is not None):
+        span = _span(step, failures.get(step.step, []), ended_at)
+        if span is not None:
+            yield span
+
+
+def _span(step: StepProgress, failures: list[Attempt], run_ended_at: int | None) -> Span | None:
+    began_at = step.ended_at if step.started_at is None else step.started_at
+    if began_at is None:
+        return None
+    ended_at, error = step.ended_at, step.error_line
+    if step.state == "stopped":
+        ended_at = run_ended_at
+    if error and ended_at is not None:
+        number = step.attempts or _attempts(step.error) or len(failures) + 1
+        last = Attempt(number, ended_at, error, None, traceback_text(raised(step.error)))
+        failures = [*failures, last]
+    return Span(
+        "step",
+        step.step,
+        began_at,
+        ended_at,
+        _OUTCOMES.get(step.state, "open"),
+        _note(step, failures),
+        attempts=max([1, step.attempts, *(each.number for each in failures)]),
+        failures=tuple(failures),
+        key=step.step,
+    )
+
+
+def _note(step: StepProgress, failures: Sequence[Attempt]) -> str:
+    match step.state:
+        case "completed":
+            return several(step.tasks, "element") if step.tasks is not None else step.output or ""
+        case "failed":
+            return step.error_line
+        case "skipped":
+            why = SKIPPED.get(step.skip_reason or "condition_unmet", "")
+            return f"skipped: {step.error_line or why}"
+        case "stopped":
+            return "the run ended first"
+        case _:
+            parts = [] if step.tasks is None else [f"{step.done:,} of {step.tasks:,} done"]
+            return " · ".join([*parts, *(failure.error for failure in failures[-1:])])
+
+
+def _attempts(error: str | None) -> int:
+    found = read_json(error)
+    return number_of(found, "attempts") if isinstance(found, dict) else 0

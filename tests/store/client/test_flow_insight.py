@@ -1,0 +1,197 @@
+"""What a flow's run waits for, and its timeline, from a client."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.client import Client
+from holdfast.insight.actions import Action
+from holdfast.insight.doctor import check_unserved
+from holdfast.store.port import Store
+
+from .flow_scene import NAME, FlowScene, mapped, single
+
+
+@pytest.fixture
+def scene(store: Store) -> FlowScene:
+    return FlowScene(store)
+
+
+async def test_a_step_that_no_worker_serves_has_the_action_that_starts_one(
+    client: Client, scene: FlowScene
+) -> None:
+    run_id = await scene.start(single("site", queue="gpu"), single("save", "site"))
+    found = await client.why(run_id)
+    assert (found.run_id, found.state) == (run_id, "queued")
+    assert found.because.startswith("step site has been due for ")
+    assert found.because.endswith(": no live worker serves shop/trip@1 on queue 'gpu'")
+    assert found.actions == (Action("start_worker", name="gpu"),)
+    assert found.details == ("0 of 2 steps ended",)
+
+
+async def test_a_worker_for_another_queue_is_named(client: Client, scene: FlowScene) -> None:
+    run_id = await scene.start(single("site", queue="gpu"))
+    await scene.sign_on()
+    found = await client.why(run_id)
+    assert "worker ann has shop/trip@1, for other queues: default" in found.details
+
+
+async def test_a_flow_made_from_sql_may_have_workers_that_are_not_signed_on(
+    client: Client, scene: FlowScene
+) -> None:
+    run_id = await scene.start(single("site"), name="trip")
+    found = await client.why(run_id)
+    assert found.because.endswith("one that speaks SQL only is not signed on, and may take it")
+
+
+async def test_a_running_step_has_its_worker_and_its_attempt(
+    client: Client, scene: FlowScene
+) -> None:
+    run_id = await scene.start(single("site"), single("save", "site"))
+    await scene.sign_on()
+    await scene.take()
+    found = await client.why(run_id)
+    assert found.state == "running"
+    assert found.because.startswith("step site runs on worker ann: attempt 1, begun ")
+    assert found.actions == ()
+
+
+async def test_a_step_whose_worker_is_not_signed_on_says_when_its_lease_ends(
+    client: Client, scene: FlowScene
+) -> None:
+    run_id = await scene.start(single("site"))
+    await scene.take()
+    found = await client.why(run_id)
+    assert "on worker ann, which is not signed on (its lease ends in " in found.because
+
+
+async def test_a_step_that_is_tried_again_says_when_and_after_what(
+    client: Client, scene: FlowScene
+) -> None:
+    run_id = await scene.start(single("site", base_delay=60))
+    await scene.fail((await scene.take())["site"])
+    found = await client.why(run_id)
+    assert found.state == "waiting"
+    assert found.because.startswith("step site is tried again in ")
+    assert "; attempt 1 failed " in found.because
+    assert found.because.endswith(" ago: OSError: no luck")
+
+
+async def test_a_delayed_step_has_the_moment_at_which_it_begins(
+    client: Client, scene: FlowScene
+) -> None:
+    run_id = await scene.start(single("site", start_delay=60))
+    found = await client.why(run_id)
+    assert found.state == "waiting"
+    assert found.because.startswith("step site begins at ")
+    assert found.because.endswith(": it has a start_delay")
+
+
+async def test_a_step_of_a_paused_queue_has_the_action_that_resumes_it(
+    client: Client, scene: FlowScene
+) -> None:
+    run_id = await scene.start(single("site", queue="gpu"))
+    await client.queues.pause("gpu", "no power")
+    found = await client.why(run_id)
+    assert "queue 'gpu' was paused" in found.because
+    assert found.actions == (Action("resume_queue", name="gpu"),)
+    await client.queues.resume("gpu")
+    await client.workflows.pause(NAME)
+    assert (await client.why(run_id)).actions == (Action("resume_workflow", name=NAME),)
+
+
+async def test_a_paused_run_names_the_steps_that_still_run(
+    client: Client, scene: FlowScene
+) -> None:
+    run_id = await scene.start(single("site"), single("mail"))
+    await scene.sign_on()
+    await scene.take(1)
+    await client.runs.pause(run_id, "wrong address")
+    found = await client.why(run_id)
+    assert found.because.startswith("it was paused ")
+    assert any("runs on worker ann" in detail for detail in found.details)
+    assert found.actions == (Action("resume", run_id),)
+
+
+async def test_several_steps_are_listed_with_the_elements_of_maps_counted(
+    client: Client, scene: FlowScene
+) -> None:
+    run_id = await scene.start(
+        mapped("page", base_delay=60), single("mail"), given=[1, 2, 3, 4, 5, 6]
+    )
+    await scene.sign_on()
+    taken = await scene.take()
+    pages = [task for key, task in taken.items() if key.startswith("page")]
+    await scene.complete(pages[0])
+    await scene.fail(pages[1])
+    await scene.fail(pages[2])
+    found = await client.why(run_id)
+    assert found.because == "it waits for 2 steps: page, mail"
+    page, mail, ended = found.details
+    assert page.startswith("map page: 1 of 6 elements done; 2 are tried again, the first in ")
+    assert "; attempt 1 failed at element " in page
+    assert page.endswith("; 3 run on worker ann")
+    assert mail.startswith("step mail runs on worker ann")
+    assert ended == "0 of 2 steps ended"
+
+
+async def test_a_failed_flow_names_the_step_and_can_be_retried(
+    client: Client, scene: FlowScene
+) -> None:
+    run_id = await scene.start(single("site"), single("save", "site"))
+    await scene.fail((await scene.take())["site"], retryable=False)
+    found = await client.why(run_id)
+    assert found.state == "failed"
+    assert "step site failed after 1 attempt: OSError: no luck" in found.details
+    assert found.actions == (Action("retry", run_id),)
+
+
+async def test_a_timeline_has_a_span_for_each_step_that_has_begun(
+    client: Client, scene: FlowScene
+) -> None:
+    run_id = await scene.start(
+        single("site", base_delay=0),
+        mapped("page", "site"),
+        single("save", "page", "site"),
+        single("sad", "site", required='{"site": {"no": true}}'),
+    )
+    await scene.fail((await scene.take())["site"])
+    await scene.complete((await scene.take())["site"], [1, 2])
+    first = (await scene.take(1)).popitem()[1]
+    await scene.complete(first)
+    spans = {span.label: span for span in (await client.timeline(run_id)).spans}
+    assert sorted(spans) == ["page", "sad", "site"]
+    site, page, sad = spans["site"], spans["page"], spans["sad"]
+    assert (site.kind, site.outcome, site.note, site.attempts) == ("step", "done", "[1, 2]", 2)
+    assert [each.error for each in site.failures] == ["OSError: no luck"]
+    assert site.began_at <= site.failures[0].at <= (site.ended_at or 0)
+    assert (page.outcome, page.note, page.ended_at) == ("open", "1 of 2 done", None)
+    assert (sad.outcome, sad.note) == ("dropped", "skipped: its condition was not met")
+
+
+async def test_a_timeline_ends_what_was_under_way_when_the_run_failed(
+    client: Client, scene: FlowScene
+) -> None:
+    run_id = await scene.start(single("site"), single("mail"))
+    taken = await scene.take()
+    await scene.fail(taken["site"], retryable=False)
+    found = await client.timeline(run_id)
+    spans = {span.label: span for span in found.spans}
+    assert (spans["site"].outcome, spans["site"].note) == ("failed", "OSError: no luck")
+    assert (spans["mail"].outcome, spans["mail"].note) == ("dropped", "the run ended first")
+    assert spans["mail"].ended_at == found.ended_at
+
+
+async def test_unserved_steps_are_named_by_their_flow(scene: FlowScene) -> None:
+    await scene.start(single("site", queue="gpu"), single("mail", queue="gpu"))
+    finding = await check_unserved(scene.store)
+    assert finding.message == (
+        "no live worker serves the steps of flow shop/trip@1 on queue 'gpu' (2 tasks)"
+    )
+    assert finding.action == Action("start_worker", name="gpu")
+
+
+async def test_unserved_steps_of_a_flow_made_from_sql_may_have_workers(scene: FlowScene) -> None:
+    await scene.start(single("site"), name="trip")
+    finding = await check_unserved(scene.store)
+    assert finding.message.endswith("(1 task; workers that speak SQL only are not signed on)")
