@@ -14,13 +14,14 @@ import msgspec
 
 from holdfast.codec import decode_error, encode_sorted
 from holdfast.definitions.flow_parameters import (
+    RUN,
     ElementParameter,
     SingleParameters,
     Source,
     StepParameters,
     annotation_of,
 )
-from holdfast.definitions.flow_types import list_of
+from holdfast.definitions.flow_types import list_of, may_have_field, type_name
 from holdfast.definitions.options import option
 from holdfast.definitions.recorded import Recorded
 from holdfast.definitions.signatures import read_signature
@@ -200,14 +201,24 @@ class FlowStep(Recorded[P, R_co], Source[Out_co]):
         with option(str(self), name):
             if not isinstance(pattern, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise ConfigurationError(f"a dictionary is needed, not {pattern!r}")
-            known = ("run", *self.deps)
-            for key in pattern:
-                if self.deps and key not in known:
-                    raise ConfigurationError(
-                        f"{key!r} is not given to this step, so it cannot be compared; there are "
-                        f"{', '.join(known)}"
-                    )
+            self._check_keys(pattern)
             return canonical_pattern(encode_sorted(dict(pattern)))
+
+    def _check_keys(self, pattern: Mapping[str, object]) -> None:
+        """Refuse a condition about what is not compared with it: it would never hold."""
+        known = (RUN, *self.deps)
+        for key in pattern if self.deps else ():
+            if key not in known:
+                raise ConfigurationError(
+                    f"{key!r} is not given to this step, so it cannot be compared; there are "
+                    f"{', '.join(known)}"
+                )
+        given = self._sources[RUN].annotation
+        if not self.deps and set(pattern) == {RUN} and not may_have_field(given, RUN):
+            raise ConfigurationError(
+                "for a step without dependencies the run's input itself is compared, and "
+                f"{type_name(given)} has no field 'run': write what is in it"
+            )
 
 
 def check_attempts(attempts: int, of: str) -> int:

@@ -16,9 +16,7 @@ from msgspec import inspect
 from holdfast.codec import is_model_type
 
 _Kind: TypeAlias = Literal["null", "bool", "int", "float", "text", "array", "object", "any"]
-_Pairs: TypeAlias = set[
-    tuple[int, int]
-]  # that are being compared, of types that contain themselves
+_Pairs: TypeAlias = set[tuple[int, int]]  # compared already: types may contain themselves
 
 _TEXTS: Final = (
     inspect.StrType,
@@ -75,6 +73,12 @@ def fits_elements(given: object, wanted: object) -> bool | None:
         return None
     items = [item for part in parts for item in _items(part) or ()]
     return target is None or all(_fits(item, target, set()) for item in items)
+
+
+def may_have_field(annotation: object, name: str) -> bool:
+    """Return False if no value of this type is a JSON object with a field of this name."""
+    described = _describe(annotation)
+    return described is None or any(_may_have_field(part, name) for part in _members(described))
 
 
 def type_name(annotation: object) -> str:
@@ -209,6 +213,16 @@ def _items(part: inspect.Type) -> tuple[inspect.Type, ...] | None:
     return part.item_types if isinstance(part, inspect.TupleType) else None
 
 
+def _may_have_field(part: inspect.Type, name: str) -> bool:
+    if isinstance(part, _RECORDS) and _kind(part) == "object":
+        return name in {field.encode_name for field in part.fields} or name == _tag_of(part)
+    return _kind(part) in ("object", "any")
+
+
+def _tag_of(part: inspect.Type) -> str | None:
+    return part.tag_field if isinstance(part, inspect.StructType) else None
+
+
 def _fit_objects(given: inspect.Type, wanted: inspect.Type, pairs: _Pairs) -> bool:
     if isinstance(given, inspect.DictType) and isinstance(wanted, inspect.DictType):
         return _fits(given.value_type, wanted.value_type, pairs)
@@ -217,10 +231,9 @@ def _fit_objects(given: inspect.Type, wanted: inspect.Type, pairs: _Pairs) -> bo
     if given.cls is wanted.cls:
         return True
     fields = {field.encode_name: field for field in given.fields}
-    tag = given.tag_field if isinstance(given, inspect.StructType) else None
     for field in wanted.fields:
         own = fields.get(field.encode_name)
-        if own is None and field.required and field.encode_name != tag:
+        if own is None and field.required and field.encode_name != _tag_of(given):
             return False
         if own is not None and own.required and not _fits(own.type, field.type, pairs):
             return False

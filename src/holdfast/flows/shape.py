@@ -63,7 +63,8 @@ def flow_fields(shape: FlowShape) -> Fields:
 def step_fields(step: StepShape) -> Fields:
     """Return what a shape says of a step, by name, so that equal steps have equal fields.
 
-    An element of a map is given nothing but itself, so `wants_run` is always False for maps.
+    An element of a map is given nothing but itself, so `wants_run` is always False for maps. A
+    start_delay of 0 is none.
     """
     return {
         "kind": step.kind,
@@ -73,7 +74,7 @@ def step_fields(step: StepShape) -> Fields:
         "max_attempts": step.max_attempts,
         "base_delay": step.base_delay,
         "timeout": step.timeout,
-        "start_delay": step.start_delay,
+        "start_delay": step.start_delay or None,
         "required": None if step.required is None else canonical_pattern(step.required),
         "forbidden": None if step.forbidden is None else canonical_pattern(step.forbidden),
         "when_unmet": step.when_unmet,

@@ -252,6 +252,22 @@ def test_conditions_on_the_input_do_not_send_it_to_the_step() -> None:
     assert root.shape.forbidden == '{"any":"thing"}'
 
 
+def test_a_condition_of_a_root_step_is_about_the_input_itself() -> None:
+    flow = App("tests").flow("site", input=Site)
+
+    @flow.step(when={"url": "u"}, unless={"old": 1})
+    def one() -> None: ...
+
+    @empty().step(when={"run": {"a": 1}})
+    def undeclared() -> None: ...
+
+    def trap(run: Site) -> None: ...
+
+    refusal = "step trap of flow site: when: for a step without .* Site has no field 'run'"
+    with pytest.raises(ConfigurationError, match=refusal):
+        flow.step(when={"run": {"url": "u"}})(trap)
+
+
 def test_a_step_of_the_same_name_is_refused() -> None:
     flow = empty()
     with pytest.raises(ConfigurationError, match="step page of flow empty is defined twice"):

@@ -48,7 +48,7 @@ patterns = st.dictionaries(
     ),
     max_size=3,
 )
-seconds = st.none() | st.integers(1, 3)
+seconds = st.none() | st.integers(0, 3)
 otherwise = st.sampled_from(["fail", "skip", "skip-cascade"])
 
 
@@ -167,6 +167,12 @@ def test_values_that_jsonb_holds_as_equal_have_one_text(one: str, other: str) ->
 )
 def test_values_that_differ_have_different_text(one: str, other: str) -> None:
     assert canonical_pattern(one) != canonical_pattern(other)
+
+
+def test_no_start_delay_is_one_of_zero() -> None:
+    none, zero = changed("save", start_delay=None), changed("save", start_delay=0)
+    assert shape_hash(none) == shape_hash(zero)
+    assert differences(none, zero) == []
 
 
 def changed(slug: str, /, **fields: Any) -> FlowShape:

@@ -17,7 +17,14 @@ import pytest
 from pydantic import BaseModel, RootModel, field_validator, model_serializer, model_validator
 
 from holdfast.codec import decoder, encode
-from holdfast.definitions.flow_types import admits_none, fits, fits_elements, list_of, type_name
+from holdfast.definitions.flow_types import (
+    admits_none,
+    fits,
+    fits_elements,
+    list_of,
+    may_have_field,
+    type_name,
+)
 from holdfast.errors import ConfigurationError, InvalidInput
 
 T = TypeVar("T")
@@ -270,6 +277,28 @@ def test_what_cannot_work_is_refused(given: object, wanted: object) -> None:
 )
 def test_what_may_work_passes(given: object, wanted: object) -> None:
     assert fits(given, wanted)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "name", "found"),
+    [
+        (Page, "content", True),
+        (Page, "run", False),
+        (Page | None, "run", False),
+        (Page | dict[str, int], "run", True),
+        (list[Page], "content", False),
+        (Site, "run", False),
+        (Tagged, "type", True),
+        (Array, "content", False),
+        (Model, "run", True),
+        (Any, "run", True),
+        (str, "run", False),
+    ],
+)
+def test_only_what_is_known_to_lack_a_field_lacks_it(
+    annotation: object, name: str, found: bool
+) -> None:
+    assert may_have_field(annotation, name) is found
 
 
 @pytest.mark.parametrize("given", [str, Page, dict[str, int], int, None, list[str] | None])

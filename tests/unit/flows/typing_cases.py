@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, assert_type
 
+from holdfast.client import Client, RunHandle
 from holdfast.definitions import App, Flow, FlowStep
 from holdfast.definitions.flow_steps import FlowStepContext, current_flow_step
 
@@ -123,6 +124,14 @@ async def in_tests() -> None:
     await website("u")  # type: ignore[arg-type]
     await save(scores=1)  # type: ignore[call-arg]
     await fetched(3)  # type: ignore[arg-type]
+
+
+async def with_client(client: Client) -> None:
+    handle = await client.start(analyze, Site("u"), key="k")
+    assert_type(handle, RunHandle[dict[str, object]])
+    assert_type(await handle.result(), dict[str, object])
+    assert_type(await client.start(untyped, 3), RunHandle[dict[str, object]])
+    await client.start(analyze, 3)  # type: ignore[misc]
 
 
 @analyze.step
