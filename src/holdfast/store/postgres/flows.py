@@ -99,6 +99,7 @@ class PostgresFlows(Part):
             [_json(run.tags) if run.tags else None for run in runs],
             [None if run.headers is None else _json(run.headers) for run in runs],
             [run.waiter for run in runs],
+            *_moments(runs),
         )
         started = [StartedRun(row["run_id"], row["created"], row["status"]) for row in found]
         return started, read_notices(found[0]["notices"] if found else None)
@@ -141,6 +142,13 @@ class PostgresFlows(Part):
     async def open_step_tasks(self, run_id: UUID) -> list[OpenStepTasks]:
         """Return what the steps of a run wait for; see `FlowReads.open_step_tasks`."""
         return [_open_tasks(row) for row in await self._database.rows("open_step_tasks", run_id)]
+
+
+def _moments(runs: Sequence[NewRun]) -> tuple[list[int | None] | None, list[float | None] | None]:
+    """Return when runs are to start; None for all that start at once, which costs nothing then."""
+    if all(run.start_at is None and run.delay_seconds is None for run in runs):
+        return None, None
+    return [run.start_at for run in runs], [run.delay_seconds for run in runs]
 
 
 def _shape(text: str | None) -> FlowShape | None:

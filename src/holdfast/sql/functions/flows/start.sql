@@ -3,8 +3,12 @@
 -- Start runs: each gets its row, WorkflowStarted, its turn row and the tasks of its root steps. A run
 -- whose id exists is left as it is. The arrays are parallel; one that is null or short stands for
 -- nulls, and a null for the default. A flow is slug@version, or a slug alone for the newest shape.
--- Durations are seconds; a waiter is a topic that is told of the run's end. The first row has the
--- (topic, payload) notices.
+-- Moments are microseconds, durations seconds; a waiter is a topic that is told of the run's end. The
+-- first row has the (topic, payload) notices.
+--
+-- A run with a start or a delay exists at once, and its steps are due from that moment on. If it has
+-- nothing to do, because its maps are empty and the conditions of its steps do not hold, it
+-- completes at once.
 --
 -- Refuses flows that do not exist (HF003), ids of runs of something else (HF001), and values that are
 -- not allowed (22004, 22023), such as an input that is not an array for a root step that maps over it.
@@ -14,7 +18,8 @@ create or replace function holdfast.start_flows(
     p_run_ids uuid[], p_flows text[], p_inputs json[] default null, p_keys text[] default null,
     p_queues text[] default null, p_priorities int[] default null,
     p_timeouts float8[] default null, p_retentions float8[] default null,
-    p_tags json[] default null, p_headers json[] default null, p_waiters text[] default null
+    p_tags json[] default null, p_headers json[] default null, p_waiters text[] default null,
+    p_start_ats bigint[] default null, p_delays float8[] default null
 ) returns table (run_id uuid, created boolean, status text, notices text[])
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -33,8 +38,8 @@ begin
     perform holdfast._check_starts(p_run_ids, array(
             select split_part(u.flow, '@', 1) from unnest(p_flows) with ordinality as u (flow, place)
             order by u.place),
-        p_inputs, null, p_keys, p_queues, p_priorities, null, null, p_timeouts, p_retentions,
-        p_tags, p_headers, p_waiters);
+        p_inputs, null, p_keys, p_queues, p_priorities, p_start_ats, p_delays, p_timeouts,
+        p_retentions, p_tags, p_headers, p_waiters);
     perform pg_advisory_xact_lock_shared(hashtext('holdfast.flow'), hashtext(f.slug))
     from (
         select distinct case when strpos(n.name, '@') > 0 then split_part(n.name, '@', 1)
@@ -49,11 +54,13 @@ begin
     perform holdfast._seal_shapes(p_flows, v_shapes, p_inputs);
 
     with asked as materialized (
-        select u.*, f.flow_slug, f.version, coalesce(u.queue, f.queue) as run_queue
+        select u.*, f.flow_slug, f.version, coalesce(u.queue, f.queue) as run_queue,
+            coalesce(holdfast._moment(u.start_at),
+                v_now + coalesce(u.delay, 0) * interval '1 second') as visible_at
         from unnest(p_run_ids, v_shapes, p_inputs, p_keys, p_queues, p_priorities, p_timeouts,
-            p_retentions, p_tags, p_headers) with ordinality
+            p_retentions, p_tags, p_headers, p_start_ats, p_delays) with ordinality
             as u (run_id, handler, input, key, queue, priority, timeout, retention, tags, headers,
-                place)
+                start_at, delay, place)
         cross join lateral (
             select f.flow_slug, f.version, f.queue from holdfast.flows f
             where f.handler = u.handler limit 1
@@ -67,7 +74,7 @@ begin
             case when a.tags is null then '{}'
                 else array(select json_array_elements_text(a.tags)) end,
             a.headers, a.retention * interval '1 second',
-            v_now + a.timeout * interval '1 second', v_now
+            greatest(v_now, a.visible_at) + a.timeout * interval '1 second', v_now
         from asked a
         on conflict do nothing
         returning run_id, name || '@' || version as handler, queue, priority
@@ -95,6 +102,9 @@ begin
     if v_created is not null then
         select a.notices into notices
         from holdfast._advance_flows(v_now, '{}', v_roots, '{}', '{}', null) as a;
+        if num_nonnulls(p_start_ats, p_delays) > 0 then
+            perform holdfast._start_later(v_now, v_created, p_run_ids, p_start_ats, p_delays);
+        end if;
     end if;
     if p_waiters is not null then
         perform holdfast._register_waiters(p_run_ids, p_waiters);
@@ -113,6 +123,35 @@ begin
         select r.status from holdfast.runs r where r.run_id = u.run_id limit 1
     ) as r
     order by u.place;
+end $$;
+
+-- Move the tasks of new runs to the moments from which these may run. The other arrays are those of
+-- start_flows. Locks: expects the runs to be new. Called by start_flows.
+create or replace function holdfast._start_later(
+    p_now timestamptz, p_created uuid[], p_run_ids uuid[], p_start_ats bigint[],
+    p_delays float8[]
+) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    with later as (
+        select distinct on (u.run_id) u.run_id, coalesce(holdfast._moment(u.start_at) - p_now,
+            u.delay * interval '1 second') as delay
+        from unnest(p_run_ids, p_start_ats, p_delays) with ordinality
+            as u (run_id, start_at, delay, place)
+        where u.run_id = any (p_created)
+        order by u.run_id, u.place
+    )
+    update holdfast.tasks t
+    set visible_at = t.visible_at + l.delay
+    from later l
+    cross join lateral (
+        select k.ctid, k.kind from holdfast.tasks k where k.run_id = l.run_id offset 0
+    ) as k
+    where t.ctid = k.ctid and k.kind = 'step' and l.delay is not null;
 end $$;
 
 -- Refuse starts of flows that do not exist (HF003), and inputs over which a root step cannot map
