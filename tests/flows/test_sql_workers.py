@@ -199,7 +199,7 @@ def test_details_have_the_fields_that_the_page_gives(hand: Hand) -> None:
         kind: set(re.findall(r"`(\w+)`", re.sub(r"\([^)]*\)", "", details)))
         for kind, details in re.findall(r"^\| (FlowStep\w+) \| [^|]* \| ([^|]*) \|", page, re.M)
     }
-    shown["FlowStepCompleted"] = set()
+    shown["FlowStepCompleted"] = {"tasks"}
     hand.define("seen")
     hand.add("seen", "each", [], step_type="map", max_attempts=2, base_delay=0)
     hand.add("seen", "never", [], required_input_pattern='{"a": 1}')
@@ -212,8 +212,37 @@ def test_details_have_the_fields_that_the_page_gives(hand: Hand) -> None:
     hand.work("seen")
     hand.fail(run_id, "last")
     rows = hand.rows(
-        "select event_type, details from holdfast.events where run_id = %s and "
-        "event_type like 'FlowStep%%'",
+        "select event_type, details from holdfast.read_events(array[%s::uuid], array[0])"
+        " where event_type like 'FlowStep%%'",
         run_id,
     )
     assert {row["event_type"]: set(row["details"] or ()) for row in rows} == shown
+
+
+def test_readers_of_a_log_get_outputs_of_steps_but_not_the_results_of_maps(hand: Hand) -> None:
+    hand.define("told", ("none", []), ("words", ["none"]))
+    hand.add("told", "each", ["words"], step_type="map")
+    hand.add("told", "empty", ["none"], step_type="map")
+    run_id = hand.start("told", {})
+    for step, output in (("none", []), ("words", ["a", "b"])):
+        hand.work("told")
+        hand.complete(run_id, step, output)
+    hand.work("told")
+    for index in range(2):
+        hand.complete(run_id, "each", None, index)
+    told = hand.rows(
+        "select key, details from holdfast.read_events(array[%s::uuid], array[0])"
+        " where event_type = 'FlowStepCompleted'",
+        run_id,
+    )
+    assert {row["key"]: row["details"] for row in told} == {
+        "none": {"output": []},
+        "empty": {"tasks": 0},
+        "words": {"output": ["a", "b"]},
+        "each": {"tasks": 2},
+    }
+    recent = hand.rows(
+        "select key, details from holdfast.recent_events(0, 100)"
+        " where event_type = 'FlowStepCompleted'"
+    )
+    assert sorted(recent, key=str) == sorted(told, key=str)

@@ -67,8 +67,8 @@ class EnsuredFlow(Value, frozen=True):
     """Whether the database has the shape that the code has.
 
     `compiled`: it had none of this version, and has it now. `verified`: it had the same.
-    `replaced`: it had another, `found`, of which `ended` runs were terminated. `mismatch`: it has
-    another, `found`, and nothing was changed.
+    `replaced`: it had another; `ended` runs of it were terminated. `mismatch`: it has another,
+    `found`, and nothing was changed.
     """
 
     status: Literal["compiled", "verified", "replaced", "mismatch"]

@@ -193,7 +193,7 @@ class Tables:
         return [self.filled(run_id, row.event) for row in self.logs.get(run_id, [])[since:]]
 
     def filled(self, run_id: UUID, event: Event) -> Event:
-        """Return an event with the input, output or error, which only the run's row stores."""
+        """Return an event with the input, output or error, which only another row stores."""
         run = self.runs[run_id]
         match event.type:
             case "WorkflowStarted":
@@ -202,6 +202,8 @@ class Tables:
                 details = run.output
             case "WorkflowFailed":
                 details = run.error
+            case "FlowStepCompleted" if event.key is not None:
+                details = _told_by_step(self.steps[run_id][event.key])
             case _:
                 return event
         return Event(event.type, event.key, details, event.at)
@@ -296,3 +298,10 @@ class Tables:
 def distinct(notices: list[Notice]) -> list[Notice]:
     """Return the notices, each once: a listener that looks once sees everything."""
     return list(dict.fromkeys(notices))
+
+
+def _told_by_step(step: StepRow) -> str:
+    """Return what completed a step: its output, of a map how many elements it has."""
+    if step.output is None or step.initial_tasks == 0:
+        return f'{{"tasks":{step.initial_tasks}}}'
+    return f'{{"output":{step.output}}}'

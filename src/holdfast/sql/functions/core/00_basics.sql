@@ -104,7 +104,7 @@ language sql immutable parallel safe
 return p_event_type in ('WorkflowStarted', 'WorkflowCompleted', 'WorkflowFailed');
 
 -- Return a run's input, output or error as the details of an event of this type. Called by
--- read_events and recent_events.
+-- _details.
 create or replace function holdfast._told_by_run(p_run_id uuid, p_event_type text) returns json
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -119,3 +119,31 @@ begin
     from holdfast.runs r
     where r.run_id = p_run_id;
 end $$;
+
+-- Return what completed a step of a flow, as the details of its event: {"output": …}. Of a map these
+-- are its {"tasks": number of elements}: a page of a log must not bring 100,000 results with it.
+-- Called by _details.
+create or replace function holdfast._told_by_step(p_run_id uuid, p_step text) returns json
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    return case when s.output is null or s.initial_tasks = 0
+            then ('{"tasks":' || s.initial_tasks || '}')::json
+            else ('{"output":' || s.output || '}')::json end
+    from holdfast.step_states s
+    where s.run_id = p_run_id and s.step_slug = p_step and s.status = 'completed';
+end $$;
+
+-- Return the details of an event, filled in if what they tell is stored elsewhere. Called by
+-- read_events and recent_events.
+create or replace function holdfast._details(
+    p_run_id uuid, p_event_type text, p_key text, p_details json
+) returns json
+language sql stable
+return case
+    when holdfast._is_told_by_run(p_event_type) then holdfast._told_by_run(p_run_id, p_event_type)
+    when p_event_type = 'FlowStepCompleted' then holdfast._told_by_step(p_run_id, p_key)
+    else p_details end;

@@ -1,7 +1,7 @@
 -- Read logs.
 
--- Return logs, each from an index on, in order. What the run's row holds is filled in: the input as
--- the details of WorkflowStarted, output and error as those of the ends.
+-- Return logs, each from an index on, in order. What other rows hold is filled in: the input as the
+-- details of WorkflowStarted, output and error as those of the ends, and outputs of steps of flows.
 -- Locks nothing. Called by workers and clients, and by commit for the tails of conflicts.
 create or replace function holdfast.read_events(p_run_ids uuid[], p_since int[])
 returns table (run_id uuid, idx int, event_type text, key text, details json, at bigint)
@@ -14,9 +14,7 @@ as $$
 begin
     return query
     select e.run_id, e.idx, e.event_type, e.key,
-        case when holdfast._is_told_by_run(e.event_type)
-            then holdfast._told_by_run(e.run_id, e.event_type) else e.details end,
-        holdfast._micros(e.at)
+        holdfast._details(e.run_id, e.event_type, e.key, e.details), holdfast._micros(e.at)
     from unnest(p_run_ids, p_since) as u (run_id, since)
     cross join lateral (
         select * from holdfast.events e

@@ -45,8 +45,7 @@ begin
         perform holdfast._delete_shape(f.handler)
         from holdfast.flows f where f.flow_slug = delete_flow.flow_slug;
     end if;
-    -- Later than all starts: this may have waited for some.
-    before := coalesce(before, holdfast._micros(greatest(holdfast.now(), clock_timestamp())));
+    before := coalesce(before, holdfast._micros(holdfast._after_starts(flow_slug)));
     v_deleted := holdfast._delete_runs_of(flow_slug, holdfast._moment(before), p_limit);
     is_done := coalesce(v_deleted < p_limit, true);
     if v_deleted > 0 or p_before is not null then

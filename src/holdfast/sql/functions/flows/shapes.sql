@@ -9,7 +9,7 @@
 -- Make the database's shape of a version that of the code, unless it has another. 'verified': it has
 -- the same, by the hash or, with another hash or none, by the contents; this hash is kept then.
 -- 'compiled': it had none. 'mismatch': it has another, `other`, and nothing was changed. 'replaced':
--- with p_replace, the `other` shape was replaced, and its `ended` open runs were terminated.
+-- with p_replace, another shape was replaced, and its `ended` open runs were terminated.
 -- Refuses shapes that cannot be (22004, 22023), unless the hash is the one that is known.
 -- Locks: nothing if the hash is known; else the flow's versions. To replace, the flow's starts as
 -- well, then as terminate_runs. Called by workers.
@@ -44,17 +44,17 @@ begin
             where f.handler = v_handler;
             status := 'verified';
         when 'mismatch' then
-            other := holdfast._shape(v_handler);
             if p_replace then
                 perform holdfast._lock_starts(p_flow_slug);
                 select t.ended, t.notices into ended, notices
                 from holdfast._terminate_flow(
                     p_flow_slug, p_version, 'its shape was replaced') as t;
                 perform holdfast._delete_shape(v_handler);
-                -- Later than all runs that had the other: this may have waited for their starts.
                 perform holdfast._write_shape(p_flow_slug, p_version, p_hash, p_shape,
-                    greatest(holdfast.now(), clock_timestamp()));
+                    holdfast._after_starts(p_flow_slug));
                 status := 'replaced';
+            else
+                other := holdfast._shape(v_handler);
             end if;
         else null;
     end case;
@@ -247,6 +247,25 @@ begin
         select r.run_id from holdfast.runs r
         where r.name = p_flow_slug and r.status = 'running' and r.kind = 'flow'
             and (p_version is null or r.version = p_version)), p_reason) as t;
+end $$;
+
+-- Return a moment, now or later, that is after the starts of all runs of a flow: the caller may have
+-- waited for some. Locks: expects the flow's starts locked. Called by ensure_flow and delete_flow.
+create or replace function holdfast._after_starts(p_flow_slug text) returns timestamptz
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    return greatest(holdfast.now(), max(r.created_at) + interval '1 microsecond')
+    from unnest(array['running', 'completed', 'failed', 'cancelled', 'timed_out', 'terminated'])
+        as s (status)
+    cross join lateral (
+        select r.created_at from holdfast.runs r
+        where r.name = p_flow_slug and r.status = s.status
+        order by r.created_at desc limit 1
+    ) as r;
 end $$;
 
 -- Return the steps of a shape that was checked, with their defaults. Called by _write_shape.

@@ -73,9 +73,7 @@ set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
     select e.run_id, e.idx, e.event_type, e.key,
-        case when holdfast._is_told_by_run(e.event_type)
-            then holdfast._told_by_run(e.run_id, e.event_type) else e.details end,
-        holdfast._micros(e.at)
+        holdfast._details(e.run_id, e.event_type, e.key, e.details), holdfast._micros(e.at)
     from (
         select * from holdfast.events e
         where e.at >= holdfast._moment(holdfast._check_moment('a moment', p_since))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from uuid import UUID
 
 import msgspec
 
@@ -23,16 +24,18 @@ def start_flows(
     tables: Tables, now: int, runs: Sequence[NewRun]
 ) -> tuple[list[StartedRun], list[Notice]]:
     """Start runs of flows; one that exists is left as it is."""
-    for new in runs:  # a flow's run begins at once, and version 0 is the newest
-        check_run(msgspec.structs.replace(new, version=1, start_at=None, delay_seconds=None))
+    for new in runs:  # version 0 is the newest
+        check_run(msgspec.structs.replace(new, version=1))
     named = [_with_shape(tables, new) for new in runs]
     _refuse_others(tables, named)
     created = {new.run_id: new for new in reversed(named) if new.run_id not in tables.runs}
     progress = Progress(tables, now)
-    for new in created.values():
-        _insert(tables, now, new)
+    starts = {new.run_id: _insert(tables, now, new) for new in created.values()}
     roots = [root for new in created.values() for root in _roots(tables, new)]
     advance(progress, ready=roots)
+    for run_id, start in starts.items():
+        if start != now:
+            _start_later(tables, run_id, start - now)
     answers: list[StartedRun] = []
     for new in named:
         status = tables.runs[new.run_id].status
@@ -56,8 +59,6 @@ def _with_shape(tables: Tables, new: NewRun) -> NewRun:
         kind="flow",
         name=row.shape.name,
         version=row.shape.version,
-        start_at=None,
-        delay_seconds=None,
     )
 
 
@@ -81,10 +82,19 @@ def _refuse_others(tables: Tables, runs: Sequence[NewRun]) -> None:
             raise RunExists.of_another(new.run_id, found, new.name)
 
 
-def _insert(tables: Tables, now: int, new: NewRun) -> None:
-    """Write the run, and a turn row that nobody claims."""
+def _insert(tables: Tables, now: int, new: NewRun) -> int:
+    """Write the run, and a turn row that nobody claims; return when the run is to start."""
     turn = insert_run(tables, now, new)
-    turn.kind, turn.visible_at, turn.started_at = "flow", NEVER, now
+    start, turn.visible_at = turn.visible_at, NEVER
+    turn.kind, turn.started_at = "flow", now
+    return start
+
+
+def _start_later(tables: Tables, run_id: UUID, delay: int) -> None:
+    """Move the tasks that a run has at first to the moments from which they may run."""
+    for _, task in tables.tasks_of_run(run_id):
+        if task.kind == "step":
+            task.visible_at += delay
 
 
 def _roots(tables: Tables, new: NewRun) -> list[Place]:
