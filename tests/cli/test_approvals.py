@@ -83,7 +83,10 @@ def test_the_only_open_approval_needs_no_key(cli: CommandLine, run: str) -> None
     assert "add one of b, refund" in several.stderr or "add one of refund, b" in several.stderr
     cli("approvals", "decide", run, "refund", "--reject")
     cli("approvals", "decide", run, "--approve")
-    assert "waits for no decision" in cli("approvals", "decide", run, code=exits.NOT_FOUND).stderr
+    assert (
+        "does not wait for a decision"
+        in cli("approvals", "decide", run, code=exits.NOT_FOUND).stderr
+    )
 
 
 def test_an_approval_that_was_never_requested_is_code_4(cli: CommandLine, run: str) -> None:

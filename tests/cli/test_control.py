@@ -169,7 +169,7 @@ def test_an_activity_that_fails_is_tried_again_unless_it_is_final(
     hand.turn(run, activity("scan"))
     assert "tried again" in cli("activities", "fail", hand.lease_activity("scan"), "dirty").stdout
     final = ("fail", hand.lease_activity("scan"), "broken", "--final")
-    assert cli("activities", *final).stdout == "failed, and is not retried\n"
+    assert cli("activities", *final).stdout == "failed; it is not tried again\n"
     types = [event["type"] for event in cli.json("runs", "show", run)["log"]]
     assert types[-2:] == ["ActivityRetryScheduled", "ActivityFailed"]
 

@@ -25,8 +25,8 @@ def test_the_roles_that_get_rights_are_named(empty_database_url: str) -> None:
     cli("migrate")
     with psycopg.connect(empty_database_url) as connection:
         role = str(connection.execute("select current_user").fetchall()[0][0])
-    assert f"{role} has what workers" in cli("migrate", "--grant", role).stdout
-    assert f"{role} would get what" in cli("migrate", "--grant", role, "--dry-run").stdout
+    assert f"{role} has the rights" in cli("migrate", "--grant", role).stdout
+    assert f"{role} would get the rights" in cli("migrate", "--grant", role, "--dry-run").stdout
     assert cli.json("migrate", "--grant", role)["granted_to"] == [role]
 
 

@@ -46,7 +46,7 @@ def find_database(settings: Settings, *, make: bool = True) -> Database:
 def database_of(settings: Settings, *, make: bool = True) -> Generator[Database]:
     """Find the database, and keep an embedded server running while the block lasts.
 
-    The schema of an embedded database is brought up to date: nobody else would do it.
+    The schema of an embedded database is brought up to date: no other program does that.
     """
     with find_database(settings, make=make) as database:
         if database.server is not None:
@@ -89,8 +89,8 @@ def with_link(
 ) -> T:
     """Open a client, do a command's work with it, and close it.
 
-    An embedded database that does not exist is created only with `make`: a command that reads
-    runs or messages them creates none. Raises DatabaseUnavailable.
+    An embedded database that does not exist is created only with `make`: commands that read runs
+    or send them messages do not create one. Raises DatabaseUnavailable.
     """
 
     async def connected(database: Database) -> T:

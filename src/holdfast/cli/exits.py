@@ -27,7 +27,7 @@ INTERRUPTED: Final = 130
 
 MEANINGS: Final = (
     (OK, "done"),
-    (FAILED, "the answer is no: the run failed, a check failed, nothing was changed"),
+    (FAILED, "the run failed, a check failed, or nothing was changed"),
     (USAGE, "the command, its input or the app cannot be used as given"),
     (DATABASE, "the database cannot be used"),
     (NOT_FOUND, "there is no such run, approval or token"),
@@ -37,7 +37,7 @@ MEANINGS: Final = (
 
 
 class Refusal(HoldfastError):
-    """A command cannot do what it was asked; `code` is what it exits with."""
+    """A command cannot do what it was asked to do; it exits with `code`."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)

@@ -69,7 +69,7 @@ async def _find_by_key(client: Client, reference: str) -> RunRecord:
 async def _find_by_part(client: Client, part: str) -> RunRecord:
     if len(part) < _SHORTEST or not all(each in "0123456789abcdef-" for each in part):
         raise Refusal(
-            f"{part!r} is not a run: write an id, at least {_SHORTEST} digits of its beginning "
+            f"{part!r} is not a run: give an id, at least {_SHORTEST} digits of its beginning "
             "or end, or workflow/key",
             USAGE,
         )

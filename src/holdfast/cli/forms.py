@@ -1,4 +1,4 @@
-"""The form of an approval on the command line: values from options, or asked on a terminal."""
+"""The form of an approval: its values come from options, or from prompts on a terminal."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def ask_for_values(fields: Sequence[FormField], given: dict[str, object]) -> dic
 
 
 def describe_field(field: FormField) -> str:
-    """Return a line that says what a field takes."""
+    """Return a line that describes the values of a field."""
     takes: str = field.type
     if field.type == "choice":
         takes = " | ".join(_shown(each) for each in field.choices)

@@ -1,4 +1,4 @@
-"""How holdfast's commands differ from plain click: lazy, global options anywhere, plain errors."""
+"""The classes of commands: imported when needed, global options anywhere, plain errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class WholeSentence(click.Command):
 
 
 class Command(WholeSentence):
-    """A command that takes the global options too, and shows its examples as they are."""
+    """A command that also accepts the global options, and shows its examples unchanged."""
 
     def __init__(self, *args: Any, examples: Sequence[str] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -124,7 +124,7 @@ class RootGroup(Group):
                 raise
             _write_error("UsageError", error.format_message(), error.exit_code)
             ctx.exit(error.exit_code)
-        except (KeyboardInterrupt, click.Abort):  # Abort: Ctrl-C at a question
+        except (KeyboardInterrupt, click.Abort):  # Abort: Ctrl-C at a prompt
             click.echo("", err=True)
             ctx.exit(exits.INTERRUPTED)
 
@@ -145,7 +145,7 @@ def _write_error(kind: str, message: str, code: int) -> None:
 
 
 def global_options(*, hidden: bool) -> list[click.Parameter]:
-    """Return the options that every command takes."""
+    """Return the options that every command accepts."""
 
     def option(*names: str, help: str, **kwargs: Any) -> click.Option:
         return click.Option(
@@ -163,30 +163,31 @@ def global_options(*, hidden: bool) -> list[click.Parameter]:
             "--data",
             metavar="DIR",
             type=click.Path(file_okay=False, path_type=Path),
-            help="Where the embedded PostgreSQL keeps its data. Default: $HOLDFAST_HOME, "
+            help="The directory of the embedded PostgreSQL. Default: $HOLDFAST_HOME, "
             "then ~/.holdfast.",
         ),
         option(
             "--listen-database",
             metavar="URL",
-            help="Where to listen for notifications if --database is a pooler in transaction "
-            "mode: the server's own address. Default: $HOLDFAST_LISTEN_DATABASE_URL, then the "
-            "database.",
+            help="The server's own address, for notifications; needed if --database is a pooler "
+            "in transaction mode. Default: $HOLDFAST_LISTEN_DATABASE_URL, then the database.",
         ),
         option(
             "--prepare/--no-prepare",
             default=None,
-            help="Prepare statements by name. Default: $HOLDFAST_PREPARE (on, off), else yes "
+            help="Prepare statements by name. Default: $HOLDFAST_PREPARE (on, off), then yes, "
             "unless a connection pooler is detected.",
         ),
-        option("--schema", metavar="NAME", help="The schema in the database [holdfast]."),
-        option("--json", is_flag=True, help="Answer in JSON, for scripts; errors too, on stderr."),
-        option("--debug", is_flag=True, help="Show tracebacks of holdfast's own errors."),
+        option("--schema", metavar="NAME", help="The schema in the database. Default: holdfast."),
+        option(
+            "--json", is_flag=True, help="Answer in JSON, for scripts; errors are JSON on stderr."
+        ),
+        option("--debug", is_flag=True, help="Show the traceback of an error of holdfast."),
     ]
 
 
 def write_lines(formatter: click.HelpFormatter, title: str, lines: Sequence[str]) -> None:
-    """Write a section whose lines are kept as they are."""
+    """Write a section, with lines that are not wrapped."""
     if not lines:
         return
     with formatter.section(title):
@@ -197,5 +198,5 @@ def write_lines(formatter: click.HelpFormatter, title: str, lines: Sequence[str]
 def command(
     name: str, *, help: str | None = None, examples: Sequence[str] = ()
 ) -> Callable[[Callable[..., object]], Command]:
-    """Declare a command with examples; its help is the function's docstring if none is given."""
+    """Declare a command with examples. Without `help`, the function's docstring is its help."""
     return click.command(name, cls=Command, help=help, examples=examples)

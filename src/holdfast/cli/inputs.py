@@ -1,4 +1,4 @@
-"""What people type: JSON, moments, lengths of time, and which runs are meant."""
+"""Read what people type: JSON, moments, lengths of time, filters, names of apps."""
 
 from __future__ import annotations
 
@@ -22,12 +22,19 @@ if TYPE_CHECKING:
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
+queue_option = click.option(
+    "--queue",
+    "queues",
+    metavar="NAME",
+    multiple=True,
+    help="Serve this queue; may be repeated. Default: the queues of the app.",
+)
 log_level_option = click.option(
     "--log-level",
     type=click.Choice(LOG_LEVELS),
     default="info",
     show_default=True,
-    help="Write log lines of this level and above.",
+    help="Write log lines of this level and higher.",
 )
 
 
@@ -50,7 +57,7 @@ app_option = click.option(
     "--app",
     "app_reference",
     metavar="MODULE:APP",
-    help="Check the input by this app.",
+    help="Check the input against the types of this app.",
     shell_complete=complete_app,
 )
 
@@ -173,22 +180,35 @@ _OPTIONS = (
         "--state",
         "states",
         multiple=True,
-        help="queued, running, waiting, stuck, paused, completed, failed, cancelled, timed_out, "
-        "terminated or continued.",
+        metavar="STATE",
+        help="Runs in this state: queued, running, waiting, stuck, paused, completed, failed, "
+        "cancelled, timed_out, terminated or continued.",
     ),
-    click.option("--workflow", "workflows", multiple=True, help="Runs of this workflow."),
-    click.option("--queue", "queues", multiple=True, help="Runs of this queue."),
-    click.option("--tag", "tags", multiple=True, help="Runs with this tag; repeated: with all."),
-    click.option("--key", help="The run that was started with this key."),
+    click.option(
+        "--workflow", "workflows", metavar="NAME", multiple=True, help="Runs of this workflow."
+    ),
+    click.option("--queue", "queues", metavar="NAME", multiple=True, help="Runs of this queue."),
+    click.option(
+        "--tag",
+        "tags",
+        metavar="TAG",
+        multiple=True,
+        help="Runs with this tag; if repeated, with all of these tags.",
+    ),
+    click.option("--key", metavar="KEY", help="Runs that were started with this key."),
     click.option("--parent", metavar="RUN", help="Runs that this run started."),
     click.option(
         "--since",
         metavar="MOMENT",
         type=past_moment,
-        help="Created then or later: 2030-01-31, 2h.",
+        help="Runs created at this moment or later: 2030-01-31T12:00, or 2h for two hours ago.",
     ),
-    click.option("--until", metavar="MOMENT", type=past_moment, help="Created before."),
-    click.option("--input", "contains", help="Runs whose input contains this JSON."),
+    click.option(
+        "--until", metavar="MOMENT", type=past_moment, help="Runs created before this moment."
+    ),
+    click.option(
+        "--input", "contains", metavar="JSON", help="Runs with an input that contains this JSON."
+    ),
 )
 
 
@@ -202,7 +222,7 @@ def filter_options(fn: F) -> F:
 def read_filters(options: dict[str, object]) -> RunFilters:
     """Remove the filters from a command's options and return them, empty if none was given.
 
-    `parent` is still an argument that names a run; `finding.find_parent` looks up its id.
+    `parent` is still the text that names a run; `finding.find_parent` looks up its id.
     """
     from holdfast.cli.render.console import decoded
 

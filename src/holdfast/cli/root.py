@@ -40,6 +40,6 @@ def holdfast() -> None:
     """Durable workflows for Python on PostgreSQL.
 
     Workflows are plain async functions. What they have done is recorded, so they survive
-    crashes, deploys and months of waiting. Without a database of your own an embedded one is
-    used. The options below may be given before or after a command.
+    crashes, deploys and months of waiting. If you do not name a database, an embedded
+    PostgreSQL is started. The options below may be given before or after a command.
     """

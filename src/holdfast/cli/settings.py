@@ -1,4 +1,4 @@
-"""The global options: which database, and how to answer."""
+"""The values of the global options: which database, and how to answer."""
 
 from __future__ import annotations
 

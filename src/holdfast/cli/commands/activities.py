@@ -1,4 +1,4 @@
-"""`holdfast activities`: end them from outside."""
+"""`holdfast activities`: end activities from outside of their workers."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def activities() -> None:
 def complete(context: click.Context, token: str, result: str | None) -> None:
     """Complete an activity with RESULT.
 
-    RESULT is JSON, @FILE, or - for stdin. Exit code 4 if the attempt has ended, or a newer one
-    has started.
+    RESULT is JSON, @FILE, or - for stdin; the default is null. Exit code 4 if the attempt has
+    ended, or a newer one has started.
     """
     from holdfast.cli.connecting import with_link
     from holdfast.cli.render.console import decoded, write_json
@@ -70,12 +70,14 @@ def complete(context: click.Context, token: str, result: str | None) -> None:
 )
 @click.argument("token")
 @click.argument("message")
-@click.option("--final", is_flag=True, help="Do not retry it, whatever its retry policy is.")
+@click.option(
+    "--final", is_flag=True, help="Do not retry the activity, whatever its retry policy says."
+)
 @click.pass_context
 def fail(context: click.Context, token: str, message: str, final: bool) -> None:
     """Fail an attempt of an activity with MESSAGE.
 
-    The activity is retried according to its retry policy. Exit code 4 if the attempt has ended,
+    The activity is tried again as its retry policy says. Exit code 4 if the attempt has ended,
     or a newer one has started.
     """
     from holdfast.cli.connecting import with_link
@@ -90,4 +92,4 @@ def fail(context: click.Context, token: str, message: str, final: bool) -> None:
     if settings.json:
         write_json({"token": token, "outcome": "retried" if again else "recorded"})
     else:
-        click.echo("failed; it is tried again" if again else "failed, and is not retried")
+        click.echo("failed; it is tried again" if again else "failed; it is not tried again")

@@ -1,4 +1,4 @@
-"""`holdfast approvals`: list what waits for a decision by a person, and decide it."""
+"""`holdfast approvals`: list the approvals that wait for a decision, and decide them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _HERE = "holdfast.cli.commands.approvals"
 )
 @click.pass_context
 def approvals(context: click.Context) -> None:
-    """List what waits for a decision by a person, and decide it."""
+    """List the approvals that wait for a decision by a person, and decide them."""
     if context.invoked_subcommand is None:
         context.invoke(list_approvals)
 
@@ -55,7 +55,13 @@ def approvals(context: click.Context) -> None:
     ),
 )
 @click.argument("reference", metavar="[RUN]", required=False)
-@click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 10_000),
+    default=100,
+    show_default=True,
+    help="List at most so many approvals.",
+)
 @click.pass_context
 def list_approvals(context: click.Context, reference: str | None, limit: int) -> None:
     """List the approvals that wait for a decision, with the command that decides each.
@@ -102,10 +108,15 @@ _MOST = 1_000
 )
 @click.argument("reference", metavar="RUN")
 @click.argument("key", metavar="[KEY]", required=False)
-@click.option("--approve", is_flag=True, help="Say yes.")
-@click.option("--reject", is_flag=True, help="Say no.")
-@click.option("--by", callback=filled, help="Who decides. Default: the user of this machine.")
-@click.option("--feedback", help="Why; the run sees it.")
+@click.option("--approve", is_flag=True, help="Approve it.")
+@click.option("--reject", is_flag=True, help="Reject it.")
+@click.option(
+    "--by",
+    metavar="NAME",
+    callback=filled,
+    help="Who decides. Default: the user of this machine.",
+)
+@click.option("--feedback", metavar="TEXT", help="Why; the run's code can read it.")
 @click.option(
     "--set",
     "settings_of_fields",
@@ -114,7 +125,11 @@ _MOST = 1_000
     help="A value of the approval's form; may be repeated.",
 )
 @click.option(
-    "--id", "decision_id", callback=filled, help="Decide once, even if this id is sent again."
+    "--id",
+    "decision_id",
+    metavar="ID",
+    callback=filled,
+    help="Decide once, even if this id is sent again.",
 )
 @click.pass_context
 def decide(
@@ -128,17 +143,17 @@ def decide(
     settings_of_fields: tuple[str, ...],
     decision_id: str | None,
 ) -> None:
-    """Decide what a run waits for. The first decision wins.
+    """Approve or reject what a run asks for. The first decision wins.
 
-    KEY may be omitted if the run waits for one decision. On a terminal you are asked for what is
-    not given: the decision, and the values of the form. Exit code 1 if it was decided before, or
-    the run no longer waits for it.
+    KEY names the approval; it may be left out if the run waits for only one. On a terminal you
+    are asked for what is missing: the decision, and the values of the form. Exit code 1 if it was
+    decided before, or the run no longer waits for it.
     """
     from holdfast.cli.connecting import with_link
     from holdfast.cli.render.console import write_json
 
     if approve and reject:
-        raise click.UsageError("say --approve or --reject, not both")
+        raise click.UsageError("give either --approve or --reject, not both")
     settings = settings_of(context)
 
     async def find(link: Link) -> tuple[_Asked, int]:
@@ -190,7 +205,8 @@ async def _find(link: Link, reference: str, key: str | None) -> _Asked:
         return _Asked(run_id, key, found.get(key))
     if not found:
         raise exits.Refusal(
-            f"run {run_id} waits for no decision; `holdfast runs show {run_id}` shows those made",
+            f"run {run_id} does not wait for a decision; `holdfast runs show {run_id}` shows "
+            "past ones",
             exits.NOT_FOUND,
         )
     if len(found) > 1:
@@ -212,7 +228,9 @@ def _fill(
     asks = approval is not None and _can_ask() and approved is not False
     if approved is None:
         if not asks:
-            raise click.UsageError("say --approve or --reject: there is no terminal to ask on")
+            raise click.UsageError(
+                "give --approve or --reject: without a terminal you cannot be asked"
+            )
         _show(approval, now)
         approved = click.confirm("approve?", default=None, err=True)  # Enter asks again
     if asks and approved and approval is not None:
@@ -234,7 +252,7 @@ def _can_ask() -> bool:
 def _user() -> str | None:
     try:
         return getpass.getuser()
-    except (OSError, KeyError):  # no such user: a container with a bare number
+    except (OSError, KeyError):  # a container may have a user id without a name
         return None
 
 

@@ -29,7 +29,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What happened to one run: whether it was changed, and a text for people."""
+    """The outcome for one run. `text` says it to people."""
 
     changed: bool
     text: str
@@ -50,7 +50,7 @@ class ChangeAll(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """A change of runs: `verb` names it ("paused"), `one` and `every` carry it out."""
+    """A change of runs. `verb` names it ("paused"), `one` and `every` carry it out."""
 
     verb: str
     one: Callable[[Client, UUID], Awaitable[Change]]
@@ -62,8 +62,12 @@ def run_options(fn: F) -> F:
     options = (
         click.argument("references", metavar="[RUN]...", nargs=-1),
         filter_options,
-        click.option("--all", "everything", is_flag=True, help="All runs, without a filter."),
-        click.option("--dry-run", is_flag=True, help="Count the runs, and change nothing."),
+        click.option(
+            "--all", "everything", is_flag=True, help="Change all runs, without a filter."
+        ),
+        click.option(
+            "--dry-run", is_flag=True, help="Show what would be done, and change nothing."
+        ),
     )
     for option in reversed(options):
         fn = option(fn)

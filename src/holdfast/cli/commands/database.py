@@ -33,15 +33,18 @@ if TYPE_CHECKING:
     "roles",
     metavar="ROLE",
     multiple=True,
-    help="Let this role work with the schema; may be repeated.",
+    help="Give this role the rights that workers and clients need; may be repeated.",
 )
-@click.option("--sql", is_flag=True, help="Write the whole schema as a script for psql.")
+@click.option(
+    "--sql", is_flag=True, help="Write the whole schema as an SQL script, and do nothing else."
+)
 @click.pass_context
 def migrate(context: click.Context, dry_run: bool, roles: tuple[str, ...], sql: bool) -> None:
     """Bring the database's schema up to date.
 
-    Roles that could use the schema before can use what is new in it. Everything happens in one
-    transaction, and several processes may run this at once. With --sql no database is needed.
+    Roles that could use the schema before can also use the new parts. Everything happens in one
+    transaction, and several processes may run this command at the same time. With --sql no
+    database is needed.
     """
     import asyncio
 
@@ -63,7 +66,7 @@ def migrate(context: click.Context, dry_run: bool, roles: tuple[str, ...], sql: 
             click.echo(f"{database}, schema {settings.schema!r}: {_describe(outcome, dry_run)}")
             if roles:
                 verb = "would get" if dry_run else "has" if len(roles) == 1 else "have"
-                click.echo(f"{', '.join(roles)} {verb} what workers and clients need of it")
+                click.echo(f"{', '.join(roles)} {verb} the rights that workers and clients need")
 
 
 async def _migrate(
@@ -89,11 +92,10 @@ def _describe(outcome: MigrationReport, dry_run: bool) -> str:
 @command("doctor", examples=("holdfast doctor", "holdfast doctor --json | jq '.[].level'"))
 @click.pass_context
 def doctor(context: click.Context) -> None:
-    """Check the database, the workers, and the tasks that nobody serves.
+    """Check the database, the workers, and tasks that no live worker serves.
 
-    Each line is one check. If something is wrong, the next line says what to do.
-
-    Exit code 1 if a check failed, 3 if the database cannot be reached.
+    Each line is one check. If something is wrong, the next line says what to do. Exit code
+    1 if a check failed, 3 if the database cannot be reached.
     """
     import asyncio
 

@@ -22,8 +22,9 @@ def demo(context: click.Context) -> None:
     killed with SIGKILL while it packs, and another worker takes over. Then the effects of the
     steps on the outside world are compared with the log of the run.
 
-    Needs nothing: the embedded database runs in a temporary directory, unless --data or
-    --database is given, and nothing is left running. Takes about ten seconds.
+    Nothing needs to be installed or prepared: the embedded database runs in a temporary
+    directory, unless --data or --database is given. Afterwards nothing is left running. It takes
+    about ten seconds.
     """
     from holdfast.cli.connecting import Link, with_link
     from holdfast.cli.process.demonstration import Demonstration

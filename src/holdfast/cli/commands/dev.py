@@ -10,7 +10,7 @@ import click
 from holdfast.cli import exits
 from holdfast.cli.exits import Refusal
 from holdfast.cli.framework import command
-from holdfast.cli.inputs import app_argument, log_level_option
+from holdfast.cli.inputs import app_argument, log_level_option, queue_option
 from holdfast.cli.render.hints import with_database
 from holdfast.cli.settings import Settings, settings_of
 
@@ -24,11 +24,11 @@ _GRACE_SECONDS = 2  # a step that is cut off is executed again with the new code
 
 @command("dev", examples=("holdfast dev shop.py", "holdfast dev shop:app --data ./.holdfast"))
 @app_argument
-@click.option("--queue", "queues", multiple=True, help="Serve this queue; may be repeated.")
+@queue_option
 @click.option(
     "--migrate",
     is_flag=True,
-    help="Also bring the schema of a server of your own up to date, without asking.",
+    help="Bring the schema of your own server up to date without asking.",
 )
 @log_level_option
 @click.pass_context
@@ -41,14 +41,16 @@ def dev(
 ) -> None:
     """Run the workflows of an app while you write them.
 
-    The embedded database is started and its schema is created; on a server of your own you are
-    asked first. A worker runs the app, and is replaced whenever a Python file changes. Runs
-    continue with the new code where the old code stopped. Each run is replayed whenever it wakes,
-    so that code which is not deterministic is found at once. The worker shares this terminal:
-    breakpoint() in a step or a workflow opens the debugger here, in a workflow also during a
-    replay.
-    MODULE:APP may be a file with one App in it. It must be loadable when the command starts.
-    Ctrl-C ends everything (exit code 130).
+    The embedded database is started and its schema is created. On your own server you are asked
+    before its schema is changed. A worker runs the app, and is replaced whenever
+    a Python file changes. Runs continue with the new code where the old code stopped. Each run
+    is replayed whenever it wakes, so that code that is not deterministic is found at once.
+
+    MODULE:APP is a module and the name of the App in it, or a file: shop:app, src/shop.py:app,
+    or shop.py if the file has only one App. It must be loadable when the command starts.
+
+    breakpoint() in a step or a workflow opens the debugger in this terminal; in a workflow also
+    during a replay. Ctrl-C ends everything (exit code 130).
     """
     import asyncio
 
@@ -79,7 +81,7 @@ def _prepare(settings: Settings, database: Database, migrate: bool) -> None:
     todo = asyncio.run(plan_schema(database.url, settings.schema))
     if todo.is_empty:
         return
-    what = f"the schema {settings.schema!r} of {database} is not that of this release"
+    what = f"the schema {settings.schema!r} of {database} is not the one of this release"
     if not migrate:
         if not sys.stdin.isatty():
             raise Refusal(

@@ -42,7 +42,7 @@ def pausable_group(scope: Scope, words: Words) -> Group:
     plural = f"{scope}s"
     return Group(
         plural,
-        help=f"List {plural}, pause them, and resume them.",
+        help=f"List, pause and resume {plural}.",
         commands=[_list(scope, words), _pause(scope, words), _resume(scope, words)],
         examples=(f"holdfast {plural} list", f"holdfast {plural} pause {words.name}"),
     )
@@ -61,14 +61,14 @@ def _list(scope: Scope, words: Words) -> Command:
 
 def _pause(scope: Scope, words: Words) -> Command:
     help = (
-        f"{words.pause}\n\n{words.pausing} A {scope} that nobody knows yet is paused too, with a "
-        "warning. Exit code 1 if one was paused before."
+        f"{words.pause}\n\n{words.pausing} A {scope} that is not known yet is paused too, with a "
+        "warning. Exit code 1 if one of them was paused before."
     )
     example = f'holdfast {scope}s pause {words.name} --reason "{words.reason}"'
 
     @command("pause", help=help, examples=(example,))
     @click.argument("names", metavar=f"{scope.upper()}...", nargs=-1, required=True)
-    @click.option("--reason", help="Shown with the pause.")
+    @click.option("--reason", metavar="TEXT", help="Why; shown with the pause.")
     @click.pass_context
     def pause(context: click.Context, names: tuple[str, ...], reason: str | None) -> None:
         _pause_names(context, scope, names, reason)
@@ -77,7 +77,7 @@ def _pause(scope: Scope, words: Words) -> Command:
 
 
 def _resume(scope: Scope, words: Words) -> Command:
-    help = f"{words.resume}\n\nExit code 1 if one was not paused."
+    help = f"{words.resume}\n\nExit code 1 if one of them was not paused."
 
     @command("resume", help=help, examples=(f"holdfast {scope}s resume {words.name}",))
     @click.argument("names", metavar=f"{scope.upper()}...", nargs=-1, required=True)

@@ -43,10 +43,10 @@ _HERE = "holdfast.cli.commands"
     ),
 )
 def runs() -> None:
-    """Look at runs, message them, and change them.
+    """Look at runs, send them messages, and change them.
 
-    A RUN is given by its id, by four or more digits of the beginning or end of its id, or by
-    its workflow and key: checkout/order-7, or with the app, shop/checkout/order-7.
+    RUN is an id, at least four digits of the beginning or end of an id, or a workflow and a
+    key: checkout/order-7, or with the app, shop/checkout/order-7.
     """
 
 
@@ -61,7 +61,11 @@ def runs() -> None:
 @click.argument("name")
 @click.argument("payload", required=False)
 @click.option(
-    "--id", "signal_id", callback=filled, help="Deliver once, even if this id is sent again."
+    "--id",
+    "signal_id",
+    metavar="ID",
+    callback=filled,
+    help="Deliver once, even if this id is sent again.",
 )
 @click.pass_context
 def signal(
@@ -69,7 +73,7 @@ def signal(
 ) -> None:
     """Send a run the signal NAME.
 
-    PAYLOAD is JSON, @FILE, or - for stdin. Exit code 1 if the run has ended.
+    PAYLOAD is JSON, @FILE, or - for stdin; the default is null. Exit code 1 if the run has ended.
     """
     from holdfast.cli.connecting import with_link
     from holdfast.cli.finding import find_run
@@ -102,7 +106,11 @@ def signal(
 @click.argument("name")
 @click.argument("payload", required=False)
 @click.option(
-    "--id", "update_id", callback=filled, help="Carry out once, even if this id is sent again."
+    "--id",
+    "update_id",
+    metavar="ID",
+    callback=filled,
+    help="Carry out once, even if this id is sent again.",
 )
 @click.option(
     "--timeout", metavar="TIME", type=duration, help="Stop waiting after this time (exit code 5)."
@@ -118,8 +126,8 @@ def update(
 ) -> None:
     """Ask a run to carry out the update NAME, and write its answer.
 
-    PAYLOAD is JSON, @FILE, or - for stdin. Exit code 1 if the run refuses it, fails to carry it
-    out, or has ended.
+    PAYLOAD is JSON, @FILE, or - for stdin; the default is null. Exit code 1 if the run refuses the
+    update, fails to carry it out, or has ended.
     """
     import asyncio
 
@@ -138,8 +146,8 @@ def update(
                 run.run_id, name, value, update_id=sent_as, timeout=timeout
             )
         except asyncio.CancelledError:
-            text = f"the run may still carry it out; --id {sent_as} waits for the answer"
-            click.echo(text, err=True)
+            again = f"repeat the command with --id {sent_as} to get the answer"
+            click.echo(f"the run may still carry it out; {again}", err=True)
             raise
 
     run_id, answer = with_link(settings, work)

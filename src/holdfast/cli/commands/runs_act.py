@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast.types import RunRecord
 
 
-_reason = click.option("--reason", help="Recorded in the log.")
+_reason = click.option("--reason", metavar="TEXT", help="Why; recorded in the log.")
 
 
 @command(
@@ -44,7 +44,7 @@ def cancel(
 ) -> None:
     """Ask runs to end: their code may clean up first.
 
-    Name them, or give filters. Exit code 1 if a named run had ended before.
+    Name the runs, or give filters. Exit code 1 if a named run had ended before.
     """
 
     async def one(client: Client, run_id: UUID) -> Change:
@@ -76,9 +76,9 @@ def terminate(
     reason: str | None,
     **filters: object,
 ) -> None:
-    """End runs at once, without their code.
+    """End runs at once: their code does not clean up.
 
-    Name them, or give filters. Exit code 1 if a named run had ended before.
+    Name the runs, or give filters. Exit code 1 if a named run had ended before.
     """
 
     async def one(client: Client, run_id: UUID) -> Change:
@@ -112,7 +112,7 @@ def pause(
 ) -> None:
     """Stop runs until they are resumed.
 
-    Steps that run now end and are recorded. Name the runs, or give filters. Runs that are started
+    Name the runs, or give filters. Steps that run now end and are recorded. Runs that are started
     later are not paused: see `holdfast workflows pause` and `holdfast queues pause`. Exit code 1
     if a named run was paused before, or has ended.
     """
@@ -146,7 +146,7 @@ def resume(
 ) -> None:
     """Let paused runs continue.
 
-    Name them, or give filters. Exit code 1 if a named run was not paused.
+    Name the runs, or give filters. Exit code 1 if a named run was not paused.
     """
 
     async def one(client: Client, run_id: UUID) -> Change:
@@ -178,9 +178,9 @@ def retry(
 ) -> None:
     """Start new runs that continue where others failed.
 
-    What the failed run had done is kept. Name the runs, or give filters, which then find runs that
-    failed or timed out. A run is retried once; if the retry fails too, retry the retry. Exit
-    code 1 if a named run was retried before, or cannot be retried.
+    Name the runs, or give filters, which then find runs that failed or timed out. Everything that
+    the failed run had completed is kept. A run is retried once; if the retry fails too, retry
+    that. Exit code 1 if a named run was retried before, or cannot be retried.
     """
 
     async def one(client: Client, run_id: UUID) -> Change:
@@ -209,15 +209,17 @@ def retry(
     "--step", metavar="KEY", help="Keep the log before this step, activity, child or timer."
 )
 @click.option("--index", type=click.IntRange(1), help="Keep this many events of the log.")
-@click.option("--input", "payload", metavar="JSON", help="Another input: JSON, @FILE, or -.")
+@click.option("--input", "payload", metavar="JSON", help="Use this input: JSON, @FILE, or -.")
 @click.option(
     "--result",
     "results",
     metavar="KEY=JSON",
     multiple=True,
-    help="Another result of a step or activity that is kept; may be repeated.",
+    help="Use this result for a step or activity that is kept; may be repeated.",
 )
-@click.option("--workflow-version", type=click.IntRange(1), help="Another version of the workflow.")
+@click.option(
+    "--workflow-version", type=click.IntRange(1), help="Use this version of the workflow."
+)
 @app_option
 @click.pass_context
 def fork(
@@ -233,8 +235,8 @@ def fork(
     """Start a new run from a place in the log of another, and write its id.
 
     The log up to that place is kept, so its steps are not executed again. Without --step and
-    --index that is everything before the end of the run. The other run is not changed. `runs log`
-    shows the keys and indexes.
+    --index, everything before the end of the run is kept. The other run is not changed.
+    `holdfast runs log` shows the keys and indexes.
     """
     from holdfast.cli.connecting import with_link
     from holdfast.cli.finding import find_run

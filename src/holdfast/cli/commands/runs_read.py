@@ -26,17 +26,24 @@ if TYPE_CHECKING:
     ),
 )
 @filter_options
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
-@click.option("--cursor", help="Continue after a page, with the cursor that it gave.")
-@click.option("--payloads", is_flag=True, help="With --json: inputs and outputs too.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 1000),
+    default=50,
+    show_default=True,
+    help="List at most so many runs.",
+)
+@click.option("--cursor", metavar="CURSOR", help="Continue a list: the cursor that it ended with.")
+@click.option("--payloads", is_flag=True, help="With --json: write inputs and outputs, too.")
 @click.pass_context
 def list_runs(
     context: click.Context, /, limit: int, cursor: str | None, payloads: bool, **options: object
 ) -> None:
     """List runs, newest first.
 
-    --state, --workflow and --queue may be repeated: runs with any of them. With a tag, a queue or
-    an input, 20,000 runs are searched at a time; the command says how far it searched.
+    A run is listed if it matches all filters. --state, --workflow and --queue may be repeated: a
+    run must match one of each. With a tag, a queue or an input, 20,000 runs are searched at a
+    time; the command says how far it searched.
     """
     from holdfast.cli.connecting import with_link
     from holdfast.cli.finding import find_parent
@@ -65,7 +72,9 @@ def list_runs(
     else:
         click.echo(f"no runs in {database}", err=True)
     if page.searched_until is not None:
-        click.echo(f"searched the runs since {moment(to_micros(page.searched_until))}", err=True)
+        click.echo(
+            f"searched only runs created since {moment(to_micros(page.searched_until))}", err=True
+        )
     if page.cursor is not None:
         click.echo(f"more with --cursor {page.cursor}", err=True)
 
@@ -78,10 +87,10 @@ def list_runs(
     ),
 )
 @click.argument("reference", metavar="RUN")
-@click.option("--follow", is_flag=True, help="Continue until the run has ended.")
+@click.option("--follow", is_flag=True, help="Write new entries until the run has ended.")
 @click.pass_context
 def log(context: click.Context, reference: str, follow: bool) -> None:
-    """Write a run's log, one entry a line.
+    """Write a run's log, one entry on each line.
 
     With --json each line is an object.
     """
@@ -121,7 +130,8 @@ def log(context: click.Context, reference: str, follow: bool) -> None:
 def wait(context: click.Context, reference: str, timeout: float | None) -> None:
     """Wait until a run has ended, and write its output.
 
-    If the run continues as new, wait for the newest. The exit code says how it ended.
+    If the run continues as a new run, the command waits for the newest one. The exit code says how
+    the run ended.
     """
     from holdfast.cli.connecting import with_link
     from holdfast.cli.finding import find_run

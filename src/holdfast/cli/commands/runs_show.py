@@ -48,7 +48,7 @@ def show(context: click.Context, reference: str, whole: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Picture:
-    """What is shown of a run."""
+    """Everything that is shown of a run."""
 
     run: RunRecord
     log: list[LoggedEvent]
@@ -107,7 +107,7 @@ def _write(settings: Settings, picture: _Picture, whole: bool) -> None:
 def why(context: click.Context, reference: str) -> None:
     """Say what a run does or waits for, and what would move it.
 
-    Each activity, child and decision that it waits for is explained.
+    Each activity, child run and approval that it waits for is explained.
     """
     from holdfast.cli.connecting import with_link
     from holdfast.cli.finding import find_run

@@ -31,22 +31,41 @@ if TYPE_CHECKING:
 @click.argument("workflow")
 @click.argument("input", required=False)
 @app_option
-@click.option("--key", callback=filled, help="Start once: the same key finds the same run.")
-@click.option("--delay", metavar="TIME", type=duration, help="Start it this long after now.")
-@click.option("--at", metavar="MOMENT", type=future_moment, help="Start it at this moment.")
-@click.option("--priority", type=click.IntRange(0, 4), help="0 (first) to 4.")
-@click.option("--queue", help="The queue whose workers may run it.")
-@click.option("--workflow-version", type=click.IntRange(1), help="The workflow's version.")
 @click.option(
-    "--timeout", metavar="TIME", type=duration, help="End the run this long after its start."
+    "--key", metavar="KEY", callback=filled, help="Start once: the same key finds the same run."
 )
-@click.option("--tag", "tags", multiple=True, help="A label to list runs by; may be repeated.")
-@click.option("--wait", is_flag=True, help="Show what it does, and write its output.")
+@click.option(
+    "--delay", metavar="TIME", type=duration, help="Start it after this time: 90s, 1h30m, 7d."
+)
+@click.option(
+    "--at",
+    metavar="MOMENT",
+    type=future_moment,
+    help="Start it at this moment: 2030-01-31T12:00, or 2h for two hours from now.",
+)
+@click.option("--priority", type=click.IntRange(0, 4), help="From 0 (first) to 4 (last).")
+@click.option("--queue", metavar="NAME", help="Let the workers of this queue run it.")
+@click.option(
+    "--workflow-version", type=click.IntRange(1), help="Start this version of the workflow."
+)
+@click.option(
+    "--timeout", metavar="TIME", type=duration, help="End the run if it takes longer than this."
+)
+@click.option(
+    "--tag",
+    "tags",
+    metavar="TAG",
+    multiple=True,
+    help="A label to find the run by; may be repeated.",
+)
+@click.option(
+    "--wait", is_flag=True, help="Wait for its end: show what it does, and write its output."
+)
 @click.option(
     "--wait-timeout",
     metavar="TIME",
     type=duration,
-    help="Stop waiting after this time (exit code 5).",
+    help="As --wait, but stop waiting after this time (exit code 5).",
 )
 @click.pass_context
 def start(
@@ -67,10 +86,10 @@ def start(
 ) -> None:
     """Start a run of WORKFLOW, and write its id.
 
-    WORKFLOW is a name, or app/name. A name needs its app if workers of several apps have had it,
-    or of none yet. INPUT is JSON, @FILE, or - for stdin; the default is null. With --app an input
-    that does not fit the workflow is refused; without it, the run is started and fails. With
-    --wait the exit code says how the run ended.
+    WORKFLOW is a name, or app/name. The app is needed if several apps have a workflow of this
+    name, or if no worker has ever served it. INPUT is JSON, @FILE, or - for stdin; the default
+    is null. With --app, an input that does not fit the workflow is refused; without it, the run
+    is started and fails. With --wait, the exit code says how the run ended.
     """
     from holdfast.cli.connecting import with_link
 
@@ -105,7 +124,7 @@ def start(
 def _checked(
     app_reference: str | None, workflow: str, version: int | None, payload: str
 ) -> tuple[App | None, object]:
-    """Return the app and the input, decoded to the type that the workflow declares."""
+    """Return the app, and the input as the type that the workflow declares."""
     from holdfast.cli.process.loading import AppReference
     from holdfast.cli.render.console import decoded
 
@@ -142,7 +161,7 @@ async def _watch(settings: Settings, link: Link, run: RunRecord, timeout: float 
 
 
 async def _warn_if_not_taken(link: Link, run: RunRecord) -> None:
-    """Warn if no worker will take the run now: a pause, or no live worker that serves it.
+    """Warn if no worker will run it now: because of a pause, or because no live worker serves it.
 
     Its name may be misspelled, or no worker was started.
     """

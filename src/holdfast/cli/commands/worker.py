@@ -1,4 +1,4 @@
-"""`holdfast worker` and `holdfast workers`: run an app, and list who runs one."""
+"""`holdfast worker` and `holdfast workers`: run an app, and list the workers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.framework import Group, command
-from holdfast.cli.inputs import app_argument, duration, log_level_option
+from holdfast.cli.inputs import app_argument, duration, log_level_option, queue_option
 from holdfast.cli.render.hints import with_database
 from holdfast.cli.settings import Settings, settings_of
 
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
     ),
 )
 @app_argument
-@click.option("--queue", "queues", multiple=True, help="Serve this queue; may be repeated.")
+@queue_option
 @click.option(
     "--concurrency",
     type=click.IntRange(1),
     default=200,
     show_default=True,
-    help="Runs and activities that are executed at once.",
+    help="How many runs and activities it executes at the same time.",
 )
 @click.option(
     "--threads",
     type=click.IntRange(1),
     default=32,
     show_default=True,
-    help="Steps and activities written as plain functions that are executed at once.",
+    help="How many steps and activities that are plain functions it executes at the same time.",
 )
 @click.option(
     "--grace",
@@ -50,14 +50,14 @@ if TYPE_CHECKING:
     type=duration,
     default="30s",
     show_default=True,
-    help="How much time running steps get to end after SIGTERM.",
+    help="How long running steps and activities may continue after SIGTERM: 30s, 2m.",
 )
 @click.option(
     "--processes",
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="Worker processes; a process that crashes is replaced.",
+    help="How many worker processes; a process that crashes is replaced.",
 )
 @click.option(
     "--check",
@@ -82,11 +82,11 @@ def worker(
     """Run the workflows and activities of an app.
 
     MODULE:APP is a module and the name of the App in it, or a file: shop:app, src/shop.py:app,
-    or shop.py if it has only one.
+    or shop.py if the file has only one App.
 
-    After SIGTERM or Ctrl-C nothing new is started, running steps get the grace period, and the
-    rest is given back for another worker to continue at once. A second signal ends the grace
-    period. The exit code is 0 after SIGTERM, 130 after Ctrl-C.
+    After SIGTERM or Ctrl-C the worker starts nothing new, waits for running steps and activities
+    for the grace period, and gives the rest back, so that another worker can continue at once. A
+    second signal ends the grace period. The exit code is 0 after SIGTERM, 130 after Ctrl-C.
     """
     from holdfast.cli.process.logs import configure
     from holdfast.worker import WorkerOptions
@@ -163,8 +163,8 @@ def workers(context: click.Context) -> None:
 def list_workers(context: click.Context) -> None:
     """List the workers that are signed on.
 
-    Shows what they serve, how many of their threads for plain functions are in use, and when they
-    last sent a heartbeat.
+    Each line says what a worker serves, how many of its threads for plain functions are in use,
+    and when it last sent a heartbeat.
     """
     from holdfast.cli.connecting import with_link
     from holdfast.cli.render.console import console, plain, write_json
@@ -207,7 +207,7 @@ def _table(workers: list[WorkerInfo], now: int) -> Table:
 
 
 def _threads(use: ThreadUse | None) -> str:
-    """Return how a worker's threads are used: `3/32`, or `8/8, 5 wait`."""
+    """Return how many threads of a worker are in use: `3/32`, or `8/8, 5 wait`."""
     if use is None:
         return ""
     return f"{use.taken}/{use.size}" + (f", {use.waiting} wait" if use.waiting else "")

@@ -77,7 +77,7 @@ class Child:
 
     @property
     def alive(self) -> bool:
-        """Whether it has not ended."""
+        """True if it has not ended."""
         return self.process.returncode is None
 
     def signal(self, number: signal.Signals) -> None:

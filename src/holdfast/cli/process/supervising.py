@@ -1,4 +1,4 @@
-"""What `dev` and `worker --processes` share: start workers, stop on signals, reap the dead."""
+"""Supervise workers, for `dev` and `worker --processes`: start them, stop them, report crashes."""
 
 from __future__ import annotations
 

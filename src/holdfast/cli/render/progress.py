@@ -48,7 +48,7 @@ async def watch_run(
                 await _follow(link, run.run_id, lambda entry: _write_line(entry, run.created_at))
             return (await link.client.runs.wait(run.run_id)).record
     except asyncio.CancelledError:
-        again = with_database(f"`holdfast runs wait {run.run_id}` waits again")
+        again = with_database(f"`holdfast runs wait {run.run_id}` waits for it again")
         click.echo(f"the run continues; {again}", err=True)
         raise
     except TimeoutError:
