@@ -12,7 +12,7 @@ from uuid import UUID
 
 import asyncpg
 import pytest
-from graphs import Ended, Graph, faults
+from tests.graphs import Ended, Graph, faults
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 

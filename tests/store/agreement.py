@@ -12,9 +12,10 @@ from uuid import UUID
 import msgspec
 from clocks import PostgresClock, ThoroughStore
 from drawn import HANDLERS, QUEUES
-from hypothesis.stateful import RuleBasedStateMachine, invariant
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, run_state_machine_as_test
 
-from holdfast.errors import HoldfastError, InvalidInput, RunExists
+from holdfast.errors import FlowInUse, HoldfastError, InvalidInput, RunExists, UnknownFlow
 from holdfast.store.memory import MemoryStore
 from holdfast.store.memory.tables import Tables
 from holdfast.store.port import Store
@@ -94,7 +95,7 @@ class Agreement(RuleBasedStateMachine):
         async def answer(store: Store) -> Any:
             try:
                 return await ask(store)
-            except (InvalidInput, RunExists) as refusal:
+            except (InvalidInput, RunExists, UnknownFlow, FlowInUse) as refusal:
                 return refusal
 
         async def answers() -> tuple[Any, Any]:
@@ -176,9 +177,8 @@ def plain(answer: Any) -> Any:
             return [plain(item) for item in answer]
         case _ if hasattr(answer, "__struct_fields__"):
             fields = {name: plain(getattr(answer, name)) for name in answer.__struct_fields__}
-            if "error" in fields:
-                fields["error"] = json.loads(answer.error or "null")
-            return fields
+            json_fields = {"error", "heartbeat"} & fields.keys()
+            return fields | {name: json.loads(fields[name] or "null") for name in json_fields}
         case _:
             return answer
 
@@ -221,6 +221,25 @@ async def decoded_values(store: Store, run_ids: list[UUID]) -> dict[UUID, Any]:
 async def sorted_unserved(store: Store) -> list[tuple[str, str, int]]:
     """Return what nobody serves; its order is open."""
     return sorted(await store.unserved())
+
+
+def run_machine(machine: type[Agreement], url: str, *, examples: int, steps: int) -> None:
+    """Run a state machine against the store on a database."""
+    limits = settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+    )
+    with asyncio.Runner() as runner:
+        stage = postgres(url)
+        Agreement.loop = runner
+        Agreement.other, Agreement.clock = runner.run(stage.__aenter__())
+        try:
+            run_state_machine_as_test(machine, settings=limits)
+        finally:
+            runner.run(stage.__aexit__(None, None, None))
 
 
 @asynccontextmanager

@@ -6,12 +6,11 @@ duplicates, nothing follows an end, ended runs have no tasks, and lease numbers 
 
 from __future__ import annotations
 
-import asyncio
 from uuid import UUID
 
 import hypothesis.strategies as st
 import pytest
-from agreement import Agreement, all_pages, decoded_values, postgres, sorted_unserved
+from agreement import Agreement, all_pages, decoded_values, run_machine, sorted_unserved
 from drawn import (
     HANDLERS,
     QUEUES,
@@ -27,13 +26,7 @@ from drawn import (
     some_queues,
     workers,
 )
-from hypothesis import HealthCheck, settings
-from hypothesis.stateful import (
-    initialize,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import initialize, precondition, rule
 from machine_commands import CommandsAgree
 
 from holdfast.errors import RunExists
@@ -328,18 +321,4 @@ def test_both_stores_answer_alike_whatever_is_asked(
     """S14, S5, S7, S10 to S12, T4, T5. Also traps 8, 10, 14, 16, 23 and 32: stale leases,
     repeated calls, poisoned runs, trees that are stopped.
     """
-    limits = settings(
-        max_examples=150,
-        stateful_step_count=40,
-        deadline=None,
-        derandomize=True,
-        suppress_health_check=list(HealthCheck),
-    )
-    with asyncio.Runner() as runner:
-        stage = postgres(module_database_url)
-        Agreement.loop = runner
-        Agreement.other, Agreement.clock = runner.run(stage.__aenter__())
-        try:
-            run_state_machine_as_test(machine, settings=limits)
-        finally:
-            runner.run(stage.__aexit__(None, None, None))
+    run_machine(machine, module_database_url, examples=150, steps=40)
