@@ -86,7 +86,7 @@ async def test_a_shape_may_be_replaced_and_its_open_runs_end(
     untouched = await flows.start(version=2)
     new = msgspec.structs.replace(old, steps=(single("b"),))
     answer = await flows.store.ensure_flow(new, "new", replace=True)
-    assert (answer.status, answer.found, answer.ended) == ("replaced", None, 1)
+    assert (answer.status, answer.ended) == ("replaced", 1)
     assert [(n.topic, n.payload) for n in answer.notices] == [("worker/ann", f"{running} a")]
     runs = await flows.store.get_runs([done, running, untouched])
     assert [runs[run_id].status for run_id in (done, running, untouched)] == [

@@ -105,8 +105,9 @@ async def test_nothing_of_a_paused_run_is_claimed(flows: Flows, worker: StepWork
     run_id = await flows.run_of(single("a"), single("b"), single("c", "a"))
     task = (await worker.take(1))["a"]
     await flows.store.pause_runs([run_id])
-    assert (await get(flows.store, run_id)).state == "paused"
+    assert (await get(flows.store, run_id)).state == "running"
     assert await worker.complete(task) == "recorded"
+    assert (await get(flows.store, run_id)).state == "paused"
     assert await worker.take() == {}
     resumed = await flows.store.resume_runs([run_id])
     assert Notice("work", "default") in resumed.notices

@@ -35,7 +35,7 @@ def ensure_shape(
     if not replace:
         return EnsuredFlow("mismatch", known.shape)
     open_runs = _runs_of(tables, shape.name, shape.version)
-    event = Event("WorkflowTerminated", None, details.write(reason="its flow was replaced"), now)
+    event = Event("WorkflowTerminated", None, details.write(reason="its shape was replaced"), now)
     ended, notices = end_from_outside(tables, open_runs, "terminated", event)
     tables.shapes[shape.handler] = row
     return EnsuredFlow("replaced", None, len(ended), distinct(notices))
