@@ -62,7 +62,7 @@ _CONSTRUCTED = {"App", "Client", "Environment", "Retry"}  # by callers; the rest
 _INTERNAL = {"call_plain", "encode_arguments", "decode_arguments", "encode_result", "decode_result"}
 _INTERNAL |= {"encode_input", "decode_input", "encode_output", "decode_output"}
 _INTERNAL |= {"cancel", "mark_sent", "unsent"}
-_INTERNAL |= {"annotation", "arguments_before_fields", "may_be_skipped"}
+_INTERNAL |= {"annotation", "described", "arguments_before_fields", "may_be_skipped"}
 _ENGINE_CALLS = {"Activity", "Step", "Workflow", "ActivityContext", "StepContext"}
 _ENGINE_CALLS |= {"Flow", "FlowStep", "FlowStepContext"}
 

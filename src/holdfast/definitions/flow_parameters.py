@@ -42,6 +42,11 @@ class Source(Generic[T_co]):
         return cast("T_co", OutputMark(self))
 
     @property
+    def described(self) -> str:
+        """What the value is, for messages."""
+        return f"the output of step {self.slug}"
+
+    @property
     def annotation(self) -> object:
         """The declared type of the value; Any if none is declared."""
         raise NotImplementedError
@@ -54,7 +59,7 @@ class OutputMark:
         self.source = source
 
     def __repr__(self) -> str:
-        return f"<output of {self.source}>"
+        return f"<{self.source.described}>"
 
 
 class RunInput(Source[T_co]):
@@ -66,7 +71,9 @@ class RunInput(Source[T_co]):
     def __repr__(self) -> str:
         return f"<input of flow {self._flow}>"
 
-    def __str__(self) -> str:
+    @property
+    def described(self) -> str:
+        """What the value is, for messages."""
         return "the run's input"
 
     @property
@@ -166,15 +173,15 @@ class SingleParameters:
         wanted = annotation_of(declared)
         if not fits(source.annotation, wanted):
             raise ConfigurationError(
-                f"{self._step}: parameter {name} is declared as {type_name(wanted)}, but {source} "
-                f"is {type_name(source.annotation)}"
+                f"{self._step}: parameter {name} is declared as {type_name(wanted)}, but "
+                f"{source.described} is {type_name(source.annotation)}"
             )
         has_default = default is not parameter.empty and not isinstance(default, OutputMark)
         if source.may_be_skipped and not has_default and not admits_none(wanted):
             raise ConfigurationError(
-                f"{self._step}: parameter {name} is declared as {type_name(wanted)}, but {source} "
-                f"may be skipped, and gives None then: declare {type_name(wanted)} | None, or "
-                "write a default"
+                f"{self._step}: parameter {name} is declared as {type_name(wanted)}, but step "
+                f"{source.slug} may be skipped, and gives None then: declare "
+                f"{type_name(wanted)} | None, or write a default"
             )
         is_positional = parameter.kind is parameter.POSITIONAL_ONLY
         return _Parameter(name, source, declared, default if has_default else None, is_positional)
@@ -220,13 +227,13 @@ class ElementParameter:
         parameter, *others = self._signature.parameters.values() or (None,)
         if parameter is None:
             raise ConfigurationError(
-                f"{step} maps over {over}, so it takes a parameter: an element"
+                f"{step} maps over {over.described}, so it takes a parameter: an element"
             )
         if others:
             raise ConfigurationError(
                 f"{step} has the parameter {others[0].name} besides {parameter.name}: a map step "
-                f"is given one element of {over} and nothing else; put what it needs into the "
-                "elements"
+                f"is given one element of {over.described} and nothing else; put what it needs "
+                "into the elements"
             )
         _refuse_variadic(parameter, step)
         self._name = parameter.name
@@ -248,13 +255,13 @@ class ElementParameter:
         found = fits_elements(over.annotation, wanted)
         if found is None:
             raise ConfigurationError(
-                f"{self._step} maps over {over}, which is {type_name(over.annotation)}: a map step "
-                "needs a list"
+                f"{self._step} maps over {over.described}, which is "
+                f"{type_name(over.annotation)}: a map step needs a list"
             )
         if not found:
             raise ConfigurationError(
                 f"{self._step}: parameter {self._name} is declared as {type_name(wanted)}, but it "
-                f"takes an element of {over}, which is {type_name(over.annotation)}"
+                f"takes an element of {over.described}, which is {type_name(over.annotation)}"
             )
 
 

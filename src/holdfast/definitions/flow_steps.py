@@ -27,7 +27,7 @@ from holdfast.definitions.recorded import Recorded
 from holdfast.definitions.signatures import read_signature
 from holdfast.definitions.steps import StepContext, running_step
 from holdfast.durations import Duration, seconds
-from holdfast.errors import ConfigurationError, InvalidInput
+from holdfast.errors import ConfigurationError, InvalidInput, PayloadError
 from holdfast.flows import canonical_pattern
 from holdfast.names import check_flow_step_name, check_queue_name, split_name
 from holdfast.types import ClaimedTask, ErrorInfo, FlowShape, Otherwise, StepShape
@@ -202,7 +202,10 @@ class FlowStep(Recorded[P, R_co], Source[Out_co]):
             if not isinstance(pattern, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise ConfigurationError(f"a dictionary is needed, not {pattern!r}")
             self._check_keys(pattern)
-            return canonical_pattern(encode_sorted(dict(pattern)))
+            try:
+                return canonical_pattern(encode_sorted(dict(pattern)))
+            except PayloadError as error:
+                raise ConfigurationError(str(error)) from None
 
     def _check_keys(self, pattern: Mapping[str, object]) -> None:
         """Refuse a condition about what is not compared with it: it would never hold."""

@@ -226,6 +226,7 @@ def test_an_option_of_runs_that_cannot_work_is_named(
         ({"on_exhausted": None}, "on_exhausted: fail, skip or skip-cascade is needed, not None"),
         ({"start_delay": 0.5}, "start_delay: times of a flow are whole seconds"),
         ({"when": [1]}, r"when: a dictionary is needed, not \[1\]"),
+        ({"when": {"page": float("nan")}}, r"when: \$\.page: JSON has no NaN"),
         ({"unless": {"pgae": 1}}, "unless: 'pgae' is not given to this step.* run, page"),
     ],
 )

@@ -62,7 +62,7 @@ def not_none(maybe: Page) -> None: ...
 @pytest.mark.parametrize(
     ("fn", "refusal"),
     [
-        (wrong_type, "parameter page is declared as str, but step page of flow site is Page"),
+        (wrong_type, "parameter page is declared as str, but the output of step page is Page"),
         (wrong_input, "parameter run is declared as int, but the run's input is str"),
         (
             typing_error,
@@ -73,7 +73,7 @@ def not_none(maybe: Page) -> None: ...
         (unknown_default, "a parameter limit, but no step before it has this name"),
         (
             not_none,
-            "parameter maybe is declared as Page, but step maybe of flow site may be skipped, and "
+            "parameter maybe is declared as Page, but step maybe may be skipped, and "
             "gives None then: declare Page | None, or write a default",
         ),
     ],
@@ -93,7 +93,9 @@ def test_a_wrong_default_is_refused_as_a_wrong_name_is(flow: Flow[str]) -> None:
 
     def one(given: str = page.output) -> None: ...  # type: ignore[assignment]
 
-    with pytest.raises(ConfigurationError, match="given is declared as str, but step page of"):
+    with pytest.raises(
+        ConfigurationError, match="given is declared as str, but the output of step page"
+    ):
         flow.step(one)
 
 
@@ -257,13 +259,16 @@ def rest(*pages: Page) -> None: ...
 @pytest.mark.parametrize(
     ("fn", "refusal"),
     [
-        (nothing, "maps over step pages of flow site, so it takes a parameter: an element"),
-        (two, "has the parameter run besides page: a map step is given one element of step pages"),
+        (nothing, "maps over the output of step pages, so it takes a parameter: an element"),
+        (
+            two,
+            "has the parameter run besides page: a map step is given one element of the output",
+        ),
         (two_with_default, "has the parameter limit besides page"),
         (
             wrong_element,
-            "parameter page is declared as str, but it takes an element of step pages of flow "
-            "site, which is list[Page]",
+            "parameter page is declared as str, but it takes an element of the output of step "
+            "pages, which is list[Page]",
         ),
         (rest, "has the parameter *pages: 'Page': write one parameter"),
     ],
@@ -281,7 +286,7 @@ def test_a_map_needs_a_list(flow: Flow[str]) -> None:
     refusal = "maps over {}: a map step needs a list"
     with pytest.raises(ConfigurationError, match=refusal.format("the run's input, which is str")):
         flow.map(flow.run)(nothing_of)  # type: ignore[arg-type]
-    which = "step page of flow site, which is Page"
+    which = "the output of step page, which is Page"
     with pytest.raises(ConfigurationError, match=refusal.format(which)):
         flow.map(flow.steps["page"])(nothing_of)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="map takes a step of the flow or its run, not"):
@@ -303,7 +308,7 @@ def test_the_output_of_a_map_is_a_list(flow: Flow[str]) -> None:
 
     def wrong(lengths: int) -> None: ...
 
-    with pytest.raises(ConfigurationError, match="step lengths of flow site is list"):
+    with pytest.raises(ConfigurationError, match="the output of step lengths is list"):
         flow.step(wrong)
     assert halves.deps == ("lengths",)
 
