@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from holdfast.client import Client, RunHandle
     from holdfast.definitions.activities import current_activity
     from holdfast.definitions.app import App
-    from holdfast.definitions.flow_steps import current_flow_step
+    from holdfast.definitions.flow_steps import FlowStepContext, current_flow_step
+    from holdfast.definitions.flows import Flow
     from holdfast.definitions.steps import current_step
     from holdfast.errors import (
         ActivityFailed,
@@ -41,6 +42,8 @@ __all__ = [
     "Client",
     "Context",
     "DatabaseError",
+    "Flow",
+    "FlowStepContext",
     "HoldfastError",
     "InvalidInput",
     "ResultTimeout",
@@ -63,6 +66,8 @@ _MODULES = {
     "App": "holdfast.definitions.app",
     "Client": "holdfast.client",
     "Context": "holdfast.runtime.code.context",
+    "Flow": "holdfast.definitions.flows",
+    "FlowStepContext": "holdfast.definitions.flow_steps",
     "Retry": "holdfast.retry",
     "RunHandle": "holdfast.client",
     "SyncClient": "holdfast.sync",

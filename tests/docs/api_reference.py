@@ -16,7 +16,7 @@ import msgspec
 import holdfast
 from holdfast import client, definitions, logs, testing, types
 from holdfast.client import Client
-from holdfast.definitions import activities, flow_steps, middleware, steps
+from holdfast.definitions import activities, middleware, steps
 from holdfast.insight import actions, approvals, spans, why
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "api.md"
@@ -37,11 +37,9 @@ _DEFINITIONS = (
     definitions.Workflow,
     definitions.Step,
     definitions.Activity,
-    definitions.Flow,
     definitions.FlowStep,
     steps.StepContext,
     activities.ActivityContext,
-    flow_steps.FlowStepContext,
     middleware.Middleware,
 )
 _CLIENT = (client.Run, client.RunPage, client.RunWait, client.Signal)
