@@ -1,12 +1,12 @@
--- Activities as commands: scheduled and asked to stop by their run's commit.
+-- Activities as commands: scheduled, and asked to stop, by the commit of their run.
 --
--- An activity is a task row with the details of its ActivityScheduled as payload. It is gone once
--- its end is in the log. `claimed_idx` is 0 while no attempt is open: before the first claim, and
--- between a failure and the claim that follows. The lease number alone would not tell, because a
--- retry keeps the number of the lease that failed.
+-- An activity is a row of tasks with the details of its ActivityScheduled as payload. The row is
+-- deleted when the activity's end is written to the log. `claimed_idx` is 0 while no attempt is
+-- open: before the first claim, and between a failure and the next claim. The lease number does not
+-- say that, because a retry keeps the number of the failed attempt's lease.
 
--- Return a moment so many seconds after another; null for never. At most 10,000,000,000 seconds:
--- timestamps end.
+-- Return the moment p_seconds after p_at; null for never. Timestamps end, so p_seconds is limited
+-- to 10,000,000,000.
 create or replace function holdfast._after(p_at timestamptz, p_seconds float8)
 returns timestamptz
 language sql immutable parallel safe
@@ -47,8 +47,8 @@ begin
     return v_notices;
 end $$;
 
--- Stop activities that their runs no longer wait for: one that no worker has is deleted, the holder
--- of another is told. Returns (topic, payload) notices.
+-- Stop activities that their runs no longer wait for: delete those that no worker has, notify the
+-- workers that execute the others. Returns (topic, payload) notices.
 -- Locks: expects the turn rows locked; task rows by (run_id, key). Called by _carry_out.
 create or replace function holdfast._cancel_activities(
     p_now timestamptz, p_run_ids uuid[], p_keys text[]

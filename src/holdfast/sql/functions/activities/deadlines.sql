@@ -1,8 +1,8 @@
--- Activities whose time is over.
+-- Time limits of activities.
 
--- Fail activities past their deadline, the longest overdue first, whether a worker holds them or
--- not; holders are told. `next_due_at` is the next deadline, null for none. A run whose turn row is
--- locked is left for the next call.
+-- Fail activities that are past their deadline, the longest overdue first, even if a worker holds
+-- them; these workers are notified. `next_due_at` is the next deadline, null for none. If a run's
+-- turn row is locked, its activities are left for the next call.
 -- Locks: turn rows by run_id, skipping locked ones, then task rows by (run_id, key), then events,
 -- run by run. Called by maintenance, in any number of processes at once.
 create or replace function holdfast.time_out_activities(

@@ -1,15 +1,15 @@
 -- How attempts of activities end: reported by workers, or from outside with a token.
 
--- Record how attempts of activities ended; the arrays are parallel. With a result or an error the
--- attempt has ended. Without either it ends later, from outside: the lease is given back, and the
--- task is due again when the attempt's time is over. After an error there is another attempt as the
--- policy in the payload says, if p_retryable and if the run still waits for the activity;
--- p_delay_seconds are the pauses that errors have asked for.
+-- Record how attempts of activities ended; the arrays are parallel. A result or an error ends the
+-- attempt. With neither, another program ends it later: the lease is given back, and the task is
+-- due again when the attempt's time is over. After an error, the policy in the payload decides if
+-- there is another attempt; there is none if p_retryable is false, or if the run no longer waits
+-- for the activity. p_delay_seconds are the pauses that errors asked for.
 --
--- An attempt is known by the number of its lease and its worker; with p_worker null, from outside,
--- by the number alone, while the attempt is open. Outcomes keep the order given: 'recorded',
--- 'retried', 'deferred', or 'lost' if the attempt is no longer open. Notices are (topic, payload).
--- Refuses JSON that no run could read (22023).
+-- An attempt is identified by its worker and the number of its lease. From outside p_worker is
+-- null: then the number alone identifies it, while the attempt is open. Outcomes are in the order
+-- given: 'recorded', 'retried', 'deferred', or 'lost' if the attempt is no longer open. Notices are
+-- (topic, payload). Refuses JSON that no run could read (22023).
 -- Locks: turn rows by run_id, then task rows by (run_id, key), then events, run by run. Called by
 -- workers and clients.
 create or replace function holdfast.end_activities(
@@ -166,7 +166,7 @@ begin
     order by j.run_id;
 end $$;
 
--- Return the event that an attempt's end is in the log, without a type if the end comes later.
+-- Return the event that records the end of an attempt; its type is null if the end comes later.
 -- Called by _end_attempts and time_out_activities.
 create or replace function holdfast._attempt_event(
     p_outcome text, p_handler text, p_attempt int, p_worker text, p_started_at bigint,
@@ -192,8 +192,8 @@ begin atomic
             || ',"worker":' || coalesce(to_json(p_worker)::text, 'null') || '}' as course) as e;
 end;
 
--- Draw the pause after so many failed attempts, in seconds; null if no other attempt follows. The
--- policy is that of ActivityScheduled; the error may have asked for a pause of its own. Called by
+-- Draw the pause after so many failed attempts, in seconds; null if there is no other attempt. The
+-- policy is that of ActivityScheduled; an error may have asked for another pause. Called by
 -- _end_attempts.
 create or replace function holdfast._retry_pause(
     p_retry json, p_attempt int, p_asked_seconds float8

@@ -23,8 +23,8 @@ begin
         array[false], array[null::bigint], array[null::json]) as e;
 end $$;
 
--- Complete an activity, one of whose attempts gave out this token. Outcomes and notices are those
--- of end_activities. Refuses malformed tokens and JSON that no run could read (22004, 22023).
+-- Complete an activity with the token of one of its attempts. Outcomes and notices are those of
+-- end_activities. Refuses malformed tokens and JSON that no run could read (22004, 22023).
 -- Locks: as end_activities. Called by users.
 create or replace function holdfast.complete_activity(
     p_token text, p_result json default 'null', out outcome text, out notices text[]
@@ -36,9 +36,9 @@ as $$
     from holdfast._end_by_token(p_token, coalesce(p_result, 'null'), null, false)
 $$;
 
--- Let the attempt that gave out this token fail. There is another attempt as the activity's policy
--- says, if p_retryable. Outcomes and notices are those of end_activities. Refuses malformed tokens,
--- and a message that is too long (22004, 22023).
+-- Fail the attempt that has this token. If p_retryable, the activity's policy decides if there is
+-- another attempt. Outcomes and notices are those of end_activities. Refuses malformed tokens, and
+-- a message that is too long (22004, 22023).
 -- Locks: as end_activities. Called by users.
 create or replace function holdfast.fail_activity(
     p_token text, p_message text, p_retryable boolean default true,

@@ -1,5 +1,5 @@
--- Approvals: asked for by a run, decided by a person. Open ones are task rows that no worker
--- claims, so that they are listed while the run's turn is leased; decided ones are events.
+-- Approvals: a run asks, a person decides. An open approval is a row of tasks that no worker
+-- claims, so that it is listed even while the run's turn is leased. A decided one is an event.
 
 -- Insert the tasks of approvals whose ApprovalRequested is in the log. Returns no notices.
 -- Locks: nothing that others wait for; expects the turn rows locked. Called by _carry_out.
@@ -44,9 +44,9 @@ begin
 end $$;
 
 -- Decide an approval once: append ApprovalResolved, and wake the run if it awaits a decision.
--- Outcomes are 'decided', 'duplicate' if this decision id was taken before, 'conflict' if another
--- one was, 'closed' if the run withdrew the approval or has ended, 'missing'. The event is the
--- decision that stands, null if there is none.
+-- Outcomes are 'decided', 'duplicate' if this decision id was recorded before, 'conflict' if
+-- another decision was, 'closed' if the run withdrew the approval or has ended, and 'missing'. The
+-- event is the decision that is in force, null if there is none.
 -- Refuses values that are not allowed (22004, 22023).
 -- Locks: the turn row, the approval's, events. Called by clients.
 create or replace function holdfast.decide_approval(

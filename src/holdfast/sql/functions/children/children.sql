@@ -1,8 +1,9 @@
 -- Children: runs that runs start, and runs that continue as new.
 
--- Start the children of ChildStarted. If the id is that of another run's child or of a run without
--- a parent, ChildFailed is appended to the log of the run that asked. If this run started the child
--- before, it is told of the end under the key of the first call. Returns (topic, payload) notices.
+-- Start the children of ChildStarted. If the id belongs to another run's child, or to a run without
+-- a parent, append ChildFailed to the log of the asking run. If this run has started the child
+-- before, the child's end is told under the key of the first call. Returns (topic, payload)
+-- notices.
 -- Locks: ids of runs, in order; expects the turn rows of the parents locked; their events, run by
 -- run. Called by _carry_out.
 create or replace function holdfast._start_children(
@@ -54,8 +55,7 @@ begin
     return v_notices;
 end $$;
 
--- Tell runs which runs that they asked for are not children of theirs. Returns (topic, payload)
--- notices.
+-- Tell runs that a run which they asked for is not their child. Returns (topic, payload) notices.
 -- Locks: expects the turn rows locked; events, run by run. Called by _start_children.
 create or replace function holdfast._refuse_children(
     p_now timestamptz, p_run_ids uuid[], p_keys text[], p_details json[]
@@ -92,8 +92,8 @@ begin
     return v_notices;
 end $$;
 
--- Ask the children of ChildCancelRequested to stop, or the runs as which they continued. A run that
--- is not a child of the asking run is left alone. Returns (topic, payload) notices.
+-- Ask the children of ChildCancelRequested to stop, or the last runs that they continued as. A run
+-- that is not a child of the asking run is left alone. Returns (topic, payload) notices.
 -- Locks: turn rows, most of which commit has locked; then as _cancel. Called by _carry_out.
 create or replace function holdfast._cancel_children(
     p_now timestamptz, p_run_ids uuid[], p_details json[]
@@ -126,8 +126,8 @@ begin
     return c.notices from holdfast._cancel(p_now, v_run_ids, v_details) as c;
 end $$;
 
--- Start the runs as which others continue: with the same properties but the key, with as much time
--- as those had, and with the signals that they have not read. Returns (topic, payload) notices.
+-- Start the runs that continue others. They have the same properties but no key, the same time
+-- limits, and the signals that were not read. Returns (topic, payload) notices.
 -- Locks: ids of runs. Called by _carry_out.
 create or replace function holdfast._continue_runs(
     p_now timestamptz, p_run_ids uuid[], p_details json[]

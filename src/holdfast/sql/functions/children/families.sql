@@ -1,8 +1,8 @@
 -- Families: the parent of a run that ends, and its open descendants.
 
--- Append the ends of children to the logs of their parents, as one block each, and wake those that
--- await one. A child that continued as new has not ended. A parent that has ended is not told.
--- Returns (topic, payload) notices.
+-- Append the ends of children to the logs of their parents, as one block for each parent, and wake
+-- the parents that await an end. A child that continued as new has not ended, and a parent that has
+-- ended is not told. Returns (topic, payload) notices.
 -- Locks: expects the parents' turn rows locked; events, run by run. Called by commit and _end_each.
 create or replace function holdfast._tell_parents(p_now timestamptz, p_run_ids uuid[])
 returns text[]
@@ -48,8 +48,8 @@ return ('{"child_run_id":"' || p_run_id || case p_status
     else '","status":"' || p_status || '","error":' || coalesce(p_error::text, 'null') end
     || '}')::json;
 
--- Apply the close policies of the open children of runs that have ended: 'terminate' ends them,
--- and so on down the tree, 'cancel' asks them to stop, 'abandon' leaves them alone. Returns
+-- Apply the close policies to the open children of runs that have ended: 'terminate' ends them, and
+-- their children by the same rule; 'cancel' asks them to stop; 'abandon' leaves them alone. Returns
 -- (topic, payload) notices.
 -- Locks: expects the turn rows locked as by _lock_family; events and runs. Called by commit and
 -- _end_each.
@@ -88,9 +88,9 @@ begin
     return v_notices;
 end $$;
 
--- Return the open runs that end or are cancelled with some runs: children that are to end or to
--- stop, and those of children that are to end. Locks nothing. Called by _lock_family and
--- _lock_families.
+-- Return the open runs that end or are asked to stop when these runs end: their children with such
+-- a close policy, and, of children that end, their children again. Locks nothing. Called by
+-- _lock_family and _lock_families.
 create or replace function holdfast._open_descendants(p_run_ids uuid[]) returns uuid[]
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -115,8 +115,8 @@ begin
         select h.run_id from family h where h.is_descendant);
 end $$;
 
--- Return the parents that are told of the ends of runs, for runs that have not ended. Locks
--- nothing. Called by all that end runs from outside.
+-- Return the parents that have to be told if these runs end; runs that have ended already do not
+-- count. Locks nothing. Called by all that end runs from outside.
 create or replace function holdfast._parents(p_run_ids uuid[]) returns uuid[]
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -135,8 +135,8 @@ begin
 end $$;
 
 -- Lock the turn rows of runs, and of the open descendants of those that are ending, by run_id. A
--- child that was started meanwhile is locked after the others: if that deadlocks, the caller tries
--- again. Called by commit and by all that end runs from outside.
+-- child that was started meanwhile is locked after the others: if that leads to a deadlock, the
+-- caller tries again. Called by commit and by all that end runs from outside.
 create or replace function holdfast._lock_family(p_run_ids uuid[], p_ending uuid[]) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -157,9 +157,9 @@ begin
 end $$;
 
 -- Lock the turn rows of runs that are to end, of their parents and of their open descendants, by
--- run_id. Returns the runs of which all rows are locked. A run is left out if another transaction
--- has its row or its parent's: one transaction that stays open must not hold up the ends of other
--- runs. Rows of descendants are waited for. Called by time_out_runs and fail_poisoned.
+-- run_id. Returns the runs for which all rows are locked. A run is left out if another transaction
+-- has locked its row or its parent's: one long transaction must not hold up the ends of other runs.
+-- For rows of descendants the call waits. Called by time_out_runs and fail_poisoned.
 create or replace function holdfast._lock_families(p_run_ids uuid[]) returns uuid[]
 language plpgsql
 set search_path = pg_catalog, pg_temp

@@ -1,9 +1,9 @@
 -- Pauses: of runs, and of whole queues and workflows.
 
--- Pause runs: append WorkflowPaused, and let neither turns nor activities of them be claimed until
--- they are resumed. Holders of turns are told; they finish what they have begun, and give the
--- leases back. A run that is paused already is a duplicate. Refuses nulls among the ids (22004) and
--- a reason that is too long (22023).
+-- Pause runs: append WorkflowPaused. Neither their turns nor their activities are claimed until
+-- they are resumed. Workers that hold turns are notified; they finish the steps that they have
+-- begun, and give the leases back. A run that is paused already is a duplicate. Refuses nulls among
+-- the ids (22004) and a reason that is too long (22023).
 -- Locks: turn rows, then other task rows, then events, by run_id. Called by clients.
 create or replace function holdfast.pause_runs(
     p_run_ids uuid[], p_reason text default null, out outcomes text[], out notices text[]
@@ -51,7 +51,7 @@ begin
 end $$;
 
 -- Pause runs that are not paused, or resume those that are, and append this event. Returns the runs
--- that have it.
+-- that were changed.
 -- Locks: turn rows, then other task rows, then events, by run_id. Called by pause_runs and
 -- resume_runs.
 create or replace function holdfast._set_paused(
@@ -78,7 +78,7 @@ begin
         array_fill(p_details, array[cardinality(v_run_ids)]));
 end $$;
 
--- Pause or resume a queue or a workflow: p_scope is 'queue' or 'workflow'. Nothing of it is claimed
+-- Pause or resume a queue or a workflow: p_scope is 'queue' or 'workflow'. No task of it is claimed
 -- while it is paused. `changed` is false if it was so before; `queues` are those that may have work
 -- again. Refuses other scopes and values that are not allowed (22004, 22023).
 -- Locks: the pause. Called by clients.

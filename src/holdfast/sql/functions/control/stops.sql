@@ -1,18 +1,19 @@
 -- Stop runs from outside: cancel, terminate, time out.
 --
--- All that changes runs from outside, signals included, locks the turn rows of its runs first, by
--- run_id. That keeps others away that change them from outside, and commits that suspend or end
--- them; only checkpoints race, and then the append is tried again. A free task is woken. A leased
--- task is never changed: its holder is told. What ends runs locks the rows of their parents and
--- children as well; all events of a call are in the logs before the first parent is told.
+-- Every function that changes runs from outside, also one that sends signals, first locks the turn
+-- rows of its runs, by run_id. So no other such function, and no commit that suspends or ends a
+-- run, can change them meanwhile. Only checkpoints may append at the same time; then the append is
+-- tried again. A task that is free is woken. A leased task is never changed: its worker is
+-- notified. Functions that end runs also lock the rows of their parents and children. All events of
+-- a call are in the logs before the first parent is told.
 --
--- Outcomes keep the order given: 'delivered', 'duplicate', 'ended', 'missing'. Notices are
+-- Outcomes are in the order given: 'delivered', 'duplicate', 'ended', 'missing'. Notices are
 -- (topic, payload).
 
--- Ask runs to stop: append WorkflowCancelRequested once, and wake the run, so that its code cleans
--- up. A run that no worker ever had, nor the run that it is a fork of, has nothing to clean up and
--- ends at once. A second request is a duplicate. Refuses nulls among the ids (22004) and a reason
--- that is too long (22023).
+-- Ask runs to stop: append WorkflowCancelRequested once, and wake the run, so that its code can
+-- clean up. If no worker ever had the run, nor the run of which it is a fork, it has nothing to
+-- clean up and ends at once. A second request is a duplicate. Refuses nulls among the ids (22004)
+-- and a reason that is too long (22023).
 -- Locks: turn rows as _lock_turns, of the runs and their parents; then events and runs, by run_id.
 -- Called by clients.
 create or replace function holdfast.cancel_runs(
@@ -32,8 +33,8 @@ begin
     outcomes := holdfast._outcomes(p_run_ids, v_asked);
 end $$;
 
--- Ask runs to stop that were not asked before; p_details are those of the requests. `asked` are
--- these runs, each once, in no order.
+-- Ask runs to stop, except those that were asked before; p_details are the details of the requests.
+-- `asked` are the runs that were asked now, each once, in no order.
 -- Locks: expects the turn rows of the runs and of their parents locked; events and runs. Called by
 -- cancel_runs, _cancel_children and _close_children.
 create or replace function holdfast._cancel(

@@ -1,8 +1,8 @@
--- What all other functions use: time, ids of runs, roles of events, states.
+-- The functions that all others use: time, ids of runs, roles of events, states.
 --
--- Operators and functions that a session's search_path puts before PostgreSQL's have no effect: a
--- function has a path of its own, or is one expression after `return`, which is parsed when it is
--- created. The latter are inlined.
+-- The search_path of a session may have operators and functions in front of PostgreSQL's own. They
+-- have no effect here: a function either has its own path, or is one expression after `return`,
+-- which is parsed when the function is created. The latter are inlined.
 
 -- Return the engine's time. Sessions may fake it: `set holdfast.fake_now = '…'`. STABLE, so that it
 -- can be compared through an index.
@@ -22,9 +22,9 @@ language sql stable parallel safe
 return round(
     date_part('epoch', nullif(p_at, 'infinity'::timestamptz)) * 1000000.0::float8)::bigint;
 
--- Return what an event type is in a log. The roles are those of holdfast/events.py, which a test
--- compares with this function and with every other list of event types in these files. On the hot
--- path types stand as literals, as in _is_terminal: PostgreSQL inlines that.
+-- Return the role of an event type. The roles are those of holdfast/events.py: a test compares them
+-- with this function, and with every other list of event types in these files. Functions that are
+-- called often have the types as literals, as _is_terminal does: PostgreSQL can inline that.
 create or replace function holdfast._event_role(p_event_type text) returns text
 language sql immutable parallel safe
 return case
@@ -67,7 +67,7 @@ return (
         convert_to(p_name, 'UTF8') || '\x00'::bytea || convert_to(p_key, 'UTF8')), 1, 16) as b) as d
 );
 
--- Draw a run id that sorts by time: UUIDv7, 48 bits of milliseconds and then chance.
+-- Draw a run id that sorts by time: UUIDv7, with 48 bits of milliseconds before random bits.
 create or replace function holdfast.new_run_id() returns uuid
 language sql volatile parallel safe
 return (

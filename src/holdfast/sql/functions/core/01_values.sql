@@ -1,14 +1,13 @@
--- Values that the functions which people call refuse: names that no program can have, JSON that no
--- reader can read, keys that no index can hold. In a log such a value would stop its run, and the
--- runs beside it.
+-- Refuse values that would stop a run and others beside it if they were in a log: names that no
+-- program can have, JSON that no reader can read, keys that no index can hold.
 --
 -- A refusal is null_value_not_allowed (22004) or invalid_parameter_value (22023). The functions
--- _is_… test cheaply if all is right: most are single expressions, which PostgreSQL inlines. Only
--- if something is wrong do the functions _check_… look for what it is.
+-- _is_… test cheaply that everything is right: most are single expressions, which PostgreSQL
+-- inlines. Only if something is wrong, the functions _check_… find out what it is.
 
 -- Return true if programs can have this name for a workflow, a queue or a signal. The length is
--- checked apart: {1,128} in the pattern builds as many states at each call, which costs more than a
--- start.
+-- tested separately: with {1,128} in the pattern, each call would build so many states that it
+-- costs more than a start.
 create or replace function holdfast._is_name(p_name text) returns boolean
 language sql immutable parallel safe
 return octet_length(p_name) <= 128 and p_name ~ '^[a-zA-Z0-9._-]+$';
@@ -40,9 +39,9 @@ create or replace function holdfast._is_moment(p_at bigint) returns boolean
 language sql immutable parallel safe
 return p_at between -10000000000000000 and 10000000000000000;
 
--- Return what is wrong with a JSON text; null if nothing is. PostgreSQL stores more in json than it
--- can read: it decodes no escapes when it stores, and its stack alone bounds the depth. Called by
--- _check_json, _is_legible and _is_unreadable.
+-- Return what is wrong with a JSON text; null if nothing is. PostgreSQL can store json that it
+-- cannot read: it does not decode escapes when it stores, and only its stack limits the depth.
+-- Called by _check_json, _is_legible and _is_unreadable.
 create or replace function holdfast._json_flaw(p_value json, p_deepest int default 256)
 returns text
 language plpgsql stable

@@ -1,7 +1,7 @@
--- What is refused of runs to start. Each value is checked by a function of 01_values.sql.
+-- Refuse values of runs to start. Each value is checked by a function of 01_values.sql.
 
--- Return true if a run to start that has no other values than these is allowed, and its input so
--- short and plain that there is nothing in it to look for. Called by start_one.
+-- Return true if a run to start has only these values, they are allowed, and its input is so short
+-- and plain that it cannot be wrong. Called by start_one.
 create or replace function holdfast._is_plain_start(
     p_run_id uuid, p_name text, p_input json, p_key text, p_queue text, p_priority int,
     p_retention float8, p_waiter text
@@ -15,7 +15,7 @@ return (p_run_id is not null and holdfast._is_workflow(p_name)
     and (p_retention is null or holdfast._is_seconds(p_retention))
     and (p_waiter is null or holdfast._is_id(p_waiter))) is true;
 
--- Return true if the values of a run to start are allowed that are not names. Called by _is_start
+-- Return true if those values of a run to start that are not names are allowed. Called by _is_start
 -- and _check_starts.
 create or replace function holdfast._are_start_values(
     p_run_id uuid, p_input json, p_version int, p_key text, p_priority int, p_start_at bigint,

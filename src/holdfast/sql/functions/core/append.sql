@@ -41,9 +41,9 @@ begin
     return v_idx;
 end $$;
 
--- Append several events to a log as one block: the transaction that inserts the first event owns
--- the append, and no other one can know the places after it. Returns the first idx, or null if the
--- run does not exist or has ended. Signals need _append, which looks for their ids.
+-- Append several events to a log as one block. The transaction that inserts the first event has
+-- won: no other one can know the indexes after it. Returns the first idx, or null if the run does
+-- not exist or has ended. For signals use _append, which looks for their ids.
 -- Locks: the events. Called by all that tell a run of several ends at once.
 create or replace function holdfast._append_block(
     p_now timestamptz, p_run_id uuid, p_types text[], p_keys text[], p_details json[]
@@ -65,10 +65,10 @@ begin
     return v_idx;
 end $$;
 
--- Append one event to each of many runs; each run is given once. Returns those that have it now, in
--- no order; the others do not exist or have ended.
--- Locks: expects the turn rows locked, so that no other transaction appends to the runs that no
--- worker holds: these are written at once, and then the others run by run. Called by all that end
+-- Append one event to each of many runs; each run is given once. Returns the runs that have the
+-- event now, in no order; the others do not exist or have ended.
+-- Locks: expects the turn rows locked. So no other transaction appends to runs that no worker
+-- holds: these are written in one statement, and then the others run by run. Called by all that end
 -- or cancel runs.
 create or replace function holdfast._append_each(
     p_now timestamptz, p_run_ids uuid[], p_event_type text, p_details json[]

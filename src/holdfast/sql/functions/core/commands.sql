@@ -1,10 +1,10 @@
--- Commands: events of a run's own commit that ask for something elsewhere. They are carried out in
--- the transaction that writes them, so that each is carried out exactly once.
+-- Commands: events of a run's own commit that ask other processes for something. They are carried
+-- out in the transaction that writes them, so each is carried out exactly once.
 
 -- Carry out the commands among the events of a commit; the last four arrays are parallel, in the
--- order of the logs. Only the runs of p_commanding count. What is new comes first, then what is
--- withdrawn, then what others are told. A run of p_ended has no tasks any more, and gets none.
--- `notices` are (topic, payload); `undelivered` is that of commit.
+-- order of the logs. Only events of the runs in p_commanding count. First new things are made, then
+-- others are withdrawn, at last other runs are told. A run in p_ended has no tasks any more, and
+-- gets none. `notices` are (topic, payload); `undelivered` is that of commit.
 -- Locks: expects the turn rows of p_commanding, and of the runs that their commands are for,
 -- locked; ids of new runs; other task rows; events, run by run. Called by commit.
 create or replace function holdfast._carry_out(

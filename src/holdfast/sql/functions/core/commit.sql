@@ -10,8 +10,8 @@
 -- is done.
 --
 -- `refused` is null, or a JSON array of [run_id, reason, [[event_type, key, details, at], …]] with
--- the events from the expected index on: the reason is 'lost' if the lease is another's or the run
--- has ended, 'conflict' if only the index is taken. `notices` are (topic, payload). `ahead` is
+-- the events from the expected index on: the reason is 'lost' if another worker has the lease or the
+-- run has ended, 'conflict' if only the index is taken. `notices` are (topic, payload). `ahead` is
 -- null, or a JSON array of [run_id, […]] with the events that stand before a part of
 -- p_after_others. Details are text in both; workers of releases before p_texts take them as JSON.
 -- `undelivered` is null, or, with p_undelivered, a JSON array of [run_id, target, name, outcome]:
@@ -216,7 +216,7 @@ set enable_seqscan = off
 as $$
 begin
     if (select count(distinct u.run_id) < count(*) from unnest(p_runs) as u (run_id)) then
-        raise invalid_parameter_value using message = 'a run stands twice in one commit';
+        raise invalid_parameter_value using message = 'a run occurs twice in one commit';
     end if;
     select array_agg(u.run_id) into skipped
     from unnest(p_runs) as u (run_id)

@@ -1,9 +1,9 @@
--- How runs end.
+-- The end of runs.
 
--- End runs whose log has its last event: write the end, remove all their tasks and waiters. The
--- arrays are parallel; runs in p_skipped are left alone. `notices` are (topic, payload) for those
--- who wait; a payload is the run id and, if it fits a notification, the output. `children` are the
--- runs that have a parent, which is to be told; null for none.
+-- End runs that have their last event in the log: record the end, delete all their tasks and
+-- waiters. The arrays are parallel; runs in p_skipped are left alone. `notices` are (topic,
+-- payload) for waiting clients; a payload is the run id and, if it fits into a notification, the
+-- output. `children` are the runs that have a parent, which must be told; null for none.
 -- Locks: expects the turn rows locked; runs by run_id; waiters. Called by commit and _end_each.
 create or replace function holdfast._end_runs(
     p_now timestamptz, p_run_ids uuid[], p_statuses text[],
@@ -59,8 +59,9 @@ begin
 end $$;
 
 -- End runs without their code, each with this event; the arrays are parallel, and each run is given
--- once. Their waiters and parents are told, and the workers that hold something of them; the close
--- policies of their children apply. `ended` are those that had not ended before, in no order.
+-- once. Their waiters and parents are told, and so are workers that hold a turn or an activity of
+-- them; the close policies of their children apply. `ended` are those that had not ended before, in
+-- no order.
 -- Locks: expects the turn rows locked as by _lock_family; events and runs. Called by all that end
 -- runs from outside.
 create or replace function holdfast._end_each(

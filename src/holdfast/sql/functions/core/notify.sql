@@ -1,7 +1,7 @@
--- Wake-ups. PostgreSQL commits one notifying transaction at a time, in the whole cluster: if all
--- notified, none could share a flush with another. So most of them notify after their change, in a
--- transaction of its own. A notice that is sent within the change saves the receiver a round trip
--- and a commit: one transaction of a schema may do so at a time, and the others do not wait.
+-- Wake-ups. In a whole cluster, PostgreSQL commits only one notifying transaction at a time: if all
+-- transactions notified, no two could share a flush. So most of them notify after their change, in
+-- a separate transaction. To notify within the change saves the receiver a round trip and a commit:
+-- one transaction of a schema may do so at a time, and the others do not wait for it.
 
 -- Send payloads to channels, after the change they tell of. Called by workers and clients.
 create or replace function holdfast.notify(p_channels text[], p_payloads text[])

@@ -1,8 +1,8 @@
--- What became of runs that were to be changed: 'delivered', 'duplicate', 'ended', 'missing'.
+-- Outcomes for runs that a call changes: 'delivered', 'duplicate', 'ended', 'missing'.
 
--- Return what became of runs that were to be changed: the first mention of a run in p_changed was
--- 'delivered'; another run that has not ended was so before, a 'duplicate'. Locks nothing. Called
--- by all that change many runs at once from outside.
+-- Return the outcome for each run of a call: 'delivered' for the first mention of a run in
+-- p_changed; 'duplicate' for another run that has not ended, which was in that state before. Locks
+-- nothing. Called by all that change many runs at once from outside.
 create or replace function holdfast._outcomes(p_run_ids uuid[], p_changed uuid[])
 returns text[]
 language plpgsql stable

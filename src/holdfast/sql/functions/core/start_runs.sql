@@ -1,17 +1,17 @@
--- Start a run: it gets its row, WorkflowStarted and its first task. A run whose id exists is left
--- as it is, and reported with its status.
+-- Start a run: insert its row, WorkflowStarted and its first task. If the id exists, the run is
+-- left as it is, and its status is returned.
 --
--- A name is `app/name`; a run of a workflow that no app has signed on with waits for a worker. A
--- key that was used before names had apps finds that run, whose id is another. A null stands for
--- the default. Moments are microseconds, durations seconds, tags a JSON array. A waiter is a topic
--- that is told of the run's end. With p_tell, the schema's name, the start wakes workers itself if
--- it can: `told`.
+-- A name is `app/name`; if no app has signed on with the workflow, the run waits for a worker. A
+-- key that was used before names had apps finds the run of that time, which has another id. A null
+-- means the default. Moments are microseconds, durations seconds, tags a JSON array. A waiter is a
+-- topic that is told of the run's end. With p_tell, the schema's name, the start wakes workers
+-- itself if it can: then `told` is true.
 --
--- PostgreSQL prepares the expressions of a function again in each transaction, also those parts
--- that are not evaluated. So what few starts need stands in branches of its own.
+-- PostgreSQL prepares the expressions of a function again in each transaction, also those that are
+-- not evaluated. So code that few starts need is in separate branches.
 --
--- Refuses values that are not allowed (22004, 22023), and an id under which a run of another
--- workflow stands (HF001).
+-- Refuses values that are not allowed (22004, 22023), and an id that a run of another workflow has
+-- (HF001).
 -- Locks: the id that it inserts; an existing run FOR SHARE, if a waiter is given. Called by clients
 -- and, through start_run and start_runs, from SQL; in any transaction.
 create or replace function holdfast.start_one(

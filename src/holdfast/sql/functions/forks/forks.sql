@@ -1,14 +1,14 @@
 -- Fork: a new run with a copy of another's log.
 
--- Start a run with a copy of the first p_until events of another's log, or of all. Not copied are:
--- the end, what workers and operators did to the run, and commands that had not ended by then: the
--- new run gives them again. p_retry takes a run that did not complete and leaves out the failures
--- that ended it; results and failures of other calls are kept, also later ones. p_input replaces
--- the input, p_results (an object by key) those of steps and activities. The log ends with
--- WorkflowForked.
+-- Start a run with a copy of the first p_until events of another run's log, or of all. Not copied
+-- are the end, what workers and operators did to the run, and commands that had not ended by then:
+-- the new run gives them again. p_retry accepts a run that did not complete, and leaves out the
+-- failures that ended it; results and failures of other calls are kept, also later ones. p_input
+-- replaces the input, p_results (an object by key) the results of steps and activities. The log
+-- ends with WorkflowForked.
 --
 -- Outcomes: 'forked', 'exists' if the new id is taken, 'missing', 'running' for the retry of a run
--- that has not failed, 'bad_index', 'unknown_key', 'unreadable' if the log has an event that no
+-- that has not failed, 'bad_index', 'unknown_key', and 'unreadable' if the log has an event that no
 -- worker can read: it would stop the fork as well.
 -- Refuses values that are not allowed (22004, 22023).
 -- Locks: the new id; nothing of the origin, whose log only grows. Called by clients.
@@ -137,8 +137,8 @@ begin
     return p_details;
 end $$;
 
--- Write the log of a fork. The seed of the fork's chance stays that of the first origin. Raises
--- HF002 if an event cannot be read. Locks nothing that others wait for. Called by fork_run.
+-- Write the log of a fork. Its random numbers keep the seed of the first origin. Raises HF002 if an
+-- event cannot be read. Locks nothing that others wait for. Called by fork_run.
 create or replace function holdfast._copy_log(
     p_run_id uuid, p_new_run_id uuid, p_until int, p_calls text[], p_seen int, p_retry boolean,
     p_results json
@@ -178,11 +178,11 @@ return case when p_result is null then p_details else (
             || '}')::json
         from json_each(p_details) with ordinality as d (name, value, place)) end;
 
--- Return the events that a fork gets of a log, numbered again, in the order in which the code saw
--- them: none has `seen` any more, and an event may have another index than in the first log. What a
--- retry makes again is left out: _untried_events. Every command has its end here, and every end its
--- command; what belongs together has the same key and begins with the same word. A signal to a
--- child that is left out is left out as well. Called by fork_run and _copy_log.
+-- Return the events of a log that a fork gets, with new numbers, in the order in which the code saw
+-- them: none has `seen` any more, and an event may have another index than in the first log. Calls
+-- that a retry makes again are left out: see _untried_events. Every command here has its end, and
+-- every end its command; events of one call have the same key, and types that begin with the same
+-- word. If a child is left out, so is a signal to it. Called by fork_run and _copy_log.
 create or replace function holdfast._forked_events(
     p_run_id uuid, p_until int, p_calls text[], p_seen int, p_retry boolean
 ) returns table (idx int, event_type text, key text, details json, at timestamptz)

@@ -1,4 +1,4 @@
--- Retry: which calls are made again in a run that takes over from one that failed.
+-- Retry: find the calls that a run which takes over from a failed one makes again.
 
 -- Return the calls whose failures ended a run, and how many entries of its log led to the first of
 -- them, as its last entry says; no calls if no failure ended it. Older releases did not record
@@ -87,8 +87,8 @@ create or replace function holdfast._scope(p_key text) returns text
 language sql immutable parallel safe
 return case when p_key like '%/%' then regexp_replace(p_key, '/[^/]*$', '') else '' end;
 
--- Return true if a timer belongs to a task that made one of these calls, or that has made a task
--- above it: a timeout around the call, whose time counts from the start. Called by _untried_events.
+-- Return true if a timer belongs to a task that made one of these calls, or to a task above that
+-- one: it is a timeout around the call, which begins again. Called by _untried_events.
 create or replace function holdfast._surrounds_failure(p_timer text, p_calls text[])
 returns boolean
 language sql immutable parallel safe

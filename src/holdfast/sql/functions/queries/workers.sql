@@ -37,10 +37,10 @@ as $$
     order by l.queue, l.handler limit 1
 $$;
 
--- Return how many tasks no worker that is signed on may claim, by queue and handler, to 1,000 each.
--- Nobody claims open approvals, which have no handler, and turns of flows, which are visible at
--- infinity, as no task of a step is. It jumps from range to range through
--- the index, so that tasks that are served cost nothing. Called by clients.
+-- Return the number of tasks that no signed-on worker may claim, by queue and handler, at most
+-- 1,000 each. Not counted are open approvals, which have no handler, and turns of flows, which are
+-- visible at infinity, as no task of a step is. The search jumps from range to range through the
+-- index, so that tasks that are served cost nothing. Called by clients.
 create or replace function holdfast.unserved()
 returns table (queue text, handler text, tasks int)
 language sql stable

@@ -1,9 +1,9 @@
 -- Signals, and updates: signals that are answered.
 
--- Append SignalReceived to each run's log, and wake the run if it awaits that signal. A signal id
--- that the run's log has already is a duplicate, also after the run's end. An update is a signal
--- that is answered: p_reply_tos are the topics that hear of the answers. With p_tell, the schema's
--- name, the call sends its notices itself if it can.
+-- Append SignalReceived to each run's log, and wake the run if it awaits that signal. If the log
+-- has the signal id already, it is a duplicate, also after the run's end. An update is a signal
+-- that is answered: p_reply_tos are the topics that are told of the answers. With p_tell, the
+-- schema's name, the call sends its notices itself if it can.
 -- Refuses values that are not allowed (22004, 22023).
 -- Locks: turn rows, then events, by run_id. Called by clients, and by _send_signals.
 create or replace function holdfast.signal_runs(

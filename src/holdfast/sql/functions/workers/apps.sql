@@ -18,11 +18,11 @@ as $$
     select array(select f.name from holdfast.former_names f order by f.name)
 $$;
 
--- Sign an app on: add its workflows to those that it ever had. `other` is the place of its code so
--- far, if that is known, is not p_origin, and neither is null or p_replaces: then nothing is
--- written. `former` are those of its names from before names had apps. In a database that has such
--- names they are all of the app's: programs of a former release that are not replaced yet may start
--- more of them.
+-- Sign an app on: add its workflows to those that it ever had. `other` is the origin that is
+-- recorded for the app. It is returned, and nothing is written, if it and p_origin are both known
+-- and different, and p_replaces is not it. `former` are those of the app's names that runs had
+-- before names had apps. If the database has such names, these are all names of the app: programs
+-- of an earlier release may still run and start more of them.
 -- Locks: the app's row; former names, by name; rows of pauses. Called by workers.
 create or replace function holdfast.sign_on_app(
     p_app text, p_workflows text[], p_activities text[], p_origin text default null,
@@ -62,8 +62,8 @@ begin
     end if;
 end $$;
 
--- Take over tasks that wait under former names which an app's worker serves: turns with their runs,
--- and activities, at most p_limit. Returns how many tasks that were.
+-- Take over tasks with former names, which a worker of the app serves: turns with their runs, and
+-- activities, at most p_limit. Returns how many tasks.
 -- Locks: turn rows by run_id, then other task rows by (run_id, key), then runs. Called by workers
 -- that sign on, and by maintenance.
 create or replace function holdfast.adopt_tasks(
@@ -109,8 +109,8 @@ begin
     return v_count;
 end $$;
 
--- Rename runs of former names that have ended to the app that has taken the names over, at most
--- p_limit. Returns how many those were.
+-- Rename ended runs with former names that the app has taken over, at most p_limit. Returns how
+-- many.
 -- Locks: runs, skipping locked ones. Called by maintenance.
 create or replace function holdfast.adopt_ended(p_app text, p_workflows text[], p_limit int)
 returns int

@@ -1,37 +1,39 @@
 -- Claim tasks: choose what is due, lock it, lease it.
 
--- Lease due tasks of some queues and handlers: the most urgent first, then the oldest. Nothing of a
--- paused queue, workflow or run is leased.
+-- Lease due tasks of these queues and handlers: the most urgent first, then the oldest. Nothing of
+-- a paused queue, workflow or run is leased.
 --
--- The last row has no run_id and is about the claim as a whole: the time, when to ask again (at
--- once if the limit was reached, null for never), (topic, payload) notices, the watermark, up to
--- which tasks were taken, the poisoned runs, and, if leases that ran out were looked for, how many
--- pages were read. Each other row is a task. p_since hides tasks due before that moment: while
--- vacuum is held back, dead index entries pile up there. Callers pass an earlier watermark, and now
--- and then nothing, or, with p_until, a part of the past. Leases that ran out are looked for from
--- p_leased_since on; from the beginning if p_since is null, and else not at all. p_within_seconds
--- bounds the look for what comes due next.
+-- Each row is a task, except the last one: it has no run_id and is about the claim as a whole. It
+-- has the time; when to ask again (at once if the limit was reached, null for never); (topic,
+-- payload) notices; the watermark, up to which tasks were taken; the poisoned runs; and, if expired
+-- leases were searched for, how many pages were read.
 --
--- A run begins when it is first claimed, but not before its log does: a claim may have read the
+-- p_since hides tasks that were due before that moment: if vacuum is held back, dead index entries
+-- gather there. Callers pass an earlier watermark; now and then they pass null, or, with p_until, a
+-- part of the past. Expired leases are searched for from p_leased_since on; if that is null, from
+-- the beginning if p_since is null too, otherwise not at all. p_within_seconds limits the search
+-- for the task that comes due next.
+--
+-- A run begins when it is first claimed, but not before its log begins: a claim may have read the
 -- time before the start did.
 --
--- A task that another worker suspended is left to that worker until p_sticky_seconds after it came
--- due, if that worker was heard in the last three seconds. A lease that ran out is left to its
--- worker while that is signed on, unless p_worker was heard for a lease's length without a gap: the
--- database may have been away, and the holder will be heard again. A task whose lease ran out gets
--- WorkerLost in its run's log. A turn that lost p_max_attempts workers without progress is not
--- leased again: its run is poisoned, and the caller calls fail_poisoned, which locks the run's
--- whole family in one order. An activity's policy is the worker's to keep: attempts may be over it.
--- A task that has lost three workers is a suspect: a worker holds one of those at a time, so that a
--- task that kills its workers does not stop the runs beside it.
+-- If another worker suspended a task and was heard in the last three seconds, the task is left to
+-- that worker until p_sticky_seconds after it came due. An expired lease is left to a worker that
+-- is still signed on, unless p_worker was heard without a gap for the length of a lease: the
+-- database may have been away, and the holder will be heard again. If an expired lease is taken
+-- over, the run's log gets WorkerLost. A turn that lost p_max_attempts workers without progress is
+-- not leased again: its run is poisoned, and the caller calls fail_poisoned, which locks the run's
+-- whole family in one order. The policy of an activity is applied by its worker: its attempts may
+-- be used up here. A task that has lost three workers is a suspect: a worker holds only one suspect
+-- at a time, so that a task that kills its workers does not stop the runs beside it.
 --
--- The worker that was the last to suspend the run is given `tail`, the log from `tail_from` on:
--- from its last claim if the log has grown by a little since, else from the log's end. Other
--- workers are given none. Its details are text; workers of releases before p_texts take them as
--- JSON. With p_properties, a task without `tail_from` has the key and the headers that its run was
--- started with, so that a wake-up of a cached run reads no further table.
--- Locks: task rows, and the turn rows of activities whose leases ran out, skipping locked ones;
--- then events, run by run. Called by workers.
+-- The worker that suspended the run last is given `tail`, the log from `tail_from` on: from its
+-- last claim if the log has grown only a little since, otherwise from the log's end. Other workers
+-- get no tail. Its details are text; workers of releases before p_texts get them as JSON. With
+-- p_properties, a task without `tail_from` has the key and the headers that its run was started
+-- with, so that the wake-up of a cached run reads no further table.
+-- Locks: task rows, and the turn rows of activities with expired leases, skipping locked ones; then
+-- events, run by run. Called by workers.
 create or replace function holdfast.claim_tasks(
     p_worker text, p_queues text[], p_handlers text[], p_limit int,
     p_lease_seconds float8, p_ahead_seconds float8 default 0, p_sticky_seconds float8 default 0.25,
@@ -160,11 +162,11 @@ begin atomic
         unnest(p_handlers) as h (handler);
 end;
 
--- Return the ranges that may hold free tasks which come due between two moments. A handler without
--- any costs one probe, not one for each priority: most handlers of an app have no work at any
--- moment. Before version 17 PostgreSQL descends once for each priority all the same, or, planned
--- while there was little, reads all that waits and filters by priority: there every range is
--- returned. Called by _lock_due and _next_due.
+-- Return the ranges that may have free tasks that come due between two moments. A handler without
+-- such tasks costs one probe, instead of one for each priority: at any moment most handlers of an
+-- app have no work. Before version 17, PostgreSQL searches once for each priority anyway, or, if it
+-- planned while there were few tasks, reads all that wait and filters by priority: there, every
+-- range is returned. Called by _lock_due and _next_due.
 create or replace function holdfast._free_ranges(
     p_queues text[], p_handlers text[], p_since timestamptz, p_until timestamptz
 ) returns table (queue text, handler text, priority int)
@@ -187,8 +189,8 @@ language sql stable as $$
     from busy b cross join generate_series(0, 4) as p (priority)
 $$;
 
--- Return true if a worker may have a free task that is due. One whose run a rival has in its cache
--- it may have if it came due by p_rivals_until. Called by _lock_due.
+-- Return true if a worker may have a free task that is due. If a rival has the run in its cache,
+-- the task must have come due by p_rivals_until. Called by _lock_due.
 create or replace function holdfast._may_have(
     p_sticky_worker text, p_rivals text[], p_visible_at timestamptz, p_rivals_until timestamptz
 ) returns boolean
@@ -196,8 +198,8 @@ language sql immutable
 return p_sticky_worker is null or p_sticky_worker <> all (p_rivals)
     or p_visible_at <= p_rivals_until;
 
--- Return the queues and handlers that are not paused. Workflows have versions from 1 on; an
--- activity of the same name is another handler. Called by claim_tasks.
+-- Return the queues and handlers that are not paused. Versions of workflows begin at 1, so an
+-- activity with the name of a workflow is another handler. Called by claim_tasks.
 create or replace function holdfast._unpaused(inout p_queues text[], inout p_handlers text[])
 language sql stable
 set search_path = pg_catalog, pg_temp
@@ -214,10 +216,10 @@ as $$
     )
 $$;
 
--- Choose due tasks and lock them. Choosing locks nothing, so that no more is locked than is taken;
--- if others were faster, a second try takes what it can lock, range by range. Leases that ran out
--- are looked for from p_leased on, null for none. `newest` is the latest visible_at among the
--- tasks; `expired` is true if one of them is another's lease.
+-- Choose due tasks and lock them. To choose does not lock, so only tasks that are taken get locked;
+-- if other claims were faster, a second try takes what it can lock, range by range. Expired leases
+-- are searched for from p_leased on, null for not at all. `newest` is the latest visible_at of the
+-- tasks; `expired` is true if one of them had an expired lease.
 -- Locks: task rows, skipping locked ones. Called by claim_tasks.
 create or replace function holdfast._lock_due(
     p_worker text, p_rivals text[], p_spared text[], p_queues text[], p_handlers text[],
@@ -332,8 +334,8 @@ begin
     from pg_type t where t.oid = pg_typeof(null::holdfast.tasks)::oid;
 end $$;
 
--- Return when the next free task comes due, of those not taken now. It looks at a few tasks of each
--- range only: if more are kept for other workers, the answer may be too early. Locks nothing.
+-- Return when the next free task comes due that is not taken now. It reads only a few tasks of each
+-- range: if more of them are kept for other workers, the answer may be too early. Locks nothing.
 -- Called by claim_tasks.
 create or replace function holdfast._next_due(
     p_rivals text[], p_queues text[], p_handlers text[], p_taken timestamptz, p_sticky interval,

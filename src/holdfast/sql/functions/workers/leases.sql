@@ -1,8 +1,8 @@
--- Leases: given back, renewed by heartbeats, and taken from workers that fell silent.
+-- Leases: give them back, renew them with heartbeats, and take them from silent workers.
 
--- Give tasks back unfinished: due again at a moment, or at once. The attempt does not count. A
--- lease that is another's by now is left alone; an activity that was to stop is deleted. Returns
--- the queues that have work again.
+-- Give tasks back unfinished: due again at a moment, or at once. The attempt does not count. If
+-- another worker has the lease now, the task is left alone; an activity that was asked to stop is
+-- deleted. Returns the queues that have work again.
 -- Locks: turn rows by run_id, then other task rows by (run_id, key). Called by workers that stop,
 -- or whose run is stuck.
 create or replace function holdfast.release_tasks(
@@ -47,14 +47,15 @@ begin
     select distinct r.queue from released r;
 end $$;
 
--- Record that a worker lives, and renew its leases, which it names (run, key, number): to renew all
--- leases of the worker would include those of a claim whose answer was lost, whose tasks it does
--- not execute. `lost` are the places in the arrays, from 1, of leases that are another's now,
--- `news` those of runs with more events than known, `cancelled` those of activities that are to
--- stop. p_details is what activities reported last, null if that is known. p_threads is how the
--- worker's threads are used: how many, taken, given up, waited for. If a worker missed two
--- heartbeats of p_interval_seconds, or was heard in the future, heard_since is now: it had a
--- gap. A row that another transaction has locked is renewed the next time.
+-- Record that a worker lives, and renew the leases that it names (run, key, number). Not all leases
+-- of the worker: after a claim with a lost answer, it does not execute the tasks. `lost` are the
+-- positions in the arrays, from 1, of leases that another worker has now, `news` those of runs with
+-- more events than known, and `cancelled` those of activities that must stop. p_details is what
+-- activities reported last, null if the database has that. p_threads says how the worker's threads
+-- are used: how many exist, are in use, run abandoned attempts, and are waited for. If a worker
+-- missed two heartbeats of p_interval_seconds, or was heard in the future, it had a gap:
+-- heard_since becomes now. If another transaction has locked a task's row, the lease is renewed the
+-- next time.
 -- Locks: the worker's row; task rows by (run_id, key), skipping locked ones. Called by workers.
 create or replace function holdfast.heartbeat(
     p_worker text, p_hostname text, p_pid int, p_queues text[], p_handlers text[],
@@ -142,8 +143,8 @@ language sql stable parallel safe
 return p_heard_at between p_now - p_seconds * interval '1 second'
     and p_now + p_seconds * interval '1 second';
 
--- Return true if a worker is heard now and was for so many seconds without a gap. Only such a
--- worker can tell a worker that is gone from a database that was away. Locks nothing. Called by
+-- Return true if a worker is heard now, and was heard for so many seconds without a gap. Only such
+-- a worker can know if another worker is gone or the database was away. Locks nothing. Called by
 -- claim_tasks and _silent_workers.
 create or replace function holdfast._is_heard_without_gap(
     p_worker text, p_now timestamptz, p_seconds float8
@@ -157,10 +158,10 @@ as $$
             and w.heard_since <= p_now - p_seconds * interval '1 second')
 $$;
 
--- Return the workers that fell silent, if the observer can tell. While another worker has missed
--- half of its time, none is returned: those that fell silent together are judged together. Losses
--- are `innocent` if a run cannot have caused them: workers of several hosts fell silent at once, or
--- the database was away after the worker was heard last. Locks nothing. Called by reap_workers.
+-- Return the silent workers, if the observer can judge. If another worker has missed half of its
+-- time, none is returned yet: workers that fell silent together are judged together. Losses are
+-- `innocent` if a run cannot have caused them: workers of several hosts fell silent at once, or the
+-- database was away after the worker was heard last. Locks nothing. Called by reap_workers.
 create or replace function holdfast._silent_workers(
     p_observer text, p_now timestamptz, p_silent_seconds float8
 ) returns table (worker_id text, innocent boolean)
@@ -182,9 +183,9 @@ as $$
         and (select bool_and(a.is_silent) from quiet a)
 $$;
 
--- Delete workers that p_observer has not heard for so many seconds, and those that are named, and
--- let their leases run out now: the next claim fences them. Innocent losses do not count as
--- attempts. A task that another transaction has locked is left to its lease's end.
+-- Delete workers that p_observer has not heard for so many seconds, and the named workers, and let
+-- their leases expire now: the next claim takes them over. Innocent losses do not count as
+-- attempts. If another transaction has locked a task, its lease expires by itself.
 -- Locks: worker rows by id; task rows, skipping locked ones. Called by maintenance, in any number
 -- of processes at once, and by callers that know that a worker is gone.
 create or replace function holdfast.reap_workers(

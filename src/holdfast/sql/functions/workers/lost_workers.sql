@@ -1,10 +1,10 @@
--- Lost workers: leases that ran out, whose holders are fenced. A task that loses one worker after
--- another is kept apart from other tasks, and in the end its run fails.
+-- Lost workers: the former holders of expired leases can write no more. A task that loses one
+-- worker after another is kept apart from other tasks, and at last its run fails.
 
 -- Choose among the tasks that a claim has locked: return those that it may lease, and the runs that
--- are `poisoned`. Skip activities whose lease ran out and whose turn row another transaction has
--- locked: it may have inserted events that WorkerLost would have to wait for, and wait for the
--- activity's row. An activity that was to stop is deleted.
+-- are `poisoned`. Skip activities with an expired lease if another transaction has locked their
+-- turn row: it may have inserted events that WorkerLost would have to wait for, while it waits for
+-- the activity's row. An activity that was asked to stop is deleted.
 -- Locks: turn rows of activities and steps, skipping locked ones. Called by claim_tasks and
 -- requeue_stalled_tasks.
 create or replace function holdfast._lock_lost(
@@ -50,11 +50,11 @@ begin
     where not t.is_lost or (u.run_id is not null and not t.cancelled);
 end $$;
 
--- Fence the holders of leases that ran out: append WorkerLost with the lease's number. A turn's
--- attempts count from 0 again if the run made progress under that lease; signals are not progress.
+-- Append WorkerLost with the number of each expired lease, so that its former holder can write no
+-- more. If the run made progress under that lease, the attempts of a turn count from 0 again;
+-- signals are not progress.
 -- Locks: expects the task rows locked; events, run by run. Called by claim_tasks, fail_poisoned,
 -- _fail_lost_steps and requeue_stalled_tasks.
--- Locks: expects the task rows locked; events, run by run. Called by claim_tasks and fail_poisoned.
 create or replace function holdfast._record_lost_workers(
     p_now timestamptz, p_run_ids uuid[], p_keys text[]
 ) returns void
@@ -103,8 +103,9 @@ begin
         where e.run_id = p_run_id and e.idx >= p_since and e.commit_token is not null);
 end $$;
 
--- Return true if a task lost at least so many workers; its attempts have begun that often. Attempts
--- of an activity may also have failed: its log tells. Called by _lock_due and _holds_suspect.
+-- Return true if a task has lost at least so many workers, which is at most the number of its
+-- attempts. Attempts of an activity may also have failed: its log says which. Called by _lock_due
+-- and _holds_suspect.
 create or replace function holdfast._lost_before(p_run_id uuid, p_key text, p_losses int)
 returns boolean
 language plpgsql stable
@@ -142,12 +143,12 @@ begin
         ) as t);
 end $$;
 
--- Fail runs whose leases ran out and that lost p_max_attempts workers without progress: append
--- WorkerLost, then WorkflowFailed. A run that made progress after all is free again; one whose turn
--- row or whose parent's another transaction has is left for the next claim. Returns (topic,
--- payload) notices.
--- Locks: turn rows as _lock_families, then events and runs, by run_id. Called by workers for what
--- claim_tasks calls poisoned.
+-- Fail runs with expired leases that lost p_max_attempts workers without progress: append
+-- WorkerLost, then WorkflowFailed. A run that made progress after all is free again. If another
+-- transaction has locked the run's turn row or its parent's, the run is left for the next claim.
+-- Returns (topic, payload) notices.
+-- Locks: turn rows as _lock_families, then events and runs, by run_id. Called by workers for the
+-- runs that claim_tasks calls poisoned.
 create or replace function holdfast.fail_poisoned(p_run_ids uuid[], p_max_attempts int)
 returns text[]
 language plpgsql
