@@ -14,7 +14,7 @@ from holdfast import App
 from holdfast.store.postgres import PostgresStore, database, listening
 from holdfast.worker import Worker, WorkerOptions
 from tests.crash import releases
-from tests.crash.across import app
+from tests.crash.flows import app
 from tests.crash.workload import LEDGER
 
 DEFAULT = "default"
@@ -31,7 +31,15 @@ class Pace:
 
 QUICK = Pace(1.2, 0.3, 1.0)
 PATIENT = Pace(4.5, 0.5, 3.0)  # a busy machine does not make it look dead
-WORK = {"commit", "end_activities", "read_events", "release_tasks", "listen", "notify"}
+WORK = {
+    "commit",
+    "end_activities",
+    "end_step_tasks",
+    "read_events",
+    "release_tasks",
+    "listen",
+    "notify",
+}
 
 
 class KillSwitch:

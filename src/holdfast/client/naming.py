@@ -18,7 +18,7 @@ from holdfast.texts import check_id
 from holdfast.types import RunKind
 
 _MOST_SIMILAR = 3  # names that an error asks about
-_BELIEVED_SECONDS = 10.0
+_BELIEVED_SECONDS = 1.0
 
 
 class Named(Protocol):
@@ -140,7 +140,7 @@ class Names:
     async def kind(self, name: str) -> RunKind:
         """Return of which kind the runs of a full name are: those of a flow, if there is one.
 
-        That there is none is believed for a few seconds: a busy caller pays for no question.
+        That there is none is believed for a second: a busy caller pays for no question.
         """
         now = time.monotonic()
         if now < self._no_flows.get(name, 0.0):

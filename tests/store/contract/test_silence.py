@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from uuid import uuid4
+
 import pytest
 from clocks import Clock
 
 from holdfast.store.port import Store
-from holdfast.types import ClaimedTask, Notice
+from holdfast.types import ClaimedTask, FlowShape, NewRun, Notice, Release, StepShape
 
 from .actors import ManualWorker, get, lease_of, log_types, start, step
 
@@ -172,6 +174,35 @@ async def test_workers_of_several_hosts_that_fall_silent_at_once_are_no_runs_fau
     assert await reap(store, bob) == ["ann", "eve"]
     again = await bob.take()
     assert (again.run_id, again.attempts) == (task.run_id, attempts)
+
+
+async def test_losses_that_no_run_caused_do_not_fail_a_step_of_a_flow(
+    store: Store, clock: Clock, ann: ManualWorker, bob: ManualWorker, eve: ManualWorker
+) -> None:
+    """The fourth loss fails a step; a database that is restarted each night is not its fault."""
+    shape = FlowShape(name="shop/long", steps=(StepShape(slug="a"),))
+    await store.ensure_flow(shape, "hash")
+    await store.start_flows([NewRun(run_id=uuid4(), name=shape.name)])
+    names = {"ann": "one", "eve": "two", "bob": "three"}
+    for _ in range(6):
+        for worker in (ann, bob, eve):
+            await worker.beat(hostname=names[worker.worker_id])
+        await listen(clock, 20, ann, bob, eve, hosts=names)
+        [task] = await claim(store, "ann", shape)
+        await listen(clock, BEAT, eve, bob, hosts=names)
+        await listen(clock, SILENT + BEAT, bob, hosts=names)
+        assert await reap(store, bob) == ["ann", "eve"]
+        [task] = await claim(store, "bob", shape)
+        assert task.attempts == 1
+        await store.release_tasks("bob", [Release(task.run_id, task.key, task.lease_no)])
+
+
+async def claim(store: Store, worker_id: str, shape: FlowShape) -> list[ClaimedTask]:
+    """Claim a task of a flow's step."""
+    claims = await store.claim_tasks(
+        worker_id, ["default"], [shape.handler], 1, lease_seconds=1000, sticky_seconds=0
+    )
+    return claims.tasks
 
 
 async def test_a_worker_that_has_just_come_judges_nobody(

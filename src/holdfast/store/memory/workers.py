@@ -82,6 +82,7 @@ class MemoryWorkers(Part):
                     task.visible_at = now
                     if worker_id in innocent:
                         task.attempts = max(task.attempts - 1, 0)
+                        task.losses -= 1  # the claim that fences the worker counts it
                     notices.append(Notice(WORK_TOPIC, task.queue))
             return gone, distinct(notices)
 

@@ -185,7 +185,8 @@ $$;
 
 -- Delete workers that p_observer has not heard for so many seconds, and the named workers, and let
 -- their leases expire now: the next claim takes them over. Innocent losses do not count as
--- attempts. If another transaction has locked a task, its lease expires by itself.
+-- attempts; the next claim counts the loss of a step's task, which is therefore taken off here. If
+-- another transaction has locked a task, its lease expires by itself.
 -- Locks: worker rows by id; task rows, skipping locked ones. Called by maintenance, in any number
 -- of processes at once, and by callers that know that a worker is gone.
 create or replace function holdfast.reap_workers(
@@ -227,7 +228,8 @@ begin
         update holdfast.tasks t
         set visible_at = v_now,
             attempts = case when t.worker = any (v_innocent)
-                then greatest(t.attempts - 1, 0) else t.attempts end
+                then greatest(t.attempts - 1, 0) else t.attempts end,
+            losses = t.losses - (t.kind = 'step' and t.worker = any (coalesce(v_innocent, '{}')))::int
         from unnest(v_tasks.run_ids, v_tasks.keys) as u (run_id, key)
         cross join lateral (
             select t.ctid from holdfast.tasks t

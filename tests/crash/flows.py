@@ -1,0 +1,64 @@
+"""The workload of the crash suite that is a graph: single steps, maps behind maps, retries."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TypedDict
+
+from holdfast import current_flow_step
+from tests.crash.across import app
+from tests.crash.workload import Effect, leave_trace
+
+
+class Sheet(TypedDict):
+    """The input of the flow: how many rows its maps have, and how long each takes."""
+
+    rows: int
+    seconds: float
+
+
+sheet = app.flow("sheet", input=Sheet, attempts=8, base_delay=0)
+
+
+def act(place: str) -> Effect:
+    """Have an effect."""
+    step = current_flow_step()
+    return leave_trace(place, step.idempotency_key, step.attempt)
+
+
+@sheet.step
+async def rows(run: Sheet) -> list[float]:
+    """Say what is to be done."""
+    return [run["seconds"]] * run["rows"]
+
+
+@sheet.map(rows)
+async def first(seconds: float) -> Effect:
+    """Have an effect, with a pause on either side for kills to land in."""
+    await asyncio.sleep(seconds)
+    effect = act("first")
+    await asyncio.sleep(seconds)
+    return effect
+
+
+@sheet.map(first)
+def second(effect: Effect) -> Effect:
+    """Have an effect from a thread; every seventh fails at its first attempt."""
+    step = current_flow_step()
+    assert step.index is not None
+    if step.index % 7 == 0 and step.last_error is None and step.attempt == 1:
+        raise ConnectionError("stumbled")
+    return act(f"second after {effect['nonce']}")
+
+
+@sheet.step
+async def beside(run: Sheet) -> Effect:
+    """Have an effect while the maps are under way."""
+    await asyncio.sleep(run["seconds"])
+    return act("beside")
+
+
+@sheet.step
+def joined(first: list[Effect], second: list[Effect], beside: Effect) -> list[str]:
+    """Return the nonces of all that was done, in order."""
+    return [effect["nonce"] for effect in (*first, *second, beside)]

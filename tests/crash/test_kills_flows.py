@@ -1,0 +1,177 @@
+"""Workers of flows killed at random and at every point between two store calls, and the database.
+
+Every run ends, each element of a map has its result once and in order, every effect outside is
+explained by an attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import LiteralString
+from uuid import UUID
+
+import psycopg
+import pytest
+from psycopg.rows import TupleRow
+
+from holdfast.client import Client
+from holdfast.client.handle import RunHandle
+from holdfast.client.run import Run
+from holdfast.database.embedded import EmbeddedServer
+from tests.crash.fleet import (
+    Fleet,
+    kill_at_every_point,
+    patiently,
+    start_patiently,
+    until_all_end,
+)
+from tests.crash.flows import Sheet
+from tests.crash.ledger import check_nothing_is_queued, read_ledger
+
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
+
+ROWS = 1_000
+BLOWS = 8
+RUNS_PER_BLOW = 5
+
+
+async def test_a_map_whose_workers_are_killed_has_each_result_once_and_in_order(
+    fleet: Fleet, server: EmbeddedServer, ledger: Path
+) -> None:
+    """Trap 41: a worker killed in the middle of a map of 1,000 elements; P5, P7."""
+    victim = fleet.start()
+    fleet.start()
+    async with Client(server.url) as client:
+        await until_compiled(server)
+        started = await start_patiently(client, "sheet", [Sheet(rows=ROWS, seconds=0.01)])
+        for done in (100, 400):
+            await until_results(server, started[0].run_id, done)
+            fleet.kill(victim)
+            victim = fleet.start()
+        runs = await until_all_end(started, 120)
+    seen = check_flows(server, runs, ledger)
+    assert seen["elements"] == 2 * ROWS
+    assert seen["lost"] > 0, "nobody was killed at work: the test shows nothing"
+    check_nothing_is_queued(server)
+
+
+async def test_flows_whose_workers_and_database_are_killed_at_random_lose_nothing(
+    fleet: Fleet, server: EmbeddedServer, ledger: Path
+) -> None:
+    """Traps 42, 46; P5, P7: workers and the postmaster killed with -9 under 40 runs."""
+    choose = random.Random(3)
+    for _ in range(3):
+        fleet.start()
+    handles: list[RunHandle[object]] = []
+    async with Client(server.url) as client:
+        await until_compiled(server)
+        for blow in range(BLOWS):
+            sheets = [Sheet(rows=row, seconds=0.01) for row in range(RUNS_PER_BLOW)]
+            handles += await start_patiently(client, "sheet", sheets)
+            await asyncio.sleep(choose.uniform(0.05, 0.5))
+            if blow in (2, 5):
+                os.kill(server.postmaster_pid, signal.SIGKILL)
+                await asyncio.to_thread(server.ensure_running)
+            elif blow % 2:
+                fleet.kill(choose.choice(fleet.workers))
+                fleet.start()
+        runs = await until_all_end(handles, 120)
+    seen = check_flows(server, runs, ledger)
+    assert seen["runs"] == BLOWS * RUNS_PER_BLOW
+    check_nothing_is_queued(server)
+
+
+async def test_a_worker_of_a_flow_killed_at_every_point_between_store_calls_loses_nothing(
+    fleet: Fleet, server: EmbeddedServer, ledger: Path
+) -> None:
+    """Each point before and after a store call is a place to die."""
+    handles: list[RunHandle[object]] = []
+    async with Client(server.url) as client:
+        fleet.start("another queue")  # it compiles the flow
+        await until_compiled(server)
+
+        async def start(queue: str) -> RunHandle[object]:
+            handle = await client.start("crash/sheet", Sheet(rows=3, seconds=0.005), queue=queue)
+            handles.append(handle)
+            return handle
+
+        points = await kill_at_every_point(fleet, start)
+        runs = [await patiently(handle.get) for handle in handles]
+        check_flows(server, runs, ledger)
+    assert points > 10, "the worker makes more calls than that: the switch does not work"
+
+
+async def until_compiled(server: EmbeddedServer) -> None:
+    """Wait until a worker has brought the flow: before that its name would mean a workflow."""
+    await until(server, "select count(*) from holdfast.flows", (), 1)
+
+
+async def until_results(server: EmbeddedServer, run_id: UUID, count: int) -> None:
+    """Wait until the maps of a run have so many results."""
+    query = "select count(*) from holdfast.step_tasks where run_id = %s"
+    await until(server, query, (run_id,), count)
+
+
+async def until(
+    server: EmbeddedServer, query: LiteralString, values: tuple[object, ...], count: int
+) -> None:
+    async with (
+        asyncio.timeout(60),
+        await psycopg.AsyncConnection.connect(server.url, autocommit=True) as connection,
+    ):
+        while True:
+            row = await (await connection.execute(query, values)).fetchone()
+            assert row is not None
+            if row[0] >= count:
+                return
+            await asyncio.sleep(0.01)
+
+
+def check_flows(server: EmbeddedServer, runs: Sequence[Run], ledger: Path) -> Counter[str]:
+    """Check runs of the flow against the ledger; return what was seen, for the test to look at."""
+    executions, seen = read_ledger(ledger), Counter[str]()
+    with psycopg.connect(server.url) as connection:
+        for run in runs:
+            assert run.status == "completed", f"{run.run_id} {run.status} {run.error}"
+            nonces: list[str] = []
+            lost = _lost(connection, run.run_id)
+            for key, nonce, attempts in _results(connection, run.run_id):
+                done = executions[f"{run.run_id}/{key}"]
+                assert nonce in done, f"{key}: the recorded execution left no trace"
+                # A loss that the run cannot have caused does not count as an attempt.
+                assert len(done) <= attempts + lost[key], f"{key}: executions without a reason"
+                seen["lost"] += lost[key]
+                seen["elements"] += ":" in key
+                nonces.append(nonce)
+            assert run.output == {"joined": nonces}, "a result was not used once, and in order"
+            seen["runs"] += 1
+    return seen
+
+
+def _lost(connection: psycopg.Connection[TupleRow], run_id: UUID) -> Counter[str]:
+    """Return how many workers each task lost."""
+    rows = connection.execute(
+        "select details ->> 'task_key' from holdfast.events "
+        "where run_id = %s and event_type = 'WorkerLost'",
+        [run_id],
+    )
+    return Counter(key for (key,) in rows)
+
+
+def _results(connection: psycopg.Connection[TupleRow], run_id: UUID) -> list[TupleRow]:
+    """Return the key, nonce and attempts of each task that had an effect, in order."""
+    return connection.execute(
+        "select x.step_slug || ':' || x.task_index, x.output ->> 'nonce', x.attempts "
+        "from (select *, step_slug = 'second' as is_second from holdfast.step_tasks "
+        "      where run_id = %(run)s order by is_second, task_index) as x "
+        "union all "
+        "select s.step_slug, s.output ->> 'nonce', s.attempts from holdfast.step_states s "
+        "where s.run_id = %(run)s and s.step_slug = 'beside'",
+        {"run": run_id},
+    ).fetchall()
