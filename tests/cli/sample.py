@@ -154,3 +154,28 @@ async def tell(ctx: Context, text: str) -> None:
 @app.workflow
 async def hash_seed(ctx: Context) -> str:
     return os.environ["PYTHONHASHSEED"]
+
+
+trip = app.flow("trip", input=list[int], attempts=2, base_delay=0)
+
+
+@trip.step
+async def site(run: list[int]) -> list[int]:
+    return run
+
+
+@trip.map(site)
+async def page(number: int) -> int:
+    if number < 0:
+        raise ValueError(f"no page {number}")
+    return number * 2
+
+
+@trip.step(when={"site": [99]})
+async def rare(site: list[int]) -> str:
+    return "99 was there"
+
+
+@trip.step
+async def total(page: list[int], rare: str | None) -> int:
+    return sum(page)

@@ -39,6 +39,14 @@ async def checkout(ctx: Context, order: Order) -> str:
 async def thumbnail(ctx: Context, path: str) -> None: ...
 
 
+analyze = app.flow("analyze", input=str)
+
+
+@analyze.step
+async def website(run: str) -> str:
+    return f"page of {run}"
+
+
 def examples(*kinds: type) -> list[Any]:
     """Find the examples of classes and of their public methods."""
     documented = [
@@ -72,6 +80,9 @@ async def names(environment: Environment, code: str) -> dict[str, Any]:
     ended = await client.start(checkout, Order(1))
     await ended.result()
     waiting = await client.start(checkout, Order(2), delay="1d")
+    if "steps" in code:
+        ended = await client.start(analyze, "holdfast.dev")
+        await ended.result()
     return {
         "ForkRefused": ForkRefused,
         "Order": Order,
@@ -121,7 +132,7 @@ async def test_an_example_of_the_synchronous_client_runs(
 
     def run(namespace: dict[str, Any]) -> None:
         client = connect().open()
-        handle = client.handle(namespace["handle"].run_id, checkout)
+        handle = client.handle(namespace["handle"].run_id)
         try:
             namespace |= {"SyncClient": connect, "client": client, "handle": handle}
             compiled("def", code, namespace)()

@@ -12,12 +12,20 @@ from holdfast.client.control import cancel_run, pause_run, resume_run, terminate
 from holdfast.client.messaging import Signal, send_signal, send_update
 from holdfast.client.naming import known_run_id
 from holdfast.client.outcomes import Restorer, wait_for_result
-from holdfast.client.reading import follow_log, get_run, get_values, read_log, watch_value
+from holdfast.client.reading import (
+    follow_log,
+    get_run,
+    get_values,
+    read_log,
+    watch_steps,
+    watch_value,
+)
 from holdfast.client.run import Run
 from holdfast.client.session import Session
 from holdfast.definitions.startable import AnyStartable
 from holdfast.durations import Duration
 from holdfast.insight.approvals import OpenApproval
+from holdfast.insight.flow_progress import StepProgress
 from holdfast.suggestions import missing_attribute
 from holdfast.types import JSON, LoggedEvent, Status
 
@@ -251,3 +259,13 @@ class RunHandle(Generic[Out_co]):
         ```
         """
         return watch_value(self._session, self._run, name)
+
+    def watch_steps(self) -> AsyncIterator[builtins.list[StepProgress]]:
+        """Iterate over the steps of a flow's run, as they change; see `Runs.watch_steps`.
+
+        ```python
+        async for steps in handle.watch_steps():
+            print(sum(step.has_ended for step in steps), "of", len(steps))
+        ```
+        """
+        return watch_steps(self._session, self._run)

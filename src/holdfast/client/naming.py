@@ -15,7 +15,6 @@ from holdfast.ids import keyed_run_id
 from holdfast.names import check_reference, full_name, split_name
 from holdfast.store.port import Store
 from holdfast.texts import check_id
-from holdfast.types import RunKind
 
 _MOST_SIMILAR = 3  # names that an error asks about
 _BELIEVED_SECONDS = 1.0
@@ -57,13 +56,16 @@ def read_id(run: UUID | str) -> UUID:
 
 
 async def find_full_name(workflow: str, store: Store, lookup: Lookup | None = None) -> str:
-    """Return the full name of the one workflow that has this name.
+    """Return the full name of the one workflow, else of the one flow, that has this name.
 
     Raises UnknownWorkflow if no app has ever had a worker with it, AmbiguousWorkflow if several
-    apps had: nothing is guessed.
+    apps had, InvalidInput if several have such a flow: nothing is guessed.
     """
     apps = await (lookup or store.apps_with)(workflow)
     if not apps:
+        shape = await store.get_flow(workflow)
+        if shape is not None:
+            return shape.name
         similar = await similar_names(store, workflow)
         meant = f" (did you mean {' or '.join(similar)}?)" if similar else ""
         raise UnknownWorkflow(
@@ -76,8 +78,10 @@ async def find_full_name(workflow: str, store: Store, lookup: Lookup | None = No
 
 
 async def similar_names(store: Store, workflow: str) -> list[str]:
-    """Return the full names of workflows that are like this name, the most similar first."""
+    """Return the full names of workflows and flows that are like this, the most similar first."""
     known = [(name, each.app) for each in await store.list_apps() for name in each.workflows]
+    flows = dict.fromkeys(split_name(each.name) for each in await store.list_flows())
+    known += [(name, app) for app, name in flows]
     near = get_close_matches(split_name(workflow)[1], {name for name, _ in known}, _MOST_SIMILAR)
     return [full_name(app, name) for like in near for name, app in known if name == like]
 
@@ -137,18 +141,19 @@ class Names:
         known = known_full_name(workflow, self._app)
         return known or await find_full_name(str(workflow), self._store)
 
-    async def kind(self, name: str) -> RunKind:
-        """Return of which kind the runs of a full name are: those of a flow, if there is one.
+    async def flow(self, name: str) -> str | None:
+        """Return the full name of the flow that a name means; None if there is no such flow.
 
         That there is none is believed for a second: a busy caller pays for no question.
         """
         now = time.monotonic()
         if now < self._no_flows.get(name, 0.0):
-            return "workflow"
-        if await self._store.get_flow(name) is not None:
-            return "flow"
-        self._no_flows[name] = now + _BELIEVED_SECONDS
-        return "workflow"
+            return None
+        shape = await self._store.get_flow(name)
+        if shape is None:
+            self._no_flows[name] = now + _BELIEVED_SECONDS
+            return None
+        return shape.name
 
     async def matching(self, workflows: Iterable[str]) -> tuple[str, ...]:
         """Return the full names that a filter means by names.

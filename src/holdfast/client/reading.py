@@ -14,10 +14,12 @@ from holdfast.client.naming import RunRef, given_workflow
 from holdfast.client.run import Run, decode_plain, read_run
 from holdfast.client.session import Session
 from holdfast.definitions.startable import AnyStartable
-from holdfast.errors import RunNotFound
+from holdfast.errors import ConfigurationError, RunNotFound
+from holdfast.insight.flow_progress import StepProgress, progress_without_tasks
 from holdfast.types import JSON, LoggedEvent, RunRecord
 
 POLL_SECONDS = (0.05, 1.0)  # between two reads of a log that is followed: least, most
+STEPS_POLL_SECONDS = (0.1, 1.0)  # between two reads of the steps of a flow's run
 
 
 class _Set(msgspec.Struct):
@@ -91,6 +93,34 @@ async def watch_value(session: Session, run: RunRef, name: str) -> AsyncGenerato
                     yield value
                 is_past = False
         next_id = await find_successor(session.store, run_id, next_only=True)
+
+
+async def watch_steps(session: Session, run: RunRef) -> AsyncGenerator[list[StepProgress]]:
+    """Yield the steps of a flow's run now, then whenever one has changed, until the run has ended.
+
+    Reads ten times a second while steps change, less often while they do not, and at once when
+    the run ends. Raises RunNotFound, and ConfigurationError for the run of a workflow.
+    """
+    run_id = await session.newest_of(run)
+    record = await get_record(session, run_id)
+    if record.kind != "flow":
+        raise ConfigurationError(
+            f"run {run_id} is one of a workflow: its steps are in its log, which follow_log reads"
+        )
+    shown, interval = None, STEPS_POLL_SECONDS[0]
+    async with session.ends.expect(run_id) as end:
+        session.ends.watch(run_id)
+        while True:
+            ended = end.done() or record.status != "running"
+            states = (await session.store.flow_steps([run_id], outputs=False)).get(run_id, [])
+            steps = progress_without_tasks(states, ended=ended)
+            interval = min(interval * 1.5, STEPS_POLL_SECONDS[1])
+            if steps != shown:
+                yield steps
+                shown, interval = steps, STEPS_POLL_SECONDS[0]
+            if ended:
+                return
+            await asyncio.wait([end], timeout=interval)
 
 
 async def _follow_batches(

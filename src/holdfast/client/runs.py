@@ -20,6 +20,7 @@ from holdfast.client.reading import (
     get_run,
     get_values,
     read_log,
+    watch_steps,
     watch_value,
 )
 from holdfast.client.run import Run, RunPage, read_page
@@ -27,6 +28,7 @@ from holdfast.client.session import Session
 from holdfast.definitions.startable import AnyStartable
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError
+from holdfast.insight.flow_progress import StepProgress
 from holdfast.types import JSON, Fork, LoggedEvent, Status
 
 
@@ -164,6 +166,20 @@ class Runs:
         ```
         """
         return watch_value(self._session, run, name)
+
+    def watch_steps(self, run: RunRef) -> AsyncGenerator[builtins.list[StepProgress]]:
+        """Iterate over the steps of a flow's run: as they are now, then at each change, to the end.
+
+        Each list has all steps, in the order of the flow, without their outputs. Of changes that
+        follow each other within a tenth of a second, the last is seen. Raises RunNotFound, and
+        ConfigurationError for the run of a workflow: see `follow_log`.
+
+        ```python
+        async for steps in client.runs.watch_steps(run_id):
+            print([(step.step, step.state, step.done, step.tasks) for step in steps])
+        ```
+        """
+        return watch_steps(self._session, run)
 
     # Changing one: if it continued as new, the newest is changed
 

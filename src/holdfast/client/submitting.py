@@ -31,13 +31,14 @@ async def prepare_start(
     kind: RunKind = "workflow"
     if isinstance(workflow, str) and not _is_known(session, workflow):
         name = check_reference("a workflow", workflow)
-        kind = await session.names.kind(name)
-        if kind == "workflow" and "/" not in name:
+        flow = await session.names.flow(name)
+        if flow is None and "/" not in name:
             within = connection is not None
             lookup = partial(apps_within, connection, session.schema) if within else None
             name = await find_full_name(name, session.store, lookup)
-            kind = await session.names.kind(name)
-        workflow = name
+            flow = await session.names.flow(name)
+        kind = "workflow" if flow is None else "flow"
+        workflow = flow or name
     return prepare(workflow, session.app, options, known, kind)
 
 

@@ -9,6 +9,7 @@ from typing import TypeVar, overload
 from holdfast.client.run import Run
 from holdfast.durations import Duration
 from holdfast.insight.approvals import OpenApproval
+from holdfast.insight.flow_progress import StepProgress
 from holdfast.sync.base import SyncHandleBase
 from holdfast.types import JSON, LoggedEvent, Status
 
@@ -199,3 +200,13 @@ class SyncRunHandle(SyncHandleBase[Out_co]):
         ```
         """
         return self._portal.iterate(self._target.watch_value(name))
+
+    def watch_steps(self) -> Iterator[builtins.list[StepProgress]]:
+        """Iterate over the steps of a flow's run, as they change; see `SyncRuns.watch_steps`.
+
+        ```python
+        for steps in handle.watch_steps():
+            print(sum(step.has_ended for step in steps), "of", len(steps))
+        ```
+        """
+        return self._portal.iterate(self._target.watch_steps())

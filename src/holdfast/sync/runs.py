@@ -15,6 +15,7 @@ from holdfast.client.run import Run, RunPage
 from holdfast.client.runs import Runs
 from holdfast.definitions.startable import AnyStartable
 from holdfast.durations import Duration
+from holdfast.insight.flow_progress import StepProgress
 from holdfast.sync.base import SyncGroup
 from holdfast.sync.handle import SyncRunHandle
 from holdfast.types import JSON, LoggedEvent
@@ -131,6 +132,20 @@ class SyncRuns(SyncGroup[Runs]):
         ```
         """
         return self._portal.iterate(self._target.watch_value(run, name))
+
+    def watch_steps(self, run: RunRef) -> Generator[builtins.list[StepProgress]]:
+        """Iterate over the steps of a flow's run: as they are now, then at each change, to the end.
+
+        Each list has all steps, in the order of the flow, without their outputs. Of changes that
+        follow each other within a tenth of a second, the last is seen. Raises RunNotFound, and
+        ConfigurationError for the run of a workflow: see `follow_log`.
+
+        ```python
+        for steps in client.runs.watch_steps(run_id):
+            print([(step.step, step.state, step.done, step.tasks) for step in steps])
+        ```
+        """
+        return self._portal.iterate(self._target.watch_steps(run))
 
     def cancel(self, run: RunRef, reason: str | None = None) -> bool:
         """Ask a run to end; its code may clean up first. Return False if it had ended before.

@@ -65,3 +65,18 @@ async def test_a_name_that_is_neither_a_workflow_nor_a_flow_is_refused(compiled:
     async with Client(store=compiled) as client:
         with pytest.raises(UnknownWorkflow):
             await client.start("nothing")
+
+
+async def test_a_flow_without_its_app_means_the_same_run_by_key(compiled: Store) -> None:
+    async with Client(store=compiled) as client:
+        first = await client.start("web/analyze", [1], key="one")
+        again = await client.start("analyze", [1], key="one")
+        assert (again.run_id, again.already_existed) == (first.run_id, True)
+        assert (await client.runs.get(("analyze", "one"))).run_id == first.run_id
+        assert (await client.runs.list(names="analyze")).runs[0].run_id == first.run_id
+
+
+async def test_a_mistyped_flow_is_asked_about(compiled: Store) -> None:
+    async with Client(store=compiled) as client:
+        with pytest.raises(UnknownWorkflow, match="did you mean web/analyze"):
+            await client.start("analyse")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.tree import Tree
 
     from holdfast.cli.connecting import Link
+    from holdfast.insight.flow_progress import StepProgress
     from holdfast.insight.spans import Span
     from holdfast.insight.tree import Children
     from holdfast.insight.why import Explanation
@@ -32,13 +33,20 @@ if TYPE_CHECKING:
 def show(context: click.Context, reference: str, whole: bool) -> None:
     """Show a run: what it is, what it has set, its timeline, and the runs it started.
 
-    In a timeline of more than 60 lines, similar steps that are done share one line.
+    The run of a flow has its steps too: each with its state, after those that it depends on. In a
+    timeline of more than 60 lines, similar steps that are done share one line.
 
     \b
     ✓ step done    ✗ step failed   ↻ step being tried again   ☠ worker lost
     ⇢ activity     ↳ child run     ☐ approval                 ⇄ update
     ◷ timer        ✉ signal        = value                    ‖ pause
     Δ patch        ⊘ cancel        ⑂ fork                     ■ end
+
+    \b
+    Steps of flows:
+    ✓ completed    ✗ failed        ↻ before the next attempt  ↷ skipped
+    ▶ running      ○ queued        ◷ delayed                  · not begun
+    ■ under way when the run ended
     """
     from holdfast.cli.connecting import with_link
 
@@ -55,11 +63,13 @@ class _Picture:
     values: Mapping[str, JSON]
     spans: list[Span]
     children: Children
+    steps: list[StepProgress]
     now: int
 
 
 async def _look(link: Link, reference: str) -> _Picture:
     from holdfast.cli.finding import find_run
+    from holdfast.insight.flow_progress import read_progress
     from holdfast.insight.timeline import read_spans, read_steps
     from holdfast.insight.tree import read_children
 
@@ -69,11 +79,13 @@ async def _look(link: Link, reference: str) -> _Picture:
     spans = read_spans(events, run.completed_at, await read_steps(link.store, run))
     children = await read_children(link.store, spans)
     values = await link.client.runs.values(run.run_id)
-    return _Picture(run, log, values, spans, children, await link.store.now())
+    steps = await read_progress(link.store, run)
+    return _Picture(run, log, values, spans, children, steps, await link.store.now())
 
 
 def _write(settings: Settings, picture: _Picture, whole: bool) -> None:
     from holdfast.cli.render.console import console, decoded, write_json, write_traceback
+    from holdfast.cli.render.flows import step_object, steps_table
     from holdfast.cli.render.runs import event_object, run_object, summary
     from holdfast.cli.render.timeline import timeline
     from holdfast.insight.spans import traceback_text
@@ -82,12 +94,16 @@ def _write(settings: Settings, picture: _Picture, whole: bool) -> None:
     if settings.json:
         events = [event_object(entry) for entry in picture.log]
         children = _tree_objects(picture.children)
-        write_json(
-            {**run_object(run), "values": picture.values, "log": events, "children": children}
-        )
+        answer = {**run_object(run), "values": picture.values, "log": events, "children": children}
+        if run.kind == "flow":
+            answer["steps"] = [step_object(step) for step in picture.steps]
+        write_json(answer)
         return
     output = console()
     output.print(summary(run, picture.values, picture.now))
+    if picture.steps:
+        output.print()
+        output.print(steps_table(picture.steps, picture.now))
     if picture.spans:
         output.print()
         output.print(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Coroutine
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 from uuid import UUID
 
 import click
@@ -14,11 +15,13 @@ import click
 from holdfast.cli import exits
 from holdfast.cli.connecting import Link
 from holdfast.cli.render.console import decoded, write_json
+from holdfast.cli.render.flows import StepLines, steps_table
 from holdfast.cli.render.hints import with_database
 from holdfast.cli.render.runs import event_line, run_object
 from holdfast.cli.render.timeline import timeline
 from holdfast.cli.settings import Settings
 from holdfast.errors import ResultTimeout
+from holdfast.insight.flow_progress import StepProgress
 from holdfast.insight.spans import error_text
 from holdfast.insight.timeline import read_spans
 from holdfast.insight.wording import length
@@ -26,6 +29,7 @@ from holdfast.types import Event, LoggedEvent, RunRecord
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.live import Live
 
 
 _REDRAW_SECONDS = 0.25
@@ -42,7 +46,9 @@ async def watch_run(
         async with asyncio.timeout(timeout):
             if quiet:
                 return (await link.client.runs.wait(run.run_id)).record
-            if sys.stderr.isatty():
+            if run.kind == "flow":
+                await _watch_steps(link, run)
+            elif sys.stderr.isatty():
                 await _draw(link, run)
             else:
                 await _follow(link, run.run_id, lambda entry: _write_line(entry, run.created_at))
@@ -72,26 +78,75 @@ async def _draw(link: Link, run: RunRecord) -> None:
     from rich.live import Live
 
     console = Console(stderr=True, highlight=False, emoji=False)
-    loop = asyncio.get_running_loop()
-    engine_now, began = await link.store.now(), loop.time()
+    clock = await _EngineClock.of(link)
     events: list[Event] = []
 
     def picture() -> RenderableType:
-        now = engine_now + int((loop.time() - began) * 1e6)
         spans = read_spans(events, None)[-_rows(console) :]
-        return timeline(spans, run.created_at, None, now)
+        return timeline(spans, run.created_at, None, clock.now())
 
     with Live(console=console, auto_refresh=False, get_renderable=picture) as live:
-        following = asyncio.create_task(
-            _follow(link, run.run_id, lambda entry: events.append(entry.event))
-        )
-        try:
-            while not following.done():
-                await asyncio.wait([following], timeout=_REDRAW_SECONDS)
-                live.refresh()
-            await following
-        finally:
-            following.cancel()
+        follow = _follow(link, run.run_id, lambda entry: events.append(entry.event))
+        await _refreshing(follow, live)
+
+
+class _EngineClock:
+    """Tells the database's time without asking it again."""
+
+    def __init__(self, now: int) -> None:
+        self._now, self._began = now, time.monotonic()
+
+    @classmethod
+    async def of(cls, link: Link) -> Self:
+        return cls(await link.store.now())
+
+    def now(self) -> int:
+        return self._now + int((time.monotonic() - self._began) * 1e6)
+
+
+async def _refreshing(work: Coroutine[None, None, None], live: Live) -> None:
+    """Do the work, and draw again and again until it is done."""
+    task = asyncio.create_task(work)
+    try:
+        while not task.done():
+            await asyncio.wait([task], timeout=_REDRAW_SECONDS)
+            live.refresh()
+        await task
+    finally:
+        task.cancel()
+
+
+async def _watch_steps(link: Link, run: RunRecord) -> None:
+    """Show the steps of a flow's run: drawn at each change, or a line for each change."""
+    if sys.stderr.isatty():
+        await _draw_steps(link, run.run_id)
+        return
+    lines = StepLines(run.created_at)
+    async with aclosing(link.client.runs.watch_steps(run.run_id)) as changes:
+        async for steps in changes:
+            for line in lines.changed(steps, await link.store.now()):
+                click.echo(line, err=True)
+
+
+async def _draw_steps(link: Link, run_id: UUID) -> None:
+    """Draw the graph of steps, again at short intervals: what runs gets longer."""
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(stderr=True, highlight=False, emoji=False)
+    clock = await _EngineClock.of(link)
+    seen: list[StepProgress] = []
+
+    def picture() -> RenderableType:
+        return steps_table(seen, clock.now(), most=_rows(console))
+
+    async def watch() -> None:
+        async with aclosing(link.client.runs.watch_steps(run_id)) as changes:
+            async for steps in changes:
+                seen[:] = steps
+
+    with Live(console=console, auto_refresh=False, get_renderable=picture) as live:
+        await _refreshing(watch(), live)
 
 
 def _rows(console: Console) -> int:
