@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from contract.actors import ManualWorker, new_run, signal, told
+from contract.commands import RESIZE, activity, ordered
 from scene import Scene
 
 from holdfast.store.postgres import PostgresStore
@@ -109,6 +110,28 @@ async def test_a_signal_and_an_end_are_told_with_their_transactions(scene: Scene
     assert await heard_until_marked(scene, "client/1", client) == [
         told("client/1", started.run_id).payload
     ]
+
+
+async def test_the_end_of_an_activity_is_told_with_its_transaction(scene: Scene) -> None:
+    worker = await sign_on(scene)
+    await ordered(scene.store, worker, activity())
+    task = await worker.take(handlers=RESIZE)
+    heard = await listen(scene, "work")
+    ended = await worker.end(task, result="7")
+    assert (ended.outcomes, ended.notices) == (["recorded"], [])
+    assert await heard_until_marked(scene, "work", heard) == ["default"]
+
+
+async def test_an_end_leaves_the_wake_up_to_its_caller_while_others_tell(scene: Scene) -> None:
+    worker = await sign_on(scene)
+    await ordered(scene.store, worker, activity())
+    task = await worker.take(handlers=RESIZE)
+    other = await scene.session()
+    async with other.transaction():
+        await other.connection.execute(OTHERS_TELL)
+        async with asyncio.timeout(20):
+            ended = await worker.end(task, result="7")
+    assert ended.notices == [Notice("work", "default")]
 
 
 async def test_a_rolled_back_start_wakes_no_worker(scene: Scene) -> None:

@@ -343,7 +343,8 @@ class Reporter:
             self._clock,
             f"reporting {len(ends)} activities",
         )
-        self._notify(ended.notices)
+        if ended.notices:
+            self._notify(ended.notices)
         return ended.outcomes
 
 

@@ -29,6 +29,7 @@ class PostgresActivities(Part):
             [end.started_at for end in ends],
             [end.details for end in ends],
             [end.delay_seconds for end in ends],
+            self._database.tell,
         )
         return ActivitiesEnded(row["now"], row["outcomes"] or [], read_notices(row["notices"]))
 

@@ -39,9 +39,9 @@ class PostgresStore(
     Up to `connections` connections serve calls; one more opens for the first listener. `prepare`
     decides whether statements are prepared by name; None: if no pooler is in between. Listening
     needs a direct connection or a pooler in session mode: give its address as `listen_url`. With
-    `tells`, starts, signals and commits send their notices themselves if they can, and return
-    the others. `open` refuses a schema that this release cannot work with, unless `check` is
-    False.
+    `tells`, starts, signals, commits and ends of activities send their notices themselves if they
+    can, and return the others. `open` refuses a schema that this release cannot work with, unless
+    `check` is False.
 
     It belongs to one event loop.
     """

@@ -9,13 +9,15 @@
 -- An attempt is identified by its worker and the number of its lease. From outside p_worker is
 -- null: then the number alone identifies it, while the attempt is open. Outcomes are in the order
 -- given: 'recorded', 'retried', 'deferred', or 'lost' if the attempt is no longer open. Notices are
--- (topic, payload). Refuses JSON that no run could read (22023).
+-- (topic, payload); with p_tell, the schema's name, the call sends them itself if it can.
+-- Refuses JSON that no run could read (22023).
 -- Locks: turn rows by run_id, then task rows by (run_id, key), then events, run by run. Called by
 -- workers and clients.
 create or replace function holdfast.end_activities(
     p_worker text, p_run_ids uuid[], p_keys text[], p_leases int[],
     p_results json[], p_errors json[], p_retryable boolean[], p_timed_out boolean[],
     p_started_ats bigint[], p_details json[], p_delay_seconds float8[] default null,
+    p_tell text default null,
     out now bigint, out outcomes text[], out notices text[]
 )
 language plpgsql
@@ -46,6 +48,7 @@ begin
     select array_agg(coalesce(o.outcome, 'lost') order by g.place) into outcomes
     from generate_series(1, cardinality(p_run_ids)) as g (place)
     left join unnest(v_places, v_outcomes) as o (place, outcome) using (place);
+    notices := holdfast._tell(p_tell, notices);
 end $$;
 
 -- Refuse results and errors of activities that no run could read. A null is allowed. Called by
