@@ -34,9 +34,9 @@ def state(instance: Instance) -> dict[str, str]:
         "pending": repr(sorted((c.key, c.arguments) for c in instance.steps.pending.values())),
         "timers": repr(sorted(instance.timers.live)),
         "signals": repr(sorted((m.name, bytes(m.payload)) for m in instance.mailbox.unread)),
-        "updates": repr([m.id for m in instance.run.ledger(Updates).unread]),
+        "updates": repr([m.id for m in instance.ledger(Updates).unread]),
         "awaited": repr(sorted(instance.awaiting)) if not instance.loop.ended else "",
-        "open": repr(sorted(instance.run.ledger(Commands).open)) if not instance.loop.ended else "",
+        "open": repr(sorted(instance.ledger(Commands).open)) if not instance.loop.ended else "",
         "paused": repr([event.type for event in instance.paused_events or ()]),
         "now": repr(instance.loop.now),
         "ends": repr(sorted(instance.history.ends)),
@@ -110,7 +110,7 @@ def check_updates(log: Sequence[Event], ended: Instance) -> None:
     said = {kind: {e.key for e in log if e.type == kind} for kind in UPDATE_REPLIES}
     assert said[UPDATE_ACCEPTED] == said[UPDATE_COMPLETED]
     answered = said[UPDATE_COMPLETED] | said[UPDATE_REJECTED]
-    left = {message.id for message in ended.run.ledger(Updates).unread}
+    left = {message.id for message in ended.ledger(Updates).unread}
     left |= {event.key for event in ended.paused_events or () if event.type == SIGNAL_RECEIVED}
     assert not answered & left
     assert answered | left == {*received, *(key for key in left if key is None)}

@@ -192,7 +192,7 @@ async def desk(ctx: Context) -> None:
 
 def owed(bench: Bench) -> int:
     """How many callers the run's code keeps in mind."""
-    updates = bench.turn.instance.run.ledger(Updates)
+    updates = bench.turn.instance.ledger(Updates)
     return len(updates._replies) + len(updates._shipped)
 
 

@@ -226,7 +226,7 @@ class World:
             visible_at = part.then.visible_at
             self.claim_at = NEVER if visible_at is None else visible_at
             if self.turn is not None:
-                orders = set(self.turn.instance.run.ledger(Commands).open)
+                orders = set(self.turn.instance.ledger(Commands).open)
                 assert orders <= self.outside.ordered, "waits for what was never ordered"
 
     def pop_running(self) -> tuple[Turn, Call]:

@@ -30,8 +30,9 @@ from holdfast.runtime.code.children import call_workflow
 from holdfast.runtime.code.closed_caller import CLOSED
 from holdfast.runtime.code.commands import Commands
 from holdfast.runtime.code.context import Context
+from holdfast.runtime.code.history import History
 from holdfast.runtime.code.mailbox import Mailbox, Message
-from holdfast.runtime.code.run import Ledger, Record, Run, RunInfo
+from holdfast.runtime.code.run import L, Ledger, Record, RunInfo
 from holdfast.runtime.code.steps import Call, Steps
 from holdfast.runtime.code.timers import Timers
 from holdfast.runtime.code.updates import Updates
@@ -54,21 +55,27 @@ install()
 
 
 class Instance:
-    """A run's code in execution.
+    """A run's code in execution: the `Run` that its ledgers and its context see.
 
-    `paused_events` are those that came during a pause; None if the run is not paused.
-    `cancel_unheard` says that a cancel came after the code had ended.
+    `ledgers` are those in use; a closed run has the mailbox alone. `paused_events` are those that
+    came during a pause; None if the run is not paused. `cancel_unheard` says that a cancel came
+    after the code had ended.
     """
 
     __slots__ = (
+        "cancel_requested",
         "cancel_unheard",
         "history",
+        "id",
+        "info",
+        "ledgers",
         "loop",
-        "mailbox",
         "paused_events",
-        "run",
+        "record",
+        "seed",
         "steps",
         "timers",
+        "workflow",
     )
 
     def __init__(self, workflow: Workflow[Any, object], info: RunInfo, record: Record) -> None:
@@ -77,17 +84,13 @@ class Instance:
         loop.now = info.started_at
         loop.limit_seconds = workflow.registry.blocking_seconds
         loop.caller = self
-        run = self.run = Run(workflow, info, loop, record)
-        self.history = run.history
-        self.steps, self.timers, self.mailbox = Steps(run), Timers(run), Mailbox(run)
-        run.ledgers = {Steps: self.steps, Timers: self.timers, Mailbox: self.mailbox}
+        self.workflow, self.info, self.record = workflow, info, record
+        self.id, self.seed = str(info.run_id), info.run_id
+        self.history = History(loop)
+        self.steps, self.timers = Steps(self), Timers(self)
+        self.ledgers: dict[type[Ledger], Any] = {Steps: self.steps, Timers: self.timers}
         self.paused_events: list[Event] | None = None
-        self.cancel_unheard = False
-
-    @property
-    def info(self) -> RunInfo:
-        """Which run it is."""
-        return self.run.info
+        self.cancel_requested = self.cancel_unheard = False
 
     @property
     def root(self) -> WorkflowTask[object] | None:
@@ -95,10 +98,35 @@ class Instance:
         return self.loop.root
 
     @property
+    def mailbox(self) -> Mailbox:
+        """The run's signals. Made on first use."""
+        return self.ledger(Mailbox)
+
+    @property
     def awaiting(self) -> tuple[str, ...]:
         """The names of the signals, updates and ends of commands that would wake the code."""
-        ledgers = self.run.ledgers
+        ledgers = self.ledgers
         return tuple(t for kind in LEDGERS if kind in ledgers for t in ledgers[kind].awaited)
+
+    # What its ledgers and its context see (Run)
+
+    def ledger(self, kind: type[L]) -> L:
+        """Return the run's ledger of a kind. Made on first use: most runs only call steps."""
+        found: L | None = self.ledgers.get(kind)
+        if found is None:
+            found = self.ledgers[kind] = kind(self)
+        return found
+
+    def find(self, kind: type[L]) -> L | None:
+        """Return the run's ledger of a kind, None if it has not been used."""
+        found: L | None = self.ledgers.get(kind)
+        return found
+
+    def check_unclaimed(self, key: str, recorded: str) -> None:
+        """Raise DeterminismError if the code waits for another call under this key."""
+        for ledger in self.ledgers.values():
+            if (found := ledger.called(key)) is not None:
+                self.history.check(key, recorded, found)
 
     # What the log says
 
@@ -116,15 +144,15 @@ class Instance:
         for event in events:
             try:
                 if (ledger := FACTS.get(event.type)) is not None:
-                    self.run.ledger(ledger).learn(event)
+                    self.ledger(ledger).learn(event)
                 elif event.type == FORKED:
                     self._learn_fork(event)
             except UNREADABLE as error:
                 raise unreadable(event, error) from None
 
     def _learn_fork(self, event: Event) -> None:
-        self.run.seed = read_forked(event.details or "").seed
-        self.loop.salt(self.run.seed.int & _SALT_BITS)
+        self.seed = read_forked(event.details or "").seed
+        self.loop.salt(self.seed.int & _SALT_BITS)
         self.history.forked = True
 
     def feed(self, event: Event) -> None:
@@ -148,7 +176,7 @@ class Instance:
         kind = event.type
         try:
             if (ledger := DELIVERED.get(kind)) is not None:
-                self.run.ledger(ledger).deliver(event)
+                self.ledger(ledger).deliver(event)
             elif (own := self._OWN.get(kind)) is not None:
                 own(self, event)
             else:
@@ -188,14 +216,14 @@ class Instance:
             self._main(event.details or "null"),
             loop,
             loop.root_scope,
-            name=self.run.workflow.name,
+            name=self.workflow.name,
             context=contextvars.Context(),
         )
         loop.keep(task)
 
     async def _main(self, text: str) -> object:
         try:
-            code = self.run.workflow.invoke(Context(self.run), text)
+            code = self.workflow.invoke(Context(self), text)
         except InvalidInput as error:
             # It fitted before: the run must not fail, which would lose what was done since.
             if self.history.replayed:
@@ -211,14 +239,14 @@ class Instance:
     def _receive(self, event: Event) -> None:
         message = Message.read(event)
         if message.update:
-            self.run.ledger(Updates).put(message)
+            self.ledger(Updates).put(message)
         else:
             self.mailbox.put(message)
 
     def _request_cancel(self, event: Event) -> None:
         root = self.loop.root
-        if not self.run.cancel_requested and root is not None:
-            self.run.cancel_requested = True
+        if not self.cancel_requested and root is not None:
+            self.cancel_requested = True
             self.cancel_unheard = not root.cancel()
 
     def _pause(self, event: Event) -> None:
@@ -251,7 +279,7 @@ class Instance:
         kwargs: Mapping[str, object],
     ) -> Coroutine[object, None, Any]:
         """Call an activity: it is scheduled now, whether or not it is awaited."""
-        return call_activity(self.run, activity, activity.name, args, kwargs)
+        return call_activity(self, activity, activity.name, args, kwargs)
 
     def call_workflow(
         self,
@@ -260,14 +288,18 @@ class Instance:
         kwargs: Mapping[str, object],
     ) -> Coroutine[object, None, Any]:
         """Call a workflow: a child run is started now."""
-        return call_workflow(self.run, workflow, args, kwargs)
+        return call_workflow(self, workflow, args, kwargs)
 
     # Ending
 
     def close(self) -> None:
         """Drop the code and everything that it waits for. Idempotent."""
+        if self.loop.closing:
+            return
         self.loop.drop()
         self.loop.caller = CLOSED  # so that a closed run is freed without the garbage collector
         self.timers.close()
         self.steps.close()
-        self.run.ledgers.clear()
+        # The other ledgers hold the run. What was sent and not read is still asked for.
+        mailbox = self.ledgers.get(Mailbox)
+        self.ledgers = {} if mailbox is None else {Mailbox: mailbox}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, Protocol, TypeVar
 from uuid import UUID
 
 from holdfast.definitions.workflows import Workflow
@@ -11,7 +11,13 @@ from holdfast.runtime.code.history import History
 from holdfast.runtime.loop.loop import WorkflowLoop
 from holdfast.types import Event, Value
 
-Record: TypeAlias = Callable[[str, str, "str | None"], None]
+
+class Record(Protocol):
+    """Adds a fact to a run's log."""
+
+    def __call__(self, kind: str, key: str, text: str | None, /) -> None:
+        """Add an event of a type, with its key and its details."""
+        ...
 
 
 class RunInfo(Value, frozen=True):
@@ -66,51 +72,28 @@ class Ledger:
 L = TypeVar("L", bound=Ledger)
 
 
-class Run:
+class Run(Protocol):
     """One run with code in execution, as its ledgers and its context see it.
 
-    `record` adds a fact to its log. Its random numbers derive from `seed`. `ledgers` are those in
-    use; closing the run empties it.
+    `record` adds a fact to its log. Its random numbers derive from `seed`.
     """
 
-    __slots__ = (
-        "cancel_requested",
-        "history",
-        "id",
-        "info",
-        "ledgers",
-        "loop",
-        "record",
-        "seed",
-        "workflow",
-    )
-
-    def __init__(
-        self, workflow: Workflow[Any, object], info: RunInfo, loop: WorkflowLoop, record: Record
-    ) -> None:
-        self.workflow, self.info, self.loop, self.record = workflow, info, loop, record
-        self.id, self.seed = str(info.run_id), info.run_id
-        self.history = History(loop)
-        self.cancel_requested = False
-        self.ledgers: dict[type[Ledger], Any] = {}
+    workflow: Workflow[Any, object]
+    info: RunInfo
+    id: str
+    seed: UUID
+    loop: WorkflowLoop
+    history: History
+    cancel_requested: bool
+    record: Record
 
     def ledger(self, kind: type[L]) -> L:
         """Return the run's ledger of a kind. Made on first use: most runs only call steps."""
-        found: L | None = self.ledgers.get(kind)
-        if found is None:
-            found = self.ledgers[kind] = kind(self)
-        return found
-
-    def find(self, kind: type[L]) -> L | None:
-        """Return the run's ledger of a kind, None if it has not been used."""
-        found: L | None = self.ledgers.get(kind)
-        return found
+        ...
 
     def check_unclaimed(self, key: str, recorded: str) -> None:
         """Raise DeterminismError if the code waits for another call under this key."""
-        for ledger in self.ledgers.values():
-            if (found := ledger.called(key)) is not None:
-                self.history.check(key, recorded, found)
+        ...
 
 
 class ContextPart:

@@ -218,11 +218,12 @@ class Steps(Ledger):
             self._end(call, event)
 
     def close(self) -> None:
-        """Stop waiting for any call."""
+        """Stop waiting for any call, and let go of the run, which holds this ledger."""
         for call in self.pending.values():
             call.future = None  # a driver that still has the call must not keep the code alive
         self.pending.clear()
         self.issued.clear()
+        del self._run
 
 
 class Executions:
@@ -297,10 +298,10 @@ class Executions:
         """Forget all pauses: a rebuilt instance finds them again."""
         self.pausing.clear()
 
-    def idle(self, steps: Steps, now: int) -> bool:
-        """Return True if no step executes or is about to: the run does not need its lease."""
+    def all_pause(self, steps: Steps, now: int) -> bool:
+        """Return True if every pending step pauses so long that the run does not need its lease."""
         pending = steps.pending
-        if self.executing or len(pending) > len(self.pausing):
+        if len(pending) > len(self.pausing):
             return False
         return all((call.retry_at or 0) > now + IN_PLACE for call in pending.values())
 

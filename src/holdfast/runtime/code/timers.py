@@ -112,9 +112,10 @@ class Timers(Ledger):
             check(timer.key, _length(recorded.delay), _length(timer.delay / 1e6))
 
     def close(self) -> None:
-        """Drop all timers."""
+        """Drop all timers, and let go of the run: it has this ledger."""
         self.live.clear()
         self._forget_gone()
+        del self._run
 
     # What is due
 

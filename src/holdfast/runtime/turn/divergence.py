@@ -114,7 +114,7 @@ class Unexplained:
             if event.type in CALLS:
                 key, command = event.key or "", read_command(event)
                 work = Work(key, command.family, command.name, command.args)
-                mark = instance.run.ledger(Commands).made.get(key, instance.history.position)
+                mark = instance.ledger(Commands).made.get(key, instance.history.position)
                 if (found := self._repeated(instance, work, mark)) is not None:
                     return found
         return None
@@ -160,7 +160,7 @@ class Unexplained:
             return True
         if old.family not in _NAMED or old.name is None:
             return False
-        return split_name(old.name)[1] not in mentions(instance.run.workflow.fn)
+        return split_name(old.name)[1] not in mentions(instance.workflow.fn)
 
 
 def _commands(instance: Instance) -> Iterator[str]:
@@ -202,7 +202,7 @@ def differences(log: VirtualLog, instance: Instance) -> tuple[list[str], list[st
     if log.python not in (None, PYTHON):
         warnings.append(f"the run was begun on Python {log.python}, and this is Python {PYTHON}")
     # A fork has results of calls that come later.
-    forked = instance.run.seed != instance.info.run_id
+    forked = instance.seed != instance.info.run_id
     if not forked and (unused := instance.history.unused()):
         others.append(
             f"the log has calls that the code does not make, or not yet: {', '.join(unused)}"

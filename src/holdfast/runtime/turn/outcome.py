@@ -37,7 +37,7 @@ def must_stay_open(instance: Instance) -> bool:
     root = instance.root
     if instance.loop.fatal is not None or root is None or root.cancelled():
         return False
-    error, commands = root.exception(), instance.run.find(Commands)
+    error, commands = root.exception(), instance.find(Commands)
     if isinstance(error, ContinueAsNew):
         if instance.cancel_unheard:
             return False
@@ -47,7 +47,7 @@ def must_stay_open(instance: Instance) -> bool:
         return False
     if commands is None or not commands.open_activities or not commands.must_stay_open():
         return False
-    if instance.run.cancel_requested:
+    if instance.cancel_requested:
         commands.stop_waiting()
         return False
     return True
@@ -66,14 +66,14 @@ def outcome(instance: Instance, unstorable: PayloadError | None = None) -> Outco
         return _failed(instance, fatal)
     assert root is not None, "only code that was started ends"
     if root.cancelled():
-        if instance.run.cancel_requested:
+        if instance.cancel_requested:
             return Outcome(CANCELLED, None, Finish("cancelled"))
         unasked = RuntimeError("the workflow was cancelled, but not from outside")
         return _failed(instance, unasked)
     error = root.exception()
     if error is None:
         try:
-            output = instance.run.workflow.encode_output(root.result())
+            output = instance.workflow.encode_output(root.result())
             return Outcome(COMPLETED, None, Finish("completed", output))
         except PayloadError as refused:
             error = refused
@@ -82,7 +82,7 @@ def outcome(instance: Instance, unstorable: PayloadError | None = None) -> Outco
     if isinstance(error, ContinueAsNew):
         if instance.cancel_unheard:  # the next run would not receive the cancel
             return Outcome(CANCELLED, None, Finish("cancelled"))
-        new = continuation(instance.run, error)
+        new = continuation(instance, error)
         end = Finish("continued", f'{{"run_id":"{new.run_id}"}}')
         return Outcome(CONTINUED, write_details(new), end)
     return _failed(instance, error)
@@ -97,7 +97,7 @@ def _failed(instance: Instance, error: BaseException) -> Outcome:
 
 def leftovers(instance: Instance) -> list[str]:
     """Return warnings: what the end of a run drops, and which recorded calls were not used."""
-    commands = instance.run.find(Commands)
+    commands = instance.find(Commands)
     found = [] if commands is None else commands.failures()
     for task in instance.loop.tasks:
         if not task.done():

@@ -243,28 +243,28 @@ class Replayer:
 
         With `after_others` it may be appended after entries of others, if nothing is lost by that.
         """
-        log, run = self.log, self.instance.run
+        log = self.log
         after_others = after_others and may_follow_others(then)
         first, events = log.durable_length, log.commit_sent(count, after_others=after_others)
-        commands: Commands | None = run.ledgers.get(Commands)
+        commands: Commands | None = self.instance.ledgers.get(Commands)
         return make_part(self._info, lease_no, first, events, then, commands, after_others)
 
     # When the run is due
 
     def next_due(self, now: int) -> int | None:
         """Return when a timer or a retry that may start is next due; not before `now`."""
-        timers = self.instance.timers
-        retry = self.executions.next_retry(self.log.certain)
+        timers, executions = self.instance.timers, self.executions
         deadline = timers.next_at() if timers.live else None
+        retry = executions.next_retry(self.log.certain) if executions.pausing else None
         moments = [at for at in (deadline, retry) if at is not None]
         return max(now, min(moments)) if moments else None
 
     def wake_at(self) -> int | None:
         """Return when a suspended run is due: at its first timer, or its next retry."""
-        timers = self.instance.timers
+        timers, executions = self.instance.timers, self.executions
         deadline = timers.first_deadline() if timers.live else None
-        wakings = (deadline, self.executions.next_retry())
-        return min((at for at in wakings if at is not None), default=None)
+        retry = executions.next_retry() if executions.pausing else None
+        return min((at for at in (deadline, retry) if at is not None), default=None)
 
     # After a commit that was refused
 

@@ -167,7 +167,7 @@ class Turn:
             return self._effects()
         if self.state is _ENDING:
             if ahead:
-                run = replayer.instance.run
+                run = replayer.instance
                 self._notices += tuple(run.ledger(Updates).replies(run.id, (), ends=True))
             self._warn(leftovers(replayer.instance))
             self._stop(State.ENDED)
@@ -355,7 +355,10 @@ class Turn:
             for timer in timers.due_for_recording(now):
                 replayer.record_timer(timer)
         if not log.committing:
-            if executions.idle(steps, now) and not (timers.live and timers.fires_soon(now)):
+            stepping = executions.executing or (
+                steps.pending and not executions.all_pause(steps, now)
+            )
+            if not (stepping or (timers.live and timers.fires_soon(now))):
                 self._suspend()
             elif log.fresh:
                 self._ship(None)
@@ -375,7 +378,7 @@ class Turn:
 
     def _ship(self, then: Suspend | Finish | None, count: int | None = None) -> None:
         commit = self._replayer.commit(self.lease_no, then, count, self._conflicts >= _CONFLICTS)
-        run, self._commit = self._replayer.instance.run, commit
+        run, self._commit = self._replayer.instance, commit
         updates: Updates | None = run.ledgers.get(Updates)
         if updates is not None:
             ends = isinstance(then, Finish)
@@ -422,7 +425,7 @@ class Turn:
         instance = replayer.instance
         replayer.verify()
         found = None if must_stay_open(instance) else outcome(instance, self._unstorable)
-        if (updates := instance.run.find(Updates)) is not None:
+        if (updates := instance.find(Updates)) is not None:
             updates.answer_accepted()
         if found is None:
             self._stay_open()
