@@ -166,3 +166,27 @@ class CountedBeats(MemoryStore):
             pass
         for _ in range(2):  # the first may have begun before
             assert self._beats.acquire(timeout=60)
+
+
+class Nobody:
+    """Holds no lease."""
+
+    def leases(self) -> list[Lease]:
+        return []
+
+    def renewed(self, leases: Sequence[Lease]) -> None: ...
+    def lose(self, *_: object) -> None: ...
+    def unread(self, *_: object) -> None: ...
+    def request_cancel(self, *_: object) -> None: ...
+
+
+def info() -> WorkerInfo:
+    return WorkerInfo(
+        worker_id="ann",
+        hostname="here",
+        pid=1,
+        queues=("default",),
+        handlers=("desk@1",),
+        concurrency=1,
+        holdfast_version="0",
+    )

@@ -14,7 +14,9 @@ from holdfast.store.memory import MemoryStore
 from holdfast.store.notifier import Notifier
 from holdfast.types import Heartbeat, Lease, Notice, Release, WorkerInfo
 from holdfast.worker import Worker, heartbeat, releases
+from holdfast.worker.clock import EngineClock
 from holdfast.worker.heartbeat import HeartbeatService
+from tests.runtime.desk import Nobody, info
 
 app = App("mute")
 started = asyncio.Event()
@@ -67,30 +69,6 @@ class Mute(MemoryStore):
         await super().notify(notices)
 
 
-class Nobody:
-    """Holds no lease."""
-
-    def leases(self) -> list[Lease]:
-        return []
-
-    def renewed(self, leases: Sequence[Lease]) -> None: ...
-    def lose(self, *_: object) -> None: ...
-    def unread(self, *_: object) -> None: ...
-    def request_cancel(self, *_: object) -> None: ...
-
-
-def info() -> WorkerInfo:
-    return WorkerInfo(
-        worker_id="ann",
-        hostname="here",
-        pid=1,
-        queues=("default",),
-        handlers=("hanging@1",),
-        concurrency=1,
-        holdfast_version="0",
-    )
-
-
 async def test_a_heartbeat_that_is_not_answered_is_sent_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -98,7 +76,7 @@ async def test_a_heartbeat_that_is_not_answered_is_sent_again(
     monkeypatch.setattr(heartbeat, "_LEAST_ANSWER_SECONDS", 0.05)
     store = Mute("heartbeat", times=2)
     service = HeartbeatService(
-        lambda: store, info(), Nobody(), interval_seconds=0.02, lease_seconds=30
+        lambda: store, info(), Nobody(), EngineClock(), interval_seconds=0.02, lease_seconds=30
     )
     await service.start()
     async with asyncio.timeout(30):

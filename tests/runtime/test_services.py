@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -16,15 +17,16 @@ from holdfast.errors import DatabaseError, DatabaseUnavailable, RunTimedOut
 from holdfast.moments import to_micros
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import Environment
-from holdfast.types import ClaimedTask, Claims, Event, Notice
+from holdfast.types import ClaimedTask, Claims, Event, Heartbeat, Notice
 from holdfast.worker import Worker, WorkerOptions
 from holdfast.worker.claimer import Claimer
 from holdfast.worker.clock import EngineClock
+from holdfast.worker.heartbeat import HeartbeatService
 from holdfast.worker.log_reader import LogReader
 from holdfast.worker.services.deadlines import Deadlines
 from holdfast.worker.services.service import ServiceContext
 from holdfast.worker.services.unserved import Unserved
-from tests.runtime.desk import CountedBeats, eventually
+from tests.runtime.desk import CountedBeats, Nobody, eventually, info
 
 HOUR = 3_600_000_000
 LEASE = 30.0
@@ -85,6 +87,16 @@ class SlowAnswers(MemoryStore):
         return now
 
 
+class SlowBeats(SlowAnswers):
+    """Answers heartbeats as slowly."""
+
+    async def heartbeat(self, *beat: Any, **intervals: float) -> Heartbeat:
+        self.local += 1_000
+        answer = await super().heartbeat(*beat, **intervals)
+        self.local += 1_000
+        return answer
+
+
 async def test_a_new_worker_places_the_databases_clock_in_the_middle_of_the_round_trip() -> None:
     """Trap 21. S8. Else it would run ahead, and its timers with it."""
     store = SlowAnswers()
@@ -95,6 +107,18 @@ async def test_a_new_worker_places_the_databases_clock_in_the_middle_of_the_roun
         assert clock.now() - store.time() == 1_000
     finally:
         await worker.stop(0)
+
+
+async def test_a_heartbeat_brings_the_databases_time_back() -> None:
+    """Trap 21. Clocks drift, and a machine that slept has lost time: an idle worker hears of it."""
+    store = SlowBeats()
+    clock = EngineClock(lambda: store.local)
+    clock.observe(0, 10_000, store.time() + HOUR)
+    service = HeartbeatService(
+        lambda: store, info(), Nobody(), clock, interval_seconds=2, lease_seconds=LEASE
+    )
+    await service.run_once(store)
+    assert clock.now() - store.time() == 1_000
 
 
 def test_engine_time_is_the_databases_however_wrong_the_machines_clock_is() -> None:

@@ -97,7 +97,7 @@ class Claimer:
         self._claiming = False
         self._stopping = False
         self._short = False  # the last claim was limited by the worker's room
-        self._next_due: int | None = None
+        self._next_due: float | None = None  # on the event loop's clock
         self._task: asyncio.Task[None] | None = None
 
     # Messages from other parts
@@ -114,6 +114,10 @@ class Claimer:
 
     def due_at(self, at: int) -> None:
         """Say that a task comes due at a moment of engine time."""
+        left = (at - self._clock.now()) / 1e6
+        self._look_at(asyncio.get_running_loop().time() + left)
+
+    def _look_at(self, at: float) -> None:
         if self._next_due is None or at < self._next_due:
             self._next_due = at
             self._woken.set()
@@ -174,10 +178,10 @@ class Claimer:
     async def _claim(
         self, takers: Mapping[str, Accept], limit: int, handlers: Sequence[str]
     ) -> bool:
-        sent = self._clock.local()
-        self._next_due = (
-            None  # calls of `due_at` during the claim count: the claim may not see the task
-        )
+        loop = asyncio.get_running_loop()
+        sent = loop.time()
+        # Calls of `due_at` during the claim count: the claim may not see the task.
+        self._next_due = None
         claims = await self._store.claim_tasks(
             self._worker_id,
             self._queues,
@@ -187,7 +191,6 @@ class Claimer:
             ahead_seconds=AHEAD_SECONDS,
             sticky_seconds=STICKY_SECONDS,
         )
-        self._clock.observe(sent, self._clock.local(), claims.now)
         tasks, full = claims.tasks, len(claims.tasks) >= limit
         self._short = full or len(handlers) < len(self._handlers)
         if tasks:
@@ -195,7 +198,8 @@ class Claimer:
         else:
             self._pause = min(self._pause * 2, self._poll_seconds)
         if claims.next_due_at is not None:
-            self.due_at(claims.next_due_at)
+            said_at = (sent + loop.time()) / 2
+            self._look_at(said_at + (claims.next_due_at - claims.now) / 1e6)
         if claims.notices:
             self._notify(claims.notices)
         by_kind: dict[str, list[ClaimedTask]] = {}
@@ -242,8 +246,8 @@ class Claimer:
         while not self._asked:
             seconds = poll_at - loop.time()
             if self._next_due is not None and self.room.free > 0:
-                until = (self._next_due - self._clock.now()) / 1e6 - 0.8 * AHEAD_SECONDS
-                seconds = min(seconds, until)
+                due_at = self._next_due - 0.8 * AHEAD_SECONDS
+                seconds = min(seconds, due_at - loop.time())
             if seconds <= 0:
                 return
             self._woken.clear()

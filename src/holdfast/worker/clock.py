@@ -1,12 +1,14 @@
 """Engine time on a worker: the database's clock, read through the machine's monotonic one.
 
-A worker's wall clock is never trusted. Every answer of the store says what the database's time was.
-The sample with the shortest round trip decides how far the local monotonic clock is from it.
+A worker's wall clock is never trusted. Answers to heartbeats, commits and reports say what the
+database's time was. The sample with the shortest round trip decides how far the local monotonic
+clock is from it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
 from typing import Protocol
@@ -31,7 +33,10 @@ class Clock(Protocol):
         ...
 
     def observe(self, sent: int, answered: int, now: int) -> None:
-        """Learn that the database said `now` between two local moments (see `local`)."""
+        """Learn that the database said `now` between two local moments (see `local`).
+
+        Safe from any thread.
+        """
         ...
 
     def local(self) -> int:
@@ -52,6 +57,7 @@ class EngineClock:
         self._round_trip: int | None = None
         self._sampled_at = 0
         self._last = 0
+        self._sampling = threading.Lock()
 
     def now(self) -> int:
         """Return engine time, microseconds since 1970 UTC; it never goes backward."""
@@ -64,12 +70,13 @@ class EngineClock:
     def observe(self, sent: int, answered: int, now: int) -> None:
         """Use a sample if its round trip is at most as long as that of the best recent one."""
         round_trip = answered - sent
-        best = self._round_trip
-        if best is None or round_trip <= best or answered - self._sampled_at > _SAMPLE_LIFETIME:
-            if best is None:
-                self._last = 0  # until the first sample it was the time of the wall clock
-            self._offset = now - (sent + answered) // 2
-            self._round_trip, self._sampled_at = round_trip, answered
+        with self._sampling:
+            best = self._round_trip
+            if best is None or round_trip <= best or answered - self._sampled_at > _SAMPLE_LIFETIME:
+                if best is None:
+                    self._last = 0  # until the first sample it was the time of the wall clock
+                self._offset = now - (sent + answered) // 2
+                self._round_trip, self._sampled_at = round_trip, answered
 
     def call_at(self, at: int, callback: Callable[[], None]) -> Cancellable:
         """Call `callback` at a moment of engine time, within a fraction of a millisecond."""

@@ -1,7 +1,8 @@
 """The heartbeat, on a thread and a connection of its own.
 
 User code that blocks the worker's event loop must not look like a dead worker. The thread renews
-the leases in one call, sends the details of activities, and brings back what happened to them.
+the leases in one call, sends the details of activities, and brings back what happened to them, and
+the database's time.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from holdfast.errors import DatabaseError, DatabaseUnavailable
 from holdfast.store.port import Store
 from holdfast.types import Heartbeat, Lease, ThreadUse, WorkerInfo
 from holdfast.worker.backoff import Backoff
+from holdfast.worker.clock import Clock
 
 logger = logging.getLogger("holdfast.heartbeat")
 
@@ -58,13 +60,14 @@ class HeartbeatService:
         open_store: Callable[[], Store],
         info: WorkerInfo,
         listener: Listener,
+        clock: Clock,
         look_at_threads: Callable[[], ThreadUse | None] = lambda: None,
         *,
         interval_seconds: float,
         lease_seconds: float,
     ) -> None:
         self._open_store, self._info, self._listener = open_store, info, listener
-        self._look_at_threads = look_at_threads
+        self._clock, self._look_at_threads = clock, look_at_threads
         self._interval, self._lease_seconds = interval_seconds, lease_seconds
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -111,9 +114,10 @@ class HeartbeatService:
             await store.close()
 
     async def run_once(self, store: Store) -> None:
-        """Send one heartbeat, and pass the answer to the listener."""
-        leases = self._listener.leases()
+        """Send one heartbeat; pass the time to the clock, and the answer to the listener."""
+        leases, sent = self._listener.leases(), self._clock.local()
         answer = await self._beat(store, leases)
+        self._clock.observe(sent, self._clock.local(), answer.now)
         self._listener.renewed(leases)
         if answer.lost or answer.unread or answer.cancelled:
             self._tell(answer, leases)

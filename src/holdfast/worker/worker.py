@@ -137,6 +137,7 @@ class Worker:
             heartbeat_store,
             info,
             self._workload,
+            self._clock,
             book.look,
             interval_seconds=options.heartbeat_seconds,
             lease_seconds=options.lease_seconds,

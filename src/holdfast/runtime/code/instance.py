@@ -50,6 +50,8 @@ _SALT_BITS = (1 << 48) - 1
 LEDGERS: Final[tuple[type[Ledger], ...]] = (Steps, Timers, Mailbox, Updates, Commands, Values)
 FACTS: Final = {kind: ledger for ledger in LEDGERS for kind in ledger.facts}
 DELIVERED: Final = {kind: ledger for ledger in LEDGERS for kind in ledger.delivers}
+# Those with something that others can do to wake the code.
+AWAITING: Final = tuple(ledger for ledger in LEDGERS if ledger.awaited is not Ledger.awaited)
 
 install()
 
@@ -106,7 +108,7 @@ class Instance:
     def awaiting(self) -> tuple[str, ...]:
         """The names of the signals, updates and ends of commands that would wake the code."""
         ledgers = self.ledgers
-        return tuple(t for kind in LEDGERS if kind in ledgers for t in ledgers[kind].awaited)
+        return tuple(t for kind in AWAITING if kind in ledgers for t in ledgers[kind].awaited)
 
     # What its ledgers and its context see (Run)
 
