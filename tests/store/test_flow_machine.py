@@ -17,8 +17,9 @@ import pytest
 from agreement import Agreement, Held, all_pages, run_machine, sorted_unserved
 from drawn import pick, picks, rarely
 from hypothesis.stateful import initialize, invariant, precondition, rule
-from tests.graphs import Ended, Graph, Node, faults
+from tests.graphs import ENDED, Ended, Graph, Node, faults
 
+from holdfast.errors import InvalidInput
 from holdfast.store.port import Store
 from holdfast.types import (
     ClaimedTask,
@@ -40,6 +41,8 @@ SECOND = 1_000_000
 PATIENCE = 400  # rounds until all that is left of an example must have ended
 NO_LUCK = '{"kind": "Bad", "message": "no luck"}'
 
+END_ENTRIES = {"completed": "FlowStepCompleted", "skipped": "FlowStepSkipped"}
+
 workers = st.sampled_from(["ann", "bob"])
 chances = st.integers(0, 9999).map(Random)  # of which shrinking changes nothing
 endings = st.sampled_from(["output", "output", "output", "error", "error", "final"])
@@ -51,7 +54,8 @@ class FlowsAgree(Agreement):
     def __init__(self) -> None:
         super().__init__()
         self.graphs: dict[str, Graph] = {}
-        self.runs: dict[UUID, tuple[str, Any]] = {}
+        self.runs: dict[UUID, tuple[Graph, Any]] = {}
+        self.copied: dict[UUID, dict[str, str]] = {}  # of retries: steps that had ended, and how
 
     @initialize(chance=chances)
     def begin(self, chance: Random) -> None:
@@ -89,7 +93,7 @@ class FlowsAgree(Agreement):
             timeout_seconds=timeout,
             waiter="client/1",
         )
-        self.runs[run.run_id] = (name, given)
+        self.runs[run.run_id] = (self.graphs[name], given)
         self.do(lambda store: store.start_flows([run] * (1 + again)))
 
     @rule(number=pick, how=st.sampled_from(["pause", "resume", "resume", "cancel", "terminate"]))
@@ -113,6 +117,39 @@ class FlowsAgree(Agreement):
     def pause_all(self, place: Any, paused: bool) -> None:
         """Pause a queue or a flow, or resume it."""
         self.do(lambda store: store.set_pause(*place, paused=paused))
+
+    @rule(number=pick, step=st.sampled_from([None, None, "s0", "s1", "s3"]), again=rarely)
+    def retry(self, number: int, step: str | None, again: bool) -> None:
+        """Retry a run, which may not have ended, or by an id that is taken."""
+        [run_id] = self.chosen([number])
+        new_id = self.ids[0] if again else self.new_id()
+        ask = lambda store: store.retry_flow(run_id, new_id, from_step=step)  # noqa: E731
+        try:
+            outcome, _ = self.do(ask)
+        except InvalidInput:
+            return  # its shape was replaced by one that cannot map its input
+        if outcome == "started":
+            run = self.model_tables.runs[new_id].new
+            self.runs[new_id] = (self.graphs[run.name], json.loads(run.input))
+            self.copied[new_id] = self.ended_steps(new_id)
+
+    def ended_steps(self, run_id: UUID) -> dict[str, str]:
+        """Return the steps of a run that have ended without an entry in its log."""
+        states = self.wait(self.model.flow_steps([run_id]))[run_id]
+        told = {event.key for event in self.wait(self.model.read_events([(run_id, 0)]))[run_id]}
+        ended = {state.step: state.status for state in states if state.status in ENDED}
+        return {slug: status for slug, status in ended.items() if slug not in told}
+
+    @rule(name=st.sampled_from(FLOWS), chance=chances, often=rarely)
+    def replace(self, name: str, chance: Random, often: bool) -> None:
+        """Replace a flow by another one; runs of the old one are not judged any more."""
+        if not often:
+            return
+        self.graphs[name] = Graph(chance)
+        shape = shape_of(name, self.graphs[name])
+        shape_hash = f"h{self.model.time()}"
+        self.do(lambda store: store.ensure_flow(shape, shape_hash))
+        self.do(lambda store: store.ensure_flow(shape, shape_hash, replace=True))
 
     # Workers
 
@@ -233,6 +270,7 @@ class FlowsAgree(Agreement):
         self.both(lambda store: all_pages(store, RunFilter(states=states)))
         self.both(sorted_unserved)
         self.both(lambda store: store.list_flows())
+        self.both(lambda store: store.get_flow(FLOWS[0]))
 
     def teardown(self) -> None:
         """Do all that is left; each run has ended as its graph says, and nothing is left of it."""
@@ -249,8 +287,9 @@ class FlowsAgree(Agreement):
         self.every_step_is_the_same()
         assert not self.model_tables.tasks
         for run_id, run in self.wait(self.model.get_runs(self.ids)).items():
-            name, given = self.runs[run_id]
-            assert faults(self.graphs[name], given, self.ended(run)) == []
+            graph, given = self.runs[run_id]
+            if graph is self.graphs[run.full_name]:
+                assert faults(graph, given, self.ended(run)) == []
 
     def ended(self, run: Any) -> Ended:
         """Return a run as the graphs' rules look at it."""
@@ -267,7 +306,11 @@ class FlowsAgree(Agreement):
                 }
                 for state in states
             },
-            [(event.type, event.key) for event in log],
+            [(event.type, event.key) for event in log]
+            + [
+                (END_ENTRIES[status], slug)
+                for slug, status in self.copied.get(run.run_id, {}).items()
+            ],
         )
 
     @invariant()

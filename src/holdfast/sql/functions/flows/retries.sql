@@ -8,7 +8,7 @@
 --
 -- Outcomes: 'started', 'exists' if the new id is taken, 'missing', 'running' for a run that has not
 -- ended, or that completed if no step is given, 'unknown_step'.
--- Refuses nulls (22004) and runs of workflows (22023).
+-- Refuses nulls (22004), runs of workflows, and an input over which a new shape cannot map (22023).
 -- Locks: the flow's starts, shared; the new id; nothing of the other run. Called by clients.
 create or replace function holdfast.retry_flow(
     p_run_id uuid, p_new_run_id uuid, p_from text default null,
@@ -46,6 +46,8 @@ begin
     if outcome is not null then
         return;
     end if;
+    perform holdfast._seal_shapes(
+        array[v_handler], array[v_handler], array[v_origin.input]);  -- it may have been replaced
     v_again := holdfast._steps_again(v_origin, v_handler, p_from);
     outcome := holdfast._start_retry(v_origin, v_handler, p_new_run_id);
     if outcome = 'started' then

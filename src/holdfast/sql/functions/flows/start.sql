@@ -156,7 +156,7 @@ end $$;
 
 -- Refuse starts of flows that do not exist (HF003), and inputs over which a root step cannot map
 -- (22023). The shapes get their first run: steps that are added come into the next version.
--- Called by start_flows.
+-- Called by start_flows and retry_flow.
 create or replace function holdfast._seal_shapes(
     p_flows text[], p_shapes text[], p_inputs json[]
 ) returns void

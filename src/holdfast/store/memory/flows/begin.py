@@ -24,18 +24,23 @@ def begin_singles(progress: Progress, places: Sequence[Place]) -> None:
 
 
 def begin_maps(progress: Progress, maps: Sequence[tuple[Place, int]]) -> None:
-    """Begin maps that have elements: a row each, and a task for each element."""
+    """Begin maps that have elements: a row each, and a task for each element.
+
+    In a run that retries another, elements that have their results get no task.
+    """
     room, number = _room(progress), count()
     for place, size in maps:
         run_id, slug = place
         step = step_row(progress.tables, place)
         step.status, step.started_at = "started", progress.now
         step.deps_done = len(shape_of(progress.tables, run_id).deps(slug))
-        step.initial_tasks = step.remaining_tasks = size
-        progress.log(place, "FlowStepStarted", details.write(tasks=size))
+        results = progress.tables.elements.get(place, {})
+        step.initial_tasks, step.remaining_tasks = size, size - len(results)
+        progress.log(place, "FlowStepStarted", details.write(tasks=step.remaining_tasks))
         for index, payload in enumerate(_elements(progress.tables, place)):
-            key = element_key(slug, index)
-            _begin_task(progress, place, key, payload, may_hand=next(number) < room)
+            if index not in results:
+                key = element_key(slug, index)
+                _begin_task(progress, place, key, payload, may_hand=next(number) < room)
 
 
 def _room(progress: Progress) -> int:

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from holdfast.store.memory.database import Part
+from holdfast.store.memory.flows.deletes import delete_flow
 from holdfast.store.memory.flows.ends import end_tasks
 from holdfast.store.memory.flows.inputs import task_input
 from holdfast.store.memory.flows.progress import Progress
+from holdfast.store.memory.flows.retries import retry_flow
 from holdfast.store.memory.flows.shapes import ensure_shape, find_shape, list_shapes
 from holdfast.store.memory.flows.starts import start_flows
 from holdfast.store.memory.flows.states import open_tasks, steps_of
@@ -18,6 +20,7 @@ from holdfast.types import (
     ClaimedTask,
     EnsuredFlow,
     FlowInfo,
+    FlowRetry,
     FlowShape,
     FlowStepState,
     NewRun,
@@ -49,6 +52,19 @@ class MemoryFlows(Part):
         """Return a version of a flow, by default the newest; None if there is none."""
         async with self._transaction() as (tables, _):
             return find_shape(tables, name, version)
+
+    async def delete_flow(self, name: str, *, terminate: bool = False) -> int | None:
+        """Delete a flow with its runs; see `FlowUpkeepStore.delete_flow`."""
+        async with self._transaction() as (tables, now):
+            return delete_flow(tables, now, name, terminate=terminate)
+
+    async def retry_flow(
+        self, run_id: UUID, new_run_id: UUID, *, from_step: str | None = None
+    ) -> tuple[FlowRetry, list[Notice]]:
+        """Start a new run of what an ended run lacks; see `FlowUpkeepStore.retry_flow`."""
+        async with self._transaction() as (tables, now):
+            outcome, notices = retry_flow(tables, now, run_id, new_run_id, from_step)
+            return outcome, distinct(notices)
 
     async def start_flows(self, runs: Sequence[NewRun]) -> tuple[list[StartedRun], list[Notice]]:
         """Start runs of flows; see `FlowStore.start_flows`."""

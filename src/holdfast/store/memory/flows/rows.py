@@ -15,6 +15,15 @@ def shape_of(tables: Tables, run_id: UUID) -> ShapeRow:
     return tables.shapes[tables.runs[run_id].handler]
 
 
+def runs_of(tables: Tables, name: str, version: int | None = None) -> list[UUID]:
+    """Return the runs of a flow, by default of all its versions."""
+    return [
+        run_id
+        for run_id, run in tables.runs.items()
+        if run.is_flow and run.new.name == name and version in (None, run.new.version)
+    ]
+
+
 def known_step(tables: Tables, place: Place) -> StepRow | None:
     """Return what is known of a step; None: it has neither begun nor ended."""
     run_id, slug = place

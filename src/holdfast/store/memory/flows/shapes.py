@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from uuid import UUID
 
 import msgspec
 
@@ -13,6 +11,7 @@ from holdfast.names import split_name
 from holdfast.store.memory import details
 from holdfast.store.memory.ends import end_from_outside
 from holdfast.store.memory.flows.checks import check_shape
+from holdfast.store.memory.flows.rows import runs_of
 from holdfast.store.memory.tables import ShapeRow, Tables, distinct
 from holdfast.types import JSON, EnsuredFlow, Event, FlowInfo, FlowShape
 
@@ -34,9 +33,11 @@ def ensure_shape(
         return EnsuredFlow("verified")
     if not replace:
         return EnsuredFlow("mismatch", known.shape)
-    open_runs = _runs_of(tables, shape.name, shape.version)
+    runs = runs_of(tables, shape.name, shape.version)
     event = Event("WorkflowTerminated", None, details.write(reason="its shape was replaced"), now)
-    ended, notices = end_from_outside(tables, open_runs, "terminated", event)
+    ended, notices = end_from_outside(tables, runs, "terminated", event)
+    starts = (tables.runs[run_id].created_at for run_id in runs_of(tables, shape.name))
+    row.created_at = max(now, 1 + max(starts, default=0))  # later than runs of the other shape
     tables.shapes[shape.handler] = row
     return EnsuredFlow("replaced", None, len(ended), distinct(notices))
 
@@ -114,17 +115,8 @@ def list_shapes(tables: Tables) -> list[FlowInfo]:
             from_code=True,
             created_at=row.created_at,
             open_runs=sum(
-                map(tables.is_running, _runs_of(tables, row.shape.name, row.shape.version))
+                map(tables.is_running, runs_of(tables, row.shape.name, row.shape.version))
             ),
         )
         for row in rows
-    ]
-
-
-def _runs_of(tables: Tables, name: str, version: int | None = None) -> Iterable[UUID]:
-    """Return the runs of a flow, by default of all its versions."""
-    return [
-        run_id
-        for run_id, run in tables.runs.items()
-        if run.is_flow and run.new.name == name and version in (None, run.new.version)
     ]

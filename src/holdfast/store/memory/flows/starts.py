@@ -30,7 +30,7 @@ def start_flows(
     _refuse_others(tables, named)
     created = {new.run_id: new for new in reversed(named) if new.run_id not in tables.runs}
     progress = Progress(tables, now)
-    starts = {new.run_id: _insert(tables, now, new) for new in created.values()}
+    starts = {new.run_id: insert_flow(tables, now, new) for new in created.values()}
     roots = [root for new in created.values() for root in _roots(tables, new)]
     advance(progress, ready=roots)
     for run_id, start in starts.items():
@@ -53,7 +53,7 @@ def _with_shape(tables: Tables, new: NewRun) -> NewRun:
         row = newest_shape(tables, new.name)
     if row is None:
         raise UnknownFlow(f"flow {new.name} does not exist")
-    _check_input(row, new)
+    check_input(row, new)
     return msgspec.structs.replace(
         new,
         kind="flow",
@@ -62,7 +62,8 @@ def _with_shape(tables: Tables, new: NewRun) -> NewRun:
     )
 
 
-def _check_input(row: ShapeRow, new: NewRun) -> None:
+def check_input(row: ShapeRow, new: NewRun) -> None:
+    """Raise InvalidInput if a root step maps over the input, which is not an array."""
     found = json_type(json.loads(new.input))
     for step in row.shape.steps:
         if step.kind == "map" and not step.deps and found != "array":
@@ -82,7 +83,7 @@ def _refuse_others(tables: Tables, runs: Sequence[NewRun]) -> None:
             raise RunExists.of_another(new.run_id, found, new.name)
 
 
-def _insert(tables: Tables, now: int, new: NewRun) -> int:
+def insert_flow(tables: Tables, now: int, new: NewRun) -> int:
     """Write the run, and a turn row that nobody claims; return when the run is to start."""
     turn = insert_run(tables, now, new)
     start, turn.visible_at = turn.visible_at, NEVER

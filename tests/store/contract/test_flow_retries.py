@@ -1,0 +1,201 @@
+"""Retries of runs of flows, which do what others lack, and deletions of flows with their runs."""
+
+from __future__ import annotations
+
+import json
+from uuid import UUID, uuid4
+
+import msgspec
+import pytest
+
+from holdfast.errors import FlowInUse, InvalidInput, UnknownFlow
+
+from .actors import SECOND, get, new_run
+from .flow_actors import NAME, NO_LUCK, Flows, StepWorker, end, mapped, single
+
+
+async def retry(flows: Flows, run_id: UUID, from_step: str | None = None) -> UUID:
+    new_run_id = uuid4()
+    outcome, _ = await flows.store.retry_flow(run_id, new_run_id, from_step=from_step)
+    assert outcome == "started"
+    return new_run_id
+
+
+async def stop(flows: Flows, *run_ids: UUID) -> None:
+    await flows.store.terminate_runs(run_ids)
+
+
+async def test_a_retry_does_what_a_failed_run_lacks(flows: Flows, worker: StepWorker) -> None:
+    first = await flows.run_of(
+        single("a"), single("b", "a", max_attempts=1), single("c", "b", wants_run=False), given=[1]
+    )
+    await worker.complete(await worker.one(), "from a")
+    await worker.fail(await worker.one())
+    second = await retry(flows, first)
+    assert await flows.statuses(second) == {"a": "completed", "b": "created", "c": "created"}
+    task = await worker.one()
+    assert (task.run_id, task.payload) == (second, '{"run":[1],"a":"from a"}')
+    await worker.complete(task, 2)
+    await worker.complete(await worker.one(), 3)
+    assert await flows.output(second) == {"c": 3}
+    assert await flows.log(second) == [
+        "WorkflowStarted",
+        "WorkflowForked",
+        "FlowStepCompleted b",
+        "FlowStepCompleted c",
+        "WorkflowCompleted",
+    ]
+    assert (await flows.steps(second))["a"] == msgspec.structs.replace(
+        (await flows.steps(first))["a"], run_id=second
+    )
+    assert (await get(flows.store, first)).status == "failed"
+
+
+async def test_a_retry_has_the_properties_of_the_run_but_not_its_key(flows: Flows) -> None:
+    await flows.define(single("a"))
+    properties = {"queue": "gpu", "priority": 1, "tags": ("t",), "headers": {"by": "ann"}}
+    first = await flows.start([1], key="k", timeout_seconds=60.0, **properties)
+    await stop(flows, first)
+    second = await retry(flows, first)
+    old, new = await get(flows.store, first), await get(flows.store, second)
+    for name in ("kind", "full_name", "version", "input", *properties):
+        assert getattr(old, name) == getattr(new, name), name
+    assert (new.key, new.parent_run_id) == (None, None)
+    assert new.deadline_at == new.created_at + 60 * SECOND
+    [details] = await flows.details(second, "WorkflowForked")
+    assert details == {"run_id": str(first), "idx": 2, "seed": str(first)}
+
+
+async def test_what_cannot_be_retried_has_an_outcome(flows: Flows, worker: StepWorker) -> None:
+    run_id = await flows.run_of(single("a"))
+    ask, new = flows.store.retry_flow, uuid4()
+    assert await ask(uuid4(), new) == ("missing", [])
+    assert await ask(run_id, new) == ("running", [])
+    await worker.complete(await worker.one())
+    assert await ask(run_id, new) == ("running", [])
+    assert await ask(run_id, new, from_step="b") == ("unknown_step", [])
+    assert await ask(run_id, new, from_step="") == ("unknown_step", [])
+    assert await ask(run_id, run_id, from_step="a") == ("exists", [])
+    assert (await ask(run_id, new, from_step="a"))[0] == "started"
+    assert await ask(run_id, new, from_step="a") == ("exists", [])
+    workflow = new_run()
+    await flows.store.start_runs([workflow])
+    with pytest.raises(InvalidInput):
+        await ask(workflow.run_id, uuid4())
+
+
+async def test_a_map_repeats_only_the_elements_that_have_no_result(
+    flows: Flows, worker: StepWorker
+) -> None:
+    first = await flows.run_of(mapped("m", max_attempts=1), mapped("n", "m"), given=[1, 2, 3])
+    tasks = await worker.take()
+    await worker.report(end(tasks["m:2"], 30), end(tasks["m:1"], error=NO_LUCK))
+    second = await retry(flows, first)
+    m = (await flows.steps(second))["m"]
+    assert (m.status, m.initial_tasks, m.remaining_tasks) == ("started", 3, 2)
+    assert await flows.details(second, "FlowStepStarted") == [{"tasks": 2}]
+    tasks = await worker.take()
+    assert {key: task.payload for key, task in tasks.items()} == {"m:0": "1", "m:1": "2"}
+    await worker.report(end(tasks["m:0"], 10), end(tasks["m:1"], 20))
+    tasks = await worker.take()
+    assert [tasks[f"n:{place}"].payload for place in range(3)] == ["10", "20", "30"]
+    await stop(flows, second)
+    third = await retry(flows, second, "m")
+    assert sorted(await worker.take()) == ["m:0", "m:1", "m:2"]
+    assert (await flows.statuses(third)) == {"m": "started", "n": "created"}
+
+
+async def test_a_step_runs_again_with_all_behind_it(flows: Flows, worker: StepWorker) -> None:
+    first = await flows.run_of(
+        single("a"), single("b", "a"), single("c", "a"), single("d", "b", "c")
+    )
+    for _ in range(3):
+        for task in (await worker.take()).values():
+            await worker.complete(task, task.key)
+    assert await flows.output(first) == {"d": "d"}
+    second = await retry(flows, first, "b")
+    task = await worker.one()
+    assert task.key == "b"
+    await worker.complete(task, "again")
+    assert (await worker.one()).payload == '{"run":null,"b":"again","c":"c"}'
+    assert (await flows.statuses(second))["c"] == "completed"
+
+
+async def test_what_a_cascade_skipped_stays_skipped(flows: Flows, worker: StepWorker) -> None:
+    first = await flows.run_of(
+        single("a"),
+        single("b", required='{"go":true}', when_unmet="skip-cascade"),
+        single("c", "a", "b"),
+        single("d", "c"),
+        single("e", "a"),
+        given={},
+    )
+    await stop(flows, first)
+    second = await retry(flows, first)
+    await worker.complete(await worker.one(), "a")
+    await worker.complete(await worker.one(), "e")
+    assert await flows.output(second) == {"e": "e"}
+    assert await flows.statuses(second) == {
+        "a": "completed",
+        "b": "skipped",
+        "c": "skipped",
+        "d": "skipped",
+        "e": "completed",
+    }
+    assert await flows.output(await retry(flows, second, "d")) == {"e": "e"}
+
+
+async def test_a_run_whose_shape_was_replaced_runs_from_the_beginning(
+    flows: Flows, worker: StepWorker
+) -> None:
+    old = await flows.define(single("a"), single("b", "a"))
+    first = await flows.start()
+    await worker.complete(await worker.one(), 1)
+    new = msgspec.structs.replace(old, steps=(single("a"), single("c", "a")))
+    await flows.store.ensure_flow(new, "new", replace=True)
+    second = await retry(flows, first)
+    await worker.complete(await worker.one(), 2)
+    assert (await worker.one()).payload == '{"run":null,"a":2}'
+    assert await flows.statuses(second) == {"a": "completed", "c": "started"}
+
+
+async def test_a_run_whose_new_shape_cannot_map_its_input_is_not_retried(flows: Flows) -> None:
+    old = await flows.define(single("a"))
+    first = await flows.start({"no": "array"})
+    new = msgspec.structs.replace(old, steps=(mapped("m"),))
+    await flows.store.ensure_flow(new, "new", replace=True)
+    new_run_id = uuid4()
+    with pytest.raises(InvalidInput, match="maps over the input"):
+        await flows.store.retry_flow(first, new_run_id)
+    assert await flows.store.get_runs([new_run_id]) == {}
+
+
+async def test_nothing_is_left_of_a_flow_that_is_deleted(flows: Flows, worker: StepWorker) -> None:
+    await flows.define(mapped("m"))
+    await flows.define(single("a"), version=2)
+    await flows.define(single("a"), name="shop/other")
+    done, other = await flows.start([1]), await flows.start(name="shop/other")
+    await worker.complete(await worker.one(), 1)
+    assert await flows.store.delete_flow("trip") == 1
+    assert [flow.name for flow in await flows.store.list_flows()] == ["shop/other"]
+    assert list(await flows.store.get_runs([done, other])) == [other]
+    assert await flows.store.read_events([(done, 0)]) == {done: []}
+    assert await flows.store.flow_steps([done]) == {}
+    with pytest.raises(UnknownFlow):
+        await flows.start([1])
+    assert await flows.store.delete_flow(NAME) is None
+
+
+async def test_a_flow_with_open_runs_is_deleted_only_if_they_are_to_be_ended(
+    flows: Flows, worker: StepWorker
+) -> None:
+    run_id = await flows.run_of(single("a"))
+    task = await worker.one()
+    with pytest.raises(FlowInUse):
+        await flows.store.delete_flow(NAME)
+    assert (await get(flows.store, run_id)).status == "running"
+    assert await flows.store.delete_flow(NAME, terminate=True) == 1
+    assert await worker.complete(task) == "lost"
+    assert await flows.store.get_runs([run_id]) == {}
+    await flows.define(single("b"))
+    assert json.loads((await get(flows.store, await flows.start(5))).input or "") == 5
