@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -191,6 +192,38 @@ def test_a_task_that_is_handed_over_has_what_a_claimed_one_has(hand: Hand) -> No
         "headers": {"by": "ann"},
     }
     assert task["step_slug"] == "a"
+
+
+def test_tasks_that_were_read_are_started_without_a_look_at_all_others(hand: Hand) -> None:
+    hand.define("wide")
+    hand.add("wide", "each", [], step_type="map")
+    hand.start("wide", list(range(5000)))
+    hand.connection.execute("vacuum analyze holdfast.tasks")
+    with hand.connection.transaction():
+        rows = hand.rows("select * from holdfast.read_tasks('wide', 60, 5)")
+        before = hand.value("select holdfast._pages_of_tasks()")
+        started = start(hand, "wide", [row["msg_id"] for row in rows])
+        pages = hand.value("select holdfast._pages_of_tasks()") - before
+    assert [task["msg_id"] for task in started] == sorted(row["msg_id"] for row in rows)
+    assert pages < 100
+
+
+def test_tasks_that_were_not_read_or_whose_time_is_over_are_started_too(hand: Hand) -> None:
+    hand.define("pair", ("a", []), ("b", []))
+    hand.start("pair", {})
+    ids = hand.value(
+        "select array_agg(holdfast.message_id(run_id, key)) from holdfast.tasks where kind = 'step'"
+    )
+    (row,) = hand.rows("select * from holdfast.read_tasks('pair', 0, 1)")
+    assert row["msg_id"] in ids
+    assert [task["attempts"] for task in start(hand, "pair", ids)] == [1, 1]
+    assert start(hand, "pair", ids) == []
+
+
+def start(hand: Hand, flow: str, ids: list[int]) -> list[dict[str, Any]]:
+    return hand.rows(
+        "select * from holdfast.start_tasks(%s, %s, %s) order by msg_id", flow, ids, WORKER
+    )
 
 
 def test_details_have_the_fields_that_the_page_gives(hand: Hand) -> None:

@@ -108,6 +108,42 @@ begin
     end loop;
 end $$;
 
+-- Lock the free tasks of a flow that SQL workers call by these numbers. Those that were read are not
+-- due for a moment, so they are looked for among the tasks that are not due, which are few; only what
+-- is not found there is looked for among the others.
+-- Locks: task rows, skipping locked ones. Called by start_tasks.
+create or replace function holdfast._lock_messages(
+    p_flow_slug text, p_msg_ids bigint[], p_now timestamptz
+) returns table (run_id uuid, key text, handler text)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+    v_bounds constant timestamptz[] := array['-infinity', p_now, 'infinity'];
+    v_missing int := (select count(distinct m.id) from unnest(p_msg_ids) as m (id));
+    v_found int;
+begin
+    for v_part in reverse 2..1 loop
+        return query
+        select t.run_id, t.key, t.handler
+        from holdfast._ranges_of(p_flow_slug) as l
+        cross join lateral (
+            select t.run_id, t.key, t.handler from holdfast.tasks t
+            where t.queue = l.queue and t.handler = l.handler and t.priority = l.priority
+                and t.visible_at > v_bounds[v_part] and t.visible_at <= v_bounds[v_part + 1]
+                and t.worker is null and t.kind = 'step' and not t.paused
+                and holdfast.message_id(t.run_id, t.key) = any (p_msg_ids)
+            for update skip locked
+        ) as t;
+        get diagnostics v_found = row_count;
+        v_missing := v_missing - v_found;
+        exit when v_missing <= 0;
+    end loop;
+end $$;
+
 -- Begin attempts at tasks that were read: they are leased to the worker for the step's timeout and
 -- two seconds. Tasks that another worker has started, or whose step has ended, are left out.
 -- Locks: task rows, skipping locked ones. Called by users.
@@ -118,9 +154,12 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
 as $$
 #variable_conflict use_column
 declare
+    v_found record;
     v_now timestamptz := holdfast.now();
     v_slug text := regexp_replace(
         holdfast._newest_shape(start_tasks.flow_slug), '@[0-9]+$', '');
@@ -129,31 +168,19 @@ begin
         raise sqlstate 'HF003' using message = format('flow %s does not exist', start_tasks.flow_slug);
     end if;
     perform holdfast._check_given('the worker''s id', worker_id is not null);
+    select array_agg(f.run_id) as run_ids, array_agg(f.key) as keys,
+        array_agg(f.handler) as handlers
+    into v_found
+    from holdfast._lock_messages(v_slug, msg_ids, v_now) as f;
     return query
-    with found as materialized (
-        select t.run_id, t.key
-        from holdfast._ranges_of(v_slug) as l
-        cross join lateral (
-            select t.run_id, t.key from holdfast.tasks t
-            where t.queue = l.queue and t.handler = l.handler and t.priority = l.priority
-                and t.worker is null and t.kind = 'step' and not t.paused
-                and holdfast.message_id(t.run_id, t.key) = any (msg_ids)
-            for update skip locked
-        ) as t
-    ), leased as (
+    with leased as (
         update holdfast.tasks t
         set worker = worker_id::text, lease_no = t.lease_no + 1, attempts = t.attempts + 1,
             claimed_idx = 1, started_at = coalesce(t.started_at, v_now),
             visible_at = v_now + (2 + o.timeout) * interval '1 second'
-        from (
-            select f.*, p.timeout from found f
-            cross join lateral (
-                select t.handler from holdfast.tasks t
-                where t.run_id = f.run_id and t.key = f.key limit 1
-            ) as t
-            cross join lateral holdfast._step_options(t.handler, split_part(f.key, ':', 1)) as p
-        ) as o
-        where t.run_id = o.run_id and t.key = o.key
+        from unnest(v_found.run_ids, v_found.keys, v_found.handlers) as f (run_id, key, handler)
+        cross join lateral holdfast._step_options(f.handler, split_part(f.key, ':', 1)) as o
+        where t.run_id = f.run_id and t.key = f.key
         returning t.*
     )
     select regexp_replace(l.handler, '@[0-9]+$', ''), l.run_id, split_part(l.key, ':', 1),
