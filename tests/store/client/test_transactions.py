@@ -16,9 +16,12 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, SessionTransaction
 
+from holdfast import App
 from holdfast.client import Client
 from holdfast.errors import ConfigurationError, InvalidInput
+from holdfast.flows import shape_hash
 from holdfast.store.port import WORK_TOPIC
+from holdfast.store.postgres import PostgresStore
 from holdfast.sync import SyncClient
 
 from .workflows import Order, order, tick
@@ -118,6 +121,30 @@ async def test_a_start_is_part_of_the_callers_transaction(
     run = await handle.get()
     assert run.input == Order(7, ("ä", '"'))
     assert (run.tags, run.headers, run.key) == (("a",), {"b": "c"}, "k")
+
+
+@pytest.mark.parametrize("begin", TRANSACTIONS)
+async def test_a_start_of_a_flow_is_part_of_the_callers_transaction(
+    begin: Begin, client: Client, database_url: str
+) -> None:
+    flow = App("shop").flow("trip", input=Order)
+
+    @flow.step
+    def packed(run: Order) -> int:
+        return run.number
+
+    store = PostgresStore(database_url)
+    await store.open()
+    await store.ensure_flow(flow.shape, shape_hash(flow.shape))
+    await store.close()
+    async with begin(database_url) as connection:
+        handle = await client.start(
+            flow, Order(7, ("ä", '"')), key="k", tags=["a"], delay="1h", connection=connection
+        )
+        assert (handle.already_existed, handle.status_at_start) == (False, "running")
+        assert (await client.runs.list()).runs == []
+    run = await handle.get()
+    assert (run.kind, run.input) == ("flow", Order(7, ("ä", '"')))
 
 
 @pytest.mark.parametrize("begin", TRANSACTIONS)

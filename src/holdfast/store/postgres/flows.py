@@ -10,6 +10,7 @@ import asyncpg
 import msgspec
 
 from holdfast.store.postgres.database import Part, read_headers, read_notices
+from holdfast.store.postgres.start_values import flow_runs
 from holdfast.types import (
     ClaimedTask,
     EnsuredFlow,
@@ -86,21 +87,7 @@ class PostgresFlows(Part):
 
     async def start_flows(self, runs: Sequence[NewRun]) -> tuple[list[StartedRun], list[Notice]]:
         """Start runs of flows; see `FlowStore.start_flows`."""
-        found = await self._database.rows(
-            "start_flows",
-            [run.run_id for run in runs],
-            [f"{run.name}@{run.version}" if run.version else run.name for run in runs],
-            [run.input for run in runs],
-            [run.key for run in runs],
-            [run.queue for run in runs],
-            [run.priority for run in runs],
-            [run.timeout_seconds for run in runs],
-            [run.retention_seconds for run in runs],
-            [_json(run.tags) if run.tags else None for run in runs],
-            [None if run.headers is None else _json(run.headers) for run in runs],
-            [run.waiter for run in runs],
-            *_moments(runs),
-        )
+        found = await self._database.rows("start_flows", *flow_runs(runs))
         started = [StartedRun(row["run_id"], row["created"], row["status"]) for row in found]
         return started, read_notices(found[0]["notices"] if found else None)
 
@@ -142,13 +129,6 @@ class PostgresFlows(Part):
     async def open_step_tasks(self, run_id: UUID) -> list[OpenStepTasks]:
         """Return what the steps of a run wait for; see `FlowReads.open_step_tasks`."""
         return [_open_tasks(row) for row in await self._database.rows("open_step_tasks", run_id)]
-
-
-def _moments(runs: Sequence[NewRun]) -> tuple[list[int | None] | None, list[float | None] | None]:
-    """Return when runs are to start; None for all that start at once, which costs nothing then."""
-    if all(run.start_at is None and run.delay_seconds is None for run in runs):
-        return None, None
-    return [run.start_at for run in runs], [run.delay_seconds for run in runs]
 
 
 def _shape(text: str | None) -> FlowShape | None:

@@ -1,0 +1,131 @@
+"""The values of runs that are started, as the SQL functions take them: one array a value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from holdfast.database.scripts import DEFAULT_SCHEMA, check_schema_name
+from holdfast.types import NewRun
+
+
+class Statement(NamedTuple):
+    """SQL text and the arguments of its placeholders, for any driver."""
+
+    text: str
+    arguments: tuple[object, ...]
+
+
+# The types of the arrays of `start_runs`, in the order of `one_run`, and of `start_flows`, in the
+# order of `_one_run_of_a_flow`. If no run sets a value, no array is sent for it; the first three
+# are always set.
+_WORKFLOW_TYPES: Final[Sequence[str]] = (
+    *("uuid[]", "text[]", "json[]"),
+    *("int[]", "text[]", "text[]", "int[]", "bigint[]"),
+    *("double precision[]", "double precision[]", "double precision[]"),
+    *("json[]", "json[]", "text[]"),
+)
+_FLOW_TYPES: Final[Sequence[str]] = (
+    *("uuid[]", "text[]", "json[]"),
+    *("text[]", "text[]", "int[]"),
+    *("double precision[]", "double precision[]"),
+    *("json[]", "json[]", "text[]", "bigint[]", "double precision[]"),
+)
+_ALWAYS_SET: Final = 3
+
+
+def start_statement(
+    runs: Sequence[NewRun],
+    *,
+    schema: str = DEFAULT_SCHEMA,
+    placeholder: Callable[[int], str] = "${}".format,
+) -> Statement:
+    """Return the call that starts runs inside the caller's own transaction, for any driver.
+
+    The runs are all of workflows or all of flows. The rows are (run_id, created, status), in the
+    order given. `placeholder` writes the driver's mark for the parameter of a number from 1 on:
+    `lambda _: "%s"` for psycopg.
+
+    >>> start_statement([NewRun(run_id=UUID(int=1), name="a")]).text[:62]
+    'select run_id, created, status from "holdfast".start_runs(cast'
+    """
+    check_schema_name(schema)
+    function, types, arguments = "start_runs", _WORKFLOW_TYPES, workflow_runs
+    if runs and runs[0].kind == "flow":
+        function, types, arguments = "start_flows", _FLOW_TYPES, flow_runs
+    casts = (_cast(placeholder(n), type_) for n, type_ in enumerate(types, 1))
+    call = f'"{schema}".{function}({", ".join(casts)})'
+    text = f"select run_id, created, status from {call}"
+    return Statement(text, arguments(runs))
+
+
+def workflow_runs(runs: Sequence[NewRun]) -> tuple[object, ...]:
+    """Return the arguments of `start_runs`."""
+    return _columns([one_run(run) for run in runs], len(_WORKFLOW_TYPES))
+
+
+def flow_runs(runs: Sequence[NewRun]) -> tuple[object, ...]:
+    """Return the arguments of `start_flows`."""
+    return _columns([_one_run_of_a_flow(run) for run in runs], len(_FLOW_TYPES))
+
+
+def one_run(run: NewRun) -> tuple[object, ...]:
+    """Return the arguments of `start_one`."""
+    return (
+        run.run_id,
+        run.name,
+        run.input,
+        None if run.version == 1 else run.version,
+        run.key,
+        run.queue,
+        run.priority,
+        run.start_at,
+        run.delay_seconds,
+        run.timeout_seconds,
+        run.retention_seconds,
+        _json(run.tags) if run.tags else None,
+        _json(run.headers) if run.headers is not None else None,
+        run.waiter,
+    )
+
+
+def _one_run_of_a_flow(run: NewRun) -> tuple[object, ...]:
+    return (
+        run.run_id,
+        f"{run.name}@{run.version}" if run.version else run.name,
+        run.input,
+        run.key,
+        run.queue,
+        run.priority,
+        run.timeout_seconds,
+        run.retention_seconds,
+        _json(run.tags) if run.tags else None,
+        _json(run.headers) if run.headers is not None else None,
+        run.waiter,
+        run.start_at,
+        run.delay_seconds,
+    )
+
+
+def _columns(rows: Sequence[tuple[object, ...]], count: int) -> tuple[object, ...]:
+    if not rows:
+        return ([], [], [], *[None] * (count - _ALWAYS_SET))
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    return (*columns[:_ALWAYS_SET], *map(_or_none, columns[_ALWAYS_SET:]))
+
+
+def _or_none(values: list[object]) -> list[object] | None:
+    return None if values.count(None) == len(values) else values
+
+
+def _cast(mark: str, type_: str) -> str:
+    if type_ == "json[]":
+        # A caller's connection may encode JSON by itself; text it leaves alone.
+        mark = f"cast({mark} as text[])"
+    return f"cast({mark} as {type_})"
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
