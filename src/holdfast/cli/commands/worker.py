@@ -131,8 +131,7 @@ def _supervise(settings: Settings, arguments: list[str], processes: int, grace: 
     import asyncio
 
     from holdfast.cli.connecting import checked_database
-    from holdfast.cli.process.children import Supervisor
-    from holdfast.cli.process.supervising import StartWorker, TellOfCrash, oversee
+    from holdfast.cli.process.supervising import StartWorker, Supervisor, TellOfCrash, oversee
 
     def make(start: StartWorker, crashed: TellOfCrash) -> Supervisor:
         click.echo(f"supervisor {os.getpid()} keeps {processes} worker processes", err=True)

@@ -16,8 +16,7 @@ from rich.text import Text
 
 from holdfast.cli import exits
 from holdfast.cli.connecting import Link
-from holdfast.cli.process.children import Child
-from holdfast.cli.process.supervising import reap_process, workers_of
+from holdfast.cli.process.supervising import Child, reap_process, workers_of
 from holdfast.cli.render.runs import summary
 from holdfast.cli.render.timeline import timeline
 from holdfast.cli.settings import Settings

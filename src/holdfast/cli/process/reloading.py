@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 
 from holdfast.cli import exits
-from holdfast.cli.process.children import Child, describe_exit
+from holdfast.cli.process.supervising import Child, StartWorker, TellOfCrash, describe_exit
 
 logger = logging.getLogger("holdfast.dev")
 
@@ -25,8 +25,8 @@ class Reloader:
 
     def __init__(
         self,
-        start: Callable[[], Awaitable[Child]],
-        crashed: Callable[[int], Awaitable[None]],
+        start: StartWorker,
+        crashed: TellOfCrash,
         changes: AsyncIterator[list[Path]],
         grace_seconds: float,
     ) -> None:

@@ -1,26 +1,228 @@
-"""Supervise workers, for `dev` and `worker --processes`: start them, stop them, report crashes."""
+"""Worker processes as children, for `dev` and `worker --processes`.
+
+They are started, watched, restarted when they crash, and stopped together on a signal. Workers of a
+process that has died are reaped at once.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import socket
+import sys
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from types import FrameType
-from typing import Protocol, TypeAlias
+from typing import IO, Protocol, TypeAlias
 
 from holdfast.cli import exits
-from holdfast.cli.process.children import Child
 from holdfast.cli.settings import Settings
 from holdfast.database.resolve import Database
 from holdfast.errors import DatabaseError
 from holdfast.store.opening import opened_store
 from holdfast.store.port import Store
 
+logger = logging.getLogger("holdfast.supervisor")
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
+_ASK_AGAIN_SECONDS = 2.0  # after the grace period: a worker at a debugger's prompt ends then
+_KILL_SECONDS = 20.0  # after the grace period: a worker normally ends long before
+_HEALTHY_SECONDS = 30.0  # a child that ran longer is restarted after the first pause
+
+
+class Child:
+    """One worker process. It drains by itself when its parent is gone."""
+
+    def __init__(self, process: asyncio.subprocess.Process, lifeline: int) -> None:
+        self.process = process
+        self._lifeline: int | None = lifeline  # the pipe's end that this process holds
+        self._timers: list[asyncio.TimerHandle] = []  # of what follows a SIGTERM
+
+    @classmethod
+    async def start(
+        cls,
+        arguments: Sequence[str],
+        environment: dict[str, str],
+        *,
+        output: IO[bytes] | None = None,
+        reads: bool = False,
+    ) -> Child:
+        """Start `holdfast` with these arguments in a session of its own.
+
+        Ctrl-C in the terminal reaches only the parent, which passes it on once. The child writes
+        to `output`, by default to the parent's stdout and stderr. If it `reads`, it shares the
+        parent's stdin: a debugger needs that.
+        """
+        pipe, lifeline = os.pipe()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "holdfast",
+                *arguments,
+                stdin=None if reads else asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={
+                    **os.environ,
+                    "PYTHONHASHSEED": "0",
+                    **environment,
+                    **Starter(os.getpid(), pipe).variable(),
+                },
+                start_new_session=True,
+                pass_fds=(pipe,),
+            )
+        except BaseException:
+            os.close(lifeline)
+            raise
+        finally:
+            os.close(pipe)
+        return cls(process, lifeline)
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self.process.pid
+
+    @property
+    def alive(self) -> bool:
+        """True if it has not ended."""
+        return self.process.returncode is None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal, unless the process has ended."""
+        if self.alive:
+            self.process.send_signal(number)
+
+    def terminate(self, grace_seconds: float) -> None:
+        """Send SIGTERM; repeat it soon after the grace period, and send SIGKILL long after it."""
+        self.signal(signal.SIGTERM)
+        if not self._timers and self.alive:
+            later = asyncio.get_running_loop().call_later
+            again, seconds = grace_seconds + _ASK_AGAIN_SECONDS, grace_seconds + _KILL_SECONDS
+            self._timers = [
+                later(again, self.signal, signal.SIGTERM),
+                later(seconds, self._kill, seconds),
+            ]
+
+    def _kill(self, seconds: float) -> None:
+        if self.alive:
+            logger.warning("worker process %d has not ended in %g s: killed", self.pid, seconds)
+            self.signal(signal.SIGKILL)
+
+    async def ended(self) -> int:
+        """Wait for the end of the process; return its exit code, or minus the signal's number."""
+        code = await self.process.wait()
+        if self._lifeline is not None:
+            os.close(self._lifeline)
+            self._lifeline = None
+        for timer in self._timers:
+            timer.cancel()
+        return code
+
+
+PARENT_VARIABLE = "HOLDFAST_SUPERVISOR"
+
+
+@dataclass(frozen=True, slots=True)
+class Starter:
+    """The process that started this one: its id, and a pipe that closes when it is gone."""
+
+    pid: int
+    pipe: int
+
+    def variable(self) -> dict[str, str]:
+        """Return the environment variable by which a child finds its starter."""
+        return {PARENT_VARIABLE: f"{self.pid}:{self.pipe}"}
+
+
+def find_starter() -> Starter | None:
+    """Return the supervisor that started this process, None if there is none.
+
+    The variable is removed: processes that this one starts are not children of the supervisor.
+    """
+    pid, _, pipe = os.environ.pop(PARENT_VARIABLE, "").partition(":")
+    return Starter(int(pid), int(pipe)) if pid.isdecimal() and pipe.isdecimal() else None
+
+
+def describe_exit(code: int) -> str:
+    """Return how a process ended, in words."""
+    if code >= 0:
+        return f"ended with code {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"
+
+
 StartWorker: TypeAlias = Callable[[], Awaitable[Child]]
 TellOfCrash: TypeAlias = Callable[[int], Awaitable[None]]
+
+
+class Supervisor:
+    """Keeps `count` worker processes running.
+
+    `start` starts one. `crashed` gets the process id of one that died, so that other workers
+    take its runs at once.
+    """
+
+    def __init__(
+        self,
+        start: StartWorker,
+        crashed: TellOfCrash,
+        count: int,
+        grace_seconds: float,
+    ) -> None:
+        self._start, self._crashed, self._count = start, crashed, count
+        self._grace_seconds = grace_seconds
+        self._children: set[Child] = set()
+        self._stopping = asyncio.Event()
+        self._exit_code = exits.OK
+
+    def stop(self) -> None:
+        """Let the children drain; called again, they end at once."""
+        self._stopping.set()
+        for child in self._children:
+            child.terminate(self._grace_seconds)
+
+    async def run(self) -> int:
+        """Keep the children running until stopped; return the exit code."""
+        await asyncio.gather(*(self._keep_alive() for _ in range(self._count)))
+        return self._exit_code
+
+    async def _keep_alive(self) -> None:
+        loop = asyncio.get_running_loop()
+        pause = _FIRST_PAUSE
+        while not self._stopping.is_set():
+            began = loop.time()
+            child = await self._start()
+            self._children.add(child)
+            if self._stopping.is_set():
+                child.terminate(self._grace_seconds)
+            code = await child.ended()
+            self._children.discard(child)
+            if self._stopping.is_set():
+                return
+            if code == exits.USAGE:  # every further process would end the same way
+                self._exit_code = code
+                self.stop()
+                return
+            if loop.time() - began > _HEALTHY_SECONDS:
+                pause = _FIRST_PAUSE
+            logger.warning("worker process %d %s; another starts", child.pid, describe_exit(code))
+            await self._crashed(child.pid)
+            await self._wait(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    async def _wait(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+        except TimeoutError:
+            pass
 
 
 class Overseer(Protocol):
@@ -102,9 +304,6 @@ async def oversee(
             signals.restore()
 
 
-logger = logging.getLogger("holdfast.supervisor")
-
-
 async def workers_of(store: Store, pid: int) -> list[str]:
     """Return the ids of the workers that a process of this machine has signed on."""
     host = socket.gethostname()
@@ -122,7 +321,7 @@ async def reap_process(store: Store, pid: int) -> list[str]:
     return reaped
 
 
-def reaper(store: Store) -> Callable[[int], Awaitable[None]]:
+def reaper(store: Store) -> TellOfCrash:
     """Return a function that reaps the workers of a dead process.
 
     If the database is unavailable, they are reaped later, because they are silent.

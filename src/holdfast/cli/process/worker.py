@@ -12,8 +12,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 from holdfast.cli import exits
-from holdfast.cli.process.children import Starter, find_starter
-from holdfast.cli.process.supervising import StopSignals
+from holdfast.cli.process.supervising import Starter, StopSignals, find_starter
 from holdfast.database.keeping import kept_running
 from holdfast.database.resolve import Database
 from holdfast.definitions.app import App
