@@ -17,7 +17,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.codec import fingerprint
-from holdfast.types import ErrorInfo, Event, FormField
+from holdfast.types import ErrorInfo, Event, FormField, RunKind
 
 Shape: TypeAlias = type[msgspec.Struct] | None
 ParentClose: TypeAlias = Literal["terminate", "cancel", "abandon"]
@@ -135,7 +135,10 @@ class ActivityFailed(msgspec.Struct, gc=False):
 
 
 class ChildStarted(msgspec.Struct, gc=False):
-    """A run to be started; times are in seconds, None for never."""
+    """A run to be started; times are in seconds, None for never.
+
+    `kind` is null if the program that starts it knows it by its name only.
+    """
 
     workflow_name: str
     version: int
@@ -150,6 +153,7 @@ class ChildStarted(msgspec.Struct, gc=False):
     retention: float | None
     tags: tuple[str, ...]
     headers: Mapping[str, str] | None = None
+    kind: RunKind | None = None
 
 
 class RecordedChild(msgspec.Struct, gc=False):

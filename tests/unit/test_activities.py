@@ -53,10 +53,10 @@ class RecordingLoop(asyncio.SelectorEventLoop):
     ) -> Coroutine[object, None, object]:
         return self._record(activity.handler, args, kwargs)
 
-    def call_workflow(
-        self, workflow: Any, args: tuple[object, ...], kwargs: Mapping[str, object]
+    def call_startable(
+        self, startable: Any, args: tuple[object, ...], kwargs: Mapping[str, object]
     ) -> Coroutine[object, None, object]:
-        return self._record(workflow.handler, args, kwargs)
+        return self._record(startable.handler, args, kwargs)
 
     async def _record(
         self, handler: str, args: tuple[object, ...], kwargs: Mapping[str, object]

@@ -12,7 +12,7 @@ Called: TypeAlias = Coroutine[object, None, Any]
 
 
 class Caller(Protocol):
-    """A run whose code calls steps, activities and workflows.
+    """A run whose code calls steps, activities, workflows and flows.
 
     The parameters are typed Any because the classes of steps, activities and workflows use this
     one.
@@ -26,7 +26,7 @@ class Caller(Protocol):
         """Schedule an activity at once, whether or not it is awaited."""
         ...
 
-    def call_workflow(self, workflow: Any, args: Args, kwargs: Kwargs) -> Called:
+    def call_startable(self, startable: Any, args: Args, kwargs: Kwargs) -> Called:
         """Start a child run at once, whether or not it is awaited."""
         ...
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, ParamSpec, Protocol, TypeAlias, TypeVar, Unpac
 
 import msgspec
 
+from holdfast.definitions.caller import current_caller
 from holdfast.definitions.flow_parameters import RUN, RunInput, Source, annotation_of
 from holdfast.definitions.flow_steps import (
     FlowStep,
@@ -56,6 +57,8 @@ class FlowMapDecorator(Protocol[E]):
 
 class Flow(Startable[In, dict[str, object]]):
     """A graph of steps. The database starts each step once the steps that it depends on have ended.
+
+    Calling it in a workflow starts a child run and waits for its output.
 
     A step depends on the steps that its parameters name, or whose `output` is their default. `run`
     is the input of the flow's runs. The output of a run is a dictionary: the outputs of the steps
@@ -206,6 +209,23 @@ class Flow(Startable[In, dict[str, object]]):
             return self._add(step)
 
         return cast("FlowMapDecorator[E]", define)
+
+    @overload
+    def __call__(self: Flow[None], /) -> Coroutine[object, None, dict[str, object]]: ...
+    @overload
+    def __call__(self, input: In, /) -> Coroutine[object, None, dict[str, object]]: ...
+    def __call__(self, *args: object) -> Coroutine[object, None, dict[str, object]]:
+        """Start a child run of the workflow that is running here, and wait for its output.
+
+        Raises ConfigurationError outside of a workflow: there, a client starts runs.
+        """
+        caller = current_caller()
+        if caller is not None:
+            return caller.call_startable(self, args, {})
+        raise ConfigurationError(
+            f"{self} is called outside of a workflow: start a run of it with "
+            "`await client.start(…)`"
+        )
 
     def to_mermaid(self) -> str:
         """Return the graph as a Mermaid flowchart, which GitHub and many editors draw."""

@@ -103,7 +103,7 @@ class Workflow(Startable[In_contra, Out_co]):
         """
         caller = current_caller()
         if caller is not None:
-            return caller.call_workflow(self, args, {})
+            return caller.call_startable(self, args, {})
         raise ConfigurationError(
             f"workflow {self.name} was called outside of a workflow: start a run with "
             "`await client.start(…)`, or call only its code with `.fn(…)`"

@@ -191,14 +191,22 @@ class ManualWorker:
         """Commit a suspend that must succeed."""
         event = Event("WorkflowTaskYielded", None, None, 0)
         answer = await self.commit(task, event, then=Suspend(until, awaiting), expected=expected)
-        assert not answer.refused
+        assert not answer.refused, answer.refused
 
     async def finish(self, task: ClaimedTask, output: str = "null", **options: Any) -> Committed:
         """Commit a completion that must succeed."""
         event = Event("WorkflowCompleted", None, None, 0)
         then = Finish("completed", output=output)
         answer = await self.commit(task, event, then=then, **options)
-        assert not answer.refused
+        assert not answer.refused, answer.refused
+        return answer
+
+    async def finish_with(self, task: ClaimedTask, *orders: Event) -> Committed:
+        """Commit orders and a completion that must succeed."""
+        event = Event("WorkflowCompleted", None, None, 0)
+        then = Finish("completed", output="null")
+        answer = await self.commit(task, *orders, event, then=then, has_children=True)
+        assert not answer.refused, answer.refused
         return answer
 
     async def command(
@@ -211,7 +219,7 @@ class ManualWorker:
         """Commit orders that must succeed, and suspend if the run awaits something."""
         then = None if awaiting is None else Suspend(awaiting=awaiting)
         answer = await self.commit(task, *orders, then=then, **more)
-        assert not answer.refused
+        assert not answer.refused, answer.refused
         return answer
 
     async def end(self, task: ClaimedTask, **fields: Any) -> ActivitiesEnded:

@@ -1,4 +1,4 @@
-"""Child runs: started by a run, awaited by it or let go."""
+"""Child runs, of workflows and of flows: started by a run, awaited by it or let go."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.codec import (
     texts_before_fields,
 )
 from holdfast.definitions.options import AnyRunOptions
-from holdfast.definitions.workflows import Workflow
+from holdfast.definitions.startable import Startable
 from holdfast.durations import seconds
 from holdfast.errors import (
     ChildFailed,
@@ -51,7 +51,7 @@ from holdfast.runtime.code.run import ContextPart, Run
 from holdfast.runtime.code.sending import send_signal
 from holdfast.runtime.code.values import Values
 from holdfast.texts import check_headers, check_id, check_reason, check_tags
-from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, Event
+from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, Event, RunKind
 
 T = TypeVar("T")
 Out = TypeVar("Out")
@@ -131,7 +131,7 @@ class ChildPart(ContextPart):
     @overload
     def child(
         self,
-        workflow: Workflow[Any, Out],
+        workflow: Startable[Any, Out],
         input: object = None,
         **options: Unpack[ChildOptions],
     ) -> Coroutine[object, None, Out]: ...
@@ -153,7 +153,7 @@ class ChildPart(ContextPart):
     ) -> Coroutine[object, None, object]: ...
     def child(
         self,
-        workflow: Workflow[Any, object] | str,
+        workflow: Startable[Any, object] | str,
         input: object = None,
         *,
         type: type[Any] | None = None,
@@ -168,7 +168,7 @@ class ChildPart(ContextPart):
         `options` are those of `ChildOptions`. With a `key` the same workflow has one run of that
         key, however often it is called; `parent_close` says what becomes of a child that outlives
         this run. A workflow of another program is given by its name, one of another app by
-        `app/name`; `type` decodes its output.
+        `app/name`; `type` decodes its output. All of it holds for flows too.
 
         Raises ChildFailed if the child did not complete; InvalidInput, PayloadError and
         ConfigurationError for what a start would refuse. Cancelling the wait cancels the child.
@@ -178,7 +178,7 @@ class ChildPart(ContextPart):
     @overload
     async def start_child(
         self,
-        workflow: Workflow[Any, Out],
+        workflow: Startable[Any, Out],
         input: object = None,
         **options: Unpack[ChildOptions],
     ) -> ChildHandle[Out]: ...
@@ -200,7 +200,7 @@ class ChildPart(ContextPart):
     ) -> ChildHandle[object]: ...
     async def start_child(
         self,
-        workflow: Workflow[Any, object] | str,
+        workflow: Startable[Any, object] | str,
         input: object = None,
         *,
         type: type[Any] | None = None,
@@ -216,23 +216,23 @@ class ChildPart(ContextPart):
         return ChildHandle(self._run, command, read)
 
 
-def call_workflow(
+def call_startable(
     run: Run,
-    workflow: Workflow[Any, object],
+    startable: Startable[Any, object],
     args: tuple[object, ...],
     kwargs: Mapping[str, object],
 ) -> CommandCall:
-    """Start a child run for a plain call of its workflow."""
+    """Start a child run for a plain call of its workflow or flow."""
     if len(args) > 1 or kwargs:
         raise TypeError(
-            f"workflow {workflow.name} takes at most one input, as a positional argument"
+            f"{startable.kind} {startable.name} takes at most one input, as a positional argument"
         )
-    return call_child(run, workflow, args[0] if args else None, type=None, options={})
+    return call_child(run, startable, args[0] if args else None, type=None, options={})
 
 
 def call_child(
     run: Run,
-    workflow: Workflow[Any, object] | str,
+    workflow: Startable[Any, object] | str,
     input: object,
     type: type[Any] | None,
     options: ChildOptions,
@@ -244,7 +244,7 @@ def call_child(
 
 def _start(
     run: Run,
-    workflow: Workflow[Any, object] | str,
+    workflow: Startable[Any, object] | str,
     input: object,
     type: type[Any] | None,
     options: ChildOptions,
@@ -254,7 +254,7 @@ def _start(
     if unknown := options.keys() - ChildOptions.__optional_keys__:
         raise TypeError(f"unexpected options of a child: {', '.join(sorted(unknown))}")
     own_key, leaf = options.get("key"), options.get("id")
-    local = _find_workflow(run, workflow, options.get("version"))
+    local = _find_definition(run, workflow, options.get("version"))
     name = _full_name(run, workflow)
     text = local.encode_input(input) if local else encode(input)
     decode = _decoder(local, type)
@@ -264,40 +264,42 @@ def _start(
     if command is None:
         earlier = functools.partial(texts_before_fields, text, input)
         command = Command(CHILD, key, name, fingerprint(text), run_id, earlier)
-        started = _started(run, command, local, text, options, parent_close)
+        definition = workflow if isinstance(workflow, Startable) else local
+        kind = None if definition is None else definition.kind
+        started = _started(run, command, local, text, options, parent_close, kind)
         commands.give(command, lambda: write_details(started))
         if own_key is not None:
             commands.children[run_id] = command
     return command, _reader(run, command, decode)
 
 
-def _full_name(run: Run, workflow: Workflow[Any, object] | str) -> str:
+def _full_name(run: Run, workflow: Startable[Any, object] | str) -> str:
     """Return a workflow's name with its app, by default the run's own app."""
-    if isinstance(workflow, Workflow):
+    if isinstance(workflow, Startable):
         return workflow.full_name
     name = check_reference("a workflow", workflow)
     return name if "/" in name else full_name(run.workflow.registry.name, name)
 
 
-def _find_workflow(
-    run: Run, workflow: Workflow[Any, object] | str, version: int | None
-) -> Workflow[Any, object] | None:
-    """Return the workflow's definition, None if it is in another program."""
+def _find_definition(
+    run: Run, workflow: Startable[Any, object] | str, version: int | None
+) -> Startable[Any, object] | None:
+    """Return the definition of a workflow or a flow, None if it is in another program."""
     registry = run.workflow.registry
-    if isinstance(workflow, Workflow):
-        if version in (None, workflow.version):
+    if isinstance(workflow, Startable):
+        if version is None or version == workflow.version:
             return workflow
-        workflow = workflow.full_name
+        return workflow.of_version(version)
     app, name = split_name(workflow)
     if app not in ("", registry.name):
         return None
     try:
-        return registry.latest(name) if version is None else registry.find(name, version)
+        return registry.startable(name, version)
     except UnknownWorkflow:
         return None
 
 
-def _decoder(local: Workflow[Any, object] | None, type: type[Any] | None) -> Decode:
+def _decoder(local: Startable[Any, object] | None, type: type[Any] | None) -> Decode:
     if type is not None:
         return decoder(type)
     return local.decode_output if local else decoder(object)
@@ -306,10 +308,11 @@ def _decoder(local: Workflow[Any, object] | None, type: type[Any] | None) -> Dec
 def _started(
     run: Run,
     command: Command,
-    local: Workflow[Any, object] | None,
+    local: Startable[Any, object] | None,
     text: str,
     options: ChildOptions,
     parent_close: ParentClose,
+    kind: RunKind | None,
 ) -> ChildStarted:
     """Check the options of a child, and return the command that starts it."""
     queue = options.get("queue") or (local.queue if local else DEFAULT_QUEUE)
@@ -344,6 +347,7 @@ def _started(
         retention=local.retention_seconds if local else _RETENTION,
         tags=check_tags(options.get("tags", ())),
         headers=_headers(run, options),
+        kind=kind,
     )
 
 

@@ -6,8 +6,8 @@ from typing import Any, Final, NoReturn
 
 from holdfast.definitions.activities import Activity
 from holdfast.definitions.caller import Args, Kwargs
+from holdfast.definitions.startable import Startable
 from holdfast.definitions.steps import Step
-from holdfast.definitions.workflows import Workflow
 from holdfast.runtime.loop.tasks import Evicted
 
 
@@ -24,8 +24,8 @@ class ClosedCaller:
         """Raise Evicted."""
         raise Evicted
 
-    def call_workflow(
-        self, workflow: Workflow[Any, object], args: Args, kwargs: Kwargs
+    def call_startable(
+        self, startable: Startable[Any, object], args: Args, kwargs: Kwargs
     ) -> NoReturn:
         """Raise Evicted."""
         raise Evicted

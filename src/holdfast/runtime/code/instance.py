@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from holdfast.definitions.activities import Activity
+from holdfast.definitions.startable import Startable
 from holdfast.definitions.steps import Step
 from holdfast.definitions.workflows import Workflow
 from holdfast.errors import InvalidInput
@@ -26,7 +27,7 @@ from holdfast.events import (
     read_forked,
 )
 from holdfast.runtime.code.activity_calls import call_activity
-from holdfast.runtime.code.children import call_workflow
+from holdfast.runtime.code.children import call_startable
 from holdfast.runtime.code.closed_caller import CLOSED
 from holdfast.runtime.code.commands import Commands
 from holdfast.runtime.code.context import Context
@@ -283,14 +284,14 @@ class Instance:
         """Call an activity: it is scheduled now, whether or not it is awaited."""
         return call_activity(self, activity, activity.name, args, kwargs)
 
-    def call_workflow(
+    def call_startable(
         self,
-        workflow: Workflow[Any, object],
+        startable: Startable[Any, object],
         args: tuple[object, ...],
         kwargs: Mapping[str, object],
     ) -> Coroutine[object, None, Any]:
-        """Call a workflow: a child run is started now."""
-        return call_workflow(self, workflow, args, kwargs)
+        """Call a workflow or a flow: a child run is started now."""
+        return call_startable(self, startable, args, kwargs)
 
     # Ending
 

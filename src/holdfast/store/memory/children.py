@@ -7,14 +7,15 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.errors import RunExists
+from holdfast.errors import HoldfastError, InvalidInput, RunExists, UnknownFlow
 from holdfast.store.memory import details
 from holdfast.store.memory.ends import request_cancels
 from holdfast.store.memory.external import send_signals
+from holdfast.store.memory.flows.starts import start_child_flow
 from holdfast.store.memory.starts import insert_run
 from holdfast.store.memory.tables import Parent, ParentClose, RunRow, Tables
 from holdfast.store.port import WORK_TOPIC
-from holdfast.types import ErrorInfo, Event, NewRun, NewSignal, Notice, Undelivered
+from holdfast.types import ErrorInfo, Event, NewRun, NewSignal, Notice, RunKind, Undelivered
 
 _NULL: Final = msgspec.Raw(b"null")
 
@@ -32,6 +33,12 @@ class _ChildStarted(msgspec.Struct, frozen=True):
     retention: float | None = None
     tags: tuple[str, ...] = ()
     headers: dict[str, str] | None = None
+    kind: RunKind | None = None  # None: the program that starts it knows its name only
+
+    def is_flow(self, tables: Tables) -> bool:
+        if self.kind is None:
+            return f"{self.workflow_name}@{self.version}" in tables.shapes
+        return self.kind == "flow"
 
 
 class _ChildCancelRequested(msgspec.Struct, frozen=True):
@@ -71,7 +78,8 @@ def start(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notice]:
     existing = tables.runs.get(command.child_run_id)
     if existing is not None:
         ours = existing.parent is not None and existing.parent.run_id == run_id
-        return [] if ours else _refuse(tables, now, run_id, command.child_run_id, event.key)
+        exists = RunExists(command.child_run_id)
+        return [] if ours else _refuse(tables, now, run_id, command.child_run_id, event.key, exists)
     new = NewRun(
         run_id=command.child_run_id,
         name=command.workflow_name,
@@ -85,16 +93,22 @@ def start(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notice]:
         tags=command.tags,
         headers=command.headers,
     )
-    insert_run(tables, now, new, Parent(run_id, event.key or "", command.parent_close))
+    parent = Parent(run_id, event.key or "", command.parent_close)
+    if command.is_flow(tables):
+        try:
+            return start_child_flow(tables, now, new, parent)
+        except (UnknownFlow, InvalidInput) as error:
+            return _refuse(tables, now, run_id, command.child_run_id, event.key, error)
+    insert_run(tables, now, new, parent)
     return [Notice(WORK_TOPIC, command.queue)]
 
 
 def _refuse(
-    tables: Tables, now: int, run_id: UUID, child_id: UUID, key: str | None
+    tables: Tables, now: int, run_id: UUID, child_id: UUID, key: str | None, why: HoldfastError
 ) -> list[Notice]:
     if not tables.is_running(run_id):
         return []
-    error = ErrorInfo(kind="holdfast.errors.RunExists", message=str(RunExists(child_id)))
+    error = ErrorInfo(kind=f"holdfast.errors.{type(why).__name__}", message=str(why))
     told = details.write(child_run_id=str(child_id), status="refused", error=error)
     return tables.tell(run_id, Event("ChildFailed", key, told, now))
 

@@ -1,11 +1,11 @@
 -- Children: runs that runs start, and runs that continue as new.
 
--- Start the children of ChildStarted. If the id belongs to another run's child, or to a run without
--- a parent, append ChildFailed to the log of the asking run. If this run has started the child
--- before, the child's end is told under the key of the first call. Returns (topic, payload)
--- notices.
--- Locks: ids of runs, in order; expects the turn rows of the parents locked; their events, run by
--- run. Called by _carry_out.
+-- Start the children of ChildStarted: runs of workflows and of flows. If the id belongs to another
+-- run's child, or to a run without a parent, append ChildFailed to the log of the asking run; also
+-- if a flow does not exist or refuses its input. If this run has started the child before, the
+-- child's end is told under the key of the first call. Returns (topic, payload) notices.
+-- Locks: ids of runs, in order, those of flows after those of workflows; as _start_child_flows;
+-- expects the turn rows of the parents locked; their events, run by run. Called by _carry_out.
 create or replace function holdfast._start_children(
     p_now timestamptz, p_run_ids uuid[], p_keys text[], p_details json[]
 ) returns text[]
@@ -17,39 +17,56 @@ as $$
 declare
     v_new record;
     v_created uuid[];
+    v_count int := 0;
+    v_told text[];
     v_notices text[];
 begin
-    select array_agg(c.child_run_id) as run_ids, array_agg(c.workflow_name) as names,
-        array_agg(c.input) as inputs, array_agg(c.version) as versions,
-        array_agg(c.child_key) as keys, array_agg(c.queue) as queues,
-        array_agg(c.priority) as priorities, array_agg(p_now) as visible_ats,
-        array_agg(c.timeout) as timeouts, array_agg(c.retention) as retentions,
-        array_agg(c.tags) as tags, array_agg(c.headers) as headers,
-        array_agg(c.run_id) as parents,
-        array_agg(c.key) as parent_keys, array_agg(c.parent_close) as closes
-    into v_new
-    from (
-        select distinct on (c.child_run_id) u.run_id, u.key, u.details -> 'input' as input,
-            holdfast._run_of_key(c.child_run_id, c.workflow_name, c.key) as child_run_id,
-            c.workflow_name, c.version, c.key as child_key, c.queue, c.priority,
-            c.parent_close, c.timeout, c.retention, c.tags, c.headers
-        from unnest(p_run_ids, p_keys, p_details) with ordinality as u (run_id, key, details, place)
-        cross join lateral json_to_record(u.details) as c (
-            child_run_id uuid, workflow_name text, version int, key text, queue text,
-            priority int, parent_close text, timeout float8, retention float8, tags json,
-            headers json)
-        order by c.child_run_id, u.place
-    ) as c;
-    v_created := holdfast._start_runs(p_now, v_new.run_ids, v_new.names, v_new.inputs,
-        v_new.versions, v_new.keys, v_new.queues, v_new.priorities, v_new.visible_ats,
-        v_new.timeouts, v_new.retentions, v_new.tags, v_new.headers,
-        v_new.parents, v_new.parent_keys, v_new.closes);
-    if cardinality(v_created) > 0 then
-        select array_agg(distinct array['work', c.queue]) into v_notices
-        from unnest(v_new.run_ids, v_new.queues) as c (run_id, queue)
-        where cardinality(v_created) = cardinality(v_new.run_ids) or c.run_id = any (v_created);
-    end if;
-    if cardinality(v_created) < cardinality(p_run_ids) then
+    for v_new in
+        select c.is_flow, array_agg(c.child_run_id) as run_ids, array_agg(c.workflow_name) as names,
+            array_agg(c.input) as inputs, array_agg(c.version) as versions,
+            array_agg(c.child_key) as keys, array_agg(c.queue) as queues,
+            array_agg(c.priority) as priorities, array_agg(p_now) as visible_ats,
+            array_agg(c.timeout) as timeouts, array_agg(c.retention) as retentions,
+            array_agg(c.tags) as tags, array_agg(c.headers) as headers,
+            array_agg(c.run_id) as parents,
+            array_agg(c.key) as parent_keys, array_agg(c.parent_close) as closes
+        from (
+            select distinct on (c.child_run_id) u.run_id, u.key, u.details -> 'input' as input,
+                holdfast._run_of_key(c.child_run_id, c.workflow_name, c.key) as child_run_id,
+                c.workflow_name, c.version, c.key as child_key, c.queue, c.priority,
+                c.parent_close, c.timeout, c.retention, c.tags, c.headers,
+                case when c.kind is not null then c.kind = 'flow'  -- null: known by name only
+                    else holdfast._has_shape(c.workflow_name || '@' || c.version) end as is_flow
+            from unnest(p_run_ids, p_keys, p_details) with ordinality
+                as u (run_id, key, details, place)
+            cross join lateral json_to_record(u.details) as c (
+                kind text, child_run_id uuid, workflow_name text, version int, key text,
+                queue text, priority int, parent_close text, timeout float8, retention float8,
+                tags json, headers json)
+            order by c.child_run_id, u.place
+        ) as c
+        group by c.is_flow order by c.is_flow
+    loop
+        if v_new.is_flow then
+            select f.created, f.notices into v_created, v_told
+            from holdfast._start_child_flows(p_now, v_new.run_ids, v_new.names, v_new.versions,
+                v_new.inputs, v_new.keys, v_new.queues, v_new.priorities, v_new.timeouts,
+                v_new.retentions, v_new.tags, v_new.headers, v_new.parents, v_new.parent_keys,
+                v_new.closes) as f;
+            v_notices := v_notices || v_told;
+        else
+            v_created := holdfast._start_runs(p_now, v_new.run_ids, v_new.names, v_new.inputs,
+                v_new.versions, v_new.keys, v_new.queues, v_new.priorities, v_new.visible_ats,
+                v_new.timeouts, v_new.retentions, v_new.tags, v_new.headers,
+                v_new.parents, v_new.parent_keys, v_new.closes);
+            select v_notices || array_agg(distinct array['work', c.queue]) into v_notices
+            from unnest(v_new.run_ids, v_new.queues) as c (run_id, queue)
+            where cardinality(v_created) = cardinality(v_new.run_ids)
+                or c.run_id = any (v_created);
+        end if;
+        v_count := v_count + cardinality(v_created);
+    end loop;
+    if v_count < cardinality(p_run_ids) then
         v_notices := v_notices || holdfast._refuse_children(p_now, p_run_ids, p_keys, p_details);
     end if;
     return v_notices;
@@ -80,16 +97,31 @@ begin
         where r.parent_run_id is distinct from u.run_id
         order by u.run_id, u.place
     loop
-        if holdfast._append(p_now, v_refused.run_id, 'ChildFailed', ('{"child_run_id":"'
-            || v_refused.child_id || '","status":"refused","error":{"kind":'
-            || '"holdfast.errors.RunExists","message":"run ' || v_refused.child_id
-            || ' exists, and is not a child of this run: use another key"}}')::json,
-            v_refused.key) is not null
-        then
-            v_notices := v_notices || holdfast._wake_ends(p_now, v_refused.run_id);
-        end if;
+        v_notices := v_notices || holdfast._refuse_child(p_now, v_refused.run_id, v_refused.key,
+            v_refused.child_id, 'RunExists', format(
+                'run %s exists, and is not a child of this run: use another key',
+                v_refused.child_id));
     end loop;
     return v_notices;
+end $$;
+
+-- Tell a run that a child was not started; p_kind is a class of holdfast.errors. Returns
+-- (topic, payload) notices.
+-- Locks: expects the turn row locked; events. Called by _refuse_children and _start_child_flows.
+create or replace function holdfast._refuse_child(
+    p_now timestamptz, p_run_id uuid, p_key text, p_child_id uuid, p_kind text, p_message text
+) returns text[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if holdfast._append(p_now, p_run_id, 'ChildFailed', json_build_object(
+            'child_run_id', p_child_id, 'status', 'refused', 'error', json_build_object(
+                'kind', 'holdfast.errors.' || p_kind, 'message', p_message)), p_key) is null
+    then
+        return null;
+    end if;
+    return holdfast._wake_ends(p_now, p_run_id);
 end $$;
 
 -- Ask the children of ChildCancelRequested to stop, or the last runs that they continued as. A run

@@ -1,25 +1,13 @@
 -- The ends of attempts at steps.
 
 -- Lock what a call about runs of flows changes: their turn rows and those of all that are told of
--- their ends, by run_id. A flow that is told may end as well, and so on up to a workflow. Called by
--- all that end steps.
+-- their ends, by run_id. Called by all that end steps.
 create or replace function holdfast._lock_flows(p_run_ids uuid[]) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
-declare
-    v_all uuid[] := p_run_ids;
-    v_parents uuid[] := holdfast._parents(p_run_ids);
 begin
-    if cardinality(v_parents) = 0 then
-        perform holdfast._lock_turns(v_all);
-        return;
-    end if;
-    while cardinality(v_parents) > 0 loop
-        v_all := v_all || v_parents;
-        v_parents := holdfast._parents(v_parents);
-    end loop;
-    perform holdfast._lock_family(v_all, v_all);
+    perform holdfast._lock_turns(p_run_ids || holdfast._parents(p_run_ids));
 end $$;
 
 -- Lock the turn rows of runs whose maps are through, if that needs no waiting: who holds tasks must

@@ -46,8 +46,9 @@ begin
     if outcome is not null then
         return;
     end if;
-    perform holdfast._seal_shapes(
+    perform holdfast._check_shapes(
         array[v_handler], array[v_handler], array[v_origin.input]);  -- it may have been replaced
+    perform holdfast._seal_shapes(array[v_handler]);
     v_again := holdfast._steps_again(v_origin, v_handler, p_from);
     outcome := holdfast._start_retry(v_origin, v_handler, p_new_run_id);
     if outcome = 'started' then

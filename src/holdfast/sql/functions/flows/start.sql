@@ -33,89 +33,28 @@ declare
     v_now timestamptz := holdfast.now();
     v_shapes text[];
     v_created uuid[];
-    v_roots holdfast._ready_step[];
 begin
     perform holdfast._check_starts(p_run_ids, array(
             select split_part(u.flow, '@', 1) from unnest(p_flows) with ordinality as u (flow, place)
             order by u.place),
         p_inputs, null, p_keys, p_queues, p_priorities, p_start_ats, p_delays, p_timeouts,
         p_retentions, p_tags, p_headers, p_waiters);
-    perform pg_advisory_xact_lock_shared(hashtext('holdfast.flow'), hashtext(f.slug))
-    from (
-        select distinct case when strpos(n.name, '@') > 0 then split_part(n.name, '@', 1)
-            else holdfast._full_slug(n.name) end as slug
-        from (select distinct u.flow as name from unnest(p_flows) as u (flow)) as n
-        order by 1
-    ) as f;
-    v_shapes := array(
-        select case when strpos(u.flow, '@') > 0 then u.flow
-            else holdfast._newest_shape(u.flow) end
-        from unnest(p_flows) with ordinality as u (flow, place) order by u.place);
-    perform holdfast._seal_shapes(p_flows, v_shapes, p_inputs);
-
-    with asked as materialized (
-        select u.*, f.flow_slug, f.version, coalesce(u.queue, f.queue) as run_queue,
-            coalesce(holdfast._moment(u.start_at),
-                v_now + coalesce(u.delay, 0) * interval '1 second') as visible_at
-        from unnest(p_run_ids, v_shapes, p_inputs, p_keys, p_queues, p_priorities, p_timeouts,
-            p_retentions, p_tags, p_headers, p_start_ats, p_delays) with ordinality
-            as u (run_id, handler, input, key, queue, priority, timeout, retention, tags, headers,
-                start_at, delay, place)
-        cross join lateral (
-            select f.flow_slug, f.version, f.queue from holdfast.flows f
-            where f.handler = u.handler limit 1
-        ) as f
-        order by u.run_id, u.place
-    ), started as (
-        insert into holdfast.runs (run_id, kind, name, version, key, queue, priority, input, tags,
-            headers, retention, deadline_at, created_at)
-        select a.run_id, 'flow', a.flow_slug, a.version, a.key, a.run_queue,
-            coalesce(a.priority, 2), coalesce(a.input, 'null'),
-            case when a.tags is null then '{}'
-                else array(select json_array_elements_text(a.tags)) end,
-            a.headers, a.retention * interval '1 second',
-            greatest(v_now, a.visible_at) + a.timeout * interval '1 second', v_now
-        from asked a
-        on conflict do nothing
-        returning run_id, name || '@' || version as handler, queue, priority
-    ), logged as (
-        insert into holdfast.events (run_id, idx, event_type, at)
-        select s.run_id, 0, 'WorkflowStarted', v_now from started s
-    ), turned as (
-        insert into holdfast.tasks (run_id, kind, queue, handler, priority, visible_at, started_at)
-        select s.run_id, 'flow', s.queue, s.handler, s.priority, 'infinity', v_now from started s
-    ), roots as (
-        select s.run_id, s.handler, p.*
-        from started s
-        cross join lateral (
-            select p.step_slug, p.step_index, p.step_type, p.required_input_pattern is not null
-                or p.forbidden_input_pattern is not null as is_conditional
-            from holdfast.steps p where p.handler = s.handler and p.deps_count = 0 offset 0
-        ) as p
-    )
-    select (select array_agg(s.run_id) from started s), array_agg((r.run_id, r.handler,
-        r.step_slug, r.step_type, r.is_conditional)::holdfast._ready_step
-        order by r.run_id, r.step_index)
-    into v_created, v_roots
-    from roots r;
-
-    if v_created is not null then
-        select a.notices into notices
-        from holdfast._advance_flows(v_now, '{}', v_roots, '{}', '{}', null) as a;
-        if num_nonnulls(p_start_ats, p_delays) > 0 then
-            perform holdfast._start_later(v_now, v_created, p_run_ids, p_start_ats, p_delays);
-        end if;
-    end if;
+    v_shapes := holdfast._lock_starts(p_flows);
+    perform holdfast._check_shapes(p_flows, v_shapes, p_inputs);
+    select s.created, s.notices into v_created, notices
+    from holdfast._start_flows(v_now, p_run_ids, v_shapes, p_inputs, p_keys, p_queues,
+        p_priorities, p_timeouts, p_retentions, p_tags, p_headers,
+        p_start_ats => p_start_ats, p_delays => p_delays) as s;
     if p_waiters is not null then
         perform holdfast._register_waiters(p_run_ids, p_waiters);
     end if;
-    if coalesce(cardinality(v_created), 0) < cardinality(p_run_ids) then
+    if cardinality(v_created) < cardinality(p_run_ids) then
         perform holdfast._check_workflows(p_run_ids, array(
             select regexp_replace(u.shape, '@[0-9]+$', '')
             from unnest(v_shapes) with ordinality as u (shape, place) order by u.place));
     end if;
     return query
-    select u.run_id, coalesce(u.run_id = any (v_created), false)
+    select u.run_id, u.run_id = any (v_created)
             and row_number() over (partition by u.run_id order by u.place) = 1,
         r.status, case when u.place = 1 then notices end
     from unnest(p_run_ids) with ordinality as u (run_id, place)
@@ -126,7 +65,7 @@ begin
 end $$;
 
 -- Move the tasks of new runs to the moments from which these may run. The other arrays are those of
--- start_flows. Locks: expects the runs to be new. Called by start_flows.
+-- start_flows. Locks: expects the runs to be new. Called by _start_flows.
 create or replace function holdfast._start_later(
     p_now timestamptz, p_created uuid[], p_run_ids uuid[], p_start_ats bigint[],
     p_delays float8[]
@@ -155,47 +94,172 @@ begin
 end $$;
 
 -- Refuse starts of flows that do not exist (HF003), and inputs over which a root step cannot map
--- (22023). The shapes get their first run: steps that are added come into the next version.
--- Called by start_flows and retry_flow.
-create or replace function holdfast._seal_shapes(
+-- (22023). Locks nothing. Called by start_flows and retry_flow.
+create or replace function holdfast._check_shapes(
     p_flows text[], p_shapes text[], p_inputs json[]
 ) returns void
-language plpgsql
+language plpgsql stable
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
 declare
-    v_flow record;
-    v_unsealed text[];
+    v_refused record;
 begin
-    for v_flow in
-        select u.flow, f.handler, u.input, m.step_slug, f.is_sealed
-        from unnest(p_flows, p_shapes, p_inputs) as u (flow, shape, input)
-        left join lateral (
-            select f.handler, f.is_sealed from holdfast.flows f where f.handler = u.shape limit 1
-        ) as f on true
-        left join lateral (
-            select s.step_slug from holdfast.steps s
-            where s.handler = u.shape and s.deps_count = 0 and s.step_type = 'map' limit 1
-        ) as m on true
-        where f.handler is null or not f.is_sealed
-            or (m.step_slug is not null and coalesce(json_typeof(u.input), '') <> 'array')
-    loop
-        if v_flow.handler is null then
-            raise sqlstate 'HF003' using message = format('flow %s does not exist', v_flow.flow);
-        elsif v_flow.step_slug is not null
-            and coalesce(json_typeof(v_flow.input), 'null') <> 'array'
-        then
-            raise invalid_parameter_value using message = format(
-                'step %s of flow %s maps over the input, which must be an array, not %s',
-                v_flow.step_slug, v_flow.flow, coalesce(json_typeof(v_flow.input), 'null'));
+    select r.* into v_refused from holdfast._refused_starts(p_flows, p_shapes, p_inputs) as r
+    order by r.place limit 1;
+    if v_refused.kind = 'UnknownFlow' then
+        raise sqlstate 'HF003' using message = v_refused.message;
+    elsif found then
+        raise invalid_parameter_value using message = v_refused.message;
+    end if;
+end $$;
+
+-- Note that shapes have a run: steps that are added from now on come into the next version.
+-- Locks: the shapes that had none. Called by _start_flows and retry_flow.
+create or replace function holdfast._seal_shapes(p_shapes text[]) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    update holdfast.flows f set is_sealed = true
+    where f.handler = any (p_shapes) and not f.is_sealed;
+end $$;
+
+-- Lock the starts of flows, which are slug@version, or a slug alone for the newest shape, and return
+-- their shapes, as slug@version. Of a flow without a shape it is null.
+-- Locks: the flows' starts, shared, by name. Called by start_flows and _start_child_flows.
+create or replace function holdfast._lock_starts(p_flows text[]) returns text[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    perform pg_advisory_xact_lock_shared(hashtext('holdfast.flow'), hashtext(f.slug))
+    from (
+        select distinct case when strpos(n.name, '@') > 0 then split_part(n.name, '@', 1)
+            else holdfast._full_slug(n.name) end as slug
+        from (select distinct u.flow as name from unnest(p_flows) as u (flow)) as n
+        order by 1
+    ) as f;
+    return array(
+        select case when strpos(u.flow, '@') > 0 then u.flow
+            else holdfast._newest_shape(u.flow) end
+        from unnest(p_flows) with ordinality as u (flow, place) order by u.place);
+end $$;
+
+-- Return the starts that are refused, by their places from 1, and why: flows that do not exist, and
+-- inputs over which a root step cannot map. Locks nothing. Called by start_flows and
+-- _start_child_flows.
+create or replace function holdfast._refused_starts(
+    p_flows text[], p_shapes text[], p_inputs json[]
+) returns table (place int, kind text, message text)
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    return query
+    select u.place::int, case when f.handler is null then 'UnknownFlow' else 'InvalidInput' end,
+        case when f.handler is null then format('flow %s does not exist', u.flow)
+            else format('step %s of flow %s maps over the input, which must be an array, not %s',
+                m.step_slug, u.flow, coalesce(json_typeof(u.input), 'null')) end
+    from unnest(p_flows, p_shapes, p_inputs) with ordinality as u (flow, shape, input, place)
+    left join lateral (
+        select f.handler from holdfast.flows f where f.handler = u.shape limit 1
+    ) as f on true
+    left join lateral (
+        select s.step_slug from holdfast.steps s
+        where s.handler = u.shape and s.deps_count = 0 and s.step_type = 'map' limit 1
+    ) as m on true
+    where f.handler is null
+        or (m.step_slug is not null and coalesce(json_typeof(u.input), '') <> 'array');
+end $$;
+
+-- Start runs of shapes that exist, top ones or children: the arrays are those of start_flows, and of
+-- parents. The shapes have their first run by it: steps that are added come into the next version.
+-- Returns the ids that were new, in no order, and (topic, payload) notices.
+-- Locks: expects the flows' starts locked, and the turn rows of the parents; the shapes if they have
+-- no run yet; the ids, in order. Called by start_flows and _start_child_flows.
+create or replace function holdfast._start_flows(
+    p_now timestamptz, p_run_ids uuid[], p_shapes text[], p_inputs json[], p_keys text[],
+    p_queues text[], p_priorities int[], p_timeouts float8[], p_retentions float8[],
+    p_tags json[], p_headers json[], p_parents uuid[] default null,
+    p_parent_keys text[] default null, p_parent_closes text[] default null,
+    p_start_ats bigint[] default null, p_delays float8[] default null,
+    out created uuid[], out notices text[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+declare
+    v_roots holdfast._ready_step[];
+begin
+    perform holdfast._seal_shapes(p_shapes);
+    with asked as materialized (
+        select u.*, f.flow_slug, f.version, coalesce(u.queue, f.queue) as run_queue,
+            coalesce(holdfast._moment(u.start_at),
+                p_now + coalesce(u.delay, 0) * interval '1 second') as visible_at
+        from unnest(p_run_ids, p_shapes, p_inputs, p_keys, p_queues, p_priorities, p_timeouts,
+            p_retentions, p_tags, p_headers, p_parents, p_parent_keys, p_parent_closes,
+            p_start_ats, p_delays)
+            with ordinality as u (run_id, handler, input, key, queue, priority, timeout, retention,
+                tags, headers, parent_run_id, parent_key, parent_close, start_at, delay, place)
+        cross join lateral (
+            select f.flow_slug, f.version, f.queue from holdfast.flows f
+            where f.handler = u.handler limit 1
+        ) as f
+        order by u.run_id, u.place
+    ), started as (
+        insert into holdfast.runs (run_id, kind, name, version, key, queue, priority, input, tags,
+            headers, retention, deadline_at, created_at, parent_run_id, parent_key, parent_close)
+        select a.run_id, 'flow', a.flow_slug, a.version, a.key, a.run_queue,
+            coalesce(a.priority, 2), coalesce(a.input, 'null'),
+            case when a.tags is null then '{}'
+                else array(select json_array_elements_text(a.tags)) end,
+            a.headers, a.retention * interval '1 second',
+            greatest(p_now, a.visible_at) + a.timeout * interval '1 second', p_now, a.parent_run_id, a.parent_key,
+            a.parent_close
+        from asked a
+        on conflict do nothing
+        returning run_id, name || '@' || version as handler, queue, priority, parent_run_id
+    ), logged as (
+        insert into holdfast.events (run_id, idx, event_type, at)
+        select s.run_id, 0, 'WorkflowStarted', p_now from started s
+    ), turned as (
+        insert into holdfast.tasks (run_id, kind, queue, handler, priority, visible_at, started_at,
+            parent_run_id)
+        select s.run_id, 'flow', s.queue, s.handler, s.priority, 'infinity', p_now, s.parent_run_id
+        from started s
+    ), roots as (
+        select s.run_id, s.handler, p.*
+        from started s
+        cross join lateral (
+            select p.step_slug, p.step_index, p.step_type, p.required_input_pattern is not null
+                or p.forbidden_input_pattern is not null as is_conditional
+            from holdfast.steps p where p.handler = s.handler and p.deps_count = 0 offset 0
+        ) as p
+    )
+    select (select coalesce(array_agg(s.run_id), '{}') from started s), array_agg((
+        r.run_id, r.handler, r.step_slug, r.step_type, r.is_conditional)::holdfast._ready_step
+        order by r.run_id, r.step_index)
+    into created, v_roots
+    from roots r;
+
+    if v_roots is not null then
+        select a.notices into notices
+        from holdfast._advance_flows(p_now, '{}', v_roots, '{}', '{}', null) as a;
+        if num_nonnulls(p_start_ats, p_delays) > 0 then
+            perform holdfast._start_later(p_now, created, p_run_ids, p_start_ats, p_delays);
         end if;
-        v_unsealed := v_unsealed || v_flow.handler;
-    end loop;
-    if v_unsealed is not null then
-        update holdfast.flows f set is_sealed = true
-        where f.handler = any (v_unsealed) and not f.is_sealed;
     end if;
 end $$;
 

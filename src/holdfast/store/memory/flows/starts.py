@@ -16,7 +16,7 @@ from holdfast.store.memory.flows.rows import Place
 from holdfast.store.memory.flows.shapes import newest_shape
 from holdfast.store.memory.payloads import check_run
 from holdfast.store.memory.starts import insert_run
-from holdfast.store.memory.tables import END, NEVER, ShapeRow, Tables
+from holdfast.store.memory.tables import END, NEVER, Parent, ShapeRow, Tables
 from holdfast.types import NewRun, Notice, StartedRun
 
 
@@ -29,13 +29,7 @@ def start_flows(
     named = [_with_shape(tables, new) for new in runs]
     _refuse_others(tables, named)
     created = {new.run_id: new for new in reversed(named) if new.run_id not in tables.runs}
-    progress = Progress(tables, now)
-    starts = {new.run_id: insert_flow(tables, now, new) for new in created.values()}
-    roots = [root for new in created.values() for root in _roots(tables, new)]
-    advance(progress, ready=roots)
-    for run_id, start in starts.items():
-        if start != now:
-            _start_later(tables, run_id, start - now)
+    notices = _begin(tables, now, list(created.values()))
     answers: list[StartedRun] = []
     for new in named:
         status = tables.runs[new.run_id].status
@@ -43,7 +37,28 @@ def start_flows(
             tables.waiters[new.run_id].add(new.waiter)
         is_new = created.pop(new.run_id, None) is not None
         answers.append(StartedRun(new.run_id, is_new, status))
-    return answers, progress.notices
+    return answers, notices
+
+
+def start_child_flow(tables: Tables, now: int, new: NewRun, parent: Parent) -> list[Notice]:
+    """Start a run of a flow that another run asked for, under an id that is free.
+
+    Raises UnknownFlow, and InvalidInput for an input over which a root step cannot map.
+    """
+    return _begin(tables, now, [_with_shape(tables, new)], parent)
+
+
+def _begin(
+    tables: Tables, now: int, runs: Sequence[NewRun], parent: Parent | None = None
+) -> list[Notice]:
+    """Insert runs, and advance them from their root steps."""
+    starts = {new.run_id: insert_flow(tables, now, new, parent) for new in runs}
+    progress = Progress(tables, now)
+    advance(progress, ready=[root for new in runs for root in _roots(tables, new)])
+    for run_id, start in starts.items():
+        if start != now:
+            _start_later(tables, run_id, start - now)
+    return progress.notices
 
 
 def _with_shape(tables: Tables, new: NewRun) -> NewRun:
@@ -83,9 +98,9 @@ def _refuse_others(tables: Tables, runs: Sequence[NewRun]) -> None:
             raise RunExists.of_another(new.run_id, found, new.name)
 
 
-def insert_flow(tables: Tables, now: int, new: NewRun) -> int:
+def insert_flow(tables: Tables, now: int, new: NewRun, parent: Parent | None = None) -> int:
     """Write the run, and a turn row that nobody claims; return when the run is to start."""
-    turn = insert_run(tables, now, new)
+    turn = insert_run(tables, now, new, parent)
     start, turn.visible_at = turn.visible_at, NEVER
     turn.kind, turn.started_at = "flow", now
     return start
