@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, assert_type
 
+from holdfast import Context
 from holdfast.client import Client, RunHandle
 from holdfast.definitions import App, Flow, FlowStep
 from holdfast.definitions.flow_steps import FlowStepContext, current_flow_step
@@ -132,6 +133,17 @@ async def with_client(client: Client) -> None:
     assert_type(await handle.result(), dict[str, object])
     assert_type(await client.start(untyped, 3), RunHandle[dict[str, object]])
     await client.start(analyze, 3)  # type: ignore[misc]
+
+
+async def in_a_workflow(ctx: Context) -> None:
+    assert_type(await analyze(Site("u")), dict[str, object])
+    assert_type(await untyped(), dict[str, object])
+    assert_type(await ctx.child(analyze, Site("u"), key="k"), dict[str, object])
+    handle = await ctx.start_child(analyze, Site("u"), parent_close="terminate")
+    assert_type(await handle.result(), dict[str, object])
+    await analyze("u")  # type: ignore[arg-type]
+    await analyze()  # type: ignore[call-arg]
+    await analyze(Site("u"), 2)  # type: ignore[call-arg]
 
 
 @analyze.step

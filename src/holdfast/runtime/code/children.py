@@ -254,7 +254,8 @@ def _start(
     if unknown := options.keys() - ChildOptions.__optional_keys__:
         raise TypeError(f"unexpected options of a child: {', '.join(sorted(unknown))}")
     own_key, leaf = options.get("key"), options.get("id")
-    local = _find_definition(run, workflow, options.get("version"))
+    known = _find_definition(run, workflow)
+    local = _of_version(known, options.get("version"))
     name = _full_name(run, workflow)
     text = local.encode_input(input) if local else encode(input)
     decode = _decoder(local, type)
@@ -264,8 +265,7 @@ def _start(
     if command is None:
         earlier = functools.partial(texts_before_fields, text, input)
         command = Command(CHILD, key, name, fingerprint(text), run_id, earlier)
-        definition = workflow if isinstance(workflow, Startable) else local
-        kind = None if definition is None else definition.kind
+        kind = None if known is None else known.kind
         started = _started(run, command, local, text, options, parent_close, kind)
         commands.give(command, lambda: write_details(started))
         if own_key is not None:
@@ -282,21 +282,27 @@ def _full_name(run: Run, workflow: Startable[Any, object] | str) -> str:
 
 
 def _find_definition(
-    run: Run, workflow: Startable[Any, object] | str, version: int | None
+    run: Run, workflow: Startable[Any, object] | str
 ) -> Startable[Any, object] | None:
     """Return the definition of a workflow or a flow, None if it is in another program."""
-    registry = run.workflow.registry
     if isinstance(workflow, Startable):
-        if version is None or version == workflow.version:
-            return workflow
-        return workflow.of_version(version)
+        return workflow
+    registry = run.workflow.registry
     app, name = split_name(workflow)
     if app not in ("", registry.name):
         return None
     try:
-        return registry.startable(name, version)
+        return registry.startable(name)
     except UnknownWorkflow:
         return None
+
+
+def _of_version(
+    known: Startable[Any, object] | None, version: int | None
+) -> Startable[Any, object] | None:
+    if known is None or version is None or version == known.version:
+        return known
+    return known.of_version(version)
 
 
 def _decoder(local: Startable[Any, object] | None, type: type[Any] | None) -> Decode:
