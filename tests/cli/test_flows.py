@@ -93,3 +93,21 @@ def test_why_says_that_no_worker_serves_a_step(cli: CommandLine, served: Command
     assert "step site has been due for" in said
     assert "no live worker serves sample/trip@1 on queue 'nobody'" in said
     assert "holdfast worker MODULE:APP --queue nobody" in said
+
+
+def test_a_completed_run_is_retried_from_a_step(served: CommandLine) -> None:
+    served("start", "trip", "[4]", "--key", "done", "--wait")
+    refused = served("runs", "retry", "trip/done", code=exits.FAILED).stdout
+    assert "give a step from which it is to run again" in refused
+    [answer] = served.json("runs", "retry", "trip/done", "--from-step", "total")
+    served.await_state(answer["new_run_id"], "completed")
+    shown = served.json("runs", "show", answer["new_run_id"])
+    assert shown["output"] == {"total": 8}
+    assert [entry["key"] for entry in shown["log"] if entry["type"] == "FlowStepCompleted"][-1] == (
+        "total"
+    )
+
+
+def test_a_step_is_given_for_named_runs_only(cli: CommandLine) -> None:
+    said = cli("runs", "retry", "--workflow", "trip", "--from-step", "total", code=exits.USAGE)
+    assert "--from-step is for runs that are named" in said.stderr

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import msgspec
 
 from holdfast.client.filters import RunFilters, run_filter
-from holdfast.client.forking import fork_run, prepare_retry
+from holdfast.client.forking import prepare_retry, retry_run
 from holdfast.client.messaging import Signal, encode_signal
 from holdfast.client.session import Session
 from holdfast.errors import ForkRefused, RunNotFound
@@ -154,7 +154,7 @@ class BulkChange:
         remaining = iter(runs)
 
         async def work() -> int:
-            return sum([await self._retry_one(run.run_id) for run in remaining])
+            return sum([await self._retry_one(run) for run in remaining])
 
         workers = [asyncio.create_task(work()) for _ in range(RETRIES_AT_ONCE)]
         try:
@@ -163,10 +163,10 @@ class BulkChange:
             for worker in workers:
                 worker.cancel()  # matters only if another one has failed
 
-    async def _retry_one(self, run_id: UUID) -> bool:
+    async def _retry_one(self, run: RunRecord) -> bool:
         try:
-            fork = await prepare_retry(self._session.store, run_id)
-            return (await fork_run(self._session, fork))[0]
+            retry = await prepare_retry(self._session.store, run.run_id)
+            return (await retry_run(self._session, retry, run.kind))[0]
         except (ForkRefused, RunNotFound):  # it has changed since it was listed
             return False
 

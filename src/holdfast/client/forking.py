@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from difflib import get_close_matches
+from functools import partial
 from typing import TypedDict
 from uuid import UUID
 
@@ -19,7 +20,7 @@ from holdfast.ids import retry_run_id, uuid7
 from holdfast.insight.retries import find_retry
 from holdfast.store.port import Store
 from holdfast.texts import check_text
-from holdfast.types import Fork, Forking, RunRecord, Status
+from holdfast.types import Fork, Forking, RunKind, RunRecord, Status
 
 _MOST_KEYS = 10  # that an error names
 
@@ -54,6 +55,12 @@ async def prepare_fork(
     """Check a fork's options against the run. Raises what `Runs.fork` says."""
     if unknown := options.keys() - known_options:
         raise TypeError(f"unexpected option for fork: {', '.join(sorted(unknown))}")
+    if run.kind == "flow":
+        raise ForkRefused(
+            run.run_id,
+            "it is a run of a flow, whose log is not replayed: retry it, with from_step to run a "
+            "step and all steps behind it again",
+        )
     version = options.get("version")
     if version is not None and version < 1:
         raise ConfigurationError(f"a workflow's version is 1 or more, not {version}")
@@ -68,14 +75,14 @@ async def prepare_fork(
     )
 
 
-async def retry_of(session: Session, run: RunRef) -> RunRecord | Fork:
+async def retry_of(session: Session, run: RunRef, from_step: str | None) -> RunRecord | Fork:
     """Return the fork that retries a run, or the run to use if the retry of a key did not fail.
 
     Raises RunNotFound.
     """
     run_id = await newest(session.store, await session.id_of(run))
     last = await session.newest_of(run) if isinstance(run, tuple) else run_id
-    if last != run_id:
+    if last != run_id and from_step is None:
         found = await get_record(session, last)
         if found.status in ("running", "completed"):
             return found
@@ -96,6 +103,48 @@ async def fork_run(session: Session, fork: Fork) -> tuple[bool, Status]:
     if outcome == "missing":
         raise RunNotFound(fork.run_id)
     raise ForkRefused(fork.run_id, await _reason(session, outcome, fork))
+
+
+async def retry_run(
+    session: Session, retry: Fork, kind: RunKind, from_step: str | None = None
+) -> tuple[bool, Status]:
+    """Start the run that retries another one. Return what `fork_run` returns, and raise the same.
+
+    With a `from_step`, which only flows have, this step and all behind it run again.
+    """
+    if kind == "flow":
+        return await _retry_flow(session, retry, from_step)
+    if from_step is not None:
+        raise ForkRefused(
+            retry.run_id, "it is a run of a workflow: fork it with a step instead of from_step"
+        )
+    return await fork_run(session, retry)
+
+
+async def _retry_flow(session: Session, retry: Fork, from_step: str | None) -> tuple[bool, Status]:
+    call = partial(session.store.retry_flow, retry.run_id, retry.new_run_id, from_step=from_step)
+    outcome, notices = await persist(call)
+    session.tell(notices)
+    match outcome:
+        case "started":
+            return True, "running"
+        case "exists":
+            return False, await _existing(session, retry)
+        case "missing":
+            raise RunNotFound(retry.run_id)
+        case "running":
+            raise ForkRefused(retry.run_id, await _unfit(session, retry.run_id))
+        case "unknown_step":
+            steps = (await session.store.flow_steps([retry.run_id], outputs=False))[retry.run_id]
+            keys = _some(str(from_step), [step.step for step in steps])
+            raise ForkRefused(retry.run_id, f"its flow has no step {from_step!r}: {keys}")
+
+
+async def _unfit(session: Session, run_id: UUID) -> str:
+    """Return why a flow's run that has not failed cannot be retried."""
+    if (await get_record(session, run_id)).status == "completed":
+        return "it has completed: give a step from which it is to run again"
+    return "it has not ended"
 
 
 async def _existing(session: Session, fork: Fork) -> Status:

@@ -10,7 +10,7 @@ from uuid import UUID
 from holdfast.client.bulk import BulkChange, BulkOutcome
 from holdfast.client.control import cancel_run, pause_run, resume_run, terminate_run
 from holdfast.client.filters import RunFilters, run_filter
-from holdfast.client.forking import ForkOptions, fork_run, prepare_fork, retry_of
+from holdfast.client.forking import ForkOptions, fork_run, prepare_fork, retry_of, retry_run
 from holdfast.client.handle import RunHandle
 from holdfast.client.naming import RunRef, given_workflow
 from holdfast.client.outcomes import Restorer, wait_for_end
@@ -29,7 +29,7 @@ from holdfast.definitions.startable import AnyStartable
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError
 from holdfast.insight.flow_progress import StepProgress
-from holdfast.types import JSON, Fork, LoggedEvent, Status
+from holdfast.types import JSON, LoggedEvent, RunRecord, Status
 
 
 class Runs:
@@ -228,13 +228,16 @@ class Runs:
         """
         return await resume_run(self._session, run)
 
-    async def retry(self, run: RunRef) -> RunHandle[object]:
+    async def retry(self, run: RunRef, *, from_step: str | None = None) -> RunHandle[object]:
         """Start a run that continues where another one failed, with all that it had completed.
 
         The other run failed, timed out, was cancelled or terminated. A run is retried once: the
         same call again finds the retry; if that failed too, retry it in turn. By a key, the newest
-        run is retried if it failed, and returned if it is a retry that did not fail. Raises
-        ForkRefused and RunNotFound.
+        run is retried if it failed, and returned if it is a retry that did not fail.
+
+        A flow's run keeps the outputs of its steps and of the elements of maps. With `from_step`
+        that step and all steps behind it run again whatever they had, also if the run completed.
+        Raises ForkRefused and RunNotFound.
 
         ```python
         try:
@@ -243,10 +246,12 @@ class Runs:
             print(refusal.reason)
         ```
         """
-        found = await retry_of(self._session, run)
-        if isinstance(found, Fork):
-            return await self._fork(found)
-        return self._handle(found.run_id, already_existed=True, status_at_start=found.status)
+        found = await retry_of(self._session, run, from_step)
+        if isinstance(found, RunRecord):
+            return self._handle(found.run_id, already_existed=True, status_at_start=found.status)
+        kind = (await get_record(self._session, found.run_id)).kind
+        created, status = await retry_run(self._session, found, kind, from_step)
+        return self._handle(found.new_run_id, already_existed=not created, status_at_start=status)
 
     async def fork(self, run: RunRef, **options: Unpack[ForkOptions]) -> RunHandle[object]:
         """Start a run that continues from a place in another run's log.
@@ -256,7 +261,7 @@ class Runs:
         those of `ForkOptions`; with a `run_id` the same call again finds the same run.
 
         Raises ForkRefused for a place that the log does not have, InvalidInput, PayloadError,
-        ConfigurationError and RunNotFound.
+        ConfigurationError and RunNotFound. Runs of flows are retried, not forked.
 
         ```python
         forked = await client.runs.fork(("checkout", "order-7"), index=1, input=Order(8))
@@ -264,9 +269,9 @@ class Runs:
         """
         origin = await get_record(self._session, await self._session.newest_of(run))
         known = ForkOptions.__optional_keys__
-        return await self._fork(
-            await prepare_fork(self._session, origin, self._session.app, options, known)
-        )
+        fork = await prepare_fork(self._session, origin, self._session.app, options, known)
+        created, status = await fork_run(self._session, fork)
+        return self._handle(fork.new_run_id, already_existed=not created, status_at_start=status)
 
     # Changing all that a filter matches
 
@@ -381,10 +386,6 @@ class Runs:
         ```
         """
         return await BulkChange(self._session, where, dry_run, progress).retry()
-
-    async def _fork(self, fork: Fork) -> RunHandle[object]:
-        created, status = await fork_run(self._session, fork)
-        return self._handle(fork.new_run_id, already_existed=not created, status_at_start=status)
 
     def _handle(
         self, run_id: UUID, *, already_existed: bool, status_at_start: Status

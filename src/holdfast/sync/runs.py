@@ -192,13 +192,16 @@ class SyncRuns(SyncGroup[Runs]):
         """
         return self._call(self._target.resume, run)
 
-    def retry(self, run: RunRef) -> SyncRunHandle[object]:
+    def retry(self, run: RunRef, *, from_step: str | None = None) -> SyncRunHandle[object]:
         """Start a run that continues where another one failed, with all that it had completed.
 
         The other run failed, timed out, was cancelled or terminated. A run is retried once: the
         same call again finds the retry; if that failed too, retry it in turn. By a key, the newest
-        run is retried if it failed, and returned if it is a retry that did not fail. Raises
-        ForkRefused and RunNotFound.
+        run is retried if it failed, and returned if it is a retry that did not fail.
+
+        A flow's run keeps the outputs of its steps and of the elements of maps. With `from_step`
+        that step and all steps behind it run again whatever they had, also if the run completed.
+        Raises ForkRefused and RunNotFound.
 
         ```python
         try:
@@ -207,7 +210,7 @@ class SyncRuns(SyncGroup[Runs]):
             print(refusal.reason)
         ```
         """
-        return SyncRunHandle(self._portal, self._call(self._target.retry, run))
+        return SyncRunHandle(self._portal, self._call(self._target.retry, run, from_step=from_step))
 
     def fork(self, run: RunRef, **options: Unpack[ForkOptions]) -> SyncRunHandle[object]:
         """Start a run that continues from a place in another run's log.
@@ -217,7 +220,7 @@ class SyncRuns(SyncGroup[Runs]):
         those of `ForkOptions`; with a `run_id` the same call again finds the same run.
 
         Raises ForkRefused for a place that the log does not have, InvalidInput, PayloadError,
-        ConfigurationError and RunNotFound.
+        ConfigurationError and RunNotFound. Runs of flows are retried, not forked.
 
         ```python
         forked = client.runs.fork(("checkout", "order-7"), index=1, input=Order(8))

@@ -10,7 +10,7 @@ import click
 
 from holdfast.cli.commands.bulk import Act, Change, ChangeAll, act, run_options
 from holdfast.cli.framework import command
-from holdfast.cli.inputs import app_option, named_values, read_json
+from holdfast.cli.inputs import app_option, filled, named_values, read_json
 from holdfast.cli.settings import settings_of
 
 if TYPE_CHECKING:
@@ -164,9 +164,16 @@ def resume(
     examples=(
         "holdfast runs retry checkout/order-7",
         "holdfast runs retry --workflow checkout --since 24h --dry-run",
+        "holdfast runs retry analyze/site-7 --from-step sentiment",
     ),
 )
 @run_options
+@click.option(
+    "--from-step",
+    metavar="NAME",
+    callback=filled,
+    help="Of named runs of a flow: run this step and all steps behind it again.",
+)
 @click.pass_context
 def retry(
     context: click.Context,
@@ -174,6 +181,7 @@ def retry(
     references: tuple[str, ...],
     everything: bool,
     dry_run: bool,
+    from_step: str | None,
     **filters: object,
 ) -> None:
     """Start new runs that continue where others failed.
@@ -181,10 +189,15 @@ def retry(
     Name the runs, or give filters, which then find runs that failed or timed out. Everything that
     the failed run had completed is kept. A run is retried once; if the retry fails too, retry
     that. Exit code 1 if a named run was retried before, or cannot be retried.
+
+    The run of a flow repeats the steps that have not completed, and of maps the elements without a
+    result. With --from-step it repeats more, also if it has completed.
     """
+    if from_step is not None and not references:
+        raise click.UsageError("--from-step is for runs that are named: RUN...")
 
     async def one(client: Client, run_id: UUID) -> Change:
-        retried = await client.runs.retry(run_id)
+        retried = await client.runs.retry(run_id, from_step=from_step)
         text = f"retried as {retried.run_id}"
         if retried.already_existed:
             text = f"it was retried before, as {retried.run_id}, which is {retried.status_at_start}"
