@@ -38,6 +38,7 @@ QUEUES = ("fast", "slow")
 FLOWS = ("shop/trip", "shop/site")
 HANDLERS = tuple(f"{name}@1" for name in FLOWS)
 SECOND = 1_000_000
+RETRIES = 4  # at the end of each example
 PATIENCE = 400  # rounds until all that is left of an example must have ended
 NO_LUCK = '{"kind": "Bad", "message": "no luck"}'
 
@@ -121,7 +122,16 @@ class FlowsAgree(Agreement):
     @rule(number=pick, step=st.sampled_from([None, None, "s0", "s1", "s3"]), again=rarely)
     def retry(self, number: int, step: str | None, again: bool) -> None:
         """Retry a run, which may not have ended, or by an id that is taken."""
-        [run_id] = self.chosen([number])
+        ended = [run_id for run_id in self.ids if self.has_ended(run_id)]
+        source = ended if ended and number < 6 else self.ids
+        self.retry_run(source[-1 - number % len(source)], step, again)
+
+    def has_ended(self, run_id: UUID) -> bool:
+        """Return True if a run exists and has ended."""
+        return run_id in self.model_tables.runs and not self.model_tables.is_running(run_id)
+
+    def retry_run(self, run_id: UUID, step: str | None, again: bool) -> None:
+        """Retry a run; what is copied is not in the log of the new one."""
         new_id = self.ids[0] if again else self.new_id()
         ask = lambda store: store.retry_flow(run_id, new_id, from_step=step)  # noqa: E731
         try:
@@ -277,19 +287,27 @@ class FlowsAgree(Agreement):
         for scope, name in [("queue", "fast"), ("workflow", FLOWS[0])]:
             self.do(lambda store, s=scope, n=name: store.set_pause(s, n, paused=False))
         self.do(lambda store: store.reap_workers(worker_ids=["ann", "bob"]))
-        for _ in range(PATIENCE):
-            if not self.model_tables.tasks:
-                break
-            self.do(lambda store: store.resume_runs(self.ids))
-            self.claim("ann", 1.0, 4.0)
-            if batch := self.standing():
-                self.report("ann", [(task, luck(task)) for _, task in batch], True)
+        self.drain()
+        for number, run_id in enumerate(self.ids[:RETRIES]):
+            if self.has_ended(run_id):
+                self.retry_run(run_id, f"s{number}" if number % 2 else None, False)
+        self.drain()
         self.every_step_is_the_same()
         assert not self.model_tables.tasks
         for run_id, run in self.wait(self.model.get_runs(self.ids)).items():
             graph, given = self.runs[run_id]
             if graph is self.graphs[run.full_name]:
                 assert faults(graph, given, self.ended(run)) == []
+
+    def drain(self) -> None:
+        """Work until every run has ended."""
+        for _ in range(PATIENCE):
+            if not self.model_tables.tasks:
+                return
+            self.do(lambda store: store.resume_runs(self.ids))
+            self.claim("ann", 1.0, 4.0)
+            if batch := self.standing():
+                self.report("ann", [(task, luck(task)) for _, task in batch], True)
 
     def ended(self, run: Any) -> Ended:
         """Return a run as the graphs' rules look at it."""
@@ -351,4 +369,4 @@ def step_of(node: Node) -> StepShape:
 
 @pytest.mark.timeout(900)  # a failure is reduced to the fewest steps, which takes its time
 def test_both_stores_advance_flows_alike_whatever_happens(module_database_url: str) -> None:
-    run_machine(FlowsAgree, module_database_url, examples=60, steps=30)
+    run_machine(FlowsAgree, module_database_url, examples=50, steps=30)
