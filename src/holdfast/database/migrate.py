@@ -72,7 +72,7 @@ class MigrationReport:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the schema was up to date already."""
+        """True if the schema was up to date already."""
         return not self.migrations and not self.functions
 
 

@@ -116,7 +116,7 @@ class Parameters:
 
     @property
     def system_roots(self) -> bool:
-        """Whether the server's certificate is checked against the system's authorities."""
+        """True if the server's certificate is checked against the system's authorities."""
         return self.driver.get("sslrootcert") == "system"
 
 

@@ -16,24 +16,24 @@ from holdfast.suggestions import similar_name
 
 T_co = TypeVar("T_co", covariant=True)
 
-RUN: Final = "run"  # stands for the run's input
+RUN: Final = "run"  # the name of the run's input
 
 _split_payload = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class Source(Generic[T_co]):
-    """What steps of a flow can be given: the input of the run, or the output of another step.
+    """A value for parameters of steps: the input of the run, or the output of another step.
 
-    As the default of a parameter, `output` says what the parameter is given. Type checkers see the
-    type of the value; at run time it is only a mark.
+    As the default of a parameter, `output` says which value the parameter gets. Type checkers see
+    the type of the value; at run time it is only a mark.
     """
 
     may_be_skipped: bool = False
-    """Whether a step that depends on it may run without it: a condition or a failure skips it."""
+    """True if steps that depend on it may run without it: a condition or a failure may skip it."""
 
     @property
     def slug(self) -> str:
-        """The name by which parameters take it."""
+        """The name of parameters that get this value."""
         raise NotImplementedError
 
     @property
@@ -43,7 +43,7 @@ class Source(Generic[T_co]):
 
     @property
     def described(self) -> str:
-        """What the value is, for messages."""
+        """A description of the value, for messages."""
         return f"the output of step {self.slug}"
 
     @property
@@ -73,12 +73,12 @@ class RunInput(Source[T_co]):
 
     @property
     def described(self) -> str:
-        """What the value is, for messages."""
+        """A description of the value, for messages."""
         return "the run's input"
 
     @property
     def slug(self) -> str:
-        """The name by which parameters take it, `run`."""
+        """The name of parameters that get this value: `run`."""
         return RUN
 
     @property
@@ -88,7 +88,7 @@ class RunInput(Source[T_co]):
 
 
 class StepParameters(Protocol):
-    """What the code of a step is given, from the payload of a task."""
+    """The arguments of a step's code, as they are in the payload of a task."""
 
     @property
     def deps(self) -> tuple[str, ...]:
@@ -97,7 +97,7 @@ class StepParameters(Protocol):
 
     @property
     def wants_run(self) -> bool:
-        """Whether it is given the input of the run besides."""
+        """True if it is also given the input of the run."""
         ...
 
     def decode(self, text: str) -> Arguments:
@@ -120,15 +120,15 @@ class _Parameter(NamedTuple):
 class SingleParameters:
     """The parameters of a single step, whose payload is `{"run": …, dependency: output, …}`.
 
-    A dependency that was skipped is absent: its parameter has its default then, or None.
+    A dependency that was skipped is absent: then its parameter gets its default, or None.
     """
 
     def __init__(
         self, fn: Callable[..., object], step: str, sources: Mapping[str, Source[Any]]
     ) -> None:
-        """Read `fn`'s parameters; `step` names it in messages, `sources` are what there is.
+        """Read `fn`'s parameters; `step` names it in messages, `sources` are the values that exist.
 
-        Raises ConfigurationError for a parameter that cannot be given anything, or another type.
+        Raises ConfigurationError for a parameter without a source, or of a type that does not fit.
         """
         self._signature = read_signature(fn)
         self._step = step

@@ -1,6 +1,6 @@
 """Steps of flows, and what their code knows of its attempt.
 
-The code of an attempt finds its `FlowStepContext` with `current_flow_step`.
+The code of an attempt gets its `FlowStepContext` from `current_flow_step`.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class FlowStepOptions(TypedDict, total=False):
 
 
 class FlowStep(Recorded[P, R_co], Source[Out_co]):
-    """A step of a flow: a function that a worker runs once the steps that it depends on have ended.
+    """A step of a flow: a function that runs on a worker after the steps that it depends on.
 
     A map step runs once for each element of a list, and its output is the list of the results.
     Flows call their steps themselves. For tests, `await step(…)` is an ordinary call of the
@@ -149,7 +149,7 @@ class FlowStep(Recorded[P, R_co], Source[Out_co]):
 
     @property
     def is_map(self) -> bool:
-        """Whether it runs once for each element of a list."""
+        """True if it runs once for each element of a list."""
         return self._over is not None
 
     @property
@@ -313,7 +313,7 @@ class FlowStepContext(StepContext):
 
     @property
     def index(self) -> int | None:
-        """Which element of a map it is, from 0; None in a single step."""
+        """The index of the element of a map step, from 0; None in a single step."""
         index = self._task.key.partition(":")[2]
         return int(index) if index else None
 
@@ -334,7 +334,7 @@ class FlowStepContext(StepContext):
         return None if text is None else _read_error(text)
 
     def skipped(self, dependency: str | Source[Any]) -> bool:
-        """Return True if a dependency was skipped: if it gave None, this returns False.
+        """Return True if a dependency was skipped; False if it ran, even if it returned None.
 
         Raises ConfigurationError for a step on which this one does not depend.
         """
@@ -376,6 +376,6 @@ def current_flow_step() -> FlowStepContext:
         return context
     raise LookupError(
         "no step of a flow is running here: call current_flow_step() in the code of a step that a "
-        "flow runs (a step of a workflow has current_step()), and hand what it gives to threads of "
-        "your own. A step called as a plain function has none"
+        "flow runs (a step of a workflow has current_step()), and pass the result to your own "
+        "threads. A step that is called as a plain function has none"
     )

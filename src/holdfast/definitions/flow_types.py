@@ -1,7 +1,7 @@
-"""Whether what one step returns can be what another is given, judged by their annotations.
+"""Check by annotations if the output of one step fits a parameter of another.
 
-Values pass from step to step as JSON. So a type fits if JSON of the one can be decoded as the
-other: a dataclass fits a TypedDict with the same keys. What cannot be judged fits.
+Values pass from step to step as JSON. So a type fits if its JSON can be decoded as the other type:
+a dataclass fits a TypedDict with the same keys. Types that cannot be judged fit.
 """
 
 from __future__ import annotations

@@ -64,11 +64,11 @@ class FlowShape(Value, frozen=True, kw_only=True):
 
 
 class EnsuredFlow(Value, frozen=True):
-    """Whether the database has the shape that the code has.
+    """The outcome of comparing the shape of a flow in the code with that in the database.
 
-    `compiled`: it had none of this version, and has it now. `verified`: it had the same.
-    `replaced`: it had another; `ended` runs of it were terminated. `mismatch`: it has another,
-    `found`, and nothing was changed.
+    `compiled`: the database did not have this version, and has it now. `verified`: it had the same
+    shape. `replaced`: it had another shape, of which `ended` runs were terminated. `mismatch`: it
+    has another shape, `found`, and nothing was changed.
     """
 
     status: Literal["compiled", "verified", "replaced", "mismatch"]

@@ -28,7 +28,7 @@ class FormField(Value, frozen=True, omit_defaults=True):
 
     @property
     def has_default(self) -> bool:
-        """Whether there is a default for a value that is left out."""
+        """True if there is a default for a value that is left out."""
         return self.default is not msgspec.UNSET
 
     def check(self, value: object) -> object:

@@ -1,9 +1,8 @@
-"""Reporting how attempts at tasks of flows' steps ended, in batches.
+"""Report in batches how attempts at tasks of flows' steps ended.
 
-Elements of maps go in calls of their own: such calls of many workers do not wait for each other.
-A call may bring back tasks that became ready by it, leased to this worker: so the next step of a
-flow begins without a claim. If the answer is lost, these tasks are lost with it until their leases
-run out.
+Elements of maps are reported in separate calls: such calls of many workers do not wait for each
+other. A call may return tasks that became ready by it, leased to this worker: so the next step of a
+flow begins without a claim. If the answer is lost, these tasks wait until their leases expire.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ _End: TypeAlias = tuple[StepTaskEnd, Answer]
 
 
 class StepReporter:
-    """Send ends in batches, give each the answer to its own, and take what is handed over.
+    """Send ends in batches, give each its answer, and accept the tasks that come back.
 
-    `taker` says how many tasks the worker takes in return for so many ends; `take` is given them.
+    `taker` says how many tasks the worker accepts in return for this many ends; `take` gets them.
     """
 
     def __init__(
@@ -90,7 +89,7 @@ class StepReporter:
             await self._report_apart(entries, error)
             return
         except Exception:
-            # It is not known what is recorded now: forget them, until their leases run out.
+            # It is not known what is recorded now: forget these tasks; their leases expire.
             logger.exception("reporting %d task(s) of steps failed; they run again", len(entries))
             for _, answer in entries:
                 answer("lost")

@@ -54,7 +54,7 @@ class StepTaskExecution(Execution[FlowStepContext]):
 
     @property
     def end(self) -> StepTaskEnd:
-        """How the attempt ended, as the database is told."""
+        """How the attempt ended, as it is reported to the database."""
         task = self.task
         return StepTaskEnd(
             run_id=task.run_id,
@@ -160,12 +160,12 @@ class StepTasks:
         self._open.reported(end.run_id, end.key, end.lease_no)
 
     def request_cancel(self, run_id: UUID, key: str) -> None:
-        """Stop a step whose result is not wanted any more: its task does not exist any more."""
+        """Stop a step: its task no longer exists, so its result is not wanted."""
         execution = self._open.find(run_id, key)
         if execution is not None:
             self._open.drop(execution)
 
     async def drain(self, grace_seconds: float) -> list[Release]:
-        """Let running steps end within the grace period; return what is to be released after."""
+        """Let running steps end within the grace period; return the releases of the rest."""
         leases = await self._open.drain(grace_seconds)
         return [Release(lease.run_id, lease.key, lease.lease_no) for lease in leases]

@@ -29,7 +29,7 @@ class SendingPart(ContextPart):
 
 
 def send_signal(run: Run, run_id: UUID, name: str, payload: object) -> None:
-    """Command a message to another run, delivered once."""
+    """Record the command to send a message to another run; it is delivered once."""
     loop = run.loop
     check_signal_name(name)
     text = encode(payload)
