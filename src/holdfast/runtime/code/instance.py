@@ -69,7 +69,6 @@ class Instance:
         "cancel_requested",
         "cancel_unheard",
         "history",
-        "id",
         "info",
         "ledgers",
         "loop",
@@ -88,7 +87,7 @@ class Instance:
         loop.limit_seconds = workflow.registry.blocking_seconds
         loop.caller = self
         self.workflow, self.info, self.record = workflow, info, record
-        self.id, self.seed = str(info.run_id), info.run_id
+        self.seed = info.run_id
         self.history = History(loop)
         self.steps, self.timers = Steps(self), Timers(self)
         self.ledgers: dict[type[Ledger], Any] = {Steps: self.steps, Timers: self.timers}
@@ -236,7 +235,8 @@ class Instance:
         try:
             return await code
         except BaseException:
-            self.history.failures.raised_at = self.history.position
+            if not self.loop.closing:
+                self.history.failures.raised_at = self.history.position
             raise
 
     def _receive(self, event: Event) -> None:

@@ -80,7 +80,6 @@ class Run(Protocol):
 
     workflow: Workflow[Any, object]
     info: RunInfo
-    id: str
     seed: UUID
     loop: WorkflowLoop
     history: History

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, ClassVar, Final
+from uuid import UUID
 
 import msgspec
 
@@ -42,11 +43,21 @@ class Call:
     not before the first `mark` entries of the log are durable.
     """
 
-    __slots__ = ("arguments", "attempt", "future", "key", "mark", "name", "retry_at", "run", "step")
+    __slots__ = (
+        "arguments",
+        "attempt",
+        "future",
+        "key",
+        "mark",
+        "name",
+        "retry_at",
+        "run_id",
+        "step",
+    )
 
-    def __init__(self, key: str, step: Step[..., object], arguments: str, run: str) -> None:
+    def __init__(self, key: str, step: Step[..., object], arguments: str, run_id: UUID) -> None:
         self.key, self.step, self.name = key, step, step.name
-        self.arguments, self.run = arguments, run
+        self.arguments, self.run_id = arguments, run_id
         self.attempt = 1
         self.mark = 0
         self.retry_at: int | None = None
@@ -55,7 +66,7 @@ class Call:
     @property
     def id(self) -> str:
         """The call's own id, the same at each attempt: an idempotency key for the outside."""
-        return f"{self.run}/{self.key}"
+        return f"{self.run_id}/{self.key}"
 
     @property
     def fingerprint(self) -> int:
@@ -159,7 +170,7 @@ class Steps(Ledger):
         """Call a step under a name: its key is taken now, and it starts when it is awaited."""
         run = self._run
         arguments = step.encode_arguments(args, kwargs)
-        call = Call(run.loop.scope().key(leaf), step, arguments, run.id)
+        call = Call(run.loop.scope().key(leaf), step, arguments, run.info.run_id)
         if step.aliases and leaf == step.name:
             self._take_alias(call)
         coro = self._perform(call)

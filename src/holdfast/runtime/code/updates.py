@@ -7,6 +7,7 @@ import contextvars
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from typing import ClassVar, Final, TypeAlias, cast
+from uuid import UUID
 
 import msgspec
 
@@ -214,7 +215,7 @@ class Updates(Ledger):
 
     # Answers to callers
 
-    def replies(self, run_id: str, events: Sequence[Event], *, ends: bool) -> list[Notice]:
+    def replies(self, run_id: UUID, events: Sequence[Event], *, ends: bool) -> list[Notice]:
         """Return the notices to send when a commit of these events is durable: one an answer.
 
         If the run `ends` with the commit, also notify callers whose updates it does not answer.

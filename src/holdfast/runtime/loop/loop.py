@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import contextlib
 import contextvars
 import sys
 import time
@@ -21,6 +20,7 @@ from holdfast.errors import DeterminismError
 from holdfast.runtime.loop.closing import close_coroutine, close_generator, unawaited_allowed
 from holdfast.runtime.loop.guard import GuardedLoop
 from holdfast.runtime.loop.tasks import (
+    ActingAs,
     Evicted,
     NeverBegun,
     NumberingLoop,
@@ -28,7 +28,6 @@ from holdfast.runtime.loop.tasks import (
     WorkflowFuture,
     WorkflowTask,
     WorkflowTimer,
-    acting_as,
     inner_coroutine,
 )
 from holdfast.runtime.loop.watch import Watch
@@ -293,7 +292,7 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
         try:
             while ready:
                 handle = ready.popleft()
-                if not handle.cancelled():
+                if not handle._cancelled:  # pyright: ignore[reportPrivateUsage]
                     try:
                         handle._run()  # pyright: ignore[reportPrivateUsage]
                     except (SystemExit, KeyboardInterrupt) as exc:
@@ -356,8 +355,12 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
         self.closing = True
         if self._generators or not all(task.done() for task in self.tasks):
             # In its own context, so that no context variable that the code sets remains.
-            with contextlib.nullcontext() if self.watch is None else unawaited_allowed():
-                contextvars.Context().run(self._drop_code)
+            context = contextvars.Context()
+            if self.watch is None:
+                context.run(self._drop_code)
+            else:
+                with unawaited_allowed():
+                    context.run(self._drop_code)
         for task in self.tasks:
             if task.done() and not task.cancelled():
                 task.exception()  # mark it as seen, so that asyncio does not report it
@@ -372,7 +375,7 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
         try:
             for task in self.tasks:
                 if not task.done():
-                    with acting_as(task):
+                    with ActingAs(task):
                         close_coroutine(inner_coroutine(task.get_coro()))
             self._drop_generators()
         finally:
@@ -383,5 +386,5 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
         while generators := self._generators:
             self._generators = None
             for generator in list(generators):
-                with acting_as(self.tasks[0]):
+                with ActingAs(self.tasks[0]):
                     close_generator(generator)

@@ -8,12 +8,12 @@ it, tasks of different runs would collide in asyncio's own set of all tasks.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import random
 import sys
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, NoReturn, TypeVar
+from types import CoroutineType
+from typing import Any, NoReturn, TypeVar, cast
 
 _T = TypeVar("_T")
 
@@ -132,28 +132,34 @@ class DeferredCoroutine(Coroutine[object, None, object]):
 
 def inner_coroutine(coroutine: object) -> object:
     """Return the coroutine that a task really runs, if a deferred one is around it."""
+    if isinstance(coroutine, CoroutineType):  # most are: the check below takes long
+        return cast("object", coroutine)
     return coroutine.coroutine if isinstance(coroutine, DeferredCoroutine) else coroutine
 
 
-@contextlib.contextmanager
-def acting_as(task: WorkflowTask[Any]) -> Generator[None]:
-    """Make a task the current task of its loop, which must be the running loop.
+class ActingAs:
+    """Makes a task the current task of its loop, which must be the running loop.
 
     Without a current task `asyncio.timeout` and similar functions raise an error at once.
     """
-    loop = task.get_loop()
-    if sys.version_info >= (3, 12):
-        before = asyncio.tasks._swap_current_task(loop, task)
-    else:
-        before = None
-        asyncio.tasks._enter_task(loop, task)
-    try:
-        yield
-    finally:
+
+    __slots__ = ("_before", "_loop", "_task")
+
+    def __init__(self, task: WorkflowTask[Any]) -> None:
+        self._task, self._loop = task, task.get_loop()
+        self._before: asyncio.Task[Any] | None = None
+
+    def __enter__(self) -> None:
         if sys.version_info >= (3, 12):
-            asyncio.tasks._swap_current_task(loop, before)
+            self._before = asyncio.tasks._swap_current_task(self._loop, self._task)
         else:
-            asyncio.tasks._leave_task(loop, task)
+            asyncio.tasks._enter_task(self._loop, self._task)
+
+    def __exit__(self, *_: object) -> None:
+        if sys.version_info >= (3, 12):
+            asyncio.tasks._swap_current_task(self._loop, self._before)
+        else:
+            asyncio.tasks._leave_task(self._loop, self._task)
 
 
 class WorkflowTimer(asyncio.TimerHandle):

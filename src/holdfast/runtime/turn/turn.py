@@ -167,8 +167,8 @@ class Turn:
             return self._effects()
         if self.state is _ENDING:
             if ahead:
-                run = replayer.instance
-                self._notices += tuple(run.ledger(Updates).replies(run.id, (), ends=True))
+                updates = replayer.instance.ledger(Updates)
+                self._notices += tuple(updates.replies(self.info.run_id, (), ends=True))
             self._warn(leftovers(replayer.instance))
             self._stop(State.ENDED)
         elif self.state is _SUSPENDING:
@@ -260,7 +260,8 @@ class Turn:
         """Close the run's code; the turn does nothing after that. Idempotent."""
         self._next_due = None
         self._replayer.close()
-        self._gather_problems()
+        if self._replayer.instance.loop.problems:
+            self._gather_problems()
 
     # Effects
 
@@ -378,11 +379,11 @@ class Turn:
 
     def _ship(self, then: Suspend | Finish | None, count: int | None = None) -> None:
         commit = self._replayer.commit(self.lease_no, then, count, self._conflicts >= _CONFLICTS)
-        run, self._commit = self._replayer.instance, commit
-        updates: Updates | None = run.ledgers.get(Updates)
+        self._commit = commit
+        updates: Updates | None = self._replayer.instance.ledgers.get(Updates)
         if updates is not None:
             ends = isinstance(then, Finish)
-            self._replies = tuple(updates.replies(run.id, commit.events, ends=ends))
+            self._replies = tuple(updates.replies(self.info.run_id, commit.events, ends=ends))
 
     def _suspend(self) -> None:
         """Give the lease back with this commit: the turn does nothing until it is answered."""
