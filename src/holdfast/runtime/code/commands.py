@@ -231,7 +231,7 @@ class Commands(Ledger):
         self.unseen.pop(command.key, None)
         if command.end is None:
             # Not a WorkflowFuture: asyncio is faster with its own class, and no user code sees it.
-            waiter = asyncio.Future[None](loop=self._loop)
+            waiter: asyncio.Future[None] = asyncio.Future(loop=self._loop)
             command.waiters.append(waiter)
             self._waiters += 1
             try:

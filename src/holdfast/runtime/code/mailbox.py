@@ -337,7 +337,7 @@ class Mailbox(Ledger):
         try:
             while waiter is not None and found is None:
                 # Not a WorkflowFuture: asyncio's own class is faster; no user code sees it.
-                waiter.future = asyncio.Future[None](loop=loop)
+                waiter.future = asyncio.Future(loop=loop)
                 await waiter.future
                 found = None if loop.ended else box.find(pattern)
             assert found is not None, "a wait ends with a message"

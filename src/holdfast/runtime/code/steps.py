@@ -194,7 +194,8 @@ class Steps(Ledger):
             await loop.create_future()  # which blocks for ever
         call.mark = history.called_at = history.position
         # Not a WorkflowFuture: asyncio is faster with its own class, and no user code sees it.
-        future = call.future = asyncio.Future[msgspec.Raw | str](loop=loop)
+        future: asyncio.Future[msgspec.Raw | str] = asyncio.Future(loop=loop)
+        call.future = future
         if history.recorded or history.ends or self.retries:
             self._compare(call)
         if not future.done():

@@ -143,7 +143,7 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
         return self.closing
 
     def create_future(self) -> asyncio.Future[Any]:
-        return WorkflowFuture[Any](self)
+        return WorkflowFuture(self)
 
     def create_task(
         self,
