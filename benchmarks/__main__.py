@@ -1,16 +1,17 @@
-"""Measure holdfast beside DBOS and Absurd: `python -m benchmarks [--workloads W1,L] …`."""
+"""Measure holdfast beside DBOS, Absurd and pgflow: `python -m benchmarks [--workloads W1,L] …`."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from benchmarks import machine, report
-from benchmarks.engines import CANDIDATES
+from benchmarks.engines import CANDIDATES, PGFLOW_SQL, newest_version
 from benchmarks.runner import CACHE, Results, Runner
 from benchmarks.server import serve
 from benchmarks.workloads import WORKLOADS
@@ -20,6 +21,8 @@ HERE = Path(__file__).parent
 
 def main() -> None:
     options = _options()
+    if options.pgflow is not None:
+        os.environ[PGFLOW_SQL] = str(options.pgflow.resolve())
     CACHE.mkdir(exist_ok=True)
     for log in CACHE.glob("*.log"):
         log.unlink()
@@ -27,6 +30,7 @@ def main() -> None:
     with serve(options.database, CACHE / "postgresql") as server:
         about: dict[str, Any] = {
             "date": datetime.now(UTC).date().isoformat(),
+            "engines": options.engines,
             "repeat": options.repeat,
             "scale": options.scale,
             "machine": machine.describe(CACHE),
@@ -57,6 +61,15 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--repeat", type=int, default=3, help="runs of each; the median counts")
     parser.add_argument("--scale", type=float, default=1.0, help="0.1: a tenth of the work")
     parser.add_argument("--database", metavar="URL", help="a server instead of the embedded one")
+    parser.add_argument(
+        "--pgflow",
+        type=Path,
+        metavar="PATH",
+        help=f"pgflow's SQL, a file, or a directory with pgmq.sql and its migrations; ${PGFLOW_SQL}"
+        " is the default. Get it from github.com/pgflow-dev/pgflow, pkgs/core/supabase/migrations"
+        " and github.com/pgmq/pgmq, tag v1.5.1, pgmq-extension/sql; engine_pgflow.py has the"
+        " commands. Without it pgflow is not measured.",
+    )
     parser.add_argument("--output", type=Path, default=HERE / "results.json")
     parser.add_argument("--document", type=Path, help="write the results as Markdown as well")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
@@ -77,6 +90,8 @@ def _names(known: dict[str, Any]) -> Any:
 
 def _version(name: str) -> str:
     engine = CANDIDATES[name]
+    if engine.given_by:
+        return newest_version(Path(os.environ[engine.given_by]))
     pinned = next((r.partition("==")[2] for r in engine.requirements), "")
     return pinned or version(engine.package)
 

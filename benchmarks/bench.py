@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,9 +34,14 @@ class Bench:
         with WorkerProcess(self.engine.worker_command(setting), self.log) as process:
             yield process
 
-    async def warm_up(self, worker: WorkerProcess, runs: int = 50, steps: int = 5) -> None:
+    async def warm_up(
+        self,
+        worker: WorkerProcess,
+        workflow: str = "many",
+        arguments: Sequence[float] = (5,) * 50,
+    ) -> None:
         """Wait until the worker serves, and its code, plans and connections are warm."""
-        await self.engine.start_many("many", [steps] * runs)
+        await self.engine.start_many(workflow, arguments)
         await self.wait_until_ended(worker)
 
     async def wait_until_ended(self, worker: WorkerProcess) -> None:

@@ -26,7 +26,8 @@ class Measurement:
 class WorkerSetting:
     """What a worker is set up for; `at_once` bounds the runs that it executes at a time.
 
-    `queue` is the one that it serves, where that is not the one of the runs.
+    `queue` is the one that it serves, where that is not the one of the runs. `flow` is the flow
+    whose steps it runs; without one it runs workflows.
 
     An engine that has to choose between these gets its best for each.
     """
@@ -34,6 +35,7 @@ class WorkerSetting:
     kind: Literal["throughput", "latency", "fan-out"] = "throughput"
     at_once: int = AT_ONCE
     queue: str | None = None
+    flow: str | None = None
 
 
 class Engine(Protocol):
@@ -50,7 +52,7 @@ class Engine(Protocol):
     on the queue "side" one after the other, returns the seconds that each took; `activities(n)`:
     n activities at once; `children(n)`: n child runs of `many(1)` at once, both return how many
     completed; `crowd(n)`: n child runs of `gated(0)`; `crowds(n)`: ten child runs of
-    `crowd(n / 10)`.
+    `crowd(n / 10)`; and the flows of `flow_shapes`, which are started like workflows.
     """
 
     async def open(self) -> None:

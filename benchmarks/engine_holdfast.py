@@ -13,10 +13,13 @@ from uuid import UUID
 import asyncpg
 
 from benchmarks.engine import WorkerSetting
+from benchmarks.holdfast_flows import FLOWS
 from holdfast import Client, RunHandle
+from holdfast.errors import UnknownFlow
 
 HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
 APP = "benchmarks.holdfast_app:app"
+FLOWS_APP = "benchmarks.holdfast_flows:app"
 RUN_TABLES = ("runs", "events", "tasks")
 
 
@@ -43,23 +46,28 @@ class HoldfastEngine:
         await self._client.__aexit__(None, None, None)
 
     def worker_command(self, setting: WorkerSetting) -> list[str]:
-        command = [HOLDFAST, "worker", APP, "--database", self._url]
+        app = APP if setting.flow is None else FLOWS_APP
+        command = [HOLDFAST, "worker", app, "--database", self._url]
         command += ["--concurrency", str(setting.at_once)]
         return command if setting.queue is None else [*command, "--queue", setting.queue]
 
     async def start(self, workflow: str, argument: float) -> str:
-        return self._keep(await self._client.start(f"bench/{workflow}", argument))
+        return self._keep(await self._client.start(_startable(workflow), argument))
 
     async def start_many(self, workflow: str, arguments: Sequence[float]) -> list[str]:
-        return [
-            self._keep(h) for h in await self._client.start_many(f"bench/{workflow}", arguments)
-        ]
+        while True:
+            try:
+                handles = await self._client.start_many(_startable(workflow), arguments)
+            except UnknownFlow:  # the worker brings it, and has only just been started
+                await asyncio.sleep(0.05)
+            else:
+                return [self._keep(handle) for handle in handles]
 
     async def result(self, run_id: str) -> Any:
         return await self._handles[run_id].result()
 
     async def run(self, workflow: str, argument: float) -> Any:
-        return await self._client.run(f"bench/{workflow}", argument)
+        return await self._client.run(_startable(workflow), argument)
 
     async def expect(self, run_id: str) -> Awaitable[Any]:
         return asyncio.create_task(self.result(run_id))
@@ -119,3 +127,8 @@ class HoldfastEngine:
 
     async def _ask(self, query: str) -> Any:
         return await self._connection.fetchval(query)
+
+
+def _startable(workflow: str) -> Any:
+    """Return a flow, which is started by its definition, or the name of a workflow."""
+    return FLOWS.get(workflow, f"bench/{workflow}")

@@ -13,14 +13,16 @@ LATENCY = WorkerSetting("latency")
 BETWEEN_SECONDS = 0.01  # lets the worker go idle; not a multiple of any engine's polling
 
 
-async def idle_latencies(bench: Bench, count: int, *, between: float = 0.0) -> list[float]:
+async def idle_latencies(
+    bench: Bench, count: int, *, workflow: str = "many", between: float = 0.0
+) -> list[float]:
     """Start one run at a time and wait for its result; return the milliseconds of each."""
     took = []
     for n in range(count):
         if between:
             await asyncio.sleep(between + 0.0007 * (n % 10))
         began = time.perf_counter()
-        await bench.engine.run("many", 1)
+        await bench.engine.run(workflow, 1)
         took.append((time.perf_counter() - began) * 1e3)
     return took
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from benchmarks.bench import Bench
 from benchmarks.engine import Measurement, WorkerSetting
@@ -10,19 +11,21 @@ from benchmarks.engine import Measurement, WorkerSetting
 BATCH = 1000  # runs per call where an engine starts many at once
 
 
-async def _drain(bench: Bench, setting: WorkerSetting, runs: int, steps: int) -> float:
+async def drain(
+    bench: Bench, setting: WorkerSetting, workflow: str, arguments: Sequence[float]
+) -> float:
     """Queue up runs before a frozen worker and return how long it takes to end them all.
 
     The worker stands still meanwhile, so the time is that of the work alone, and it starts
     warm, so none of it is the process's start.
     """
-    engine = bench.engine
+    engine, runs = bench.engine, len(arguments)
     with bench.worker(setting) as worker:
-        await bench.warm_up(worker)
+        await bench.warm_up(worker, workflow)
         before = await engine.completed()
         worker.freeze()
         for first in range(0, runs, BATCH):
-            await engine.start_many("many", [steps] * min(BATCH, runs - first))
+            await engine.start_many(workflow, arguments[first : first + BATCH])
         began = time.perf_counter()
         worker.thaw()
         await bench.wait_until_ended(worker)
@@ -34,26 +37,26 @@ async def _drain(bench: Bench, setting: WorkerSetting, runs: int, steps: int) ->
 
 async def w1(bench: Bench) -> list[Measurement]:
     runs = bench.count(2000)
-    took = await _drain(bench, WorkerSetting(), runs, 1)
+    took = await drain(bench, WorkerSetting(), "many", [1] * runs)
     return [Measurement("W1", "2,000 runs of 1 step", "runs/s", runs / took, higher=True)]
 
 
 async def w1_ten(bench: Bench) -> list[Measurement]:
     runs = bench.count(2000)
-    took = await _drain(bench, WorkerSetting(at_once=10), runs, 1)
+    took = await drain(bench, WorkerSetting(at_once=10), "many", [1] * runs)
     title = "2,000 runs of 1 step, 10 at once"
     return [Measurement("W1-10", title, "runs/s", runs / took, higher=True)]
 
 
 async def w5(bench: Bench) -> list[Measurement]:
     runs = bench.count(1000)
-    took = await _drain(bench, WorkerSetting(), runs, 5)
+    took = await drain(bench, WorkerSetting(), "many", [5] * runs)
     return [Measurement("W5", "1,000 runs of 5 steps", "steps/s", runs * 5 / took, higher=True)]
 
 
 async def w50(bench: Bench) -> list[Measurement]:
     runs = bench.count(100)
-    took = await _drain(bench, WorkerSetting(), runs, 50)
+    took = await drain(bench, WorkerSetting(), "many", [50] * runs)
     return [Measurement("W50", "100 runs of 50 steps", "steps/s", runs * 50 / took, higher=True)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from benchmarks import across, lasting, latency, storms, throughput
+from benchmarks import across, graphs, lasting, latency, storms, throughput
 from benchmarks.bench import Bench
 from benchmarks.engine import Measurement
 
@@ -27,6 +27,13 @@ WORKLOADS: dict[str, Callable[[Bench], Awaitable[list[Measurement]]]] = {
     "C10000": across.c10000,
     "X1000": across.cancel_tree,
     "K": across.forks,
+    "FL1": graphs.one_step,
+    "FLC": graphs.chains,
+    "FLM1000": graphs.map_1000,
+    "FLM10000": graphs.map_10000,
+    "FLM100000": graphs.map_100000,
+    "FLD": graphs.diamonds,
+    "FLI": graphs.idle_flow,
     "idle": lasting.idle_worker,
     "memory": lasting.memory,
     "million": lasting.million_waiting,
