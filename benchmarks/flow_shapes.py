@@ -2,7 +2,7 @@
 
 `one(n)` is a single step. `chain(n)` is a row of steps, each given what the one before returned.
 `wide(n)` is a step that returns n numbers, and a map over them. `diamond(n)` is a step, many steps
-that depend on it, and a step that depends on all of these. Each step of them returns a small object.
+that depend on it, and a step that depends on all of these. Most steps return a small object.
 """
 
 from __future__ import annotations

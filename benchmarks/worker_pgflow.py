@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+from string import ascii_lowercase
 from typing import Any
 from uuid import uuid4
 
@@ -37,7 +38,7 @@ def work(slug: str, given: Any, flow_input: Any) -> Any:
         return list(range(flow_input))
     if slug == "bottom":
         return len(given)
-    number = given if isinstance(given, int) else int(slug.lstrip("abcdefghijklmnopqrstuvwxyz") or 0)
+    number = given if isinstance(given, int) else int(slug.strip(ascii_lowercase) or 0)
     return {"step": number, "ok": True}
 
 

@@ -38,11 +38,14 @@ begin
         exit when cardinality(v_ready) = 0 and cardinality(v_ends) = 0;
         continue when cardinality(v_ready) = 0;
         if not exists (
-            select from unnest(v_ready) as r where r.step_type <> 'single' or r.is_conditional)
+            select from unnest(v_ready) as r where r.step_type = 'map' or r.is_conditional)
         then  -- the most common case
-            v_singles := v_singles || array(
-                select (r.run_id, r.handler, r.step_slug)::holdfast._flow_step
-                from unnest(v_ready) as r);
+            select v_singles || coalesce(array_agg((r.run_id, r.handler, r.step_slug)
+                    ::holdfast._flow_step) filter (where r.step_type = 'single'), '{}'),
+                v_done || coalesce(array_agg((r.run_id, r.handler, r.step_slug)
+                    ::holdfast._flow_step) filter (where r.step_type = 'end'), '{}')
+            into v_singles, v_done
+            from unnest(v_ready) as r;
         else
             v_round := holdfast._judge_steps(v_ready, v_failures);
             v_singles := v_singles || v_round.singles;
@@ -88,7 +91,10 @@ begin
         handed := handed || v_begun.handed;
         v_entries := v_entries || v_begun.entries;
     end if;
-    notices := v_notices || holdfast._end_flows(p_now, v_done, v_entries, v_failures);
+    notices := v_notices;
+    if cardinality(v_entries) > 0 or cardinality(v_done) > 0 or cardinality(v_failures) > 0 then
+        notices := notices || holdfast._end_flows(p_now, v_done, v_entries, v_failures);
+    end if;
 end $$;
 
 -- Count what ends of steps mean for the steps that depend on them. `ready` are those without an open
@@ -183,11 +189,15 @@ begin
             select s.step_index, s.when_unmet from holdfast.steps s
             where s.handler = r.handler and s.step_slug = r.step_slug limit 1
         ) as s
-        left join lateral holdfast._count_elements(r.run_id, r.handler, r.step_slug) as e
-            on r.step_type = 'map'
-        left join lateral (
-            select holdfast._condition_met(r.run_id, r.handler, r.step_slug) as is_met
-        ) as c on r.is_conditional and not (r.step_type = 'map' and e.elements is null)
+        left join lateral (  -- a condition of the join would not keep it from being counted
+            select e.* from holdfast._count_elements(r.run_id, r.handler, r.step_slug) as e
+            where r.step_type = 'map' limit 1
+        ) as e on true
+        cross join lateral (
+            select case when r.is_conditional and not (r.step_type = 'map' and e.elements is null)
+                then holdfast._condition_met(r.run_id, r.handler, r.step_slug) end as is_met
+            limit 1  -- once, though it is asked for more often
+        ) as c
         where not exists (select from unnest(p_failures) as f where f.run_id = r.run_id)
     ), failing as materialized (
         select distinct on (j.run_id) j.run_id,

@@ -69,14 +69,17 @@ end $$;
 -- Up to p_room tasks that become ready, of these queues and handlers, are leased to the worker at
 -- once and returned as rows behind the first, which speaks of the call. They have what a claimed task
 -- has, with the key and the headers that their run was started with. Elements of maps go in calls of
--- their own: these do not wait for each other.
+-- their own: these do not wait for each other. With p_tell, the schema's name, the call sends its
+-- notices itself if it can.
+--
 -- Refuses JSON that no reader could read (22023). Locks: turn rows, with those of parents, by run_id;
 -- tasks by (run_id, key); states; then events and runs. Of elements alone: tasks, states, then the
 -- turn, without waiting. Called by workers, complete_task and fail_task.
 create or replace function holdfast.end_step_tasks(
     p_worker text, p_run_ids uuid[], p_keys text[], p_leases int[], p_outputs json[],
     p_errors json[] default null, p_retryable boolean[] default null, p_room int default 0,
-    p_queues text[] default '{}', p_handlers text[] default '{}', p_lease float8 default 30
+    p_queues text[] default '{}', p_handlers text[] default '{}', p_lease float8 default 30,
+    p_tell text default null
 ) returns table (
     now bigint, outcomes text[], notices text[],
     run_id uuid, key text, queue text, handler text, attempts int, lease_no int, input text,
@@ -135,7 +138,7 @@ begin
     end if;
 
     now := holdfast._micros(v_now);
-    notices := v_failed.notices || notices;
+    notices := holdfast._tell(p_tell, v_failed.notices || notices);
     outcomes := array(
         select case
             when u.place = any (v_failed.retried) then 'retried'
@@ -147,9 +150,10 @@ begin
         return query
         select null::bigint, null::text[], null::text[], h.run_id, h.key,
             coalesce(p.queue, r.queue), h.handler, 1, 1,
-            coalesce(h.payload::text, holdfast._step_input(h.run_id, h.handler, h.key)),
-            r.key, r.headers
+            coalesce(h.payload::text, i.input), r.key, r.headers
         from unnest(v_handed) as h
+        left join lateral holdfast._step_input(
+            h.run_id, h.handler, h.key, h.payload is null, false) as i on true
         cross join lateral (
             select r.key, r.headers, r.queue from holdfast.runs r
             where r.run_id = h.run_id limit 1

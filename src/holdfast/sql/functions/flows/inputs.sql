@@ -24,10 +24,40 @@ begin
     return coalesce(v_output, 'null');
 end $$;
 
--- Return what steps are given, in the order of the steps: {"run": …, dependency: its output, …},
--- without dependencies that were skipped. `run` is only for steps that want it, unless p_judged: a
--- condition may be about it. Of the step '' that is the run's output, without `run`.
--- Called by claim_tasks through _step_input, by _advance_flows and start_tasks.
+-- Return what a step is given: {"run": …, dependency: its output, …}, without dependencies that were
+-- skipped. `run` is only for steps that want it, unless p_judged: a condition may be about it. Of the
+-- step '' that is the run's output, without `run`. No row unless p_wanted. It has no settings, so that
+-- PostgreSQL makes it a part of the query that calls it: so many steps cost one query. Called by
+-- claim_tasks, end_step_tasks, start_tasks and _step_inputs.
+create or replace function holdfast._step_input(
+    p_run_id uuid, p_handler text, p_step text, p_wanted boolean, p_judged boolean
+) returns table (input text)
+language sql stable
+begin atomic
+    select '{' || concat_ws(',', (
+        select '"run":' || r.input from holdfast.runs r
+        where r.run_id = p_run_id and p_step <> '' and (p_judged or (
+            select s.wants_run from holdfast.steps s
+            where s.handler = p_handler and s.step_slug = p_step limit 1))
+    ), (
+        select string_agg('"' || d.dep_slug || '":' || coalesce(
+            s.output::text, holdfast._step_output(p_run_id, d.dep_slug)), ',' order by d.dep_slug)
+        from (
+            select d.dep_slug from holdfast.deps d
+            where d.handler = p_handler and d.step_slug = p_step offset 0
+        ) as d
+        cross join lateral (
+            select s.output, s.status from holdfast.step_states s
+            where s.run_id = p_run_id and s.step_slug = d.dep_slug limit 1
+        ) as s
+        where s.status = 'completed'
+    )) || '}'
+    where p_wanted
+    limit 1;
+end;
+
+-- Return what steps are given, in the order of the steps; see _step_input. Called by _end_flows and
+-- _condition_met.
 create or replace function holdfast._step_inputs(
     p_steps holdfast._flow_step[], p_judged boolean default false
 ) returns text[]
@@ -38,41 +68,11 @@ set enable_seqscan = off
 as $$
 begin
     return array(
-        select '{' || concat_ws(',', r.run, d.deps) || '}'
+        select i.input
         from unnest(p_steps) with ordinality as u (run_id, handler, step_slug, place)
-        left join lateral (
-            select s.wants_run from holdfast.steps s
-            where s.handler = u.handler and s.step_slug = u.step_slug limit 1
-        ) as s on true
-        left join lateral (
-            select '"run":' || r.input as run from holdfast.runs r
-            where u.step_slug <> '' and (s.wants_run or p_judged) and r.run_id = u.run_id limit 1
-        ) as r on true
-        left join lateral (
-            select string_agg('"' || d.dep_slug || '":' || coalesce(
-                s.output::text, holdfast._step_output(u.run_id, d.dep_slug)), ','
-                order by d.dep_slug) as deps
-            from (
-                select d.dep_slug from holdfast.deps d
-                where d.handler = u.handler and d.step_slug = u.step_slug offset 0
-            ) as d
-            cross join lateral (
-                select s.output, s.status from holdfast.step_states s
-                where s.run_id = u.run_id and s.step_slug = d.dep_slug limit 1
-            ) as s
-            where s.status = 'completed'
-        ) as d on true
+        cross join lateral holdfast._step_input(
+            u.run_id, u.handler, u.step_slug, true, p_judged) as i
         order by u.place);
-end $$;
-
--- Return what one step is given. Called by claim_tasks and _condition_met.
-create or replace function holdfast._step_input(p_run_id uuid, p_handler text, p_step text)
-returns text
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-    return (holdfast._step_inputs(array[(p_run_id, p_handler, p_step)::holdfast._flow_step]))[1];
 end $$;
 
 -- Return true if a step's conditions hold, null if they cannot be judged: jsonb refuses a value.

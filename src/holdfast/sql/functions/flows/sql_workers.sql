@@ -184,10 +184,12 @@ begin
         returning t.*
     )
     select regexp_replace(l.handler, '@[0-9]+$', ''), l.run_id, split_part(l.key, ':', 1),
-        coalesce(l.payload::text, holdfast._step_input(l.run_id, l.handler, l.key))::jsonb,
+        coalesce(l.payload::text, i.input)::jsonb,
         holdfast.message_id(l.run_id, l.key),
         coalesce(nullif(split_part(l.key, ':', 2), '')::int, 0), l.attempts, l.lease_no
-    from leased l;
+    from leased l
+    left join lateral holdfast._step_input(
+        l.run_id, l.handler, l.key, l.payload is null, false) as i on true;
 end $$;
 
 -- Make tasks due again whose workers let their time run out: WorkerLost. One that was lost three

@@ -4,7 +4,8 @@
 -- whose id exists is left as it is. The arrays are parallel; one that is null or short stands for
 -- nulls, and a null for the default. A flow is slug@version, or a slug alone for the newest shape.
 -- Moments are microseconds, durations seconds; a waiter is a topic that is told of the run's end. The
--- first row has the (topic, payload) notices.
+-- first row has the (topic, payload) notices. The start of one run sends them itself if it can, with
+-- p_tell, the schema's name.
 --
 -- A run with a start or a delay exists at once, and its steps are due from that moment on. If it has
 -- nothing to do, because its maps are empty and the conditions of its steps do not hold, it
@@ -19,7 +20,8 @@ create or replace function holdfast.start_flows(
     p_queues text[] default null, p_priorities int[] default null,
     p_timeouts float8[] default null, p_retentions float8[] default null,
     p_tags json[] default null, p_headers json[] default null, p_waiters text[] default null,
-    p_start_ats bigint[] default null, p_delays float8[] default null
+    p_start_ats bigint[] default null, p_delays float8[] default null,
+    p_tell text default null
 ) returns table (run_id uuid, created boolean, status text, notices text[])
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -52,6 +54,9 @@ begin
         perform holdfast._check_workflows(p_run_ids, array(
             select regexp_replace(u.shape, '@[0-9]+$', '')
             from unnest(v_shapes) with ordinality as u (shape, place) order by u.place));
+    end if;
+    if cardinality(p_run_ids) = 1 then
+        notices := holdfast._tell(p_tell, notices);
     end if;
     return query
     select u.run_id, u.run_id = any (v_created)

@@ -120,8 +120,7 @@ begin
             t.claimed_idx, holdfast._micros(t.started_at),
             case when t.claimed_idx = 1 then r.input end,
             case when t.claimed_idx = 1 then holdfast._micros(r.deadline_at) end,
-            case when t.kind = 'step' and t.payload is null
-                then holdfast._step_input(t.run_id, t.handler, t.key)::json else t.payload end,
+            coalesce(t.payload, i.input::json),
             t.heartbeat, t.parent_run_id,
             t.since, case when t.since < t.claimed_idx
                 then holdfast._tail(t.run_id, t.since, p_texts)
@@ -135,6 +134,8 @@ begin
                 and r.run_id = t.run_id
             limit 1
         ) as r on true
+        left join lateral holdfast._step_input(
+            t.run_id, t.handler, t.key, t.kind = 'step' and t.payload is null, false) as i on true
         order by t.ord;
     end if;
 
