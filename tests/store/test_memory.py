@@ -12,7 +12,16 @@ from contract.actors import SECOND, ManualWorker, details, log, new_run, start
 from contract.commands import FAILURE, RESIZE, activity, child, command, ordered
 
 from holdfast.store.memory import MemoryStore, VirtualClock, wall_clock
-from holdfast.types import Event, Finish, NewRun, NewSignal, TurnCommit
+from holdfast.types import (
+    Event,
+    Finish,
+    FlowShape,
+    NewRun,
+    NewSignal,
+    StepShape,
+    StepTaskEnd,
+    TurnCommit,
+)
 
 
 async def test_virtual_time_stands_still_until_it_is_moved() -> None:
@@ -60,6 +69,24 @@ async def test_the_deadlines_of_activities_are_due_moments() -> None:
     store.advance(30)
     await store.time_out_activities()
     assert store.next_due_at() is None
+
+
+async def test_delays_and_retries_of_steps_of_flows_are_due_moments() -> None:
+    """The turn of a flow's run never comes due."""
+    store = MemoryStore(VirtualClock(0))
+    later = StepShape(slug="later", start_delay=7)
+    steps = (StepShape(slug="first", base_delay=5), later)
+    await store.ensure_flow(FlowShape(name="shop/trip", steps=steps), "h")
+    await store.start_flows([NewRun(run_id=uuid4(), name="shop/trip")])
+    ann = ManualWorker(store, "ann")
+    task = await ann.take(handlers=("shop/trip@1",))
+    failed = StepTaskEnd(run_id=task.run_id, key="first", lease_no=1, error=FAILURE)
+    await store.end_step_tasks("ann", [failed])
+    moments = []
+    while (next_at := store.next_due_at()) is not None:
+        store.advance_to(next_at)
+        moments.append(store.time() // SECOND)
+    assert moments == [7, 10]
 
 
 @pytest.mark.parametrize("missing", ["has_commands", "touches", "parent", "has_children"])
