@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -286,6 +287,32 @@ async def test_a_worker_with_another_shape_of_the_same_version_refuses_to_start(
             pass
     async with working(make(timeout="20s"), store, replace_flows=True):
         pass
+
+
+async def test_a_run_that_was_started_by_name_before_the_flow_was_known_is_run_as_a_flow(
+    store: Store, client: Client
+) -> None:
+    app = App("late")
+    flow = app.flow("late", input=list[int])
+
+    @flow.map(flow.run)
+    async def doubled(number: int) -> int:
+        return 2 * number
+
+    handle = await client.start("late/late", [1, 2], key="k")
+    bad = await client.start("late/late", "no list")
+    assert (await handle.get()).kind == "workflow"
+    async with working(app, store):
+        assert await handle.result("10s") == {"doubled": [2, 4]}
+        assert ((await handle.get()).kind, (await handle.get()).key) == ("flow", "k")
+        await eventually(lambda: is_stuck(client, bad.run_id))
+        why = await client.why(bad.run_id)
+        assert "must be an array" in why.because
+        await client.runs.terminate(bad.run_id)
+
+
+async def is_stuck(client: Client, run_id: UUID) -> bool:
+    return (await client.runs.get(run_id)).state == "stuck"
 
 
 async def test_a_drained_worker_gives_its_steps_to_another(store: Store, client: Client) -> None:

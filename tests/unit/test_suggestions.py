@@ -40,7 +40,7 @@ def test_a_method_of_a_group_is_named_with_its_group(client: object, name: str, 
 def test_the_longer_name_of_a_handles_method_is_named(client: Client | SyncClient) -> None:
     handle = client.handle(RUN)
     assert error_of(handle, "follow").endswith("did you mean follow_log?")
-    assert error_of(handle, "watch").endswith("did you mean watch_value?")
+    assert error_of(handle, "watch").endswith("did you mean watch_steps or watch_value?")
 
 
 def test_the_longer_name_of_a_contexts_method_is_named() -> None:

@@ -209,12 +209,6 @@ class Registry:
         try:
             return self.workflows[name, version]
         except KeyError:
-            if any(name == flow for flow, _ in self.flows):
-                raise UnknownWorkflow(
-                    f"{name} is a flow of app {self.name}, and this run was started as one of a "
-                    "workflow, because the database did not have the flow yet: terminate the run, "
-                    "and start it again"
-                ) from None
             raise UnknownWorkflow(self._unknown(f"{name}@{version}")) from None
 
     def latest(self, name: str) -> AnyWorkflow:

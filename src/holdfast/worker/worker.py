@@ -41,6 +41,7 @@ from holdfast.worker.claimer import Claimer
 from holdfast.worker.clock import Clock, EngineClock
 from holdfast.worker.flow_shapes import compile_flows
 from holdfast.worker.heartbeat import HeartbeatService
+from holdfast.worker.late_flows import LateFlows
 from holdfast.worker.log_reader import LogReader
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.recording import Committer, Reporter
@@ -132,7 +133,9 @@ class Worker:
             poll_seconds=options.poll_seconds,
         )
         self._steps = self._step_tasks(app)
-        self._workload = Workload(self._runs(app), self._activities(app), self._steps)
+        self._workload = Workload(
+            self._runs(app), self._activities(app), self._steps, self._late_flows(app)
+        )
         self._heartbeat = heartbeat_store and HeartbeatService(
             heartbeat_store,
             info,
@@ -176,6 +179,16 @@ class Worker:
             self._reporter,
             release=self._releases.submit,
             room=self._claimer.room,
+        )
+
+    def _late_flows(self, app: App) -> LateFlows:
+        return LateFlows(
+            self._store,
+            self.worker_id,
+            {flow.handler for flow in app.flows.values()},
+            self._notifier.submit,
+            self._releases.submit,
+            self._clock.now,
         )
 
     def _step_tasks(self, app: App) -> StepTasks:

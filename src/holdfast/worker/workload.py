@@ -9,6 +9,7 @@ from uuid import UUID
 from holdfast.types import ClaimedTask, Lease, Release
 from holdfast.worker.activities import Activities
 from holdfast.worker.giving_back import GivenUp
+from holdfast.worker.late_flows import LateFlows
 from holdfast.worker.runs import Runs
 from holdfast.worker.step_tasks import StepTasks
 
@@ -16,17 +17,23 @@ from holdfast.worker.step_tasks import StepTasks
 class Workload:
     """Answer for all that the worker holds, to the heartbeat, the watchdog and a drain."""
 
-    def __init__(self, runs: Runs, activities: Activities, steps: StepTasks) -> None:
+    def __init__(
+        self, runs: Runs, activities: Activities, steps: StepTasks, late_flows: LateFlows
+    ) -> None:
         self._runs, self._activities, self._steps = runs, activities, steps
+        self._late_flows = late_flows
 
     @property
     def takers(self) -> Mapping[str, Callable[[Sequence[ClaimedTask]], None]]:
         """The functions that receive claimed tasks, by the kind of task."""
         return {
-            "workflow": self._runs.accept,
+            "workflow": self._accept_runs if self._late_flows.handlers else self._runs.accept,
             "activity": self._activities.accept,
             "step": self._steps.accept,
         }
+
+    def _accept_runs(self, tasks: Sequence[ClaimedTask]) -> None:
+        self._runs.accept(self._late_flows.accept(tasks))
 
     @property
     def executing(self) -> bool:
@@ -36,7 +43,7 @@ class Workload:
     @property
     def busy(self) -> bool:
         """True if something is under way that continues without input and without waiting."""
-        return self._runs.busy or self._activities.busy or self._steps.busy
+        return self._runs.busy or self._activities.busy or self._steps.busy or self._late_flows.busy
 
     # Called for the heartbeat, and for notifications
 

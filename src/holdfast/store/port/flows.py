@@ -72,6 +72,14 @@ class FlowStore(FlowReads, Protocol):
         """
         ...
 
+    async def run_as_flow(self, worker_id: str, run_id: UUID, lease_no: int) -> list[Notice]:
+        """Make the run of a flow of a claimed run that was started as one of a workflow.
+
+        Does nothing if the lease is lost, or if code of the run has run. Refuses what `start_flows`
+        refuses of a flow and its input.
+        """
+        ...
+
     async def end_step_tasks(
         self, worker_id: str, ends: Sequence[StepTaskEnd], taker: Taker | None = None
     ) -> StepTasksEnded:

@@ -91,6 +91,11 @@ class PostgresFlows(Part):
         started = [StartedRun(row["run_id"], row["created"], row["status"]) for row in found]
         return started, read_notices(found[0]["notices"] if found else None)
 
+    async def run_as_flow(self, worker_id: str, run_id: UUID, lease_no: int) -> list[Notice]:
+        """Make the run of a flow of a claimed run; see `FlowStore.run_as_flow`."""
+        (notices,) = await self._database.row("run_as_flow", worker_id, run_id, lease_no)
+        return read_notices(notices)
+
     async def end_step_tasks(
         self, worker_id: str, ends: Sequence[StepTaskEnd], taker: Taker | None = None
     ) -> StepTasksEnded:

@@ -12,7 +12,7 @@ from holdfast.store.memory.flows.inputs import task_input
 from holdfast.store.memory.flows.progress import Progress
 from holdfast.store.memory.flows.retries import retry_flow
 from holdfast.store.memory.flows.shapes import ensure_shape, find_shape, list_shapes
-from holdfast.store.memory.flows.starts import start_flows
+from holdfast.store.memory.flows.starts import run_as_flow, start_flows
 from holdfast.store.memory.flows.states import open_tasks, steps_of
 from holdfast.store.memory.payloads import check_json
 from holdfast.store.memory.tables import Tables, TaskRow, distinct
@@ -71,6 +71,11 @@ class MemoryFlows(Part):
         async with self._transaction() as (tables, now):
             answers, notices = start_flows(tables, now, runs)
             return answers, distinct(notices)
+
+    async def run_as_flow(self, worker_id: str, run_id: UUID, lease_no: int) -> list[Notice]:
+        """Make the run of a flow of a claimed run; see `FlowStore.run_as_flow`."""
+        async with self._transaction() as (tables, now):
+            return distinct(run_as_flow(tables, now, worker_id, run_id, lease_no))
 
     async def end_step_tasks(
         self, worker_id: str, ends: Sequence[StepTaskEnd], taker: Taker | None = None

@@ -16,7 +16,7 @@ from holdfast.store.memory.flows.rows import Place
 from holdfast.store.memory.flows.shapes import newest_shape
 from holdfast.store.memory.payloads import check_run
 from holdfast.store.memory.starts import insert_run
-from holdfast.store.memory.tables import END, NEVER, Parent, ShapeRow, Tables
+from holdfast.store.memory.tables import END, NEVER, TURN, Parent, ShapeRow, Tables
 from holdfast.types import NewRun, Notice, StartedRun
 
 
@@ -58,6 +58,24 @@ def _begin(
     for run_id, start in starts.items():
         if start != now:
             _start_later(tables, run_id, start - now)
+    return progress.notices
+
+
+def run_as_flow(
+    tables: Tables, now: int, worker_id: str, run_id: UUID, lease_no: int
+) -> list[Notice]:
+    """Make the run of a flow of a claimed run that was started as one of a workflow."""
+    new = _with_shape(tables, tables.runs[run_id].new)
+    turn = tables.tasks.get((run_id, TURN))
+    if turn is None or (turn.kind, turn.worker, turn.lease_no) != ("workflow", worker_id, lease_no):
+        return []
+    if any(row.token is not None for row in tables.logs[run_id]):
+        return []
+    turn.kind, turn.worker, turn.sticky_worker = "flow", None, None
+    turn.visible_at, turn.attempts = NEVER, 0
+    tables.runs[run_id].new = new
+    progress = Progress(tables, now)
+    advance(progress, ready=_roots(tables, new))
     return progress.notices
 
 

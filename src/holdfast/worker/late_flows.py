@@ -1,0 +1,63 @@
+"""Runs that were started by name before the database had the flow of this name.
+
+A caller without the code of a flow cannot know that its name is one of a flow until a worker has
+brought the flow. Such a run waits as a workflow's would, and a worker that has the flow claims it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence, Set
+
+from holdfast.store.port import Store
+from holdfast.types import ClaimedTask, Notice, Release
+
+logger = logging.getLogger("holdfast.worker")
+
+_AGAIN_SECONDS = 5.0
+
+
+class LateFlows:
+    """Make runs of flows of claimed runs that were started as runs of workflows."""
+
+    def __init__(
+        self,
+        store: Store,
+        worker_id: str,
+        handlers: Set[str],
+        notify: Callable[[list[Notice]], None],
+        release: Callable[[Release], None],
+        now: Callable[[], int],
+    ) -> None:
+        """`handlers` are the flows of the app, as `app/name@version`."""
+        self._store, self._worker_id, self.handlers = store, worker_id, handlers
+        self._notify, self._release, self._now = notify, release, now
+        self._calls: set[asyncio.Task[None]] = set()
+
+    @property
+    def busy(self) -> bool:
+        """True while a call is in flight."""
+        return bool(self._calls)
+
+    def accept(self, tasks: Sequence[ClaimedTask]) -> list[ClaimedTask]:
+        """Take those that are runs of flows; return the others."""
+        others: list[ClaimedTask] = []
+        for task in tasks:
+            if f"{task.name}@{task.version}" in self.handlers:
+                call = asyncio.get_running_loop().create_task(self._run_as_flow(task))
+                self._calls.add(call)
+                call.add_done_callback(self._calls.discard)
+            else:
+                others.append(task)
+        return others
+
+    async def _run_as_flow(self, task: ClaimedTask) -> None:
+        try:
+            notices = await self._store.run_as_flow(self._worker_id, task.run_id, task.lease_no)
+        except Exception as error:
+            logger.exception("run %s (%s) cannot be run as a flow", task.run_id, task.name)
+            again = self._now() + int(_AGAIN_SECONDS * 1e6)
+            self._release(Release(task.run_id, task.key, task.lease_no, again, str(error)))
+        else:
+            self._notify(notices)
