@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, TypeAlias
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import asyncpg
 import pytest
-from tests.graphs import Ended, Graph, faults
+from tests.graphs import ENDED, Ended, Graph, faults
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
@@ -179,27 +181,99 @@ async def until_all_ended(connection: Connection) -> None:
         await asyncio.sleep(0.1)
 
 
+@asynccontextmanager
+async def sessions(url: str) -> AsyncGenerator[list[Connection]]:
+    async with AsyncExitStack() as stack:
+        connections: list[Connection] = []
+        for _ in range(SESSIONS + 1):
+            connections.append(await asyncpg.connect(url))
+            stack.push_async_callback(connections[-1].close)
+        yield connections
+
+
+async def work(connections: list[Connection], scene: Scene, seed: int) -> None:
+    """Work on the runs of a scene until all have ended."""
+    observer, *others = connections
+    scene.over = False
+    async with asyncio.timeout(100), asyncio.TaskGroup() as group:
+        for number, connection in enumerate(others):
+            session = Session(scene, connection, number, Random(f"{seed}/{number}"))
+            group.create_task(session.work())
+        await until_all_ended(observer)
+        scene.over = True
+    assert await observer.fetchval("select count(*) from holdfast.tasks") == 0
+
+
 @pytest.mark.parametrize("seed", [1, 2, 3])
 async def test_every_run_ends_as_its_graph_says(database_url: str, seed: int) -> None:
     chance = Random(seed)
     scene = Scene({f"g{number}": Graph(chance) for number in range(8)})
-    connections = [await asyncpg.connect(database_url) for _ in range(SESSIONS + 1)]
-    observer, *others = connections
-    try:
+    async with sessions(database_url) as connections:
         for slug, graph in scene.graphs.items():
-            await define(observer, slug, graph)
-        await start(observer, scene, chance)
-        async with asyncio.timeout(100), asyncio.TaskGroup() as group:
-            for number, connection in enumerate(others):
-                session = Session(scene, connection, number, Random(f"{seed}/{number}"))
-                group.create_task(session.work())
-            await until_all_ended(observer)
-            scene.over = True
+            await define(connections[0], slug, graph)
+        await start(connections[0], scene, chance)
+        await work(connections, scene, seed)
         for run_id, (slug, given) in scene.runs.items():
-            run = await ended(observer, run_id)
+            run = await ended(connections[0], run_id)
             assert (slug, faults(scene.graphs[slug], given, run)) == (slug, [])
-        assert await observer.fetchval("select count(*) from holdfast.tasks") == 0
         assert {"recorded", "retried", "lost", "handed"} <= set(scene.outcomes)
-    finally:
-        for connection in connections:
-            await connection.close()
+
+
+async def retry(connection: Connection, scene: Scene, chance: Random) -> dict[UUID, Ended]:
+    """Retry the runs of a scene, some from a step on; return the runs that were retried."""
+    origins: dict[UUID, Ended] = {}
+    first, scene.runs = scene.runs, {}
+    for run_id, (slug, given) in first.items():
+        origin = await ended(connection, run_id)
+        step = chance.choice([*scene.graphs[slug].nodes, None])
+        if origin.status == "completed" and step is None:
+            continue
+        new = uuid4()
+        outcome = await connection.fetchval(
+            "select outcome from holdfast.retry_flow($1, $2, $3)", run_id, new, step
+        )
+        assert outcome == "started"
+        scene.runs[new], origins[new] = (slug, given), origin
+    return origins
+
+
+def with_copied_entries(run: Ended, origin: Ended) -> Ended:
+    """Return a run with the entries of the steps that it has from the run that it retries."""
+    told = {key for _, key in run.entries}
+    copied = [
+        (event_type, key)
+        for event_type, key in origin.entries
+        if key is not None and key not in told and run.steps[key]["status"] in ENDED
+    ]
+    return replace(run, entries=[*run.entries, *copied])
+
+
+@pytest.mark.parametrize("seed", [4, 5])
+async def test_every_retry_ends_as_its_graph_says(database_url: str, seed: int) -> None:
+    """A second retry has what the first one copied."""
+    chance = Random(seed)
+    scene = Scene({f"g{number}": Graph(chance) for number in range(8)})
+    async with sessions(database_url) as connections:
+        for slug, graph in scene.graphs.items():
+            await define(connections[0], slug, graph)
+        await start(connections[0], scene, chance)
+        await work(connections, scene, seed)
+        origins = await retry(connections[0], scene, chance)
+        await work(connections, scene, seed + 10)
+        assert len(origins) > RUNS / 3
+        for run_id, (slug, given) in scene.runs.items():
+            run = with_copied_entries(await ended(connections[0], run_id), origins[run_id])
+            assert (slug, faults(scene.graphs[slug], given, run)) == (slug, [])
+        again = await retry(connections[0], scene, chance)
+        await work(connections, scene, seed + 20)
+        for run_id in again:
+            run = await ended(connections[0], run_id)
+            found = [
+                fault for fault in faults(*_told(scene, run_id), run) if "log says" not in fault
+            ]
+            assert found == []
+
+
+def _told(scene: Scene, run_id: UUID) -> tuple[Graph, Any]:
+    slug, given = scene.runs[run_id]
+    return scene.graphs[slug], given
