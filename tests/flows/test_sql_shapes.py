@@ -343,3 +343,26 @@ def test_a_start_waits_for_a_step_that_is_being_added(hands: Callable[[], Hand])
     ann.add("grown", "b", ["a"])
     run_id = while_blocked(watcher, lambda: bob.start("grown", {}), ann.commit)
     assert bob.statuses(run_id) == {"a": "created", "b": "created"}
+
+
+def test_an_open_first_start_holds_up_no_other(hands: Callable[[], Hand]) -> None:
+    """If it is rolled back, the shape has had the other's run all the same."""
+    ann, bob = hands(), hands()
+    bob.define("new", ("a", []))
+    start_in_transaction(ann, "new")
+    run_id = bob.start("new", {})
+    ann.connection.execute("rollback")
+    bob.add("new", "b", ["a"])
+    assert bob.statuses(run_id) == {"a": "created"}
+    assert bob.value("select max(version) from holdfast.flows") == 2
+
+
+def test_a_script_that_changes_nothing_waits_for_nobody(hands: Callable[[], Hand]) -> None:
+    ann, bob = hands(), hands()
+    bob.define("known", ("a", []), ("b", ["a"]))
+    start_in_transaction(ann, "known")
+    bob.define("known", ("a", []), ("b", ["a"]))
+    ann.commit()
+    start_in_transaction(ann, "known")
+    bob.add("known", "c", ["b"])
+    assert bob.value("select max(version) from holdfast.flows") == 2

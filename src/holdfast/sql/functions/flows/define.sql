@@ -81,7 +81,7 @@ $$;
 -- transactions that have started some. Starts that come meanwhile wait as well, so it is taken only
 -- by those that change or delete a shape which runs may begin with.
 -- Locks: the flow's starts; expects the flow's versions locked.
-create or replace function holdfast._lock_starts(p_flow_slug text) returns void
+create or replace function holdfast._block_starts(p_flow_slug text) returns void
 language sql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -143,7 +143,7 @@ end $$;
 -- Add a step after its dependencies, or return it if the newest shape has it. A shape that has had a
 -- run stays as it is: the next version begins with a copy of it. The times are seconds. Refuses an
 -- unknown flow or dependency (HF003) and values that are not allowed (22004, 22023).
--- Locks: the flow's versions, then its starts. Called by users.
+-- Locks: the flow's versions; its starts, if the shape has had no run. Called by users.
 create or replace function holdfast.add_step(
     flow_slug text, step_slug text, deps_slugs text[] default '{}', max_attempts int default null,
     base_delay int default null, timeout int default null, start_delay int default null,
@@ -167,7 +167,6 @@ begin
         add_step.required_input_pattern, add_step.forbidden_input_pattern, add_step.when_unmet,
         add_step.when_exhausted);
     perform holdfast._lock_versions(holdfast._full_slug(add_step.flow_slug));
-    perform holdfast._lock_starts(holdfast._full_slug(add_step.flow_slug));
     v_handler := holdfast._newest_shape(add_step.flow_slug);
     if v_handler is null then
         raise sqlstate 'HF003' using message = format('flow %s does not exist', add_step.flow_slug);
@@ -178,7 +177,10 @@ begin
         return v_step;
     end if;
     perform holdfast._check_deps(v_handler, add_step.step_slug, v_deps);
-    if (select f.is_sealed from holdfast.flows f where f.handler = v_handler) then
+    if not holdfast._has_runs(v_handler) then
+        perform holdfast._block_starts(regexp_replace(v_handler, '@[0-9]+$', ''));
+    end if;
+    if holdfast._has_runs(v_handler) then
         v_handler := holdfast._copy_shape(v_handler);
     end if;
     insert into holdfast.steps (handler, step_slug, step_index, step_type, deps_count,
@@ -247,6 +249,30 @@ begin
             'step %s depends on %s, which flow %s does not have: add that first', p_step,
             coalesce(nullif(v_missing, ''), '''''') , p_handler);
     end if;
+end $$;
+
+-- Return true if a shape has had runs, so that nothing is added to it. A start marks the shape unless
+-- another transaction is about to do so; if that one is rolled back, the run itself tells. A run that
+-- waited for the shape may have an earlier moment, by no more than an hour. Called by add_step.
+create or replace function holdfast._has_runs(p_handler text) returns boolean
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    return (
+        select f.is_sealed or exists (
+            select from unnest(array['running', 'completed', 'failed', 'cancelled', 'timed_out',
+                'terminated']) as s (status)
+            cross join lateral (
+                select r.run_id from holdfast.runs r
+                where r.name = f.flow_slug and r.status = s.status
+                    and r.created_at > f.created_at - interval '1 hour'
+                    and r.version = f.version and r.kind = 'flow'
+                limit 1
+            ) as r)
+        from holdfast.flows f where f.handler = p_handler);
 end $$;
 
 -- Begin the next version of a flow with a copy of a shape. Returns its handler. Called by add_step.

@@ -32,7 +32,7 @@ begin
     end if;
     flow_slug := holdfast._full_slug(p_flow_slug);
     perform holdfast._lock_versions(flow_slug);
-    perform holdfast._lock_starts(flow_slug);
+    perform holdfast._block_starts(flow_slug);
     before := holdfast._check_moment('the start of a deletion', p_before);
     is_done := false;
     if before is null and exists (

@@ -45,7 +45,7 @@ begin
             status := 'verified';
         when 'mismatch' then
             if p_replace then
-                perform holdfast._lock_starts(p_flow_slug);
+                perform holdfast._block_starts(p_flow_slug);
                 select t.ended, t.notices into ended, notices
                 from holdfast._terminate_flow(
                     p_flow_slug, p_version, 'its shape was replaced') as t;

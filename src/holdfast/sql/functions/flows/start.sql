@@ -121,7 +121,8 @@ begin
 end $$;
 
 -- Note that shapes have a run: steps that are added from now on come into the next version.
--- Locks: the shapes that had none. Called by _start_flows and retry_flow.
+-- Locks: the shapes that had none, skipping locked ones: _has_runs finds the run itself then. Called
+-- by _start_flows and retry_flow.
 create or replace function holdfast._seal_shapes(p_shapes text[]) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -130,7 +131,10 @@ set enable_seqscan = off
 as $$
 begin
     update holdfast.flows f set is_sealed = true
-    where f.handler = any (p_shapes) and not f.is_sealed;
+    where f.handler in (
+        select f.handler from holdfast.flows f
+        where f.handler = any (p_shapes) and not f.is_sealed
+        for update skip locked);
 end $$;
 
 -- Lock the starts of flows, which are slug@version, or a slug alone for the newest shape, and return
