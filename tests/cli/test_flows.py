@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import pty
 import subprocess
+from pathlib import Path
 
 from holdfast.cli import exits
 from tests.cli.conftest import CommandLine
-from tests.cli.processes import command, environment
+from tests.cli.processes import call, command, environment
 
 
 def test_show_draws_the_steps_of_a_run(served: CommandLine) -> None:
@@ -111,3 +112,79 @@ def test_a_completed_run_is_retried_from_a_step(served: CommandLine) -> None:
 def test_a_step_is_given_for_named_runs_only(cli: CommandLine) -> None:
     said = cli("runs", "retry", "--workflow", "trip", "--from-step", "total", code=exits.USAGE)
     assert "--from-step is for runs that are named" in said.stderr
+
+
+FLOW = """
+from holdfast import App
+
+app = App("shop")
+parcel = app.flow("parcel", input=int)
+
+
+@parcel.step(OPTIONS)
+async def pack(run: int) -> int:
+    return run
+
+
+@parcel.step(queue="big")
+async def send(pack: int) -> int:
+    return pack
+"""
+
+
+def write(folder: Path, options: str = "") -> str:
+    text = FLOW.replace("(OPTIONS)", f"({options})" if options else "")
+    (folder / "parcels.py").write_text(text)
+    return str(folder / "parcels.py")
+
+
+def test_flows_are_compiled_checked_and_replaced(cli: CommandLine, tmp_path: Path) -> None:
+    path = write(tmp_path)
+    said = process(cli, "flows", "compile", path, "--check", code=exits.FAILED)
+    assert "shop/parcel@1: the database does not have it" in said
+    assert process(cli, "flows", "compile", path) == "shop/parcel@1: compiled\n"
+    assert process(cli, "flows", "compile", path, "--check").endswith("has the same\n")
+    write(tmp_path, 'timeout="30s"')
+    said = process(cli, "flows", "compile", path, "--check", code=exits.FAILED)
+    assert "step pack: timeout 30 s in the code, the flow's in the database" in said
+    process(cli, "flows", "compile", path, code=exits.USAGE)
+    said = process(cli, "flows", "compile", path, "--replace")
+    assert said.startswith("shop/parcel@1: replaced; 0 runs terminated\n")
+
+
+def test_flows_are_listed_and_drawn(cli: CommandLine, tmp_path: Path) -> None:
+    path = write(tmp_path)
+    process(cli, "flows", "compile", path)
+    header, row = cli("flows", "list").stdout.splitlines()
+    assert header.split()[:3] == ["flow", "version", "steps"]
+    assert row.split()[:5] == ["shop/parcel", "1", "2", "0", "code"]
+    (listed,) = cli.json("flows", "list")
+    assert (listed["name"], listed["open_runs"]) == ("shop/parcel", 0)
+    first, pack, send = cli("flows", "show", "parcel").stdout.splitlines()
+    assert first == "shop/parcel@1  queue default, 3 attempts, base_delay 5 s, timeout 60 s"
+    assert pack.split() == ["1", "pack", "←", "run"]
+    assert send.split() == ["2", "send", "queue", "big", "←", "pack"]
+    shape = cli.json("flows", "show", "shop/parcel", "--flow-version", "1")
+    assert [step["slug"] for step in shape["steps"]] == ["pack", "send"]
+    assert cli("flows", "show", "parcel", "--mermaid").stdout.startswith("flowchart TD\n")
+    cli("flows", "show", "nothing", code=exits.NOT_FOUND)
+
+
+def test_a_flow_is_deleted_when_it_is_confirmed(cli: CommandLine, tmp_path: Path) -> None:
+    path = write(tmp_path)
+    process(cli, "flows", "compile", path)
+    cli("start", "parcel", "1")
+    cli("flows", "delete", "parcel", stdin="n\n", code=exits.INTERRUPTED)
+    said = cli("flows", "delete", "parcel", "--yes", code=exits.FAILED)
+    assert "FlowInUse" not in said.stderr
+    said = cli("flows", "delete", "parcel", "--terminate", stdin="y\n")
+    assert said.stdout == "flow shop/parcel deleted, with 1 run\n"
+    cli("flows", "delete", "parcel", "--yes", code=exits.NOT_FOUND)
+    assert "no flows in" in cli("flows", "list").stderr
+
+
+def process(cli: CommandLine, *arguments: str, code: int = 0) -> str:
+    """Run a command in a process of its own: it imports an app."""
+    done = call("--database", cli.url, *arguments)
+    assert done.returncode == code, done.stderr
+    return done.stdout

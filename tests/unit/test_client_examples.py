@@ -80,12 +80,13 @@ async def names(environment: Environment, code: str) -> dict[str, Any]:
     ended = await client.start(checkout, Order(1))
     await ended.result()
     waiting = await client.start(checkout, Order(2), delay="1d")
-    if "steps" in code:
+    if "steps" in code or "flows" in code:
         ended = await client.start(analyze, "holdfast.dev")
         await ended.result()
     return {
         "ForkRefused": ForkRefused,
         "Order": Order,
+        "app": app,
         "ResultTimeout": ResultTimeout,
         "RunEnded": RunEnded,
         "RunFailed": RunFailed,

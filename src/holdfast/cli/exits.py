@@ -14,6 +14,7 @@ from holdfast.errors import (
     ResultTimeout,
     RunNotFound,
     TokenUnknown,
+    UnknownFlow,
     UnknownWorkflow,
 )
 
@@ -30,7 +31,7 @@ MEANINGS: Final = (
     (FAILED, "the run failed, a check failed, or nothing was changed"),
     (USAGE, "the command, its input or the app cannot be used as given"),
     (DATABASE, "the database cannot be used"),
-    (NOT_FOUND, "there is no such run, approval or token"),
+    (NOT_FOUND, "there is no such run, approval, token or flow"),
     (TIMED_OUT, "the time limit was reached; the run continues"),
     (INTERRUPTED, "ended by Ctrl-C"),
 )
@@ -50,7 +51,7 @@ def code_for(error: HoldfastError) -> int:
         return error.code
     if isinstance(error, DatabaseError):
         return DATABASE
-    if isinstance(error, RunNotFound | ApprovalNotFound | TokenUnknown):
+    if isinstance(error, RunNotFound | ApprovalNotFound | TokenUnknown | UnknownFlow):
         return NOT_FOUND
     if isinstance(error, ResultTimeout):
         return TIMED_OUT

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Never, Self, TypeVar, Unpack, overload
 
 from holdfast.client.activities import Activities
 from holdfast.client.approvals import Approvals
+from holdfast.client.flows import Flows
 from holdfast.client.handle import RunHandle
 from holdfast.client.messaging import Signal, send_signal, send_signals, send_update
 from holdfast.client.naming import RunRef, given_workflow, reference
@@ -50,7 +51,7 @@ class Client:
     workflow may be given by its name and is still checked, and results have their types.
 
     What is needed less often is in groups, named as on the command line: `runs`, `approvals`,
-    `activities`, `queues`, `workflows` and `workers`.
+    `activities`, `flows`, `queues`, `workflows` and `workers`.
 
     ```python
     async with Client() as client:
@@ -80,6 +81,7 @@ class Client:
         self._session = session = Session(database, schema, app, store, connecting)
         self.activities: Activities = Activities(session)
         self.approvals: Approvals = Approvals(session)
+        self.flows: Flows = Flows(session)
         self.queues: Queues = Queues(session)
         self.runs: Runs = Runs(session)
         self.workers: Workers = Workers(session)

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import socket
 from collections.abc import Awaitable, Callable, Sequence
@@ -28,6 +29,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from holdfast._version import __version__
+from holdfast.compiling import compile_flows
 from holdfast.definitions.app import App
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError
@@ -39,7 +41,6 @@ from holdfast.worker.activities import Activities
 from holdfast.worker.attempts import Launcher, StepRunner
 from holdfast.worker.claimer import Claimer
 from holdfast.worker.clock import Clock, EngineClock
-from holdfast.worker.flow_shapes import compile_flows
 from holdfast.worker.heartbeat import HeartbeatService
 from holdfast.worker.late_flows import LateFlows
 from holdfast.worker.log_reader import LogReader
@@ -58,6 +59,8 @@ from holdfast.worker.step_tasks import StepTasks
 from holdfast.worker.threads import STEP_THREADS, ThreadBook, claimable_by_threads
 from holdfast.worker.watchdog import Process, Watchdog
 from holdfast.worker.workload import Workload
+
+logger = logging.getLogger("holdfast.worker")
 
 _CLEAN_UP_SECONDS = 5.0  # for async steps and activities that the drain has cancelled
 _FLUSH_SECONDS = 2.0  # for the answers to calls in flight after the drain
@@ -241,17 +244,26 @@ class Worker:
             now = await self._store.now()
             self._clock.observe(sent, self._clock.local(), now)
         await self._app_sign_on.sign_on()
-        await compile_flows(
-            self._store,
-            self._flows,
-            self._notifier.submit,
-            replace=self.options.replace_flows,
-        )
+        await self._compile()
         await self._beat([])
         self._listening = [
             await self._store.listen(WORK_TOPIC, self._claimer.notified),
             await self._store.listen(worker_topic(self.worker_id), self._workload.notified),
         ]
+
+    async def _compile(self) -> None:
+        """Give the database the shapes of the app's flows."""
+        replace = self.options.replace_flows
+        notify = self._notifier.submit
+        for flow in await compile_flows(self._store, self._flows, notify, replace=replace):
+            if flow.status == "replaced":
+                logger.warning(
+                    "flow %s@%d was replaced, and %d run(s) of it were terminated: %s",
+                    flow.name,
+                    flow.version,
+                    flow.ended,
+                    "; ".join(flow.differences),
+                )
 
     async def stop(self, grace: Duration | None = None) -> None:
         """Drain: stop claiming, wait for running work for the grace period, release the rest.

@@ -7,7 +7,14 @@ from uuid import UUID
 import pytest
 
 from holdfast import App, Client
-from holdfast.errors import InvalidInput, UnknownWorkflow
+from holdfast.errors import (
+    ConfigurationError,
+    FlowInUse,
+    InvalidInput,
+    RunNotFound,
+    UnknownFlow,
+    UnknownWorkflow,
+)
 from holdfast.flows import shape_hash
 from holdfast.store.port import Store
 
@@ -80,3 +87,59 @@ async def test_a_mistyped_flow_is_asked_about(compiled: Store) -> None:
     async with Client(store=compiled) as client:
         with pytest.raises(UnknownWorkflow, match="did you mean web/analyze"):
             await client.start("analyse")
+
+
+async def test_flows_of_an_app_are_compiled_once(store: Store) -> None:
+    async with Client(store=store) as client:
+        (missing,) = await client.flows.check(app)
+        assert (missing.name, missing.version, missing.status) == ("web/analyze", 1, "missing")
+        assert [each.status for each in await client.flows.compile(app)] == ["compiled"]
+        assert [each.status for each in await client.flows.compile(app)] == ["verified"]
+        assert [each.status for each in await client.flows.check(app)] == ["verified"]
+
+
+async def test_another_shape_of_a_version_is_refused_or_replaced(compiled: Store) -> None:
+    other = App("web")
+    changed = other.flow("analyze", input=list[int])
+
+    @changed.step(timeout="30s")
+    async def total(run: list[int]) -> int:
+        return sum(run)
+
+    async with Client(store=compiled) as client:
+        handle = await client.start("web/analyze", [1])
+        (found,) = await client.flows.check(other)
+        assert found.status == "different"
+        assert "step total is not in the database" in found.differences
+        with pytest.raises(ConfigurationError, match="give the new one version=2"):
+            await client.flows.compile(other)
+        assert await handle.status() == "running"
+        (replaced,) = await client.flows.compile(other, replace=True)
+        assert (replaced.status, replaced.ended) == ("replaced", 1)
+        assert await handle.status() == "terminated"
+
+
+async def test_flows_are_listed_and_their_shapes_are_read(compiled: Store) -> None:
+    async with Client(store=compiled) as client:
+        await client.start("analyze", [1])
+        (found,) = await client.flows.list()
+        assert (found.name, found.steps, found.from_code) == ("web/analyze", 1, True)
+        assert found.open_runs == 1
+        assert (await client.flows.get("analyze")) == analyze.shape
+        assert (await client.flows.get(analyze, 1)).steps[0].slug == "doubled"
+        for name, version in (("nothing", None), ("analyze", 7)):
+            with pytest.raises(UnknownFlow):
+                await client.flows.get(name, version)
+
+
+async def test_a_flow_is_deleted_with_its_runs_once_they_have_ended(compiled: Store) -> None:
+    async with Client(store=compiled) as client:
+        handle = await client.start("analyze", [1])
+        with pytest.raises(FlowInUse):
+            await client.flows.delete("analyze")
+        assert await client.flows.delete("analyze", terminate=True) == 1
+        assert await client.flows.list() == []
+        with pytest.raises(RunNotFound):
+            await handle.get()
+        with pytest.raises(UnknownFlow):
+            await client.flows.delete("analyze")

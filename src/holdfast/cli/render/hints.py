@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 # Not the command's name alone, nor if options follow it already.
 _COMMAND = re.compile(
-    r"\bholdfast (?=(?:activities|approvals|dev|doctor|migrate|queues|runs|start|worker|workers"
-    r"|workflows)\b)"
+    r"\bholdfast (?=(?:activities|approvals|dev|doctor|flows|migrate|queues|runs|start|worker"
+    r"|workers|workflows)\b)"
 )
 
 

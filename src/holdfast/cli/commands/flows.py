@@ -1,0 +1,273 @@
+"""`holdfast flows`: compile flows, look at their shapes, and delete them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli import exits
+from holdfast.cli.framework import Group, command
+from holdfast.cli.inputs import app_argument
+from holdfast.cli.settings import settings_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
+    from holdfast.cli.connecting import Link
+    from holdfast.compiling import CompiledFlow
+    from holdfast.types import FlowInfo, FlowShape, StepShape
+
+_HERE = "holdfast.cli.commands.flows"
+
+
+@click.group(
+    "flows",
+    cls=Group,
+    sources={
+        "list": f"{_HERE}:list_flows",
+        "show": f"{_HERE}:show",
+        "compile": f"{_HERE}:compile_app",
+        "delete": f"{_HERE}:delete",
+    },
+    examples=(
+        "holdfast flows list",
+        "holdfast flows show analyze_website",
+        "holdfast flows compile shop:app --check",
+    ),
+)
+def flows() -> None:
+    """List flows, draw them, compile them, and delete them.
+
+    A flow is a graph of steps that the database drives. Its shape is in the database; each run
+    keeps the version that it started with. Runs of flows are started with `holdfast start`, and
+    are under `holdfast runs` as those of workflows.
+    """
+
+
+@command("list", examples=("holdfast flows list", "holdfast flows list --json"))
+@click.pass_context
+def list_flows(context: click.Context) -> None:
+    """List every version of every flow in the database.
+
+    Of each it says how many runs have not ended, and if it was defined in code or in SQL.
+    """
+    from holdfast.cli.connecting import with_link
+    from holdfast.cli.render.console import console, plain, write_json
+
+    async def work(link: Link) -> tuple[list[FlowInfo], int, str]:
+        return await link.client.flows.list(), await link.store.now(), str(link.database)
+
+    settings = settings_of(context)
+    found, now, database = with_link(settings, work)
+    if settings.json:
+        write_json([plain(each) for each in found])
+    elif found:
+        console().print(_table(found, now))
+    else:
+        click.echo(f"no flows in {database}", err=True)
+
+
+@command(
+    "show",
+    examples=(
+        "holdfast flows show analyze_website",
+        "holdfast flows show web/analyze_website --flow-version 1",
+        "holdfast flows show analyze_website --mermaid > flow.mmd",
+    ),
+)
+@click.argument("name")
+@click.option(
+    "--flow-version", type=click.IntRange(1), help="The flow's version. Default: the newest."
+)
+@click.option("--mermaid", is_flag=True, help="Write a Mermaid flowchart, for Markdown.")
+@click.pass_context
+def show(context: click.Context, name: str, flow_version: int | None, mermaid: bool) -> None:
+    """Draw the flow NAME: its steps, in layers, and what each depends on.
+
+    `[]` marks a map: a task for each element of what it maps over. After a step are the options
+    that differ from the flow's. Exit code 4 if the database has no such flow.
+    """
+    from holdfast.cli.connecting import with_link
+    from holdfast.cli.render.console import console, plain, write_json
+    from holdfast.flows import draw, to_mermaid
+
+    async def work(link: Link) -> FlowShape:
+        return await link.client.flows.get(name, flow_version)
+
+    settings = settings_of(context)
+    shape = with_link(settings, work)
+    if settings.json:
+        write_json({**plain(shape), "steps": [_step_object(step) for step in shape.steps]})
+    elif mermaid:
+        click.echo(to_mermaid(shape), nl=False)
+    else:
+        notes = {step.slug: _options(step) for step in shape.steps}
+        output = console()
+        output.print(f"{shape.handler}  {_flow_options(shape)}", soft_wrap=True)
+        for line in draw(shape, {slug: note for slug, note in notes.items() if note}):
+            output.print(line, soft_wrap=True, markup=False)
+
+
+@command(
+    "compile",
+    examples=(
+        "holdfast flows compile shop:app",
+        "holdfast flows compile shop.py --check    # in CI: exit code 1 if anything differs",
+        "holdfast flows compile shop:app --replace",
+    ),
+)
+@app_argument
+@click.option("--check", is_flag=True, help="Say what differs, and change nothing.")
+@click.option(
+    "--replace",
+    is_flag=True,
+    help="Replace shapes that differ: their runs that have not ended are terminated.",
+)
+@click.pass_context
+def compile_app(context: click.Context, app_reference: str, check: bool, replace: bool) -> None:
+    """Give the database the shapes of an app's flows, as its workers do when they start.
+
+    A shape that the database has in another form is refused: runs keep the shape that they
+    started with, so give the changed flow a new version. Exit code 2 if one was refused; with
+    --check, exit code 1 if one differs or is missing.
+    """
+    from holdfast.cli.connecting import with_link
+    from holdfast.cli.process.loading import AppReference
+    from holdfast.cli.render.console import write_json
+
+    if check and replace:
+        raise click.UsageError("give either --check or --replace, not both")
+    app = AppReference.parse(app_reference).load()
+
+    async def work(link: Link) -> list[CompiledFlow]:
+        group = link.client.flows
+        return await (group.check(app) if check else group.compile(app, replace=replace))
+
+    settings = settings_of(context)
+    found = with_link(settings, work, make=not check)
+    if settings.json:
+        write_json(found)
+    elif found:
+        for each in found:
+            _report(each)
+    else:
+        click.echo(f"app {app.name} has no flows", err=True)
+    is_same = all(each.status not in ("missing", "different") for each in found)
+    context.exit(exits.OK if is_same else exits.FAILED)
+
+
+@command(
+    "delete",
+    examples=(
+        "holdfast flows delete analyze_website",
+        "holdfast flows delete web/analyze_website --terminate --yes",
+    ),
+)
+@click.argument("name")
+@click.option("--terminate", is_flag=True, help="Terminate its runs that have not ended.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_context
+def delete(context: click.Context, name: str, terminate: bool, yes: bool) -> None:
+    """Delete all versions of the flow NAME, with all its runs.
+
+    Their logs and outputs are deleted too. It is refused while runs have not ended, unless
+    --terminate is given (exit code 1). A worker that has the flow compiles it again when it
+    starts. Exit code 4 if the database has no such flow.
+    """
+    from holdfast.cli.connecting import with_link
+    from holdfast.cli.render.console import write_json
+    from holdfast.insight.wording import several
+
+    settings = settings_of(context)
+    full_name = with_link(settings, lambda link: _full_name(link, name))
+    if not yes:
+        click.confirm(f"delete flow {full_name} with all its runs?", abort=True, err=True)
+
+    async def work(link: Link) -> int:
+        return await link.client.flows.delete(full_name, terminate=terminate)
+
+    runs = with_link(settings, work)
+    if settings.json:
+        write_json({"flow": full_name, "runs": runs})
+    else:
+        click.echo(f"flow {full_name} deleted, with {several(runs, 'run')}")
+
+
+async def _full_name(link: Link, name: str) -> str:
+    return (await link.client.flows.get(name)).name
+
+
+def _step_object(step: StepShape) -> dict[str, object]:
+    from holdfast.cli.render.console import embed, plain
+
+    return plain(step) | {"required": embed(step.required), "forbidden": embed(step.forbidden)}
+
+
+def _report(flow: CompiledFlow) -> None:
+    from holdfast.insight.wording import several
+
+    words = {
+        "verified": "the database has the same",
+        "compiled": "compiled",
+        "replaced": f"replaced; {several(flow.ended, 'run')} terminated",
+        "missing": "the database does not have it",
+        "different": "the database has another shape",
+    }
+    click.echo(f"{flow.name}@{flow.version}: {words[flow.status]}")
+    for line in flow.differences:
+        click.echo(f"  {line}")
+
+
+def _table(found: Sequence[FlowInfo], now: int) -> Table:
+    from rich.table import Table
+
+    from holdfast.insight.wording import ago
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("flow", no_wrap=True)
+    for column in ("version", "steps", "open runs"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("from", no_wrap=True)
+    table.add_column("compiled", justify="right", no_wrap=True)
+    for each in found:
+        table.add_row(
+            each.name,
+            str(each.version),
+            f"{each.steps:,}",
+            f"{each.open_runs:,}",
+            "code" if each.from_code else "SQL",
+            ago(each.created_at, now),
+        )
+    return table
+
+
+def _flow_options(shape: FlowShape) -> str:
+    return (
+        f"queue {shape.queue}, {shape.max_attempts} attempts, base_delay {shape.base_delay} s, "
+        f"timeout {shape.timeout} s"
+    )
+
+
+def _options(step: StepShape) -> str:
+    """Return the options of a step that are not its flow's, in the words of the code."""
+    timed = (
+        ("base_delay", step.base_delay),
+        ("timeout", step.timeout),
+        ("start_delay", step.start_delay),
+    )
+    parts = [] if step.queue is None else [f"queue {step.queue}"]
+    if step.max_attempts is not None:
+        parts.append(f"{step.max_attempts} attempts")
+    parts += [f"{name} {value} s" for name, value in timed if value is not None]
+    if step.required is not None:
+        parts.append(f"when {step.required}")
+    if step.forbidden is not None:
+        parts.append(f"unless {step.forbidden}")
+    if step.required is not None or step.forbidden is not None:
+        parts.append(f"on_unmet {step.when_unmet}")
+    if step.when_exhausted != "fail":
+        parts.append(f"on_exhausted {step.when_exhausted}")
+    return ", ".join(parts)

@@ -1,0 +1,102 @@
+"""`client.flows`: compile flows, look at their shapes, and delete them."""
+
+from __future__ import annotations
+
+import builtins
+
+from holdfast.client.naming import Named
+from holdfast.client.session import Session
+from holdfast.compiling import CompiledFlow, check_flows, compile_flows
+from holdfast.definitions.app import App
+from holdfast.errors import UnknownFlow
+from holdfast.types import FlowInfo, FlowShape
+
+
+class Flows:
+    """The flows of all apps: each by its definition, or by its name (`app/name`).
+
+    Their runs are in `client.runs`, as those of workflows.
+    """
+
+    def __init__(self, session: Session) -> None:
+        """Make the group over a client's session."""
+        self._session = session
+
+    async def list(self) -> builtins.list[FlowInfo]:
+        """Return every version of every flow that the database has, by name and version.
+
+        ```python
+        for flow in await client.flows.list():
+            print(flow.name, flow.version, flow.steps, flow.open_runs)
+        ```
+        """
+        return await self._session.store.list_flows()
+
+    async def get(self, flow: Named | str, version: int | None = None) -> FlowShape:
+        """Return the shape that the database has of a flow, by default of its newest version.
+
+        Raises UnknownFlow.
+
+        ```python
+        shape = await client.flows.get("analyze")
+        print([step.slug for step in shape.steps])
+        ```
+        """
+        name = self._name(flow)
+        shape = await self._session.store.get_flow(name, version)
+        if shape is None:
+            which = name if version is None else f"{name}@{version}"
+            raise UnknownFlow(f"the database has no flow {which}: compile the app that defines it")
+        return shape
+
+    async def compile(self, app: App, *, replace: bool = False) -> builtins.list[CompiledFlow]:
+        """Give the database the shapes of an app's flows; return what was found of each.
+
+        Workers do so when they start. If the database has another shape of the same version,
+        nothing is changed and ConfigurationError says what differs: give the flow a new version.
+        With `replace` the shape is replaced, and its runs that have not ended are terminated.
+
+        ```python
+        for flow in await client.flows.compile(app):
+            print(flow.name, flow.status)
+        ```
+        """
+        session = self._session
+        flows = app.flows.values()
+        return await compile_flows(session.store, flows, session.tell, replace=replace)
+
+    async def check(self, app: App) -> builtins.list[CompiledFlow]:
+        """Return how the flows of an app differ from those of the database; change nothing.
+
+        ```python
+        for flow in await client.flows.check(app):
+            print(flow.name, flow.status, *flow.differences)
+        ```
+        """
+        return await check_flows(self._session.store, app.flows.values())
+
+    async def delete(self, flow: Named | str, *, terminate: bool = False) -> int:
+        """Delete all versions of a flow with all their runs; return how many runs that were.
+
+        While runs of it have not ended it raises FlowInUse; with `terminate` they are terminated.
+        Nothing of the runs is left, neither their logs nor their outputs. Raises UnknownFlow.
+
+        ```python
+        deleted = await client.flows.delete("analyze", terminate=True)
+        print(deleted, "runs deleted")
+        ```
+        """
+        name = (await self.get(flow)).name
+        deleted = await self._session.store.delete_flow(name, terminate=terminate)
+        if deleted is None:  # another client was faster
+            raise UnknownFlow(f"the database has no flow {name}")
+        return deleted
+
+    def _name(self, flow: Named | str) -> str:
+        """Return a flow's full name; a name without an app is also that of the client's app."""
+        if not isinstance(flow, str):
+            return flow.full_name
+        app = self._session.app
+        if app is not None and "/" not in flow and any(name == flow for name, _ in app.flows):
+            return f"{app.name}/{flow}"
+        return flow

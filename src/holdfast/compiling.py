@@ -1,0 +1,97 @@
+"""Compile flows: the database gets the shapes that the code has, or it is said how they differ.
+
+Workers do it when they start, clients and the command line when they are asked to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Literal, Protocol
+
+from holdfast.errors import ConfigurationError
+from holdfast.flows import differences, shape_hash
+from holdfast.store.port import Store
+from holdfast.types import EnsuredFlow, FlowShape, Notice, Value
+
+
+class Shaped(Protocol):
+    """A flow, as far as its shape goes."""
+
+    @property
+    def shape(self) -> FlowShape: ...
+
+
+class CompiledFlow(Value, frozen=True, kw_only=True):
+    """A flow of the code, compared with the shape that the database has of this version.
+
+    `verified`: the database has the same. `compiled`: it had none, and has this one now.
+    `replaced`: it had another one, and `ended` runs of it were terminated. Only `check` says
+    `missing` (it has none) and `different` (it has another one). `differences` has a line for each
+    difference, such as `step a: timeout 30 s in the code, 60 s in the database`.
+    """
+
+    name: str
+    version: int
+    status: Literal["verified", "compiled", "replaced", "missing", "different"]
+    differences: tuple[str, ...] = ()
+    ended: int = 0
+
+
+async def compile_flows(
+    store: Store,
+    flows: Iterable[Shaped],
+    notify: Callable[[list[Notice]], None],
+    *,
+    replace: bool = False,
+) -> list[CompiledFlow]:
+    """Make the database's shape of each flow that of the code; return what was found of each.
+
+    With `replace`, another shape of the same version is replaced, and the runs of it that have
+    not ended are terminated. Otherwise it raises ConfigurationError, which says what differs.
+    """
+    done: list[CompiledFlow] = []
+    for flow in flows:
+        shape = flow.shape
+        ensured = await store.ensure_flow(shape, shape_hash(shape), replace=replace)
+        if ensured.status == "mismatch":
+            raise ConfigurationError(_mismatch(shape, ensured))
+        notify(list(ensured.notices))
+        done.append(
+            CompiledFlow(
+                name=shape.name,
+                version=shape.version,
+                status=ensured.status,
+                differences=_differences(shape, ensured.found),
+                ended=ensured.ended,
+            )
+        )
+    return done
+
+
+async def check_flows(store: Store, flows: Iterable[Shaped]) -> list[CompiledFlow]:
+    """Return how the flows of the code differ from those of the database; change nothing."""
+    return [await _check(store, flow.shape) for flow in flows]
+
+
+async def _check(store: Store, shape: FlowShape) -> CompiledFlow:
+    found = await store.get_flow(shape.name, shape.version)
+    lines = _differences(shape, found)
+    return CompiledFlow(
+        name=shape.name,
+        version=shape.version,
+        status="missing" if found is None else "different" if lines else "verified",
+        differences=lines,
+    )
+
+
+def _differences(shape: FlowShape, found: FlowShape | None) -> tuple[str, ...]:
+    return () if found is None else tuple(differences(shape, found))
+
+
+def _mismatch(shape: FlowShape, ensured: EnsuredFlow) -> str:
+    found = _differences(shape, ensured.found)
+    return (
+        f"flow {shape.handler} is not the one that the database has: {'; '.join(found)}. Runs keep "
+        f"the shape that they started with, so give the new one version={shape.version + 1}, or "
+        f"replace the old one, which ends its runs: holdfast flows compile MODULE:APP --replace"
+    )
