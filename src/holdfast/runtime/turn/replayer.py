@@ -374,7 +374,9 @@ class Replayer:
     def _replay(
         self, log: Sequence[Event], deadlines: dict[str, int], live_from: int | None
     ) -> None:
-        log = in_delivery_order(log)
+        is_new = len(log) <= 1  # no more than its first event
+        if not is_new:
+            log = in_delivery_order(log)
         self.unexplained = None
         instance = self.instance = Instance(self._workflow, self._info, self.log.record)
         instance.timers.kept = deadlines
@@ -383,7 +385,7 @@ class Replayer:
             watch(instance.loop, refuse=self._check == "refuse")
         feed = instance.feed
         try:
-            if len(log) > 1:  # more than its first event
+            if not is_new:
                 instance.foresee(log)
             instance.history.live_from = (
                 instance.history.replayed if live_from is None else live_from

@@ -91,7 +91,8 @@ class Turn:
         self._problems: tuple[str, ...] = ()
         self._notices: tuple[Notice, ...] = ()
         # State across inputs
-        self.state = State.LOST if is_taken_away(log, lease_no) else State.RUNNING
+        lost = is_taken_away(log, lease_no)
+        self.state = State.LOST if lost else _RUNNING
         self._next_due: int | None = None
         self._visible_at: int | None = None
         self._end: Finish | None = None
@@ -100,7 +101,6 @@ class Turn:
         self._conflicts = 0
         self._singly = False  # commit one by one, to find the event that the database refuses
         self._unstorable: PayloadError | None = None  # the error if the run's end cannot be stored
-        lost = self.state is State.LOST
         self._replayer = Replayer(workflow, info, () if lost else log, clock, check, careful)
         if lost:
             self.abandon()
