@@ -93,5 +93,6 @@ def _mismatch(shape: FlowShape, ensured: EnsuredFlow) -> str:
     return (
         f"flow {shape.handler} is not the one that the database has: {'; '.join(found)}. Runs keep "
         f"the shape that they started with, so give the new one version={shape.version + 1}, or "
-        f"replace the old one, which ends its runs: holdfast flows compile MODULE:APP --replace"
+        "replace the old one, which terminates its open runs: holdfast flows compile --replace, or "
+        "in development holdfast dev --replace-flows"
     )

@@ -29,6 +29,12 @@ queue_option = click.option(
     multiple=True,
     help="Serve this queue; may be repeated. Default: the queues of the app.",
 )
+replace_flows_option = click.option(
+    "--replace-flows",
+    is_flag=True,
+    help="Replace a flow whose steps have changed under the same version, and terminate its open "
+    "runs.",
+)
 log_level_option = click.option(
     "--log-level",
     type=click.Choice(LOG_LEVELS),

@@ -10,7 +10,12 @@ import click
 from holdfast.cli import exits
 from holdfast.cli.exits import Refusal
 from holdfast.cli.framework import command
-from holdfast.cli.inputs import app_argument, log_level_option, queue_option
+from holdfast.cli.inputs import (
+    app_argument,
+    log_level_option,
+    queue_option,
+    replace_flows_option,
+)
 from holdfast.cli.render.hints import with_database
 from holdfast.cli.settings import Settings, settings_of
 
@@ -30,6 +35,7 @@ _GRACE_SECONDS = 2  # a step that is cut off is executed again with the new code
     is_flag=True,
     help="Bring the schema of your own server up to date without asking.",
 )
+@replace_flows_option
 @log_level_option
 @click.pass_context
 def dev(
@@ -37,6 +43,7 @@ def dev(
     app_reference: str,
     queues: tuple[str, ...],
     migrate: bool,
+    replace_flows: bool,
     log_level: str,
 ) -> None:
     """Run the workflows of an app while you write them.
@@ -67,6 +74,7 @@ def dev(
         _greet(database)
         arguments = ["worker", app_reference, "--grace", str(_GRACE_SECONDS)]
         arguments += ["--log-level", log_level, "--check"]
+        arguments += ["--replace-flows"] if replace_flows else []
         arguments += [part for queue in queues for part in ("--queue", queue)]
         code = asyncio.run(_develop(settings, database, reference, arguments))
     context.exit(code)

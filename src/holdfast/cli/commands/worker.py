@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.framework import Group, command
-from holdfast.cli.inputs import app_argument, duration, log_level_option, queue_option
+from holdfast.cli.inputs import (
+    app_argument,
+    duration,
+    log_level_option,
+    queue_option,
+    replace_flows_option,
+)
 from holdfast.cli.render.hints import with_database
 from holdfast.cli.settings import Settings, settings_of
 
@@ -64,6 +70,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Replay each run whenever it wakes, and warn about code that is not deterministic.",
 )
+@replace_flows_option
 @click.option("--log-json", is_flag=True, help="Write the log as one JSON object a line.")
 @log_level_option
 @click.pass_context
@@ -76,6 +83,7 @@ def worker(
     grace: float,
     processes: int,
     check: bool,
+    replace_flows: bool,
     log_json: bool,
     log_level: str,
 ) -> None:
@@ -98,6 +106,7 @@ def worker(
         arguments += ["--threads", str(threads), "--grace", str(grace)]
         arguments += [part for queue in queues for part in ("--queue", queue)]
         arguments += ["--check"] if check else []
+        arguments += ["--replace-flows"] if replace_flows else []
         arguments += ["--log-level", log_level, *(["--log-json"] if log_json else [])]
         context.exit(_supervise(settings, arguments, processes, grace))
     options = WorkerOptions(
@@ -106,6 +115,7 @@ def worker(
         threads=threads,
         grace_seconds=grace,
         check="warn" if check else "no",
+        replace_flows=replace_flows,
     )
     context.exit(_work(settings, app_reference, options))
 
