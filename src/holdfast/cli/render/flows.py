@@ -98,7 +98,9 @@ class StepLines:
 
 
 def _line(step: StepProgress, began_at: int, now: int) -> str:
-    parts = [f"+{length((step.ended_at or now) - began_at):<9} {_name(step):<24} {_word(step)}"]
+    has_just_begun = step.state == "running" and step.done == 0 and step.attempts < 2
+    at = step.ended_at or (step.started_at if has_just_begun else None) or now
+    parts = [f"+{length(at - began_at):<9} {_name(step):<24} {_word(step)}"]
     if step.state == "completed" and step.started_at is not None:
         parts.append(f"after {_took(step, now)}")
     parts += [each for each in (_progress(step), _note(step, now)) if each]

@@ -105,6 +105,8 @@ def _rows(span: Span, began_at: int, until: int) -> Iterator[tuple[str | Text, .
     from rich.text import Text
 
     sign, style = _SIGNS.get((span.kind, span.outcome), ("·", ""))
+    if (span.kind, span.outcome, span.failures) == ("step", "open", ()):  # a flow's
+        sign, style = "▶", "cyan"
     is_moment = span.began_at == span.ended_at
     lasted = _TIMELESS if is_moment else length((span.ended_at or until) - span.began_at)
     yield (
