@@ -274,3 +274,38 @@ def test_a_killed_conversion_continues_and_another_person_decides(desk: Desk) ->
     assert set(converted) == {*(f"{number:02}.md" for number in range(10)), "photo.txt"}
     assert {converted[name] for name in done} == {1}, "what was recorded is not converted again"
     assert sum(entry["type"] == "ApprovalResolved" for entry in desk.log(run)) == 1
+
+
+def test_a_folder_is_catalogued_with_its_duplicates(desk: Desk) -> None:
+    folder, report = desk.directory / "folder", desk.directory / "report.md"
+    folder.mkdir()
+    for name, text in {"a.txt": "one\n", "b.txt": "one\n", "c.md": "two\nlines\n"}.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    output = desk.run("catalogue.py", str(folder), str(report))
+    assert report.read_text(encoding="utf-8") in output
+    assert "| .txt | 2 | 8 | 2 |" in output
+    assert "| .md | 1 | 10 | 2 |" in output
+    assert "a.txt = b.txt" in output
+
+
+def test_a_killed_catalogue_reads_no_described_file_again(desk: Desk) -> None:
+    """P5. Elements of a map that have their results keep them."""
+    folder, report = desk.directory / "folder", desk.directory / "report.md"
+    folder.mkdir()
+    for number in range(80):
+        (folder / f"{number:02}.txt").write_text("word\n" * number, encoding="utf-8")
+    with desk.running("catalogue.py", str(folder), str(report), "--slow") as process:
+        first = read_until(process, "^reading", times=60) + kill(process)
+    run = first[0].removeprefix("started ")
+    steps = json.loads(desk.command("runs", "show", run, "--json"))["steps"]
+    [described] = [step for step in steps if step["step"] == "described"]
+    done = described["done"]
+    assert described["tasks"] == 80
+    assert 0 < done < 80, "some of the files, not all"
+
+    second = desk.run("catalogue.py", str(folder), str(report), "--slow")
+    assert second.startswith(f"continuing {run}")
+    assert "| .txt | 80 |" in second
+    reads = Counter(re.findall(r"reading \S*/(\d\d)\.txt", "\n".join([*first, second])))
+    assert set(reads) == {f"{number:02}" for number in range(80)}
+    assert sum(times > 1 for times in reads.values()) <= 80 - done
