@@ -183,6 +183,19 @@ def test_a_flow_is_deleted_when_it_is_confirmed(cli: CommandLine, tmp_path: Path
     assert "no flows in" in cli("flows", "list").stderr
 
 
+def test_a_start_warns_of_each_queue_of_a_flow_that_nobody_serves(
+    cli: CommandLine, tmp_path: Path
+) -> None:
+    path = write(tmp_path, 'queue="small"')
+    process(cli, "flows", "compile", path)
+    cli("queues", "pause", "small")
+    said = cli("start", "parcel", "1").stderr
+    assert "no live worker serves shop/parcel@1 on queue 'big'" in said
+    assert "no live worker serves shop/parcel@1 on queue 'small'" in said
+    assert "on queue 'default'" not in said
+    assert "the run waits for `holdfast queues resume small`" in said
+
+
 def process(cli: CommandLine, *arguments: str, code: int = 0) -> str:
     """Run a command in a process of its own: it imports an app."""
     done = call("--database", cli.url, *arguments)

@@ -103,3 +103,16 @@ async def test_a_list_by_state_reads_a_bounded_part_of_wide_maps(
         assert read <= most
     finally:
         await connection.close()
+
+
+async def test_what_nobody_serves_is_counted_without_reading_every_task(seeded: str) -> None:
+    connection: asyncpg.Connection[Any] = await asyncpg.connect(seeded)
+    try:
+        async with connection.transaction():
+            before = await connection.fetchval(READ)
+            rows = await connection.fetch("select * from holdfast.unserved()")
+            read = await connection.fetchval(READ) - before
+        assert [(row["handler"], row["tasks"]) for row in rows] == [("resize@1", 1000)]
+        assert read <= 20_000
+    finally:
+        await connection.close()

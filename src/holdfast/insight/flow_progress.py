@@ -8,12 +8,10 @@ from typing import Final, Literal, TypeAlias
 from msgspec.structs import replace
 
 from holdfast.insight.spans import error_text, read_json
-from holdfast.store.port import Store
 from holdfast.types import (
     JSON,
     FlowStepState,
     OpenStepTasks,
-    RunRecord,
     SkipReason,
     StepKind,
     StepPhase,
@@ -79,15 +77,6 @@ class StepProgress(Value, frozen=True, kw_only=True):
     def error_line(self) -> str:
         """The error of the step, or of its last attempt, as one line; empty if there is none."""
         return error_text(raised(self.error))
-
-
-async def read_progress(store: Store, run: RunRecord) -> list[StepProgress]:
-    """Return the steps of a run in the order of its flow; none if it is the run of a workflow."""
-    if run.kind != "flow":
-        return []
-    states = (await store.flow_steps([run.run_id])).get(run.run_id, [])
-    tasks = await store.open_step_tasks(run.run_id)
-    return progress_of(states, tasks, ended=run.status != "running")
 
 
 def progress_of(

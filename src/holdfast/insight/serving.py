@@ -49,6 +49,14 @@ def serves_queue(worker: WorkerInfo, handler: str, queue: str) -> bool:
     return queue in worker.queues and handler in worker.handlers
 
 
+async def queues_of(store: Store, run: RunRecord) -> Sequence[str]:
+    """Return the queues that a run needs workers for: its own, or those of its flow's steps."""
+    shape = await store.get_flow(run.full_name, run.version) if run.kind == "flow" else None
+    if shape is None:
+        return (run.queue,)
+    return sorted({step.queue or run.queue for step in shape.steps})
+
+
 def thread_shortage(worker: WorkerInfo) -> str:
     """Return a sentence if all threads of a worker are taken, else an empty text."""
     use = worker.threads

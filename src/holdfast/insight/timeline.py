@@ -35,11 +35,16 @@ async def read_timeline(store: Store, run: RunRecord) -> Timeline:
     return Timeline(run.run_id, run.created_at, run.completed_at, await store.now(), tuple(spans))
 
 
-async def read_steps(store: Store, run: RunRecord) -> Sequence[FlowStepState]:
-    """Return the steps of a flow's run, for `read_spans`; none if it is the run of a workflow."""
+async def read_steps(
+    store: Store, run: RunRecord, *, outputs: bool = True
+) -> Sequence[FlowStepState]:
+    """Return the steps of a flow's run, for `read_spans`; none if it is the run of a workflow.
+
+    Without `outputs`, their spans have none as notes.
+    """
     if run.kind != "flow":
         return ()
-    return (await store.flow_steps([run.run_id])).get(run.run_id, ())
+    return (await store.flow_steps([run.run_id], outputs=outputs)).get(run.run_id, ())
 
 
 def read_spans(

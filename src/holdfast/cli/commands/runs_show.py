@@ -69,17 +69,19 @@ class _Picture:
 
 async def _look(link: Link, reference: str) -> _Picture:
     from holdfast.cli.finding import find_run
-    from holdfast.insight.flow_progress import read_progress
+    from holdfast.insight.flow_progress import progress_of
     from holdfast.insight.timeline import read_spans, read_steps
     from holdfast.insight.tree import read_children
 
     run = await find_run(link.client, reference)
     log = await link.client.runs.log(run.run_id)
     events = [entry.event for entry in log]
-    spans = read_spans(events, run.completed_at, await read_steps(link.store, run))
+    states = await read_steps(link.store, run)
+    spans = read_spans(events, run.completed_at, states)
     children = await read_children(link.store, spans)
     values = await link.client.runs.values(run.run_id)
-    steps = await read_progress(link.store, run)
+    tasks = await link.store.open_step_tasks(run.run_id) if states else []
+    steps = progress_of(states, tasks, ended=run.status != "running")
     return _Picture(run, log, values, spans, children, steps, await link.store.now())
 
 

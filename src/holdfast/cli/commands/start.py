@@ -168,25 +168,28 @@ async def _warn_if_not_taken(link: Link, run: RunRecord) -> None:
     from holdfast.cli.render.hints import command_of
     from holdfast.client.naming import similar_names
     from holdfast.insight.actions import resume_action
-    from holdfast.insight.serving import live_workers, serves
+    from holdfast.insight.serving import live_workers, queues_of, serves_queue
     from holdfast.insight.why.explanation import pause_text
 
     if run.status != "running":
         return
-    now = await link.store.now()
+    now, queues = await link.store.now(), await queues_of(link.store, run)
     for pause in await link.store.list_pauses():
-        if (pause.scope, pause.name) in (("queue", run.queue), ("workflow", run.full_name)):
+        named = queues if pause.scope == "queue" else (run.full_name,)
+        if pause.name in named:
             command = command_of(resume_action(pause))
             text = f"{pause_text(pause, now)}: the run waits for `{command}`"
             click.echo(with_database(text), err=True)
     workers = live_workers(await link.store.list_workers(), now)
-    if not any(serves(each, run) for each in workers):
+    for queue in queues:
+        if any(serves_queue(each, run.handler, queue) for each in workers):
+            continue
         similar = [
             name for name in await similar_names(link.store, run.full_name) if name != run.full_name
         ]
         meant = f" (did you mean {' or '.join(similar)}?)" if similar else ""
         text = (
-            f"no live worker serves {run.handler} on queue {run.queue!r} of {link.database}{meant}"
+            f"no live worker serves {run.handler} on queue {queue!r} of {link.database}{meant}"
             "; `holdfast worker MODULE:APP` starts one"
         )
         click.echo(with_database(text), err=True)

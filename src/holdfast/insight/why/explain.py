@@ -32,7 +32,7 @@ _INVALID_INPUT = "holdfast.errors.InvalidInput: "
 async def explain_run(store: Store, run: RunRecord) -> Explanation:
     """Return what a run does or waits for, and what would move it."""
     log = (await store.read_events([(run.run_id, 0)])).get(run.run_id, [])
-    spans = read_spans(log, run.completed_at, await read_steps(store, run))
+    spans = read_spans(log, run.completed_at, await read_steps(store, run, outputs=False))
     return explain(run, spans, await look_around(store, run, spans))
 
 
