@@ -1,11 +1,10 @@
 """Check the words of code, docs and tests: one word per concept, and plain English.
 
     python scripts/check_words.py             # fail where a rule is broken
-    python scripts/check_words.py --report    # count by rule and folder, pending ones too
+    python scripts/check_words.py --report    # count by rule and folder
 
-A rule is a row of `RULES`: what must not be written, what to say instead, and why. A rule that some
-folders do not keep yet names them in `NOT_YET`; delete a folder there once it keeps the rule. A
-place that must break a rule stands in `EXCEPTIONS` with its reason.
+A rule is a row of `RULES`: what must not be written, what to say instead, and why. A place that
+must break a rule stands in `EXCEPTIONS` with its reason.
 """
 
 from __future__ import annotations
@@ -113,9 +112,6 @@ _NO_VERB: Final = re.compile(
 )
 _DEF: Final = re.compile(r"^\s*(?:async def|def|class)\b")
 
-# rule -> folders in which it is broken still
-NOT_YET: Final[dict[str, tuple[str, ...]]] = {}
-
 # (path, a part of the line) -> why it must be so
 EXCEPTIONS: Final[dict[tuple[str, str], str]] = {
     ("tests/proxy.py", "SO_LINGER"): "the name of a socket option",
@@ -217,11 +213,6 @@ def is_excepted(finding: Finding) -> bool:
     return any(finding.path == path and part in finding.text for path, part in EXCEPTIONS)
 
 
-def is_pending(finding: Finding) -> bool:
-    """Return True if the folder is one that does not keep the rule yet."""
-    return finding.folder in NOT_YET.get(finding.rule.what, ())
-
-
 def report(found: list[Finding]) -> None:
     """Print how often each folder breaks each rule."""
     counts = Counter((finding.rule.what, finding.folder) for finding in found)
@@ -240,7 +231,6 @@ def main() -> int:
     if options.report:
         report(broken)
         return 0
-    broken = [finding for finding in broken if not is_pending(finding)]
     for finding in broken:
         rule = finding.rule
         print(f"{finding.path}:{finding.line}: {finding.text}")

@@ -22,36 +22,8 @@ from holdfast.types import (
 )
 
 
-class FlowReads(Protocol):
-    """Reads the shapes of flows, and how far their runs are."""
-
-    async def list_flows(self) -> list[FlowInfo]:
-        """Return every version of every flow, by name and version."""
-        ...
-
-    async def get_flow(self, name: str, version: int | None = None) -> FlowShape | None:
-        """Return a version of a flow, by default the newest; None if there is none."""
-        ...
-
-    async def flow_steps(
-        self, run_ids: Sequence[UUID], *, outputs: bool = True
-    ) -> dict[UUID, list[FlowStepState]]:
-        """Return the steps of runs, in the order of their shapes, for runs of flows.
-
-        Without `outputs` these are None: a map's is put together of all its elements.
-        """
-        ...
-
-    async def open_step_tasks(self, run_id: UUID) -> list[OpenStepTasks]:
-        """Return what the steps of a run wait for, or who works on them, in the order of its shape.
-
-        The run of a workflow has none.
-        """
-        ...
-
-
-class FlowStore(FlowReads, Protocol):
-    """Keeps the shapes of flows, starts their runs, and advances them as their steps end."""
+class FlowStore(Protocol):
+    """Keeps the shapes of flows, starts and retries their runs, and advances them."""
 
     async def ensure_flow(
         self, shape: FlowShape, shape_hash: str, *, replace: bool = False
@@ -91,10 +63,6 @@ class FlowStore(FlowReads, Protocol):
         """
         ...
 
-
-class FlowUpkeepStore(Protocol):
-    """Retries runs of flows, and deletes flows."""
-
     async def delete_flow(self, name: str, *, terminate: bool = False) -> int | None:
         """Delete all versions of a flow with their runs; return how many runs that were.
 
@@ -114,5 +82,29 @@ class FlowUpkeepStore(Protocol):
         (`retry_run_id`): two retries with one id make one run, and the second is `exists`.
         Refuses runs of workflows, and an input over which a replaced shape cannot map
         (InvalidInput).
+        """
+        ...
+
+    async def list_flows(self) -> list[FlowInfo]:
+        """Return every version of every flow, by name and version."""
+        ...
+
+    async def get_flow(self, name: str, version: int | None = None) -> FlowShape | None:
+        """Return a version of a flow, by default the newest; None if there is none."""
+        ...
+
+    async def flow_steps(
+        self, run_ids: Sequence[UUID], *, outputs: bool = True
+    ) -> dict[UUID, list[FlowStepState]]:
+        """Return the steps of runs, in the order of their shapes, for runs of flows.
+
+        Without `outputs` these are None: a map's is put together of all its elements.
+        """
+        ...
+
+    async def open_step_tasks(self, run_id: UUID) -> list[OpenStepTasks]:
+        """Return what the steps of a run wait for, or who works on them, in the order of its shape.
+
+        The run of a workflow has none.
         """
         ...

@@ -11,7 +11,7 @@ from holdfast.store.port.claims import ClaimStore
 from holdfast.store.port.commits import CommitStore
 from holdfast.store.port.control import ControlStore
 from holdfast.store.port.external import ExternalStore
-from holdfast.store.port.flows import FlowStore, FlowUpkeepStore
+from holdfast.store.port.flows import FlowStore
 from holdfast.store.port.forks import ForkStore
 from holdfast.store.port.listening import ListenStore
 from holdfast.store.port.queries import QueryStore
@@ -29,7 +29,6 @@ class Store(
     ControlStore,
     ForkStore,
     FlowStore,
-    FlowUpkeepStore,
     WorkerStore,
     AppStore,
     QueryStore,

@@ -126,14 +126,14 @@ class PostgresFlows(Part):
     async def flow_steps(
         self, run_ids: Sequence[UUID], *, outputs: bool = True
     ) -> dict[UUID, list[FlowStepState]]:
-        """Return the steps of runs; see `FlowReads.flow_steps`."""
+        """Return the steps of runs; see `FlowStore.flow_steps`."""
         found: dict[UUID, list[FlowStepState]] = {}
         for row in await self._database.rows("flow_steps", run_ids, outputs):
             found.setdefault(row["run_id"], []).append(_step_state(row))
         return found
 
     async def open_step_tasks(self, run_id: UUID) -> list[OpenStepTasks]:
-        """Return what the steps of a run wait for; see `FlowReads.open_step_tasks`."""
+        """Return what the steps of a run wait for; see `FlowStore.open_step_tasks`."""
         return [_open_tasks(row) for row in await self._database.rows("open_step_tasks", run_id)]
 
 

@@ -54,14 +54,14 @@ class MemoryFlows(Part):
             return find_shape(tables, name, version)
 
     async def delete_flow(self, name: str, *, terminate: bool = False) -> int | None:
-        """Delete a flow with its runs; see `FlowUpkeepStore.delete_flow`."""
+        """Delete a flow with its runs; see `FlowStore.delete_flow`."""
         async with self._transaction() as (tables, now):
             return delete_flow(tables, now, name, terminate=terminate)
 
     async def retry_flow(
         self, run_id: UUID, new_run_id: UUID, *, from_step: str | None = None
     ) -> tuple[FlowRetry, list[Notice]]:
-        """Start a new run of what an ended run lacks; see `FlowUpkeepStore.retry_flow`."""
+        """Start a new run of what an ended run lacks; see `FlowStore.retry_flow`."""
         async with self._transaction() as (tables, now):
             outcome, notices = retry_flow(tables, now, run_id, new_run_id, from_step)
             return outcome, distinct(notices)
@@ -98,13 +98,13 @@ class MemoryFlows(Part):
     async def flow_steps(
         self, run_ids: Sequence[UUID], *, outputs: bool = True
     ) -> dict[UUID, list[FlowStepState]]:
-        """Return the steps of runs; see `FlowReads.flow_steps`."""
+        """Return the steps of runs; see `FlowStore.flow_steps`."""
         async with self._transaction() as (tables, _):
             flows = sorted(run_id for run_id in run_ids if _is_flow(tables, run_id))
             return {run_id: steps_of(tables, run_id, outputs=outputs) for run_id in flows}
 
     async def open_step_tasks(self, run_id: UUID) -> list[OpenStepTasks]:
-        """Return what the steps of a run wait for; see `FlowReads.open_step_tasks`."""
+        """Return what the steps of a run wait for; see `FlowStore.open_step_tasks`."""
         async with self._transaction() as (tables, now):
             return open_tasks(tables, run_id, now) if _is_flow(tables, run_id) else []
 
