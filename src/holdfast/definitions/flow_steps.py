@@ -116,6 +116,7 @@ class FlowStep(Recorded[P, R_co], Source[Out_co]):
         if queue is not None:
             with option(of, "queue"):
                 check_queue_name(queue)
+        given = sources[RUN].annotation
         self.shape = StepShape(
             slug=self.name,
             kind="single" if over is None else "map",
@@ -126,10 +127,10 @@ class FlowStep(Recorded[P, R_co], Source[Out_co]):
             base_delay=whole_seconds(base_delay, of, "base_delay"),
             timeout=own_timeout,
             start_delay=whole_seconds(start_delay, of, "start_delay"),
-            required=self._pattern(when, "when"),
-            forbidden=self._pattern(unless, "unless"),
-            when_unmet=_check_otherwise(on_unmet, of, "on_unmet"),
-            when_exhausted=_check_otherwise(on_exhausted, of, "on_exhausted"),
+            required=check_pattern(when, "when", of, self.deps, given),
+            forbidden=check_pattern(unless, "unless", of, self.deps, given),
+            when_unmet=check_otherwise(on_unmet, of, "on_unmet"),
+            when_exhausted=check_otherwise(on_exhausted, of, "on_exhausted"),
         )
         is_conditional = when is not None or unless is not None
         self.may_be_skipped = on_exhausted == "skip" or (is_conditional and on_unmet == "skip")
@@ -194,34 +195,42 @@ class FlowStep(Recorded[P, R_co], Source[Out_co]):
         self.decode_arguments = self._parameters.decode
         self.encode_arguments = self._parameters.encode
 
-    def _pattern(self, pattern: Mapping[str, object] | None, name: str) -> str | None:
-        """Return a condition as canonical JSON text."""
-        if pattern is None:
-            return None
-        with option(str(self), name):
-            if not isinstance(pattern, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise ConfigurationError(f"a dictionary is needed, not {pattern!r}")
-            self._check_keys(pattern)
-            try:
-                return canonical_pattern(encode_sorted(dict(pattern)))
-            except PayloadError as error:
-                raise ConfigurationError(str(error)) from None
 
-    def _check_keys(self, pattern: Mapping[str, object]) -> None:
-        """Refuse a condition about what is not compared with it: it would never hold."""
-        known = (RUN, *self.deps)
-        for key in pattern if self.deps else ():
-            if key not in known:
-                raise ConfigurationError(
-                    f"{key!r} is not given to this step, so it cannot be compared; there are "
-                    f"{', '.join(known)}"
-                )
-        given = self._sources[RUN].annotation
-        if not self.deps and set(pattern) == {RUN} and not may_have_field(given, RUN):
+def check_pattern(
+    pattern: Mapping[str, object] | None, name: str, of: str, deps: tuple[str, ...], run: object
+) -> str | None:
+    """Return a condition as canonical JSON text.
+
+    `deps` are the dependencies of the step `of`, `run` is the declared type of the run's input.
+    Raises ConfigurationError for a condition that can never hold.
+    """
+    if pattern is None:
+        return None
+    with option(of, name):
+        # Callers without a type checker pass anything.
+        if not isinstance(pattern, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(f"a dictionary is needed, not {pattern!r}")
+        _check_keys(pattern, deps, run)
+        try:
+            return canonical_pattern(encode_sorted(dict(pattern)))
+        except PayloadError as error:
+            raise ConfigurationError(str(error)) from None
+
+
+def _check_keys(pattern: Mapping[str, object], deps: tuple[str, ...], run: object) -> None:
+    """Refuse a condition about what is not compared with it: it would never hold."""
+    known = (RUN, *deps)
+    for key in pattern if deps else ():
+        if key not in known:
             raise ConfigurationError(
-                "for a step without dependencies the run's input itself is compared, and "
-                f"{type_name(given)} has no field 'run': write what is in it"
+                f"{key!r} is not given to this step, so it cannot be compared; there are "
+                f"{', '.join(known)}"
             )
+    if not deps and set(pattern) == {RUN} and not may_have_field(run, RUN):
+        raise ConfigurationError(
+            "for a step without dependencies the run's input itself is compared, and "
+            f"{type_name(run)} has no field 'run': write what is in it"
+        )
 
 
 def check_attempts(attempts: int, of: str) -> int:
@@ -255,7 +264,8 @@ def whole_seconds(length: Duration | None, of: str, name: str, *, least: int = 0
     return whole
 
 
-def _check_otherwise(value: Otherwise, of: str, name: str) -> Otherwise:
+def check_otherwise(value: Otherwise, of: str, name: str) -> Otherwise:
+    """Return what is to happen otherwise. Raises ConfigurationError for another word."""
     if value not in get_args(Otherwise):
         raise ConfigurationError(
             f"{of}: {name}: fail, skip or skip-cascade is needed, not {value!r}"

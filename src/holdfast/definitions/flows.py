@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast.definitions.caller import current_caller
 from holdfast.definitions.flow_parameters import RUN, RunInput, Source, annotation_of
+from holdfast.definitions.flow_runs import RunStep, RunStepOptions
 from holdfast.definitions.flow_steps import (
     FlowStep,
     FlowStepOptions,
@@ -29,8 +30,11 @@ P = ParamSpec("P")
 R = TypeVar("R")
 E = TypeVar("E")
 In = TypeVar("In")
+V = TypeVar("V")
 
 AnyFlowStep: TypeAlias = FlowStep[..., object, object]
+AnyRunStep: TypeAlias = RunStep[object]
+AnyStep = TypeVar("AnyStep", FlowStep[..., Any, Any], RunStep[Any])
 
 _split_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
@@ -131,7 +135,7 @@ class Flow(Startable[In, dict[str, object]]):
         with option(of, "input"):
             self._input = Declared.of_type(input, f"input of {of}")
         self._run: RunInput[In] = RunInput(self.name, annotation_of(self._input))
-        self._steps: dict[str, AnyFlowStep] = {}
+        self._steps: dict[str, AnyFlowStep | AnyRunStep] = {}
         self._versions: Mapping[tuple[str, int], Flow[Any]] = {}
         if versions is not None:
             self._versions = versions
@@ -154,13 +158,14 @@ class Flow(Startable[In, dict[str, object]]):
 
     @property
     def steps(self) -> Mapping[str, AnyFlowStep]:
-        """The steps by name, in the order of definition."""
-        return MappingProxyType(self._steps)
+        """The steps that workers execute, by name, in the order of definition."""
+        steps = self._steps.items()
+        return MappingProxyType({k: step for k, step in steps if isinstance(step, FlowStep)})
 
     @property
     def queues(self) -> frozenset[str]:
-        """The queues of its steps."""
-        return frozenset({self.queue, *(step.queue or self.queue for step in self._steps.values())})
+        """The queues of the steps that workers execute."""
+        return frozenset({self.queue, *(step.queue or self.queue for step in self.steps.values())})
 
     @property
     def shape(self) -> FlowShape:
@@ -209,6 +214,73 @@ class Flow(Startable[In, dict[str, object]]):
             return self._add(step)
 
         return cast("FlowMapDecorator[E]", define)
+
+    @overload
+    def run_step(
+        self,
+        name: str,
+        definition: Startable[V, R],
+        /,
+        *,
+        of: Source[V],
+        **options: Unpack[RunStepOptions],
+    ) -> RunStep[R]: ...
+    @overload
+    def run_step(
+        self, name: str, definition: Startable[In, R], /, **options: Unpack[RunStepOptions]
+    ) -> RunStep[R]: ...
+    def run_step(
+        self,
+        name: str,
+        definition: Startable[Any, Any],
+        /,
+        *,
+        of: Source[Any] | None = None,
+        **options: Unpack[RunStepOptions],
+    ) -> RunStep[Any]:
+        """Make a step that is a run of a workflow or of another flow.
+
+        The run is given the output of the step `of`, or the input of the flow's run; its output is
+        the step's. If it fails or takes too long, another one is started, as the options say. When
+        the step is skipped or the flow's run ends, it is cancelled.
+
+        ```python
+        paid = analyze.run_step("paid", checkout, of=basket, attempts=1)
+        ```
+
+        Raises ConfigurationError as `step` does.
+        """
+        source = self._run if of is None else self._check_source(of)
+        return self._add(RunStep[Any](name, definition, self._empty, source, self._run, **options))
+
+    def run_map(
+        self,
+        name: str,
+        definition: Startable[V, R],
+        /,
+        *,
+        over: Source[Sequence[V]] | Source[Set[V]],
+        **options: Unpack[RunStepOptions],
+    ) -> RunStep[list[R]]:
+        """Make a step that is a run for each element of a step's output, or of the run's input.
+
+        Its output is the list of their outputs, in the order of the elements. Raises
+        ConfigurationError if `over` does not give a list, and as `run_step` does.
+        """
+        source = self._check_source(over)
+        return self._add(
+            RunStep[Any](name, definition, self._empty, source, self._run, is_map=True, **options)
+        )
+
+    @property
+    def input_annotation(self) -> object:
+        """The declared type of the input of a run; Any if none is declared."""
+        return annotation_of(self._input)
+
+    @property
+    def output_annotation(self) -> object:
+        """The type of the output of a run: a dictionary."""
+        return dict[str, Any]
 
     @overload
     def __call__(self: Flow[None], /) -> Coroutine[object, None, dict[str, object]]: ...
@@ -278,7 +350,7 @@ class Flow(Startable[In, dict[str, object]]):
             )
         return over
 
-    def _add(self, step: AnyFlowStep) -> AnyFlowStep:
+    def _add(self, step: AnyStep) -> AnyStep:
         if step.slug in self._steps:
             raise ConfigurationError(
                 f"{step} is defined twice: give the new one another name, with name=…"

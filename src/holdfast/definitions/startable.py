@@ -29,6 +29,16 @@ class Startable(ABC, Generic[In_contra, Out_co]):
     timeout_seconds: float | None
     retention_seconds: float | None
 
+    @property
+    @abstractmethod
+    def input_annotation(self) -> object:
+        """The declared type of an input; Any if none is declared, NoneType if there is none."""
+
+    @property
+    @abstractmethod
+    def output_annotation(self) -> object:
+        """The declared type of an output; Any if none is declared."""
+
     @abstractmethod
     def encode_input(self, value: object = None) -> str:
         """Encode an input, so that a bad one is refused before a run exists.

@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.definitions.activities import Activity
 from holdfast.definitions.caller import current_caller
+from holdfast.definitions.flow_parameters import annotation_of
 from holdfast.definitions.flows import Flow
 from holdfast.definitions.lifespan import Lifespan
 from holdfast.definitions.middleware import CallNext, Layers, surround
@@ -124,6 +125,16 @@ class Workflow(Startable[In_contra, Out_co]):
     @staticmethod
     async def _surrounded(call: CallNext) -> Out_co:
         return cast("Out_co", await call())
+
+    @property
+    def input_annotation(self) -> object:
+        """The declared type of the input; Any if none is declared, NoneType if there is none."""
+        return type(None) if self._input is None else annotation_of(self._input)
+
+    @property
+    def output_annotation(self) -> object:
+        """The declared type of the output; Any if none is declared."""
+        return annotation_of(self._output)
 
     def encode_input(self, value: object = None) -> str:
         """Encode an input, so that a bad one is refused before a run exists.

@@ -20,6 +20,8 @@ _WORDS: Final[dict[str, tuple[str, str]]] = {
     "forbidden": ("unless", ""),
     "when_unmet": ("on_unmet", ""),
     "when_exhausted": ("on_exhausted", ""),
+    "runs": ("runs", ""),
+    "runs_kind": ("it runs a", ""),
 }
 
 

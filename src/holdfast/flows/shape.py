@@ -27,6 +27,8 @@ _DEFAULTS: Final[Fields] = {
     "forbidden": None,
     "when_unmet": "skip",
     "when_exhausted": "fail",
+    "runs": None,
+    "runs_kind": None,
 }
 
 
@@ -79,6 +81,8 @@ def step_fields(step: StepShape) -> Fields:
         "forbidden": None if step.forbidden is None else canonical_pattern(step.forbidden),
         "when_unmet": step.when_unmet,
         "when_exhausted": step.when_exhausted,
+        "runs": step.runs,
+        "runs_kind": step.runs_kind,
     }
 
 

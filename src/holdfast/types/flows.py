@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal, TypeAlias
 from uuid import UUID
 
-from holdfast.types.base import DEFAULT_QUEUE, Notice, Value
+from holdfast.types.base import DEFAULT_QUEUE, Notice, RunKind, Value
 from holdfast.types.work import ClaimedTask
 
 StepKind: TypeAlias = Literal["single", "map"]
@@ -24,6 +24,10 @@ class StepShape(Value, frozen=True, kw_only=True):
     the run's input as well. `required` and `forbidden` are JSON texts of objects: what the step is
     given must contain the one, and must not contain the other, or `when_unmet` says what happens.
     `when_exhausted` says what happens after the last attempt has failed.
+
+    `runs` is the `name@version` of a workflow or a flow, which `runs_kind` tells apart, if the
+    step's task, or that of each element, is a run of it: without a worker, and with one dependency
+    at most, whose output is the run's input.
     """
 
     slug: str
@@ -39,6 +43,8 @@ class StepShape(Value, frozen=True, kw_only=True):
     forbidden: str | None = None
     when_unmet: Otherwise = "skip"
     when_exhausted: Otherwise = "fail"
+    runs: str | None = None
+    runs_kind: RunKind | None = None
 
 
 class FlowShape(Value, frozen=True, kw_only=True):

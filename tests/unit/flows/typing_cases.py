@@ -179,3 +179,34 @@ def two_parameters(x: str, website: Page) -> int:
 analyze.step(on_unmet="ignore")  # type: ignore[call-overload]
 analyze.step(atempts=3)  # type: ignore[call-overload]
 app.flow("wrong", retention_days=3)  # type: ignore[call-overload]
+
+
+@app.workflow
+async def enrich(ctx: Context, page: Page) -> int:
+    return len(page.links)
+
+
+@app.workflow
+async def visit(ctx: Context, site: Site) -> Page:
+    return Page(site.url, [])
+
+
+enriched = analyze.run_step("enriched", enrich, of=website, attempts=1)
+assert_type(enriched.output, int)
+visited = analyze.run_step("visited", visit)
+assert_type(visited.output, Page)
+inner = analyze.run_step("inner", many, of=double)
+assert_type(inner.output, dict[str, object])
+all_enriched = many.run_map("all", app.flow("one", input=int), over=many.run)
+assert_type(all_enriched.output, list[dict[str, object]])
+
+
+@analyze.step
+async def after(enriched: int, first: Page = visited.output) -> int:
+    return enriched
+
+
+analyze.run_step("wrong", enrich, of=sentiment)  # type: ignore[misc]
+analyze.run_step("wrong", enrich)  # type: ignore[arg-type]
+analyze.run_step("wrong", visit, queu="x")  # type: ignore[call-overload]
+analyze.run_map("wrong", enrich, over=website)  # type: ignore[arg-type]

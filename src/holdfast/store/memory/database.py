@@ -8,15 +8,15 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from holdfast.store.memory.clock import Clock
-from holdfast.store.memory.tables import Tables
+from holdfast.store.memory.tables import Nesting, Tables
 
 
 class Part:
     """The base of the store's parts: what they all read and change."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, nesting: Nesting) -> None:
         self._clock = clock
-        self._tables = Tables()
+        self._tables = Tables(nesting)
         self._lock = threading.RLock()
 
     @asynccontextmanager

@@ -6,6 +6,7 @@ their last event, then the parents are told, and at last the close policies are 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from uuid import UUID
 
@@ -55,7 +56,7 @@ def _holder_notices(tables: Tables, run_ids: Iterable[UUID]) -> list[Notice]:
 def _keep_started(tables: Tables, run_id: UUID) -> None:
     """Record which single steps of a run are under way: its tasks are about to be deleted."""
     for (_, key), task in tables.tasks_of_run(run_id):
-        if task.kind != "step" or ":" in key or task.started_at is None:
+        if task.kind not in ("step", "child") or ":" in key or task.started_at is None:
             continue
         step = tables.steps[run_id].setdefault(key, StepRow())
         if step.status == "created":
@@ -67,13 +68,21 @@ def _keep_started(tables: Tables, run_id: UUID) -> None:
 def tell_parents(tables: Tables, now: int, run_ids: Iterable[UUID]) -> list[Notice]:
     """Tell the parents of runs that have ended, except parents that have ended themselves."""
     notices: list[Notice] = []
+    steps: defaultdict[UUID, list[UUID]] = defaultdict(list)  # by the flow's run
     for run_id in run_ids:
         row = tables.runs[run_id]
         if row.parent is None or row.status == "continued":
             continue
-        if tables.is_running(row.parent.run_id):
-            event = _end_of_child(run_id, row, row.parent.key, now)
-            notices += tables.tell(row.parent.run_id, event)
+        if not tables.is_running(row.parent.run_id):
+            continue
+        if tables.runs[row.parent.run_id].is_flow:
+            steps[row.parent.run_id].append(run_id)
+            continue
+        event = _end_of_child(run_id, row, row.parent.key, now)
+        notices += tables.tell(row.parent.run_id, event)
+    for parent_id in sorted(steps):
+        if tables.is_running(parent_id):
+            notices += tables.nesting.tell(tables, now, parent_id, sorted(steps[parent_id]))
     return notices
 
 

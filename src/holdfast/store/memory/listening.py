@@ -10,14 +10,15 @@ from uuid import UUID
 from holdfast.store.memory.clock import Clock
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.queries import read_runs
+from holdfast.store.memory.tables import Nesting
 from holdfast.types import Notice, RunRecord
 
 
 class MemoryListening(Part):
     """Registers waiters, sends wake-ups, and delivers them to listeners."""
 
-    def __init__(self, clock: Clock) -> None:
-        super().__init__(clock)
+    def __init__(self, clock: Clock, nesting: Nesting) -> None:
+        super().__init__(clock, nesting)
         self._listeners: set[Listener] = set()
 
     async def wait_for_end(self, topic: str, run_ids: Sequence[UUID]) -> dict[UUID, RunRecord]:

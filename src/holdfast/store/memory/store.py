@@ -11,6 +11,7 @@ from holdfast.store.memory.commits import MemoryCommits
 from holdfast.store.memory.control import MemoryControl
 from holdfast.store.memory.external import MemoryExternal
 from holdfast.store.memory.flows import MemoryFlows
+from holdfast.store.memory.flows.nesting import FlowNesting
 from holdfast.store.memory.forks import MemoryForks
 from holdfast.store.memory.listening import MemoryListening
 from holdfast.store.memory.queries import MemoryQueries
@@ -46,7 +47,7 @@ class MemoryStore(
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
-        super().__init__(VirtualClock() if clock is None else clock)
+        super().__init__(VirtualClock() if clock is None else clock, FlowNesting())
 
     def time(self) -> int:
         """Return engine time, as `now` does, without waiting for it."""

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 from uuid import UUID
 
 from holdfast.store.port import WORK_TOPIC, end_payload, worker_topic
@@ -158,9 +158,26 @@ class StepRow:
     ended_at: int | None = None
 
 
+class Nesting(Protocol):
+    """What follows for runs of flows from runs that are steps of theirs, and the reverse.
+
+    Runs end, flows advance and start runs, which may end at once: each calls the next.
+    """
+
+    def tell(self, tables: Tables, now: int, run_id: UUID, ended: list[UUID]) -> list[Notice]:
+        """Tell a run of a flow of the ends of runs that are steps of it."""
+        ...
+
+    def start(self, tables: Tables, now: int, tasks: list[tuple[UUID, str]]) -> list[Notice]:
+        """Start the runs that tasks of steps stand for."""
+        ...
+
+
 @dataclass(slots=True)
 class Tables:
     """Everything that the store holds. Logs are lists: an event's index is its place."""
+
+    nesting: Nesting
 
     runs: dict[UUID, RunRow] = field(default_factory=dict[UUID, RunRow])
     logs: dict[UUID, list[EventRow]] = field(default_factory=dict[UUID, list[EventRow]])

@@ -20,7 +20,8 @@ begin
             array_agg(case r.status when 'completed' then 'ChildCompleted' else 'ChildFailed' end
                 order by r.run_id) as types,
             array_agg(holdfast._end_of_child(r.run_id, r.status, r.output, r.error)
-                order by r.run_id) as details
+                order by r.run_id) as details,
+            array_agg(r.run_id order by r.run_id) as children
         from unnest(p_run_ids) as u (run_id)
         cross join lateral (
             select * from holdfast.runs r where r.run_id = u.run_id limit 1
@@ -29,7 +30,10 @@ begin
         group by r.parent_run_id
         order by r.parent_run_id
     loop
-        if holdfast._append_block(
+        if holdfast._is_flow_turn(v_parent.run_id) then
+            v_notices := v_notices
+                || holdfast._tell_flow(v_parent.run_id, v_parent.keys, v_parent.children);
+        elsif holdfast._append_block(
             p_now, v_parent.run_id, v_parent.types, v_parent.keys, v_parent.details) is not null
         then
             v_notices := v_notices || holdfast._wake_ends(p_now, v_parent.run_id);
@@ -100,23 +104,23 @@ as $$
 begin
     return array(
         with recursive family as (
-            select u.run_id, 'terminate' as parent_close, false as is_descendant
+            select u.run_id, true as ends, false as is_descendant
             from unnest(p_run_ids) as u (run_id)
-            union all
-            select c.run_id, c.parent_close, true
+            union
+            select c.run_id, c.parent_close = 'terminate' or c.kind = 'flow', true
             from family h
             cross join lateral (
-                select r.run_id, r.parent_close, r.status from holdfast.runs r
+                select r.run_id, r.parent_close, r.status, r.kind from holdfast.runs r
                 where r.parent_run_id = h.run_id offset 0
             ) as c
-            where h.parent_close = 'terminate' and c.parent_close <> 'abandon'
-                and c.status = 'running'
+            where h.ends and c.parent_close <> 'abandon' and c.status = 'running'
         )
         select h.run_id from family h where h.is_descendant);
 end $$;
 
 -- Return the parents that have to be told if these runs end; runs that have ended already do not
--- count. Locks nothing. Called by all that end runs from outside.
+-- count. A parent that is a flow may end with its step, so its parent counts as well, and so on up
+-- to the first workflow. Locks nothing. Called by all that end runs from outside.
 create or replace function holdfast._parents(p_run_ids uuid[]) returns uuid[]
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -125,17 +129,28 @@ set enable_seqscan = off
 as $$
 begin
     return array(
-        select distinct t.parent_run_id
-        from unnest(p_run_ids) as u (run_id)
-        cross join lateral (
-            select t.parent_run_id from holdfast.tasks t
-            where t.run_id = u.run_id and t.key = '' limit 1
-        ) as t
-        where t.parent_run_id is not null);
+        with recursive told as (
+            select t.parent_run_id as run_id
+            from unnest(p_run_ids) as u (run_id)
+            cross join lateral (
+                select t.parent_run_id from holdfast.tasks t
+                where t.run_id = u.run_id and t.key = '' limit 1
+            ) as t
+            where t.parent_run_id is not null
+            union
+            select t.parent_run_id
+            from told p
+            cross join lateral (
+                select t.parent_run_id, t.kind from holdfast.tasks t
+                where t.run_id = p.run_id and t.key = '' limit 1
+            ) as t
+            where t.kind = 'flow' and t.parent_run_id is not null
+        )
+        select p.run_id from told p);
 end $$;
 
--- Lock the turn rows of runs, and of the open descendants of those that are ending, by run_id. A
--- child that was started meanwhile is locked after the others: if that leads to a deadlock, the
+-- Lock the turn rows of runs, and of the open descendants of those that are ending, by run_id. Any
+-- flow among the runs may end: a cancel ends it at once, and so may the end of a step of it. A child that was started meanwhile is locked after the others: if that leads to a deadlock, the
 -- caller tries again. Called by commit and by all that end runs from outside.
 create or replace function holdfast._lock_family(p_run_ids uuid[], p_ending uuid[]) returns void
 language plpgsql
@@ -144,13 +159,14 @@ set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
 declare
-    v_run_ids uuid[] := p_run_ids || holdfast._open_descendants(p_ending);
+    v_ending uuid[] := p_ending || holdfast._flows_among(p_run_ids);
+    v_run_ids uuid[] := p_run_ids || holdfast._open_descendants(v_ending);
     v_all uuid[] := v_run_ids;
 begin
     loop
         perform holdfast._lock_turns(v_run_ids);
         v_run_ids := array(
-            select unnest(holdfast._open_descendants(p_ending)) except select unnest(v_all));
+            select unnest(holdfast._open_descendants(v_ending)) except select unnest(v_all));
         exit when cardinality(v_run_ids) = 0;
         v_all := v_all || v_run_ids;
     end loop;
@@ -167,7 +183,8 @@ set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
 declare
-    v_descendants uuid[] := holdfast._open_descendants(p_run_ids);
+    v_told uuid[] := holdfast._parents(p_run_ids);
+    v_descendants uuid[] := holdfast._open_descendants(p_run_ids || holdfast._flows_among(v_told));
     v_busy uuid[] := '{}';
     v_run_ids uuid[];
     v_run_id uuid;
@@ -175,7 +192,7 @@ begin
     -- One by one and in one order: some are waited for, and some are not.
     for v_run_id in
         select distinct u.run_id
-        from unnest(p_run_ids || holdfast._parents(p_run_ids) || v_descendants) as u (run_id)
+        from unnest(p_run_ids || v_told || v_descendants) as u (run_id)
         order by u.run_id
     loop
         if v_run_id = any (v_descendants) then
@@ -187,6 +204,7 @@ begin
     select coalesce(array_agg(u.run_id), '{}') into v_run_ids
     from unnest(p_run_ids) as u (run_id)
     where u.run_id <> all (v_busy) and not holdfast._parents(array[u.run_id]) && v_busy;
-    perform holdfast._lock_family(v_run_ids, v_run_ids);  -- children that came meanwhile
+    perform holdfast._lock_family(  -- children that came meanwhile
+        v_run_ids || holdfast._parents(v_run_ids), v_run_ids);
     return v_run_ids;
 end $$;

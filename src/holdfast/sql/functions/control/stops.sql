@@ -14,7 +14,7 @@
 -- clean up. If no worker ever had the run, nor the run of which it is a fork, it has nothing to
 -- clean up and ends at once. A second request is a duplicate. Refuses nulls among the ids (22004)
 -- and a reason that is too long (22023).
--- Locks: turn rows as _lock_turns, of the runs and their parents; then events and runs, by run_id.
+-- Locks: turn rows as _lock_family, of the runs and their parents; then events and runs, by run_id.
 -- Called by clients.
 create or replace function holdfast.cancel_runs(
     p_run_ids uuid[], p_reason text default null, out outcomes text[], out notices text[]
@@ -26,7 +26,7 @@ declare
     v_asked uuid[];
 begin
     perform holdfast._check_change(p_run_ids, p_reason);
-    perform holdfast._lock_turns(p_run_ids || holdfast._parents(p_run_ids));
+    perform holdfast._lock_family(p_run_ids || holdfast._parents(p_run_ids), '{}');
     select c.asked, c.notices into v_asked, notices
     from holdfast._cancel(holdfast.now(), p_run_ids, array_fill(
         holdfast._reason(p_reason), array[cardinality(p_run_ids)])) as c;

@@ -54,7 +54,7 @@ begin
     if cardinality(p_touched) + cardinality(p_parents) > 0 then
         perform holdfast._lock_family(
             p_suspended || p_ended || p_commanding || p_after_others || p_touched
-                || array(select n.newest from holdfast.newest_runs(p_touched) as n),
+                || holdfast._parents(p_ended) || array(select n.newest from holdfast.newest_runs(p_touched) as n),
             p_parents);
     elsif cardinality(p_suspended) + cardinality(p_ended) + cardinality(p_commanding)
             + cardinality(p_after_others) > 0 then

@@ -30,6 +30,7 @@ declare
     v_round record;
     v_notices text[];
     v_begun record;
+    v_children holdfast._flow_step[];
 begin
     loop
         if cardinality(v_ends) > 0 then
@@ -83,6 +84,7 @@ begin
         v_begun := holdfast._begin_singles(p_now, v_singles, p_taker);
         v_notices := v_notices || v_begun.notices;
         handed := v_begun.handed;
+        v_children := v_begun.children;
     end if;
     if cardinality(v_maps) > 0 then
         p_taker.room := p_taker.room - coalesce(cardinality(handed), 0);
@@ -90,10 +92,14 @@ begin
         v_notices := v_notices || v_begun.notices;
         handed := handed || v_begun.handed;
         v_entries := v_entries || v_begun.entries;
+        v_children := v_children || v_begun.children;
     end if;
     notices := v_notices;
     if cardinality(v_entries) > 0 or cardinality(v_done) > 0 or cardinality(v_failures) > 0 then
         notices := notices || holdfast._end_flows(p_now, v_done, v_entries, v_failures);
+    end if;
+    if cardinality(v_children) > 0 then  -- last: one may end at once, which advances its run
+        notices := notices || holdfast._start_child_steps(p_now, v_children);
     end if;
 end $$;
 
@@ -334,7 +340,7 @@ set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
 declare
-    v_skipped holdfast._flow_entry[];
+    v_children holdfast._flow_step[];
 begin
     perform holdfast._lock_step_tasks(
         array(select distinct s.run_id from unnest(p_steps) as s),
@@ -384,13 +390,19 @@ begin
     with gone as (
         delete from holdfast.tasks t
         using (select distinct e.run_id from unnest(entries) as e) as r
-        where t.run_id = r.run_id and t.kind = 'step' and exists (
+        where t.run_id = r.run_id and t.kind in ('step', 'child') and exists (
             select from unnest(entries) as e
             where e.run_id = t.run_id and e.key = split_part(t.key, ':', 1))
-        returning t.worker, t.run_id, t.key
+        returning t.worker, t.run_id, t.handler, t.key, t.kind
     )
     select array_agg(array['worker/' || g.worker, g.run_id || ' ' || g.key])
-    into notices from gone g where g.worker is not null;
+            filter (where g.worker is not null),
+        array_agg((g.run_id, g.handler, g.key)::holdfast._flow_step)
+            filter (where g.kind = 'child')
+    into notices, v_children from gone g;
+    if v_children is not null then
+        notices := notices || holdfast._cancel_child_steps(p_now, v_children);
+    end if;
 end $$;
 
 -- Lock the tasks of steps of runs, of all their steps if p_steps is null, by (run_id, key). Elements
@@ -404,7 +416,7 @@ set enable_seqscan = off
 as $$
 begin
     perform from holdfast.tasks t
-    where t.run_id = any (p_runs) and t.kind = 'step'
+    where t.run_id = any (p_runs) and t.kind in ('step', 'child')
         and (p_steps is null or split_part(t.key, ':', 1) = any (p_steps))
     order by t.run_id, t.key for update;
 end $$;

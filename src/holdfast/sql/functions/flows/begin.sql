@@ -10,12 +10,13 @@ as $$
         else greatest(coalesce((p_taker).room, 0), 0) end
 $$;
 
--- Begin single steps: a task each. Returns (topic, payload) notices for those that are not leased to
+-- Begin single steps: a task each. Those that are runs are `children`, whose runs are to be started.
+-- Returns (topic, payload) notices for those that are not leased to
 -- the taker.
 -- Locks: nothing that others wait for. Called by _advance_flows.
 create or replace function holdfast._begin_singles(
     p_now timestamptz, p_steps holdfast._flow_step[], p_taker holdfast._taker,
-    out notices text[], out handed holdfast._handed_task[]
+    out notices text[], out handed holdfast._handed_task[], out children holdfast._flow_step[]
 )
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -29,13 +30,13 @@ declare
 begin
     with ready as materialized (
         select u.run_id, u.handler, u.step_slug, coalesce(s.queue, t.queue) as queue, t.priority,
-            t.paused, coalesce(s.opt_start_delay, 0) as start_delay,
-            coalesce(s.opt_start_delay, 0) = 0 and not t.paused
+            t.paused, coalesce(s.opt_start_delay, 0) as start_delay, s.runs is not null as is_child,
+            s.runs is null and coalesce(s.opt_start_delay, 0) = 0 and not t.paused
                 and coalesce(s.queue, t.queue) = any (p_taker.queues)
                 and u.handler = any (p_taker.handlers) and u.place <= v_room as is_handed
         from unnest(p_steps) with ordinality as u (run_id, handler, step_slug, place)
         cross join lateral (
-            select s.queue, s.opt_start_delay from holdfast.steps s
+            select s.queue, s.opt_start_delay, s.runs from holdfast.steps s
             where s.handler = u.handler and s.step_slug = u.step_slug limit 1
         ) as s
         cross join lateral (
@@ -45,18 +46,23 @@ begin
     ), queued as (
         insert into holdfast.tasks (run_id, key, kind, queue, handler, priority, visible_at,
             attempts, lease_no, claimed_idx, worker, started_at, paused)
-        select r.run_id, r.step_slug, 'step', r.queue, r.handler, r.priority,
-            case when r.is_handed then p_taker.until
+        select r.run_id, r.step_slug, case when r.is_child then 'child' else 'step' end, r.queue,
+            r.handler, r.priority, case when r.is_handed then p_taker.until
+                when r.is_child then 'infinity'
                 else p_now + r.start_delay * interval '1 second' end,
-            r.is_handed::int, r.is_handed::int, r.is_handed::int,
-            case when r.is_handed then p_taker.worker end, case when r.is_handed then p_now end,
+            b.begun, b.begun, b.begun,
+            case when r.is_handed then p_taker.worker end, case when b.begun = 1 then p_now end,
             r.paused
         from ready r
+        cross join lateral (select (r.is_handed or r.is_child)::int as begun) as b
     )
-    select array_agg(distinct array['work', r.queue]) filter (where not r.is_handed),
+    select array_agg(distinct array['work', r.queue])
+            filter (where not r.is_handed and not r.is_child),
         array_agg((r.run_id, r.step_slug, r.handler, null)::holdfast._handed_task)
-            filter (where r.is_handed)
-    into notices, handed
+            filter (where r.is_handed),
+        array_agg((r.run_id, r.handler, r.step_slug)::holdfast._flow_step)
+            filter (where r.is_child)
+    into notices, handed, children
     from ready r;
 end $$;
 
@@ -67,7 +73,8 @@ end $$;
 -- Locks: nothing that others wait for. Called by _advance_flows.
 create or replace function holdfast._begin_maps(
     p_now timestamptz, p_maps holdfast._begun_map[], p_taker holdfast._taker,
-    out notices text[], out handed holdfast._handed_task[], out entries holdfast._flow_entry[]
+    out notices text[], out handed holdfast._handed_task[], out entries holdfast._flow_entry[],
+    out children holdfast._flow_step[]
 )
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -83,6 +90,7 @@ begin
         select u.run_id, u.handler, u.step_slug, u.elements as count, u.place, d.dep_slug,
             coalesce(s.queue, t.queue) as queue, t.priority, t.paused,
             coalesce(s.opt_start_delay, 0) as start_delay, coalesce(x.results, 0) as results,
+            s.runs is not null as is_child,
             case when d.dep_slug is null then
                 (select r.input from holdfast.runs r where r.run_id = u.run_id)
             else
@@ -91,7 +99,7 @@ begin
             end as elements
         from unnest(p_maps) with ordinality as u (run_id, handler, step_slug, elements, place)
         cross join lateral (
-            select s.queue, s.opt_start_delay from holdfast.steps s
+            select s.queue, s.opt_start_delay, s.runs from holdfast.steps s
             where s.handler = u.handler and s.step_slug = u.step_slug limit 1
         ) as s
         left join lateral (
@@ -126,7 +134,7 @@ begin
         ) as x
         where r.elements is null
     ), judged as (
-        select e.*, e.start_delay = 0 and not e.paused and e.queue = any (p_taker.queues)
+        select e.*, not e.is_child and e.start_delay = 0 and not e.paused and e.queue = any (p_taker.queues)
             and e.handler = any (p_taker.handlers)
             and row_number() over (order by e.place, e.index) <= v_room as is_handed
         from elements e
@@ -137,22 +145,26 @@ begin
     ), queued as (
         insert into holdfast.tasks (run_id, key, kind, queue, handler, priority, visible_at,
             attempts, lease_no, claimed_idx, worker, started_at, paused, payload)
-        select j.run_id, j.step_slug || ':' || j.index, 'step', j.queue, j.handler, j.priority,
-            case when j.is_handed then p_taker.until
+        select j.run_id, j.step_slug || ':' || j.index,
+            case when j.is_child then 'child' else 'step' end, j.queue, j.handler, j.priority,
+            case when j.is_handed then p_taker.until when j.is_child then 'infinity'
                 else p_now + j.start_delay * interval '1 second' end,
-            j.is_handed::int, j.is_handed::int, j.is_handed::int,
-            case when j.is_handed then p_taker.worker end, case when j.is_handed then p_now end,
+            b.begun, b.begun, b.begun,
+            case when j.is_handed then p_taker.worker end, case when b.begun = 1 then p_now end,
             j.paused, j.value
         from judged j
+        cross join lateral (select (j.is_handed or j.is_child)::int as begun) as b
         order by j.place, j.index
-        returning run_id, key, handler, queue, worker, payload
+        returning run_id, key, kind, handler, queue, worker, payload
     )
-    select array_agg(distinct array['work', q.queue]) filter (where q.worker is null),
+    select array_agg(distinct array['work', q.queue])
+            filter (where q.worker is null and q.kind = 'step'),
         array_agg((q.run_id, q.key, q.handler, q.payload)::holdfast._handed_task)
             filter (where q.worker is not null),
         (select array_agg((r.run_id, 'FlowStepStarted', r.step_slug,
             json_build_object('tasks', r.count - r.results))::holdfast._flow_entry order by r.place)
-        from ready r)
-    into notices, handed, entries
+        from ready r),
+        array_agg((q.run_id, q.handler, q.key)::holdfast._flow_step) filter (where q.kind = 'child')
+    into notices, handed, entries, children
     from queued q;
 end $$;

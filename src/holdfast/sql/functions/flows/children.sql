@@ -72,3 +72,286 @@ begin
         v_new.headers, v_new.parents, v_new.parent_keys, v_new.closes) as s;
     notices := notices || v_begun;
 end $$;
+
+-- Return true if a run is one of a flow that has not ended. Locks nothing. Called by _tell_parents.
+create or replace function holdfast._is_flow_turn(p_run_id uuid) returns boolean
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_kind text;
+begin
+    select t.kind into v_kind from holdfast.tasks t where t.run_id = p_run_id and t.key = '';
+    return v_kind is not distinct from 'flow';
+end $$;
+
+-- Return those of some runs that are runs of flows and have not ended. Locks nothing. Called by
+-- _lock_family and _lock_families.
+create or replace function holdfast._flows_among(p_run_ids uuid[]) returns uuid[]
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    return array(
+        select distinct u.run_id
+        from unnest(p_run_ids) as u (run_id)
+        cross join lateral (
+            select t.kind from holdfast.tasks t where t.run_id = u.run_id and t.key = '' limit 1
+        ) as t
+        where t.kind = 'flow');
+end $$;
+
+-- Return true if a run is a step of one of these runs of flows. Locks nothing. Called by _lock_flows.
+create or replace function holdfast._have_child_steps(p_run_ids uuid[]) returns boolean
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    return exists (
+        select from (
+            select distinct t.handler
+            from unnest(p_run_ids) as u (run_id)
+            cross join lateral (
+                select t.handler from holdfast.tasks t
+                where t.run_id = u.run_id and t.key = '' limit 1
+            ) as t
+        ) as h
+        cross join lateral (
+            select s.step_slug from holdfast.steps s
+            where s.handler = h.handler and s.runs is not null limit 1
+        ) as s);
+end $$;
+
+-- Start the runs that are steps, or elements of maps, for tasks that are still there: one for each
+-- attempt. It is given the element, or the output of what the step depends on, or the input of the
+-- flow's run, and has the priority, the headers and the retention of that. An attempt that is not the
+-- first begins after the pause that the step's options say. If a flow does not exist or refuses
+-- the input, the step's task fails for good. Returns (topic, payload) notices.
+-- Locks: expects the turn rows of the flows' runs, and of all that their ends concern, locked; flows'
+-- starts, shared; ids of runs. Called by _advance_flows and end_step_tasks, as the last that they do.
+create or replace function holdfast._start_child_steps(
+    p_now timestamptz, p_tasks holdfast._flow_step[]
+) returns text[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+declare
+    v_new record;
+    v_begun record;
+    v_notices text[];
+begin
+    for v_new in
+        select c.runs_kind, array_agg(c.run_id) as run_ids, array_agg(c.runs) as handlers,
+            array_agg(split_part(c.runs, '@', 1)) as names,
+            array_agg(split_part(c.runs, '@', 2)::int) as versions,
+            array_agg(c.input) as inputs, array_agg(c.queue) as queues,
+            array_agg(c.priority) as priorities, array_agg(c.timeout) as timeouts,
+            array_agg(c.retention) as retentions, array_agg(c.headers) as headers,
+            array_agg(c.parent) as parents, array_agg(c.key) as keys,
+            array_agg(c.delay) as delays,
+            array_agg(p_now + c.delay * interval '1 second') as visible_ats,
+            array_fill('cancel'::text, array[count(*)::int]) as closes
+        from (
+            select holdfast.keyed_run_id(t.run_id::text, t.key || '#' || t.attempts) as run_id,
+                s.runs, s.runs_kind, t.queue, t.priority::int as priority, r.headers,
+                coalesce(t.payload, holdfast._child_input(t.run_id, t.handler, s.step_slug))
+                    as input,
+                s.opt_timeout::float8 as timeout,
+                extract(epoch from r.retention)::float8 as retention, t.run_id as parent, t.key,
+                case t.attempts when 1 then coalesce(s.opt_start_delay, 0)
+                    else floor(o.base_delay * power(2::float8, least(t.attempts - 1, 60)))
+                    end::float8 as delay
+            from unnest(p_tasks) as u
+            cross join lateral (
+                select t.run_id, t.key, t.handler, t.attempts, t.queue, t.priority, t.payload
+                from holdfast.tasks t
+                where t.run_id = u.run_id and t.key = u.step_slug and t.kind = 'child' limit 1
+            ) as t
+            cross join lateral (
+                select s.step_slug, s.runs, s.runs_kind, s.opt_timeout, s.opt_start_delay
+                from holdfast.steps s
+                where s.handler = t.handler and s.step_slug = split_part(t.key, ':', 1) limit 1
+            ) as s
+            cross join lateral (
+                select r.headers, r.retention from holdfast.runs r
+                where r.run_id = t.run_id limit 1
+            ) as r
+            cross join lateral holdfast._step_options(t.handler, s.step_slug) as o
+            order by run_id
+        ) as c
+        group by c.runs_kind order by c.runs_kind desc
+    loop
+        if v_new.runs_kind = 'workflow' then
+            perform holdfast._start_runs(p_now, v_new.run_ids, v_new.names, v_new.inputs,
+                v_new.versions, null, v_new.queues, v_new.priorities, v_new.visible_ats,
+                v_new.timeouts, v_new.retentions, null, v_new.headers, v_new.parents, v_new.keys,
+                v_new.closes);
+            select v_notices || array_agg(distinct array['work', q.queue]) into v_notices
+            from unnest(v_new.queues) as q (queue);
+            continue;
+        end if;
+        perform holdfast._lock_starts(v_new.handlers);
+        for v_begun in
+            select r.place is null as is_good, array_agg(u.place order by u.place) as places,
+                array_agg(json_build_object('kind', 'holdfast.errors.' || r.kind,
+                    'message', r.message) order by u.place) as errors
+            from unnest(v_new.run_ids) with ordinality as u (run_id, place)
+            left join holdfast._refused_starts(
+                v_new.names, v_new.handlers, v_new.inputs) as r on r.place = u.place
+            group by r.place is null order by r.place is null desc
+        loop
+            v_notices := v_notices || case when v_begun.is_good
+                then holdfast._start_step_flows(p_now, v_begun.places, v_new.run_ids,
+                    v_new.handlers, v_new.inputs, v_new.queues, v_new.priorities,
+                    v_new.timeouts, v_new.retentions, v_new.headers, v_new.parents, v_new.keys,
+                    v_new.delays)
+                else holdfast._end_child_steps(
+                    array(select v_new.parents[p] from unnest(v_begun.places) as p),
+                    array(select v_new.keys[p] from unnest(v_begun.places) as p),
+                    null, v_begun.errors, false) end;
+        end loop;
+    end loop;
+    return v_notices;
+end $$;
+
+-- Start those runs of flows that have these places in the other arrays. Returns (topic, payload)
+-- notices. Locks: as _start_flows. Called by _start_child_steps.
+create or replace function holdfast._start_step_flows(
+    p_now timestamptz, p_places bigint[], p_run_ids uuid[], p_shapes text[], p_inputs json[],
+    p_queues text[], p_priorities int[], p_timeouts float8[], p_retentions float8[],
+    p_headers json[], p_parents uuid[], p_keys text[], p_delays float8[]
+) returns text[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    return s.notices
+    from (
+        select array_agg(p_run_ids[p]) as run_ids, array_agg(p_shapes[p]) as shapes,
+            array_agg(p_inputs[p]) as inputs, array_agg(p_queues[p]) as queues,
+            array_agg(p_priorities[p]) as priorities, array_agg(p_timeouts[p]) as timeouts,
+            array_agg(p_retentions[p]) as retentions, array_agg(p_headers[p]) as headers,
+            array_agg(p_parents[p]) as parents, array_agg(p_keys[p]) as keys,
+            array_agg(p_delays[p]) as delays,
+            array_fill('cancel'::text, array[count(*)::int]) as closes
+        from unnest(p_places) as p
+    ) as n
+    cross join lateral holdfast._start_flows(p_now, n.run_ids, n.shapes, n.inputs, null, n.queues,
+        n.priorities, n.timeouts, n.retentions, null, n.headers, n.parents, n.keys, n.closes,
+        p_delays => case when 0 < any (n.delays) then n.delays end) as s;
+end $$;
+
+-- Return what a run that is a step is given: the output of what the step depends on, null if that
+-- was skipped; without a dependency the input of the flow's run. Called by _start_child_steps.
+create or replace function holdfast._child_input(p_run_id uuid, p_handler text, p_step text)
+returns json
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_dep text;
+begin
+    select d.dep_slug into v_dep from holdfast.deps d
+    where d.handler = p_handler and d.step_slug = p_step;
+    if v_dep is null then
+        return (select r.input from holdfast.runs r where r.run_id = p_run_id);
+    end if;
+    return coalesce(holdfast._step_output(p_run_id, v_dep), 'null')::json;
+end $$;
+
+-- End tasks of steps that runs stand for; a failure is tried again if p_retryable and as the step's
+-- options say. The arrays are parallel. Returns (topic, payload) notices.
+-- Locks: as end_step_tasks, whose turn rows are expected locked. Called by _tell_flow and
+-- _start_child_steps.
+create or replace function holdfast._end_child_steps(
+    p_run_ids uuid[], p_keys text[], p_outputs json[], p_errors json[], p_retryable boolean
+) returns text[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return e.notices
+    from holdfast.end_step_tasks('', p_run_ids, p_keys, null, p_outputs, p_errors,
+        array_fill(p_retryable, array[cardinality(p_keys)])) as e
+    limit 1;
+end $$;
+
+-- Tell a run of a flow of the ends of runs that are steps of it: outputs are those of the steps, and
+-- a run that failed or took too long is tried again as the step's options say. One that was
+-- cancelled or terminated is not. Returns (topic, payload) notices.
+-- Locks: as _end_child_steps. Called by _tell_parents.
+create or replace function holdfast._tell_flow(
+    p_run_id uuid, p_keys text[], p_children uuid[]
+) returns text[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_ends record;
+    v_notices text[];
+begin
+    for v_ends in
+        select r.status in ('completed', 'failed', 'timed_out') as is_retryable,
+            array_agg(p_run_id) as run_ids, array_agg(u.key order by u.place) as keys,
+            array_agg(r.output order by u.place) as outputs,
+            array_agg(case when r.status <> 'completed' then json_build_object(
+                'kind', 'holdfast.errors.ChildFailed', 'message', format('run %s %s', r.run_id,
+                    case r.status when 'failed' then 'failed: ' || (r.error ->> 'message')
+                        when 'timed_out' then 'took too long'
+                        else 'was ' || r.status end),
+                'status', r.status, 'child_run_id', r.run_id, 'cause', r.error) end
+                order by u.place) as errors
+        from unnest(p_keys, p_children) with ordinality as u (key, child_id, place)
+        cross join lateral (
+            select r.run_id, r.status, r.output, r.error from holdfast.runs r
+            where r.run_id = u.child_id limit 1
+        ) as r
+        group by 1 order by 1 desc
+    loop
+        v_notices := v_notices || holdfast._end_child_steps(v_ends.run_ids, v_ends.keys,
+            v_ends.outputs, v_ends.errors, v_ends.is_retryable);
+    end loop;
+    return v_notices;
+end $$;
+
+-- Ask the runs to stop that stood for these tasks, which were deleted. Returns (topic, payload)
+-- notices.
+-- Locks: expects the turn rows of the runs locked; then as _cancel. Called by _skip_steps.
+create or replace function holdfast._cancel_child_steps(
+    p_now timestamptz, p_tasks holdfast._flow_step[]
+) returns text[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_children uuid[] := array(
+        select r.run_id
+        from unnest(p_tasks) as t
+        cross join lateral (
+            select r.run_id, r.parent_key, r.status from holdfast.runs r
+            where r.parent_run_id = t.run_id offset 0
+        ) as r
+        where r.parent_key = t.step_slug and r.status = 'running');
+begin
+    return c.notices
+    from holdfast._cancel(p_now, v_children, array_fill(
+        holdfast._reason('its step was skipped'), array[cardinality(v_children)])) as c;
+end $$;

@@ -1,13 +1,20 @@
 -- The ends of attempts at steps.
 
 -- Lock what a call about runs of flows changes: their turn rows and those of all that are told of
--- their ends, by run_id. Called by all that end steps.
+-- their ends, by run_id; if runs are steps of one of them, also those that end with it. Called by
+-- all that end steps.
 create or replace function holdfast._lock_flows(p_run_ids uuid[]) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+    v_told uuid[] := holdfast._parents(p_run_ids);
 begin
-    perform holdfast._lock_turns(p_run_ids || holdfast._parents(p_run_ids));
+    if cardinality(v_told) = 0 and not holdfast._have_child_steps(p_run_ids) then
+        perform holdfast._lock_turns(p_run_ids);
+    else
+        perform holdfast._lock_family(p_run_ids || v_told, '{}');
+    end if;
 end $$;
 
 -- Lock the turn rows of runs whose maps are through, if that needs no waiting: who holds tasks must
@@ -74,7 +81,8 @@ end $$;
 --
 -- Refuses JSON that no reader could read (22023). Locks: turn rows, with those of parents, by run_id;
 -- tasks by (run_id, key); states; then events and runs. Of elements alone: tasks, states, then the
--- turn, without waiting. Called by workers, complete_task and fail_task.
+-- turn, without waiting. Called by workers, complete_task and fail_task; with '' as the worker, for runs
+-- that are steps, by _tell_flow and _start_child_steps.
 create or replace function holdfast.end_step_tasks(
     p_worker text, p_run_ids uuid[], p_keys text[], p_leases int[], p_outputs json[],
     p_errors json[] default null, p_retryable boolean[] default null, p_room int default 0,
@@ -136,6 +144,9 @@ begin
             v_failed.failures, (p_worker, p_room, p_queues, p_handlers,
                 v_now + p_lease * interval '1 second')) as a;
     end if;
+    if v_failed.children is not null then  -- after the entries of this call
+        notices := notices || holdfast._start_child_steps(v_now, v_failed.children);
+    end if;
 
     now := holdfast._micros(v_now);
     notices := holdfast._tell(p_tell, v_failed.notices || notices);
@@ -166,13 +177,15 @@ begin
 end $$;
 
 -- Return true if a task's open attempt is the one that is meant: that of the worker with this lease,
--- or, for SQL workers, whose p_worker is null, the one with this lease, null for any. Called by
+-- or, for SQL workers, whose p_worker is null, the one with this lease, null for any. A run that is a
+-- step, whose p_worker is '', has one run at a time. Called by
 -- _record_outputs and _fail_attempts.
 create or replace function holdfast._is_open_attempt(
     p_worker text, p_lease_no int, p_holder text, p_held_no int, p_claimed_idx int
 ) returns boolean
 language sql immutable parallel safe
-return case when p_worker is null
+return case when p_worker = '' then true
+    when p_worker is null
     then p_claimed_idx > 0 and p_held_no = coalesce(p_lease_no, p_held_no)
     else p_holder = p_worker and p_held_no = p_lease_no end;
 
@@ -202,7 +215,8 @@ begin
             select t.ctid as tid, t.run_id, t.key, t.handler, t.attempts, t.worker, t.started_at,
                 split_part(t.key, ':', 1) as step_slug, strpos(t.key, ':') > 0 as is_element
             from holdfast.tasks t
-            where t.run_id = u.run_id and t.key = u.key and t.kind = 'step'
+            where t.run_id = u.run_id and t.key = u.key
+                and t.kind = case when p_worker = '' then 'child' else 'step' end
                 and holdfast._is_open_attempt(
                     p_worker, u.lease_no, t.worker, t.lease_no, t.claimed_idx)
             limit 1
@@ -335,7 +349,7 @@ create or replace function holdfast._fail_attempts(
     p_errors json[], p_retryable boolean[],
     out places int[], out retried int[], out ends holdfast._step_end[],
     out entries holdfast._flow_entry[], out failures holdfast._flow_failure[],
-    out notices text[]
+    out notices text[], out children holdfast._flow_step[]
 )
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -369,7 +383,8 @@ begin
                 nullif(split_part(t.key, ':', 2), '')::int as task_index, t.handler, t.queue,
                 t.attempts, t.worker
             from holdfast.tasks t
-            where t.run_id = u.run_id and t.key = u.key and t.kind = 'step'
+            where t.run_id = u.run_id and t.key = u.key
+                and t.kind = case when p_worker = '' then 'child' else 'step' end
                 and holdfast._is_open_attempt(
                     p_worker, u.lease_no, t.worker, t.lease_no, t.claimed_idx)
             limit 1
@@ -378,11 +393,12 @@ begin
         where u.error is not null
     ), freed as (
         update holdfast.tasks t
-        set worker = null, visible_at = h.due_at, claimed_idx = 0,
-            heartbeat = json_build_object('error', h.error)
+        set worker = null, heartbeat = json_build_object('error', h.error),
+            visible_at = case t.kind when 'child' then t.visible_at else h.due_at end,
+            claimed_idx = (t.kind = 'child')::int, attempts = t.attempts + (t.kind = 'child')::int
         from held h
         where t.ctid = h.tid and h.mention = 1 and h.is_retried
-        returning t.queue
+        returning t.run_id, t.handler, t.key, t.queue, t.kind
     ), over as materialized (
         select h.*, row_number() over (partition by h.run_id order by
             h.when_exhausted <> 'fail', h.place) as rank_in_run,
@@ -392,7 +408,9 @@ begin
     )
     select (select array_agg(h.place) from held h where h.mention = 1),
         (select array_agg(h.place) from held h where h.mention = 1 and h.is_retried),
-        (select array_agg(distinct array['work', f.queue]) from freed f),
+        (select array_agg(distinct array['work', f.queue]) from freed f where f.kind = 'step'),
+        (select array_agg((f.run_id, f.handler, f.key)::holdfast._flow_step
+            order by f.run_id, f.key) from freed f where f.kind = 'child'),
         (select coalesce(array_agg((r.run_id, 'FlowStepRetryScheduled', r.step_slug, r.details)
             ::holdfast._flow_entry), '{}')
         from (
@@ -415,7 +433,7 @@ begin
         from over o where not o.is_fatal and o.rank_in_step = 1),
         (select array_agg(o.error order by o.run_id, o.step_slug)
         from over o where not o.is_fatal and o.rank_in_step = 1)
-    into places, retried, notices, entries, v_wrong, v_unmet, v_errors;
+    into places, retried, notices, children, entries, v_wrong, v_unmet, v_errors;
 
     if v_wrong is not null then
         select f.entries, f.failures into entries, failures

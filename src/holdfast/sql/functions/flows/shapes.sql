@@ -131,7 +131,8 @@ begin
                     'timeout', s.opt_timeout, 'start_delay', s.opt_start_delay,
                     'required', s.required_input_pattern::text,
                     'forbidden', s.forbidden_input_pattern::text,
-                    'when_unmet', s.when_unmet, 'when_exhausted', s.when_exhausted)
+                    'when_unmet', s.when_unmet, 'when_exhausted', s.when_exhausted,
+                    'runs', s.runs, 'runs_kind', s.runs_kind)
                     order by s.step_index, s.step_slug)
                 from holdfast.steps s
                 where s.handler = p_handler and s.step_slug <> ''), '[]'))
@@ -205,14 +206,15 @@ begin
         p_now);
     insert into holdfast.steps (handler, step_slug, step_index, step_type, deps_count, wants_run,
         queue, opt_max_attempts, opt_base_delay, opt_timeout, opt_start_delay,
-        required_input_pattern, forbidden_input_pattern, when_unmet, when_exhausted)
+        required_input_pattern, forbidden_input_pattern, when_unmet, when_exhausted, runs,
+        runs_kind)
     select v_handler, s.slug, s.place - 1, s.kind, cardinality(s.deps), s.wants_run, s.queue,
         s.max_attempts, s.base_delay, s.timeout, s.start_delay, s.required, s.forbidden,
-        s.when_unmet, s.when_exhausted
+        s.when_unmet, s.when_exhausted, s.runs, s.runs_kind
     from holdfast._steps_of(p_shape) as s
     union all
     select v_handler, '', -1, 'end', 0, true, null, null, null, null, null, null, null, 'skip',
-        'fail';
+        'fail', null, null;
     insert into holdfast.deps (handler, dep_slug, step_slug)
     select v_handler, d.slug, s.slug
     from holdfast._steps_of(p_shape) as s cross join unnest(s.deps) as d (slug);
@@ -272,7 +274,7 @@ end $$;
 create or replace function holdfast._steps_of(p_shape jsonb) returns table (
     place int, slug text, kind text, deps text[], wants_run boolean, queue text, max_attempts int,
     base_delay int, timeout int, start_delay int, required jsonb, forbidden jsonb,
-    when_unmet text, when_exhausted text
+    when_unmet text, when_exhausted text, runs text, runs_kind text
 )
 language sql immutable
 set search_path = pg_catalog, pg_temp
@@ -280,13 +282,13 @@ as $$
     select u.place::int, s.slug, coalesce(s.kind, 'single'), coalesce(s.deps, '{}'),
         coalesce(s.wants_run, false), s.queue, s.max_attempts, s.base_delay, s.timeout,
         s.start_delay, s.required::jsonb, s.forbidden::jsonb, coalesce(s.when_unmet, 'skip'),
-        coalesce(s.when_exhausted, 'fail')
+        coalesce(s.when_exhausted, 'fail'), s.runs, s.runs_kind
     from jsonb_array_elements(coalesce(nullif(p_shape -> 'steps', 'null'), '[]'))
         with ordinality as u (step, place)
     cross join lateral jsonb_to_record(u.step) as s (
         slug text, kind text, deps text[], wants_run boolean, queue text, max_attempts int,
         base_delay int, timeout int, start_delay int, required text, forbidden text,
-        when_unmet text, when_exhausted text)
+        when_unmet text, when_exhausted text, runs text, runs_kind text)
 $$;
 
 -- Refuse a shape that cannot be, with the name, version and hash that are given with it (22004,
@@ -347,7 +349,8 @@ begin
         "slug": "string", "kind": "string", "deps": "array", "wants_run": "boolean",
         "queue": "string", "max_attempts": "number", "base_delay": "number",
         "timeout": "number", "start_delay": "number", "required": "string",
-        "forbidden": "string", "when_unmet": "string", "when_exhausted": "string"}');
+        "forbidden": "string", "when_unmet": "string", "when_exhausted": "string",
+        "runs": "string", "runs_kind": "string"}');
     perform holdfast._check_slug(v_slug);
     perform holdfast._check_name('a queue', coalesce(p_step ->> 'queue', 'default'));
     perform holdfast._check_options((p_step ->> 'max_attempts')::int,
@@ -359,6 +362,15 @@ begin
         holdfast._pattern(v_slug, p_step ->> 'required'),
         holdfast._pattern(v_slug, p_step ->> 'forbidden'),
         coalesce(p_step ->> 'when_unmet', 'skip'), coalesce(p_step ->> 'when_exhausted', 'fail'));
+    if p_step ->> 'runs' is not null and not (p_step ->> 'runs' ~ '^[^@]+@[1-9][0-9]{0,8}$'
+        and coalesce(p_step ->> 'runs_kind', '') in ('workflow', 'flow')
+        and holdfast._is_workflow(split_part(p_step ->> 'runs', '@', 1))
+        and cardinality(v_deps) <= 1)
+    then
+        raise invalid_parameter_value using message = format(
+            'step %s runs name@version of a workflow or a flow (runs_kind), and depends on one '
+            'step at most', v_slug);
+    end if;
     if v_slug = any (p_before) then
         raise invalid_parameter_value using message = format(
             'the shape has step %s twice', v_slug);

@@ -81,21 +81,29 @@ set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
 begin
-    with later as (
+    with recursive later as (
         select distinct on (u.run_id) u.run_id, coalesce(holdfast._moment(u.start_at) - p_now,
             u.delay * interval '1 second') as delay
         from unnest(p_run_ids, p_start_ats, p_delays) with ordinality
             as u (run_id, start_at, delay, place)
         where u.run_id = any (p_created)
         order by u.run_id, u.place
+    ), all_later as (  -- with the runs that are steps of theirs
+        select l.run_id, l.delay from later l where l.delay is not null
+        union all
+        select c.run_id, a.delay
+        from all_later a
+        cross join lateral (
+            select r.run_id from holdfast.runs r where r.parent_run_id = a.run_id offset 0
+        ) as c
     )
     update holdfast.tasks t
-    set visible_at = t.visible_at + l.delay
-    from later l
+    set visible_at = t.visible_at + a.delay
+    from all_later a
     cross join lateral (
-        select k.ctid, k.kind from holdfast.tasks k where k.run_id = l.run_id offset 0
+        select k.ctid, k.kind from holdfast.tasks k where k.run_id = a.run_id offset 0
     ) as k
-    where t.ctid = k.ctid and k.kind = 'step' and l.delay is not null;
+    where t.ctid = k.ctid and k.kind in ('step', 'workflow');
 end $$;
 
 -- Refuse starts of flows that do not exist (HF003), and inputs over which a root step cannot map

@@ -64,7 +64,7 @@ begin
     cross join lateral (
         select * from holdfast.tasks t where t.run_id = u.run_id and t.key <> '' offset 0
     ) as t
-    where t.kind = 'step' and strpos(t.key, ':') = 0 and t.started_at is not null
+    where t.kind in ('step', 'child') and strpos(t.key, ':') = 0 and t.started_at is not null
     order by t.run_id, t.key
     on conflict (run_id, step_slug) do update
     set status = 'started', initial_tasks = 1, remaining_tasks = 1, attempts = excluded.attempts,

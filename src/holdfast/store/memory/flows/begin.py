@@ -11,7 +11,7 @@ from holdfast.store.memory import details
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.flows.progress import Progress
 from holdfast.store.memory.flows.rows import Place, element_key, known_step, shape_of, step_row
-from holdfast.store.memory.tables import Tables, TaskRow
+from holdfast.store.memory.tables import NEVER, Tables, TaskRow
 from holdfast.store.port import WORK_TOPIC
 from holdfast.types import Notice
 
@@ -83,7 +83,11 @@ def _begin_task(
         payload=payload,
         paused=turn.paused,
     )
-    if may_hand and not step.start_delay and _takes(progress, task):
+    if step.runs is not None:
+        task.kind, task.visible_at, task.started_at = "child", NEVER, progress.now
+        task.attempts = task.lease_no = task.claimed_idx = 1
+        progress.children.append((run_id, key))
+    elif may_hand and not step.start_delay and _takes(progress, task):
         _lease(progress, task)
     else:
         progress.notices.append(Notice(WORK_TOPIC, task.queue))

@@ -46,6 +46,9 @@ def advance(
     begin_singles(progress, [place for place in begun.singles if place[0] not in failed])
     begin_maps(progress, [(place, size) for place, size in begun.maps if place[0] not in failed])
     _end_runs(progress, [run_id for run_id in begun.done if run_id not in failed])
+    children, progress.children = progress.children, []
+    if children:  # last: one may end at once, which advances its run
+        progress.notices += progress.tables.nesting.start(progress.tables, progress.now, children)
 
 
 def _count_ends(tables: Tables, ends: Sequence[StepEnd]) -> tuple[list[Place], list[StepEnd]]:

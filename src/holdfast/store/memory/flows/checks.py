@@ -16,6 +16,7 @@ from holdfast.types import FlowShape, StepShape
 _LONGEST: Final = 128
 _LARGEST: Final = 2**31 - 1  # that a column holds
 _slug: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+_handler: Final = re.compile(r"[^@]+@[1-9][0-9]{0,8}")
 _app: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
@@ -49,6 +50,13 @@ def _check_step(step: StepShape, before: set[str]) -> None:
         raise InvalidInput(f"map step {step.slug} takes its elements from one step")
     if not before.issuperset(step.deps) or len(set(step.deps)) < len(step.deps):
         raise InvalidInput(f"step {step.slug} depends on steps that are not before it, or twice")
+    if step.runs is not None and (
+        _handler.fullmatch(step.runs) is None or step.runs_kind is None or len(step.deps) > 1
+    ):
+        raise InvalidInput(
+            f"step {step.slug} runs name@version of a workflow or a flow (runs_kind), and depends "
+            "on one step at most"
+        )
     for pattern in (step.required, step.forbidden):
         if pattern is not None and not _is_object(pattern):
             raise InvalidInput(f"the patterns of step {step.slug} are texts of JSON objects")

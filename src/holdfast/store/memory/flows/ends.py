@@ -77,7 +77,7 @@ def _open_tasks(
     found: dict[tuple[UUID, str], tuple[int, TaskRow]] = {}
     for number, end in ends.items():
         task = tables.tasks.get((end.run_id, end.key))
-        if task is not None and task.kind == "step" and is_open(task, end):
+        if task is not None and is_open(task, end):
             found.setdefault((end.run_id, end.key), (number, task))
     return dict(found.values())
 
@@ -139,8 +139,9 @@ def _end_failures(progress: Progress, failures: Sequence[_Failure]) -> list[Step
     """Free what is tried again; fail runs, or skip steps, and return those that ended by it."""
     retried = [failure for failure in failures if failure.retry_at is not None]
     over = [failure for failure in failures if failure.retry_at is None]
-    progress.notices += [_free(failure) for failure in retried]
     _log_retries(progress, retried)
+    for failure in retried:
+        _free(progress, failure)
     fatal: dict[UUID, _Failure] = {}
     for failure in over:
         if failure.exhausted == "fail":
@@ -156,13 +157,20 @@ def _end_failures(progress: Progress, failures: Sequence[_Failure]) -> list[Step
     return skip_steps(progress, ends, "handler_failed", errors)
 
 
-def _free(failure: _Failure) -> Notice:
-    """Make a task due after its pause. The next attempt finds the error of this one."""
+def _free(progress: Progress, failure: _Failure) -> None:
+    """Make a task due after its pause. The next attempt finds the error of this one.
+
+    If a run stands for the task, the next one is started; it waits for the pause to end.
+    """
     task = failure.task
     assert failure.retry_at is not None
-    task.worker, task.visible_at, task.claimed_idx = None, failure.retry_at, 0
     task.heartbeat = details.write(error=details.raw(failure.error))
-    return Notice(WORK_TOPIC, task.queue)
+    if task.kind == "child":
+        task.attempts += 1
+        progress.children.append((task.run_id, task.key))
+        return
+    task.worker, task.visible_at, task.claimed_idx = None, failure.retry_at, 0
+    progress.notices.append(Notice(WORK_TOPIC, task.queue))
 
 
 def _log_retries(progress: Progress, retried: Sequence[_Failure]) -> None:

@@ -47,5 +47,7 @@ def fail_lost(tables: Tables, now: int, tasks: Sequence[TaskRow]) -> list[Notice
         )
         for task in tasks
     ]
-    end_tasks(progress, ends, lambda task, end: task.lease_no == end.lease_no)
+    end_tasks(
+        progress, ends, lambda task, end: (task.kind, task.lease_no) == ("step", end.lease_no)
+    )
     return progress.notices

@@ -90,7 +90,9 @@ class MemoryFlows(Part):
             outcomes = end_tasks(
                 progress,
                 ends,
-                lambda task, end: (task.worker, task.lease_no) == (worker_id, end.lease_no),
+                lambda task, end: (
+                    (task.kind, task.worker, task.lease_no) == ("step", worker_id, end.lease_no)
+                ),
             )
             tasks = [_handed(tables, now, task) for task in progress.handed]
             return StepTasksEnded(now, outcomes, distinct(progress.notices), tasks)

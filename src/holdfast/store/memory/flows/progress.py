@@ -34,7 +34,7 @@ class Progress:
 
     Nothing of it is written to logs or begins before the cascade rests. `failures` are the errors
     of runs, as JSON texts. Tasks that become ready are leased to `worker_id` at once, as far as
-    `taker` takes them.
+    `taker` takes them. For the tasks of `children`, runs are started as the last.
     """
 
     tables: Tables
@@ -45,6 +45,7 @@ class Progress:
     failures: dict[UUID, str] = field(default_factory=dict[UUID, str])
     notices: list[Notice] = field(default_factory=list[Notice])
     handed: list[TaskRow] = field(default_factory=list[TaskRow])
+    children: list[tuple[UUID, str]] = field(default_factory=list[tuple[UUID, str]])
 
     def log(self, place: Place, event_type: str, told: str | None = None) -> None:
         """Write an entry about a step."""

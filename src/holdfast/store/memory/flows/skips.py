@@ -6,12 +6,14 @@ from collections.abc import Container, Mapping, Sequence
 from typing import Final
 
 from holdfast.store.memory import details
+from holdfast.store.memory.ends import request_cancels
 from holdfast.store.memory.flows.progress import Progress, StepEnd
 from holdfast.store.memory.flows.rows import Place, known_step, place_of, shape_of, step_row
-from holdfast.store.memory.tables import END, Tables
+from holdfast.store.memory.tables import END, RunRow, Tables
 from holdfast.store.port import worker_topic
 from holdfast.types import Notice, SkipReason
 
+_REASON: Final = details.write(reason="its step was skipped")
 _NO_ERRORS: Final[Mapping[Place, str]] = {}
 
 
@@ -40,7 +42,7 @@ def skip_steps(
         step.error = errors.get(place)
         progress.log(place, "FlowStepSkipped", details.write(reason=step.skip_reason))
         skipped[place] = place in cascaded
-    progress.notices += _delete_tasks(tables, skipped)
+    progress.notices += _delete_tasks(tables, progress.now, skipped)
     return [StepEnd(place, cascades) for place, cascades in skipped.items() if place in first]
 
 
@@ -59,14 +61,29 @@ def _cascaded(tables: Tables, steps: Sequence[StepEnd]) -> set[Place]:
     return found
 
 
-def _delete_tasks(tables: Tables, places: Container[Place]) -> list[Notice]:
+def _delete_tasks(tables: Tables, now: int, places: Container[Place]) -> list[Notice]:
+    """Delete the tasks of steps; tell their workers, and cancel the runs that stand for some."""
     gone = [
-        task for task in tables.tasks.values() if task.kind == "step" and place_of(task) in places
+        task
+        for task in tables.tasks.values()
+        if task.kind in ("step", "child") and place_of(task) in places
     ]
     for task in gone:
         del tables.tasks[task.run_id, task.key]
-    return [
+    notices = [
         Notice(worker_topic(task.worker), f"{task.run_id} {task.key}")
         for task in gone
         if task.worker is not None
     ]
+    children = {
+        child_id: _REASON
+        for task in gone
+        if task.kind == "child"
+        for child_id in tables.open_children(task.run_id)
+        if _stands_for(tables.runs[child_id], task.key)
+    }
+    return notices + request_cancels(tables, now, children)[1]
+
+
+def _stands_for(run: RunRow, key: str) -> bool:
+    return run.parent is not None and run.parent.key == key

@@ -125,10 +125,15 @@ def insert_flow(tables: Tables, now: int, new: NewRun, parent: Parent | None = N
 
 
 def _start_later(tables: Tables, run_id: UUID, delay: int) -> None:
-    """Move the tasks that a run has at first to the moments from which they may run."""
+    """Move the tasks that a run has at first to the moments from which they may run.
+
+    So those of runs that are steps of it.
+    """
     for _, task in tables.tasks_of_run(run_id):
-        if task.kind == "step":
+        if task.kind in ("step", "workflow"):
             task.visible_at += delay
+    for child_id in tables.children[run_id]:
+        _start_later(tables, child_id, delay)
 
 
 def _roots(tables: Tables, new: NewRun) -> list[Place]:

@@ -1,0 +1,178 @@
+"""Steps of flows that are runs: of a workflow, or of another flow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final, TypedDict, TypeVar, cast
+
+import msgspec
+
+from holdfast.definitions.flow_parameters import RUN, Source
+from holdfast.definitions.flow_steps import (
+    check_attempts,
+    check_otherwise,
+    check_pattern,
+    whole_seconds,
+)
+from holdfast.definitions.flow_types import admits_none, fits, fits_elements, list_of, type_name
+from holdfast.definitions.options import option
+from holdfast.definitions.startable import Startable
+from holdfast.durations import Duration
+from holdfast.errors import ConfigurationError, InvalidInput
+from holdfast.names import check_flow_step_name, check_queue_name, split_name
+from holdfast.types import FlowShape, Otherwise, StepShape
+
+Out_co = TypeVar("Out_co", covariant=True)
+
+_split_list: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+class RunStepOptions(TypedDict, total=False):
+    """Options of a flow's step that is a run. Attempts and delay are the flow's if left out.
+
+    Durations are seconds, a text such as `"5m"`, or a `timedelta`; they are whole seconds.
+    """
+
+    attempts: int | None
+    """How many runs there are, each after the one before has failed."""
+    base_delay: Duration | None
+    """Run n + 1 begins `base_delay * 2**n` after run n has failed."""
+    timeout: Duration | None
+    """How long one run may take; by default as long as the workflow or flow says."""
+    start_delay: Duration | None
+    """How long the first run waits."""
+    queue: str | None
+    """The queue of the runs; by default that of the workflow or flow."""
+    when: Mapping[str, object] | None
+    """What the dependency must contain, by name; of a step without any, the run's input."""
+    unless: Mapping[str, object] | None
+    """What it must not contain."""
+    on_unmet: Otherwise
+    """What happens if a condition does not hold: skip, skip-cascade or fail."""
+    on_exhausted: Otherwise
+    """What happens after the last run has failed: fail, skip or skip-cascade."""
+
+
+class RunStep(Source[Out_co]):
+    """A step of a flow that is a run of a workflow or of another flow.
+
+    The run is given the output of the step that this one depends on, or the input of the flow's
+    run; its output is the step's. A map has a run for each element of a list, and its output is
+    the list of theirs. `definition` is the workflow or flow.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        definition: Startable[Any, Any],
+        flow: FlowShape,
+        source: Source[Any],
+        run: Source[Any],
+        *,
+        is_map: bool = False,
+        attempts: int | None = None,
+        base_delay: Duration | None = None,
+        timeout: Duration | None = None,
+        start_delay: Duration | None = None,
+        queue: str | None = None,
+        when: Mapping[str, object] | None = None,
+        unless: Mapping[str, object] | None = None,
+        on_unmet: Otherwise = "skip",
+        on_exhausted: Otherwise = "fail",
+    ) -> None:
+        """Make a step of `flow`; `source` gives the input of its run, or the list to map over.
+
+        `run` is the input of the flow's runs. Raises ConfigurationError for types that do not fit
+        and for options that cannot work.
+        """
+        self.flow = split_name(flow.name)[1]
+        self.definition, self.is_map = definition, is_map
+        with option(f"flow {self.flow}", "step"):
+            self._name = check_flow_step_name(name)
+        of = str(self)
+        # Callers without a type checker pass anything.
+        if not isinstance(definition, Startable):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(f"{of} runs a workflow or a flow, not {definition!r}")
+        if definition.full_name == flow.name:
+            raise ConfigurationError(f"{of} would start a run of its own flow, and that the next")
+        self._check(source)
+        self.queue = definition.queue if queue is None else queue
+        with option(of, "queue"):
+            check_queue_name(self.queue)
+        limit = whole_seconds(timeout, of, "timeout", least=1)
+        if limit is None and definition.timeout_seconds is not None:
+            limit = max(1, math.ceil(definition.timeout_seconds))
+        deps = () if source.slug == RUN else (source.slug,)
+        given = run.annotation
+        self.shape = StepShape(
+            slug=self._name,
+            kind="map" if is_map else "single",
+            deps=deps,
+            queue=self.queue,
+            max_attempts=None if attempts is None else check_attempts(attempts, of),
+            base_delay=whole_seconds(base_delay, of, "base_delay"),
+            timeout=limit,
+            start_delay=whole_seconds(start_delay, of, "start_delay"),
+            required=check_pattern(when, "when", of, deps, given),
+            forbidden=check_pattern(unless, "unless", of, deps, given),
+            when_unmet=check_otherwise(on_unmet, of, "on_unmet"),
+            when_exhausted=check_otherwise(on_exhausted, of, "on_exhausted"),
+            runs=f"{definition.full_name}@{definition.version}",
+            runs_kind=definition.kind,
+        )
+        is_conditional = when is not None or unless is not None
+        self.may_be_skipped = on_exhausted == "skip" or (is_conditional and on_unmet == "skip")
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
+
+    def __str__(self) -> str:
+        return f"step {self._name} of flow {self.flow}"
+
+    @property
+    def slug(self) -> str:
+        """The step's name, as the database has it."""
+        return self._name
+
+    @property
+    def annotation(self) -> object:
+        """The declared type of its output; Any if none is declared."""
+        returned = self.definition.output_annotation
+        return list_of(returned) if self.is_map else returned
+
+    def decode_output(self, text: str | bytes | msgspec.Raw) -> Out_co:
+        """Decode its output, of a map the list of the outputs. Raises InvalidInput."""
+        if not self.is_map:
+            return cast("Out_co", self.definition.decode_output(text))
+        try:
+            results = _split_list(text)
+        except msgspec.MsgspecError as error:
+            raise InvalidInput(f"output of {self}: {error}") from None
+        return cast("Out_co", [self.definition.decode_output(result) for result in results])
+
+    def _check(self, source: Source[Any]) -> None:
+        """Refuse a source whose value, or whose elements, the run cannot be given."""
+        wanted, found = self.definition.input_annotation, source.annotation
+        what = f"{self.definition.kind} {self.definition.name} takes {type_name(wanted)}"
+        if self.is_map:
+            element_fits = fits_elements(found, wanted)
+            if element_fits is None:
+                raise ConfigurationError(
+                    f"{self} maps over {source.described}, which is {type_name(found)}: it needs "
+                    "a list"
+                )
+            if not element_fits:
+                raise ConfigurationError(
+                    f"{self}: {what}, but it is given an element of {source.described}, which is "
+                    f"{type_name(found)}"
+                )
+            return
+        if not fits(found, wanted):
+            raise ConfigurationError(
+                f"{self}: {what}, but {source.described} is {type_name(found)}"
+            )
+        if source.may_be_skipped and not admits_none(wanted):
+            raise ConfigurationError(
+                f"{self}: {what}, but step {source.slug} may be skipped, and gives None then"
+            )

@@ -1,0 +1,140 @@
+"""Runs that are steps of flows: started for tasks, which their ends end."""
+
+from __future__ import annotations
+
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from holdfast.errors import HoldfastError, InvalidInput, UnknownFlow
+from holdfast.ids import keyed_run_id
+from holdfast.store.memory import details
+from holdfast.store.memory.flows.ends import end_tasks
+from holdfast.store.memory.flows.inputs import step_output
+from holdfast.store.memory.flows.progress import Progress
+from holdfast.store.memory.flows.rows import place_of, shape_of
+from holdfast.store.memory.flows.starts import start_child_flow
+from holdfast.store.memory.starts import insert_run
+from holdfast.store.memory.tables import Parent, Tables, TaskRow
+from holdfast.store.port import WORK_TOPIC
+from holdfast.types import NewRun, Notice, Status, StepShape, StepTaskEnd
+
+_RETRYABLE: Final[frozenset[Status]] = frozenset({"completed", "failed", "timed_out"})
+_LARGEST_EXPONENT: Final = 60
+
+
+class _Message(msgspec.Struct, frozen=True):
+    message: str = ""
+
+
+class FlowNesting:
+    """Connects runs of flows with the runs that are their steps."""
+
+    def tell(self, tables: Tables, now: int, run_id: UUID, ended: list[UUID]) -> list[Notice]:
+        """End the tasks for which runs stood.
+
+        One that failed or took too long is tried again, as the step's options say. One that was
+        cancelled or terminated is not.
+        """
+        ends = [_end(tables, run_id, child_id) for child_id in ended]
+        again = [end for end in ends if end.retryable]
+        final = [end for end in ends if not end.retryable]
+        return _end_tasks(tables, now, again) + _end_tasks(tables, now, final)
+
+    def start(self, tables: Tables, now: int, tasks: list[tuple[UUID, str]]) -> list[Notice]:
+        """Start a run for each task that is still there: those of workflows before those of flows.
+
+        A task fails for good if its flow does not exist or refuses the input.
+        """
+        rows = [tables.tasks[place] for place in tasks if place in tables.tasks]
+        notices: list[Notice] = []
+        refused: list[StepTaskEnd] = []
+        for task in sorted(rows, key=lambda task: _shape(tables, task).runs_kind == "flow"):
+            new = _new_run(tables, task)
+            parent = Parent(task.run_id, task.key, "cancel")
+            if _shape(tables, task).runs_kind == "workflow":
+                insert_run(tables, now, new, parent)
+                notices.append(Notice(WORK_TOPIC, task.queue))
+                continue
+            try:
+                notices += start_child_flow(tables, now, new, parent)
+            except (UnknownFlow, InvalidInput) as error:
+                refused.append(_refusal(task, error))
+        return notices + _end_tasks(tables, now, refused)
+
+
+def _end_tasks(tables: Tables, now: int, ends: list[StepTaskEnd]) -> list[Notice]:
+    progress = Progress(tables, now)
+    end_tasks(progress, ends, lambda task, _: task.kind == "child")
+    return progress.notices
+
+
+def _end(tables: Tables, run_id: UUID, child_id: UUID) -> StepTaskEnd:
+    child = tables.runs[child_id]
+    assert child.parent is not None
+    end = StepTaskEnd(
+        run_id=run_id,
+        key=child.parent.key,
+        lease_no=0,
+        output=child.output,
+        retryable=child.status in _RETRYABLE,
+    )
+    if child.status == "completed":
+        return end
+    message = details.read(child.error, _Message).message if child.error else ""
+    how = {"failed": f"failed: {message}", "timed_out": "took too long"}
+    error = details.write(
+        kind="holdfast.errors.ChildFailed",
+        message=f"run {child_id} {how.get(child.status, f'was {child.status}')}",
+        status=child.status,
+        child_run_id=str(child_id),
+        cause=details.raw(child.error),
+    )
+    return msgspec.structs.replace(end, output=None, error=error)
+
+
+def _refusal(task: TaskRow, why: HoldfastError) -> StepTaskEnd:
+    error = details.write(kind=f"holdfast.errors.{type(why).__name__}", message=str(why))
+    return StepTaskEnd(run_id=task.run_id, key=task.key, lease_no=0, error=error, retryable=False)
+
+
+def _shape(tables: Tables, task: TaskRow) -> StepShape:
+    run_id, slug = place_of(task)
+    return shape_of(tables, run_id).steps[slug]
+
+
+def _new_run(tables: Tables, task: TaskRow) -> NewRun:
+    """Return the run of an attempt: its id is made of the task's key and the attempt."""
+    step, flow = _shape(tables, task), tables.runs[task.run_id].new
+    assert step.runs is not None
+    name, _, version = step.runs.rpartition("@")
+    return NewRun(
+        run_id=keyed_run_id(str(task.run_id), f"{task.key}#{task.attempts}"),
+        name=name,
+        version=int(version),
+        queue=task.queue,
+        priority=task.priority,
+        input=_input(tables, task),
+        delay_seconds=_delay(tables, task) or None,
+        timeout_seconds=step.timeout,
+        retention_seconds=flow.retention_seconds,
+        headers=flow.headers,
+    )
+
+
+def _input(tables: Tables, task: TaskRow) -> str:
+    if task.payload is not None:
+        return task.payload
+    for dep in _shape(tables, task).deps:
+        return step_output(tables, (task.run_id, dep)) or "null"
+    return tables.runs[task.run_id].new.input
+
+
+def _delay(tables: Tables, task: TaskRow) -> float:
+    """Return for how many seconds the run of an attempt waits before it begins."""
+    step, flow = _shape(tables, task), shape_of(tables, task.run_id).shape
+    if task.attempts == 1:
+        return float(step.start_delay or 0)
+    base = flow.base_delay if step.base_delay is None else step.base_delay
+    return float(base * 2 ** min(task.attempts - 1, _LARGEST_EXPONENT))

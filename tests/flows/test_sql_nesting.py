@@ -1,0 +1,206 @@
+"""Flows in flows: what meets at one run is decided in turn, and nothing waits for ever."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hand import Hand
+from meeting import while_blocked
+
+Hands = Callable[[], Hand]
+
+
+def shape(hand: Hand, name: str, *steps: dict[str, Any], **options: Any) -> None:
+    value = {"name": name, "version": 1, "steps": steps, **options}
+    row = hand.rows(
+        "select * from holdfast.ensure_flow(%s, 1, 'hash', %s::jsonb)", name, json.dumps(value)
+    )
+    assert row[0]["status"] == "compiled"
+
+
+def runs(slug: str, *deps: str, of: str = "inner", **options: Any) -> dict[str, Any]:
+    return {"slug": slug, "deps": deps, "runs": f"{of}@1", "runs_kind": "flow", **options}
+
+
+def children(hand: Hand, run_id: UUID) -> dict[str, UUID]:
+    found = hand.rows(
+        "select parent_key, run_id from holdfast.runs where parent_run_id = %s", run_id
+    )
+    return {row["parent_key"]: row["run_id"] for row in found}
+
+
+def statuses(hand: Hand, run_id: UUID) -> dict[str, str]:
+    found = hand.rows(
+        "select parent_key, status from holdfast.runs where parent_run_id = %s", run_id
+    )
+    return {row["parent_key"]: row["status"] for row in found}
+
+
+def end_all(hand: Hand, function: str, run_id: UUID) -> str:
+    (found,) = hand.value(f"select outcomes from holdfast.{function}(array[%s::uuid])", run_id)
+    return str(found)
+
+
+@pytest.fixture
+def two(hands: Hands) -> tuple[Hand, Hand, Hand]:
+    """Two sessions that meet, and one that watches; `outer` has two steps that are runs."""
+    ann, bob, eve = hands(), hands(), hands()
+    shape(eve, "inner", {"slug": "s"}, max_attempts=1)
+    shape(eve, "outer", runs("x"), runs("y"), {"slug": "z", "deps": ["x", "y"]}, max_attempts=1)
+    return ann, bob, eve
+
+
+@pytest.fixture
+def begun(two: tuple[Hand, Hand, Hand]) -> tuple[UUID, UUID, UUID]:
+    """A run of `outer`, and those of its two steps, whose tasks are begun."""
+    eve = two[2]
+    run_id = eve.start("outer", 1)
+    found = children(eve, run_id)
+    assert len(eve.work("inner")) == 2
+    return run_id, found["x"], found["y"]
+
+
+def test_two_runs_that_end_at_once_are_counted_in_turn(
+    two: tuple[Hand, Hand, Hand], begun: tuple[UUID, UUID, UUID]
+) -> None:
+    (ann, bob, eve), (run_id, x, y) = two, begun
+    ann.begin()
+    assert ann.complete(x, "s", 1) == "recorded"
+    assert while_blocked(eve, lambda: bob.complete(y, "s", 2), ann.commit) == "recorded"
+    assert eve.statuses(run_id) == {"x": "completed", "y": "completed", "z": "created"}
+    [task] = eve.work("outer")
+    assert task["input"] == {"run": 1, "x": {"s": 1}, "y": {"s": 2}} or task["input"] == {
+        "x": {"s": 1},
+        "y": {"s": 2},
+    }
+
+
+def test_a_completion_meets_the_failure_of_its_sibling(
+    two: tuple[Hand, Hand, Hand], begun: tuple[UUID, UUID, UUID]
+) -> None:
+    """The failure ends the flow and cancels the sibling, whose completion comes too late."""
+    (ann, bob, eve), (run_id, x, y) = two, begun
+    ann.begin()
+    assert ann.fail(x, "s") == "recorded"
+    assert while_blocked(eve, lambda: bob.complete(y, "s", 2), ann.commit) == "lost"
+    assert eve.run(run_id)["status"] == "failed"
+    assert statuses(eve, run_id) == {"x": "failed", "y": "cancelled"}
+
+
+def test_a_failure_meets_the_completion_of_its_sibling(
+    two: tuple[Hand, Hand, Hand], begun: tuple[UUID, UUID, UUID]
+) -> None:
+    (ann, bob, eve), (run_id, x, y) = two, begun
+    ann.begin()
+    assert ann.complete(y, "s", 2) == "recorded"
+    assert while_blocked(eve, lambda: bob.fail(x, "s"), ann.commit) == "recorded"
+    assert eve.run(run_id)["status"] == "failed"
+    assert statuses(eve, run_id) == {"x": "failed", "y": "completed"}
+    assert eve.statuses(run_id) == {"x": "failed", "y": "completed", "z": "created"}
+
+
+@pytest.mark.parametrize(
+    ("function", "status"), [("cancel_runs", "cancelled"), ("terminate_runs", "terminated")]
+)
+def test_a_completion_meets_the_end_of_the_outer_run(
+    two: tuple[Hand, Hand, Hand], begun: tuple[UUID, UUID, UUID], function: str, status: str
+) -> None:
+    (ann, bob, eve), (run_id, x, _) = two, begun
+    ann.begin()
+    assert end_all(ann, function, run_id) == "delivered"
+    assert while_blocked(eve, lambda: bob.complete(x, "s", 1), ann.commit) == "lost"
+    assert eve.run(run_id)["status"] == status
+    assert statuses(eve, run_id) == {"x": "cancelled", "y": "cancelled"}
+    assert eve.rows("select * from holdfast.tasks") == []
+
+
+@pytest.mark.parametrize("function", ["cancel_runs", "terminate_runs"])
+def test_the_end_of_the_outer_run_meets_a_completion(
+    two: tuple[Hand, Hand, Hand], begun: tuple[UUID, UUID, UUID], function: str
+) -> None:
+    (ann, bob, eve), (run_id, x, _) = two, begun
+    ann.begin()
+    assert ann.complete(x, "s", 1) == "recorded"
+    assert while_blocked(eve, lambda: end_all(bob, function, run_id), ann.commit) == "delivered"
+    assert statuses(eve, run_id) == {"x": "completed", "y": "cancelled"}
+    assert eve.statuses(run_id)["x"] == "completed"
+    assert eve.rows("select * from holdfast.tasks") == []
+
+
+@pytest.mark.parametrize("function", ["cancel_runs", "terminate_runs"])
+def test_the_ends_of_a_step_and_of_its_sibling_from_outside_meet(
+    two: tuple[Hand, Hand, Hand], begun: tuple[UUID, UUID, UUID], function: str
+) -> None:
+    (ann, bob, eve), (run_id, x, y) = two, begun
+    ann.begin()
+    assert end_all(ann, function, x) == "delivered"
+    assert while_blocked(eve, lambda: end_all(bob, function, y), ann.commit) in (
+        "delivered",
+        "ended",
+    )
+    assert eve.run(run_id)["status"] == "failed"
+    assert eve.rows("select * from holdfast.tasks") == []
+
+
+def test_the_innermost_of_three_levels_meets_the_end_of_the_outermost(hands: Hands) -> None:
+    ann, bob, eve = hands(), hands(), hands()
+    shape(eve, "inner", {"slug": "s"}, max_attempts=1)
+    shape(eve, "middle", runs("m"), max_attempts=1)
+    shape(eve, "outer", runs("x", of="middle"), runs("y", of="middle"), max_attempts=1)
+    run_id = eve.start("outer", 1)
+    deep = [children(eve, child)["m"] for child in children(eve, run_id).values()]
+    assert len(eve.work("inner")) == 2
+    ann.begin()
+    assert ann.complete(deep[0], "s", 1) == "recorded"
+    late = while_blocked(eve, lambda: end_all(bob, "terminate_runs", run_id), ann.commit)
+    assert late == "delivered"
+    assert sorted(statuses(eve, run_id).values()) == ["cancelled", "completed"]
+    assert eve.complete(deep[1], "s", 1) == "lost"
+    assert eve.rows("select * from holdfast.tasks") == []
+
+
+def test_sql_workers_do_not_touch_the_tasks_of_runs(
+    two: tuple[Hand, Hand, Hand], begun: tuple[UUID, UUID, UUID]
+) -> None:
+    eve, run_id = two[2], begun[0]
+    assert eve.work("outer") == []
+    assert eve.complete(run_id, "x", 1) == "lost"
+    assert eve.fail(run_id, "x") == "lost"
+    assert eve.statuses(run_id)["x"] == "started"
+
+
+def test_many_sessions_end_runs_of_many_flows_without_a_deadlock(hands: Hands) -> None:
+    """Completions, failures and stops at all levels at once: every run ends, no task is left."""
+    eve = hands()
+    shape(eve, "inner", {"slug": "s"}, max_attempts=1)
+    shape(eve, "outer", runs("x"), runs("y"), runs("w", "x"), max_attempts=1)
+    outer = [eve.start("outer", 1) for _ in range(25)]
+    sessions = [hands() for _ in range(4)]
+
+    def work(number: int) -> None:
+        hand = sessions[number]
+        for turn, run_id in enumerate(outer[number:] + outer[:number]):
+            if (turn + number) % 7 == 0:
+                end_all(hand, "terminate_runs" if turn % 2 else "cancel_runs", run_id)
+            for task in hand.work("inner", 3):
+                if (turn + number) % 5 == 0:
+                    hand.fail(task["run_id"], "s")
+                else:
+                    hand.complete(task["run_id"], "s", turn)
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(work, range(4)))
+    while tasks := eve.work("inner"):
+        for task in tasks:
+            eve.complete(task["run_id"], "s", 1)
+    assert eve.rows("select * from holdfast.tasks") == []
+    assert eve.value("select count(*) from holdfast.runs where status = 'running'") == 0
+    doubled = "select count(*) from (select run_id from holdfast.events where event_type in "
+    doubled += "('WorkflowCompleted', 'WorkflowFailed', 'WorkflowCanceled', 'WorkflowTerminated') "
+    doubled += "group by run_id having count(*) > 1) as d"
+    assert eve.value(doubled) == 0

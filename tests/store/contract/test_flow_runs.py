@@ -1,0 +1,325 @@
+"""Steps of flows that are runs: of a workflow, or of another flow."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from uuid import UUID, uuid4
+
+import msgspec
+import pytest
+from clocks import Clock
+
+from holdfast.errors import InvalidInput
+from holdfast.ids import keyed_run_id
+from holdfast.store.port import Store
+from holdfast.types import (
+    ANY_END,
+    ClaimedTask,
+    Event,
+    Finish,
+    FlowShape,
+    NewRun,
+    Notice,
+    StepShape,
+)
+
+from .actors import SECOND, ManualWorker, details, get, log, start
+from .flow_actors import NAME, Flows, StepWorker, mapped, single
+from .test_flow_children import with_child
+
+FAILURE = '{"kind":"builtins.OSError","message":"boom"}'
+
+
+def run_step(slug: str, *deps: str, **options: Any) -> StepShape:
+    """Return a step that is a run of the workflow `order`."""
+    return StepShape(
+        slug=slug, deps=deps, **{"runs": "order@1", "runs_kind": "workflow", **options}
+    )
+
+
+async def child_of(store: Store, run_id: UUID, key: str, attempt: int = 1) -> Any:
+    """Return the run that stands for a task."""
+    return await get(store, keyed_run_id(str(run_id), f"{key}#{attempt}"))
+
+
+async def fail(worker: ManualWorker, task: ClaimedTask) -> None:
+    """Let the run of a workflow fail."""
+    event = Event("WorkflowFailed", None, None, 0)
+    answer = await worker.commit(task, event, then=Finish("failed", error=FAILURE))
+    assert not answer.refused, answer.refused
+
+
+async def test_a_run_gets_the_output_before_it_and_its_output_is_the_steps(
+    flows: Flows, store: Store, bob: ManualWorker, worker: StepWorker
+) -> None:
+    await flows.define(single("a"), run_step("sub", "a"), single("z", "sub"))
+    run_id = await flows.start(
+        {"n": 1}, headers={"tenant": "acme"}, priority=1, retention_seconds=60.0
+    )
+    await worker.complete(await worker.one(), [10, 20])
+    assert await worker.take() == {}
+    child = await child_of(store, run_id, "sub")
+    assert (child.parent_run_id, child.parent_key, child.kind) == (run_id, "sub", "workflow")
+    assert (child.priority, child.headers, child.retention_seconds) == (1, {"tenant": "acme"}, 60.0)
+    assert await flows.statuses(run_id) == {"a": "completed", "sub": "started", "z": "created"}
+    task = await bob.take()
+    assert (task.run_id, json.loads(task.input or "")) == (child.run_id, [10, 20])
+    answer = await bob.finish(task, '"s"')
+    assert answer.notices == [Notice("work", "default")]
+    last = await worker.one()
+    assert json.loads(last.payload or "") == {"run": {"n": 1}, "sub": "s"}
+    await worker.complete(last, 1)
+    assert await flows.output(run_id) == {"z": 1}
+    assert await flows.log(run_id) == [
+        "WorkflowStarted",
+        "FlowStepCompleted a",
+        "FlowStepCompleted sub",
+        "FlowStepCompleted z",
+        "WorkflowCompleted",
+    ]
+
+
+async def test_a_root_run_gets_the_input_of_the_flow(
+    flows: Flows, store: Store, bob: ManualWorker
+) -> None:
+    run_id = await flows.run_of(run_step("sub"), given={"n": 1})
+    task = await bob.take()
+    assert json.loads(task.input or "") == {"n": 1}
+    await bob.finish(task, "2")
+    assert await flows.output(run_id) == {"sub": 2}
+
+
+async def test_each_element_of_a_map_may_be_a_run(
+    flows: Flows, store: Store, bob: ManualWorker
+) -> None:
+    run_id = await flows.run_of(
+        mapped("each", runs="order@1", runs_kind="workflow"), given=[1, 2, 3]
+    )
+    tasks = (await bob.claim()).tasks
+    assert sorted(json.loads(task.input or "") for task in tasks) == [1, 2, 3]
+    for task in tasks:
+        await bob.finish(task, str(10 * json.loads(task.input or "")))
+    assert await flows.output(run_id) == {"each": [10, 20, 30]}
+
+
+async def test_two_runs_may_end_in_one_commit(
+    flows: Flows, store: Store, bob: ManualWorker
+) -> None:
+    run_id = await flows.run_of(run_step("a"), run_step("b"), given=1)
+    end = Event("WorkflowCompleted", None, None, 0)
+    await bob.commit_together(
+        *((task, [end], Finish("completed", output="7")) for task in (await bob.claim()).tasks)
+    )
+    assert await flows.output(run_id) == {"a": 7, "b": 7}
+
+
+async def test_a_run_that_fails_is_tried_again_as_another_run(
+    flows: Flows, store: Store, clock: Clock, bob: ManualWorker
+) -> None:
+    run_id = await flows.run_of(run_step("sub", max_attempts=2, base_delay=5), given=1)
+    await fail(bob, await bob.take())
+    assert await bob.claims() == []
+    [told] = await flows.details(run_id, "FlowStepRetryScheduled")
+    assert (told["attempt"], told["error"]["cause"]) == (1, json.loads(FAILURE))
+    assert told["retry_at"] == await store.now() + 10 * SECOND
+    await clock.advance(10)
+    task = await bob.take()
+    assert task.run_id == (await child_of(store, run_id, "sub", 2)).run_id
+    await bob.finish(task, "2")
+    assert await flows.output(run_id) == {"sub": 2}
+    assert (await flows.steps(run_id))["sub"].attempts == 2
+
+
+async def test_a_run_that_fails_for_good_fails_the_flow_and_cancels_its_other_runs(
+    flows: Flows, store: Store, bob: ManualWorker
+) -> None:
+    run_id = await flows.run_of(
+        run_step("a", max_attempts=1), run_step("b", max_attempts=1), given=1
+    )
+    tasks = {task.parent_run_id: task for task in (await bob.claim(1)).tasks}
+    await fail(bob, tasks[run_id])
+    error = await flows.error(run_id)
+    assert (error["cause"]["kind"], error["cause"]["cause"]) == (
+        "holdfast.errors.ChildFailed",
+        json.loads(FAILURE),
+    )
+    runs = [await child_of(store, run_id, key) for key in ("a", "b")]
+    assert {run.status for run in runs} == {"failed", "cancelled"}
+
+
+async def test_a_failure_may_skip_the_step(flows: Flows, store: Store, bob: ManualWorker) -> None:
+    run_id = await flows.run_of(
+        mapped("each", runs="order@1", runs_kind="workflow", max_attempts=1, when_exhausted="skip"),
+        given=[1, 2],
+    )
+    [task] = (await bob.claim(1)).tasks
+    await fail(bob, task)
+    assert await flows.output(run_id) == {}
+    statuses = [(await child_of(store, run_id, f"each:{n}")).status for n in range(2)]
+    assert sorted(statuses) == ["cancelled", "failed"]
+
+
+@pytest.mark.parametrize("how", ["cancelled", "terminated"])
+async def test_a_run_that_a_person_ends_is_not_tried_again(
+    flows: Flows, store: Store, how: str
+) -> None:
+    run_id = await flows.run_of(run_step("sub"), given=1)
+    child = await child_of(store, run_id, "sub")
+    stop = store.cancel_runs if how == "cancelled" else store.terminate_runs
+    await stop([child.run_id])
+    error = await flows.error(run_id)
+    assert error["cause"]["status"] == how
+    assert error["message"] == f"step sub failed: run {child.run_id} was {how}"
+
+
+async def test_a_run_that_takes_too_long_fails_its_attempt(
+    flows: Flows, store: Store, clock: Clock
+) -> None:
+    run_id = await flows.run_of(run_step("sub", timeout=5, max_attempts=1), given=1)
+    await clock.advance(5)
+    assert (await store.time_out_runs())[0] == 1
+    assert (await flows.error(run_id))["cause"]["status"] == "timed_out"
+
+
+@pytest.mark.parametrize("how", ["cancelled", "terminated", "timed_out"])
+async def test_the_end_of_the_flow_cancels_its_runs(
+    flows: Flows, store: Store, clock: Clock, bob: ManualWorker, how: str
+) -> None:
+    await flows.define(run_step("a"), run_step("b"))
+    run_id = await flows.start(1, timeout_seconds=5.0)
+    [begun] = (await bob.claim(1)).tasks
+    if how == "timed_out":
+        await clock.advance(5)
+        await store.time_out_runs()
+    else:
+        await (store.cancel_runs if how == "cancelled" else store.terminate_runs)([run_id])
+    assert (await get(store, run_id)).status == how
+    children = [await child_of(store, run_id, key) for key in ("a", "b")]
+    assert {child.status for child in children} == {"running", "cancelled"}
+    assert "WorkflowCancelRequested" in [event.type for event in await log(store, begun.run_id)]
+    assert await flows.statuses(run_id) == {"a": "started", "b": "started"}
+
+
+async def test_a_flow_in_a_flow_in_a_workflow_ends_in_one_transaction(
+    flows: Flows, store: Store, ann: ManualWorker, worker: StepWorker
+) -> None:
+    inner = FlowShape(name="shop/inner", steps=(single("deep"),))
+    await flows.store.ensure_flow(inner, "hash")
+    await flows.define(run_step("mid", runs="shop/inner@1", runs_kind="flow"))
+    parent_id, _ = await with_child(store, ann)
+    task = await worker.one(handlers=("shop/inner@1",))
+    await worker.complete(task, "deep")
+    event = (await log(store, parent_id))[-1]
+    assert (event.type, details(event)["output"]) == (
+        "ChildCompleted",
+        {"mid": {"deep": "deep"}},
+    )
+    assert await ann.claims() == [parent_id]
+
+
+async def test_a_failure_goes_up_all_levels_and_down_again(
+    flows: Flows, store: Store, ann: ManualWorker, worker: StepWorker
+) -> None:
+    """The innermost fails: the flow around it fails, its other runs stop, the workflow is told."""
+    inner = FlowShape(name="shop/inner", steps=(single("deep"),), max_attempts=1)
+    await flows.store.ensure_flow(inner, "hash")
+    step = {"runs": "shop/inner@1", "runs_kind": "flow", "max_attempts": 1}
+    await flows.define(run_step("x", **step), run_step("y", **step))
+    parent_id, child_id = await with_child(store, ann)
+    [task, other] = (await worker.claims(handlers=("shop/inner@1",))).tasks
+    await worker.fail(task)
+    assert (await get(store, child_id)).status == "failed"
+    assert (await get(store, other.run_id)).status == "cancelled"
+    assert await worker.complete(other, 1) == "lost"
+    event = (await log(store, parent_id))[-1]
+    assert (event.type, details(event)["status"]) == ("ChildFailed", "failed")
+
+
+async def test_runs_that_end_at_once_end_the_flow_at_once(flows: Flows, store: Store) -> None:
+    """In the transaction that starts it, with its log in order."""
+    await flows.store.ensure_flow(FlowShape(name="shop/empty"), "hash")
+    empty = {"runs": "shop/empty@1", "runs_kind": "flow"}
+    await flows.define(run_step("a", **empty), run_step("b", "a", **empty))
+    run = NewRun(run_id=uuid4(), name=NAME, input="1")
+    [started], _ = await flows.store.start_flows([run])
+    assert started.status == "completed"
+    assert await flows.output(run.run_id) == {"b": {}}
+    assert await flows.log(run.run_id) == [
+        "WorkflowStarted",
+        "FlowStepCompleted a",
+        "FlowStepCompleted b",
+        "WorkflowCompleted",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("runs", "kind"), [("shop/gone@1", "UnknownFlow"), ("shop/each@1", "InvalidInput")]
+)
+async def test_a_start_that_is_refused_fails_the_step(
+    flows: Flows, store: Store, runs: str, kind: str
+) -> None:
+    await flows.store.ensure_flow(FlowShape(name="shop/each", steps=(mapped("m"),)), "hash")
+    run_id = await flows.run_of(run_step("a", runs=runs, runs_kind="flow"), given=1)
+    assert (await flows.error(run_id))["cause"]["kind"] == f"holdfast.errors.{kind}"
+
+
+async def test_a_delayed_start_and_a_start_delay_hold_runs_back(
+    flows: Flows, store: Store, clock: Clock, bob: ManualWorker
+) -> None:
+    await flows.define(run_step("a"), run_step("b", start_delay=5))
+    await flows.start(1, delay_seconds=10.0)
+    assert await bob.claims() == []
+    await clock.advance(10)
+    assert len(await bob.claims()) == 1
+    await clock.advance(5)
+    assert len(await bob.claims()) == 1
+
+
+async def test_a_run_that_continues_as_new_is_still_the_step(
+    flows: Flows, store: Store, bob: ManualWorker
+) -> None:
+    run_id = await flows.run_of(run_step("sub"), given=1)
+    task, next_id = await bob.take(), uuid4()
+    told = json.dumps({"run_id": str(next_id), "version": 1, "input": 2, "signals": []})
+    event = Event("WorkflowContinuedAsNew", None, told, 0)
+    answer = await bob.commit(task, event, then=Finish("continued", output=told))
+    assert not answer.refused, answer.refused
+    again = await bob.take()
+    assert again.run_id == next_id
+    await bob.finish(again, "3")
+    assert await flows.output(run_id) == {"sub": 3}
+
+
+async def test_a_parent_that_awaits_other_ends_is_not_confused(
+    flows: Flows, store: Store, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    """A workflow's own children are told to it, though a flow stands between it and others."""
+    await flows.define(run_step("sub"))
+    parent_id = await start(store)
+    await ann.command(await ann.take(), awaiting=(ANY_END,))
+    run_id = await flows.start(1)
+    await bob.finish(await bob.take(), "1")
+    assert await flows.output(run_id) == {"sub": 1}
+    assert (await get(store, parent_id)).status == "running"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"runs": "order", "runs_kind": "workflow"},
+        {"runs": "order@0", "runs_kind": "workflow"},
+        {"runs": "order@1", "runs_kind": None},
+        {"deps": ("a", "b")},
+    ],
+)
+async def test_a_step_that_cannot_be_a_run_is_refused(flows: Flows, wrong: dict[str, Any]) -> None:
+    step = msgspec.structs.replace(run_step("c"), **wrong)
+    shape = FlowShape(name=NAME, steps=(single("a"), single("b"), step))
+    with pytest.raises(InvalidInput):
+        await flows.store.ensure_flow(shape, "hash")
+
+
+async def test_the_shape_is_kept(flows: Flows) -> None:
+    shape = await flows.define(run_step("a"), run_step("b", "a", runs="shop/x@2", runs_kind="flow"))
+    assert await flows.store.get_flow(NAME, 1) == shape
