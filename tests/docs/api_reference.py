@@ -60,9 +60,10 @@ _CONSTRUCTED = {"App", "Client", "Environment", "Retry"}  # by callers; the rest
 _INTERNAL = {"call_plain", "encode_arguments", "decode_arguments", "encode_result", "decode_result"}
 _INTERNAL |= {"encode_input", "decode_input", "encode_output", "decode_output"}
 _INTERNAL |= {"cancel", "mark_sent", "unsent"}
+_INTERNAL |= {"input_annotation", "output_annotation"}
 _INTERNAL |= {"annotation", "described", "arguments_before_fields", "may_be_skipped"}
 _ENGINE_CALLS = {"Activity", "Step", "Workflow", "ActivityContext", "StepContext"}
-_ENGINE_CALLS |= {"Flow", "FlowStep", "FlowStepContext"}
+_ENGINE_CALLS |= {"Flow", "FlowStep", "FlowStepContext", "RunStep"}
 
 
 def render() -> str:

@@ -40,7 +40,10 @@ FULL: dict[str, Any] = {
         {"slug": "total", "deps": ["size", "words"]},
     ],
 }
-ABSENT = ("queue", "max_attempts", "base_delay", "timeout", "start_delay", "required", "forbidden")
+ABSENT = (
+    *("queue", "max_attempts", "base_delay", "timeout", "start_delay", "required", "forbidden"),
+    *("runs", "runs_kind"),
+)
 
 
 def shape(*slugs: str, **options: object) -> dict[str, Any]:

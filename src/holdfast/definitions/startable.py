@@ -32,12 +32,12 @@ class Startable(ABC, Generic[In_contra, Out_co]):
     @property
     @abstractmethod
     def input_annotation(self) -> object:
-        """The declared type of an input; Any if none is declared, NoneType if there is none."""
+        """Return the declared type of an input; Any without one, NoneType if it takes none."""
 
     @property
     @abstractmethod
     def output_annotation(self) -> object:
-        """The declared type of an output; Any if none is declared."""
+        """Return the declared type of an output; Any without one."""
 
     @abstractmethod
     def encode_input(self, value: object = None) -> str:

@@ -4,7 +4,7 @@
 -- not know better. The worker has claimed the run, and its app has the flow. Returns the (topic,
 -- payload) notices, null if the lease is not the worker's, or if code has run already. Refuses what
 -- start_flows refuses of a flow and its input.
--- Locks: the flow's starts, shared; the run's turn row. Called by workers.
+-- Locks: the flow's starts, shared; turn rows as _lock_flows. Called by workers.
 create or replace function holdfast.run_as_flow(p_worker text, p_run_id uuid, p_lease int)
 returns text[]
 language plpgsql
@@ -23,7 +23,7 @@ begin
     v_shape := v_run.name || '@' || v_run.version;
     perform holdfast._lock_starts(array[v_shape]);
     perform holdfast._check_shapes(array[v_shape], array[v_shape], array[v_run.input]);
-    perform holdfast._lock_turns(array[p_run_id]);
+    perform holdfast._lock_flows(array[p_run_id]);  -- it may end at once
     update holdfast.tasks t
     set kind = 'flow', worker = null, sticky_worker = null, visible_at = 'infinity', attempts = 0
     where t.run_id = p_run_id and t.key = '' and t.kind = 'workflow' and t.worker = p_worker
