@@ -12,6 +12,7 @@ import pytest
 from holdfast import App, Context, Retry
 from holdfast.client import Client
 from holdfast.errors import ConfigurationError, RunFailed
+from holdfast.insight.why import explain_run
 from holdfast.store.memory import MemoryStore, wall_clock
 from holdfast.store.port import Store
 from holdfast.store.postgres import PostgresStore
@@ -147,6 +148,17 @@ async def test_a_run_that_takes_a_day_is_waited_for() -> None:
         began = env.now
         assert await env.run(waits, Parcel("lamp", 1)) == {"sub": "lamp has arrived"}
         assert (env.now - began).total_seconds() >= 86_400
+
+
+async def test_why_names_the_run_that_a_step_waits_for() -> None:
+    async with Environment(app) as env:
+        handle = await env.client.start(waits, Parcel("lamp", 1))
+        await env.wait_until_idle()
+        [record] = (await env.store.get_runs([handle.run_id])).values()
+        found = await explain_run(env.store, record)
+        [child] = (await env.client.runs.list(parent=handle.run_id)).runs
+        assert found.because == f"step sub waits for run {child.run_id} of runs/slow@1"
+        assert [action.run_id for action in found.actions] == [child.run_id]
 
 
 async def test_runs_that_fail_are_followed_by_others_after_the_pauses() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from holdfast.ids import keyed_run_id
 from holdfast.insight.actions import Action, resume_action
 from holdfast.insight.flow_progress import StepProgress, raised
 from holdfast.insight.serving import is_silent, live_workers, serves_queue
@@ -23,10 +24,11 @@ def explain_flow(
 ) -> Explanation:
     """Explain the run of a flow that is not paused, by its open steps."""
     reader = _Reader(run, spans, around, flow)
-    names = list(dict.fromkeys(each.step for each in flow.tasks))
+    reasons = {each.step: reader.reason(each.step) for each in flow.tasks}
+    reasons |= _runs(run, flow)
+    names = list(reasons)
     if not names:  # they ended after the run was read
         return explanation(run, "its last step has just ended", _ended_steps(flow))
-    reasons = {name: reader.reason(name) for name in names}
     first = reasons[names[0]]
     because, details = first.text, [*reader.unserved]
     if len(names) > 1:
@@ -40,6 +42,25 @@ def explain_flow(
         tuple(actions),
         traceback=last_traceback(spans),
     )
+
+
+def _runs(run: RunRecord, flow: FlowSurroundings) -> dict[str, Reason]:
+    """Return the steps under way that are runs, and what each waits for."""
+    found: dict[str, Reason] = {}
+    begun = {each.step: each for each in flow.steps if each.started_at and not each.has_ended}
+    for shape in () if flow.shape is None else flow.shape.steps:
+        step = begun.get(shape.slug)
+        if shape.runs is None or step is None:
+            continue
+        if step.kind == "map":
+            left = (step.tasks or 0) - step.done
+            text = f"map {shape.slug} waits for {several(left, 'run')} of {shape.runs}"
+            found[shape.slug] = Reason(text)
+            continue
+        child_id = keyed_run_id(str(run.run_id), f"{shape.slug}#{step.attempts}")
+        text = f"step {shape.slug} waits for run {child_id} of {shape.runs}"
+        found[shape.slug] = Reason(text, Action("why", child_id))
+    return found
 
 
 def running_steps(
