@@ -13,6 +13,7 @@ from benchmarks.engine import Engine, WorkerSetting
 from benchmarks.worker import WorkerProcess
 
 PATIENCE_SECONDS = 300.0
+WARM_UP = (5,) * 50  # arguments of the runs before a measurement
 SETTLE_SECONDS = 0.3  # between an engine's last write of a phase and the next phase
 
 
@@ -38,7 +39,7 @@ class Bench:
         self,
         worker: WorkerProcess,
         workflow: str = "many",
-        arguments: Sequence[float] = (5,) * 50,
+        arguments: Sequence[float] = WARM_UP,
     ) -> None:
         """Wait until the worker serves, and its code, plans and connections are warm."""
         await self.engine.start_many(workflow, arguments)

@@ -5,14 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from benchmarks.bench import Bench
+from benchmarks.bench import WARM_UP, Bench
 from benchmarks.engine import Measurement, WorkerSetting
 
 BATCH = 1000  # runs per call where an engine starts many at once
 
 
 async def drain(
-    bench: Bench, setting: WorkerSetting, workflow: str, arguments: Sequence[float]
+    bench: Bench,
+    setting: WorkerSetting,
+    workflow: str,
+    arguments: Sequence[float],
+    *,
+    warm_up: Sequence[float] = WARM_UP,
 ) -> float:
     """Queue up runs before a frozen worker and return how long it takes to end them all.
 
@@ -21,7 +26,7 @@ async def drain(
     """
     engine, runs = bench.engine, len(arguments)
     with bench.worker(setting) as worker:
-        await bench.warm_up(worker, workflow)
+        await bench.warm_up(worker, workflow, warm_up)
         before = await engine.completed()
         worker.freeze()
         for first in range(0, runs, BATCH):
