@@ -1,4 +1,4 @@
-"""Flows are deleted with all that belongs to them."""
+"""Flows are deleted with all that belongs to them. P11."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shapes from code: compared with what the database has, written, replaced, read."""
+"""Shapes from code: compared with what the database has, written, replaced, read. P9."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of flows that start later, and steps that begin later."""
+"""Runs of flows that start later, and steps that begin later. P3."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flows from SQL alone: defined, started and worked on through psql's means."""
+"""Flows from SQL alone: defined, started and worked on through psql's means. P1, P4, P7."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Watching the steps of a flow's run, from a client."""
+"""Watching the steps of a flow's run, from a client. P10."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conditions of steps, and what it means for others that a step is skipped."""
+"""Conditions of steps, and what it means for others that a step is skipped. P6."""
 
 from __future__ import annotations
 

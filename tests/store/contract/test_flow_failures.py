@@ -1,4 +1,4 @@
-"""Attempts that fail: they are tried again, skipped over, or fail the run."""
+"""Attempts that fail: they are tried again, skipped over, or fail the run. P3, P6, P8."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leases of tasks of steps: lost, given back, renewed, and handed over."""
+"""Leases of tasks of steps: lost, given back, renewed, and handed over. P7, P8."""
 
 from __future__ import annotations
 

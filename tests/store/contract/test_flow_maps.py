@@ -1,4 +1,4 @@
-"""Maps: a task for each element, counters, results in order."""
+"""Maps: a task for each element, counters, results in order. P5."""
 
 from __future__ import annotations
 

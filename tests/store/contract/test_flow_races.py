@@ -1,4 +1,7 @@
-"""Workers that end steps of the same runs at the same moment, and people who stop these runs."""
+"""Workers that end steps of the same runs at the same moment, and people who stop these runs.
+
+P8.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shapes of flows: written once, compared, replaced, listed."""
+"""Shapes of flows: written once, compared, replaced, listed. P9."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flows as they are defined: graphs, names, options, and what is refused."""
+"""Flows as they are defined: graphs, names, options, and what is refused. P2, P3, P10."""
 
 from __future__ import annotations
 

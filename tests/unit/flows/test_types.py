@@ -1,4 +1,4 @@
-"""Which types of outputs fit which parameters: what is refused can never work."""
+"""Which types of outputs fit which parameters: what is refused can never work. P10."""
 
 from __future__ import annotations
 

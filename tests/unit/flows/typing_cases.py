@@ -1,4 +1,7 @@
-"""What type checkers infer for flows, and what they refuse; checked by test_typing, never run."""
+"""What type checkers infer for flows, and what they refuse; checked by test_typing, never run.
+
+P10.
+"""
 
 # pyright: strict, reportUnnecessaryTypeIgnoreComment=true
 
