@@ -3,24 +3,48 @@
 This table is the only place where event types are told apart. Sets of types in other modules are
 derived from it, and a test compares it with what the SQL functions say of each type.
 
-Shapes are stable: fields may be added, never renamed. A shape has what is read; a log may have
-more. Payloads are JSON text: `msgspec.Raw`, which is decoded where it is used.
+The shapes of the details are in `holdfast.details`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
 from typing import Final, Literal, TypeAlias
-from uuid import UUID
 
 import msgspec
 
-from holdfast.codec import fingerprint
-from holdfast.types import ErrorInfo, Event, FormField, RunKind
+from holdfast.details import (
+    ActivityCompleted,
+    ActivityFailed,
+    ActivityRetryScheduled,
+    ActivityScheduled,
+    ApprovalRequested,
+    ApprovalResolved,
+    ChildCancelRequested,
+    ChildCompleted,
+    ChildFailed,
+    ChildStarted,
+    ContinuedAsNew,
+    Forked,
+    Reason,
+    RecordedActivity,
+    RecordedChild,
+    RecordedStep,
+    SignalReceived,
+    SignalSent,
+    StepCompleted,
+    StepFailed,
+    StepRetryScheduled,
+    Target,
+    Timer,
+    UpdateReply,
+    ValueSet,
+    WorkerLost,
+    WorkflowFailed,
+)
+from holdfast.types import ErrorInfo, Event
 
 Shape: TypeAlias = type[msgspec.Struct] | None
-ParentClose: TypeAlias = Literal["terminate", "cancel", "abandon"]
 
 Role: TypeAlias = Literal[
     "start",  # the first entry
@@ -33,276 +57,6 @@ Role: TypeAlias = Literal[
     "suspension",  # the last entry of a commit that had nothing else to record
     "end",  # of the run: the last entry of its log
 ]
-
-
-class StepCompleted(msgspec.Struct, gc=False):
-    """A step's result, with the fingerprint of the call that it belongs to."""
-
-    name: str
-    args: int
-    result: msgspec.Raw
-
-
-class RecordedStep(msgspec.Struct, gc=False):
-    """The fields of a step's end that tell one call from another."""
-
-    name: str
-    args: int
-
-
-class StepFailed(msgspec.Struct, gc=False):
-    """A step's last error; `timed_out` is true if the last attempt ran out of time."""
-
-    name: str
-    args: int
-    error: ErrorInfo
-    timed_out: bool = False
-
-
-class StepRetryScheduled(msgspec.Struct, gc=False):
-    """A failed attempt that is followed by another, not before `retry_at`."""
-
-    name: str
-    args: int
-    attempt: int
-    retry_at: int
-
-
-class Timer(msgspec.Struct, gc=False):
-    """A timer's deadline; `delay` in seconds is its fingerprint.
-
-    Older releases did not write it for a timer that had fired.
-    """
-
-    fire_at: int
-    delay: float | None = None
-
-
-class RetryPolicy(msgspec.Struct, gc=False):
-    """When a failed attempt is tried again; times are in seconds."""
-
-    attempts: int | None
-    backoff: str
-    base: float
-    max: float
-    factor: float
-    jitter: float
-
-
-class ActivityScheduled(msgspec.Struct, gc=False):
-    """An activity to be run; `args` is the fingerprint of its `input`."""
-
-    activity_name: str
-    args: int
-    input: msgspec.Raw
-    queue: str
-    priority: int
-    retry: RetryPolicy
-    start_to_close: float | None
-    schedule_to_close: float | None
-    heartbeat_timeout: float | None
-
-
-class RecordedActivity(msgspec.Struct, gc=False):
-    """The fields of an ActivityScheduled that tell one call from another."""
-
-    activity_name: str
-    args: int
-
-
-class ActivityRetryScheduled(msgspec.Struct, gc=False):
-    """A failed attempt that is followed by another, not before `retry_at`."""
-
-    activity_name: str
-    attempt: int
-    error: ErrorInfo
-    retry_at: int
-
-
-class ActivityCompleted(msgspec.Struct, gc=False):
-    """An activity's result."""
-
-    activity_name: str
-    result: msgspec.Raw
-
-
-class ActivityFailed(msgspec.Struct, gc=False):
-    """An activity's last error."""
-
-    activity_name: str
-    error: ErrorInfo
-    timed_out: bool = False
-
-
-class ChildStarted(msgspec.Struct, gc=False):
-    """A run to be started; times are in seconds, None for never.
-
-    `kind` is null if the program that starts it knows it by its name only.
-    """
-
-    workflow_name: str
-    version: int
-    args: int
-    child_run_id: UUID
-    input: msgspec.Raw
-    queue: str
-    priority: int
-    key: str | None
-    parent_close: ParentClose
-    timeout: float | None
-    retention: float | None
-    tags: tuple[str, ...]
-    headers: Mapping[str, str] | None = None
-    kind: RunKind | None = None
-
-
-class RecordedChild(msgspec.Struct, gc=False):
-    """The fields of a ChildStarted that tell one call from another, and the run that it started."""
-
-    workflow_name: str
-    args: int
-    child_run_id: UUID
-
-
-class ChildCompleted(msgspec.Struct, gc=False):
-    """A child's output; the run that ended may be one that it continued as."""
-
-    child_run_id: UUID
-    output: msgspec.Raw
-
-
-class ChildFailed(msgspec.Struct, gc=False):
-    """How a child ended that did not complete."""
-
-    child_run_id: UUID
-    status: str
-    error: ErrorInfo | None = None
-
-
-class ChildCancelRequested(msgspec.Struct, gc=False):
-    """A child to be cancelled."""
-
-    child_run_id: UUID
-    reason: str | None = None
-
-
-class ApprovalRequested(msgspec.Struct, gc=False):
-    """A decision that is asked for; `timeout_at` is in microseconds since 1970 UTC."""
-
-    title: str
-    description: str
-    fields: tuple[FormField, ...]
-    timeout_at: int | None
-
-    @property
-    def fingerprint(self) -> int:
-        """The form, condensed. The description may change while a person decides."""
-        return fingerprint(_encode(self.fields).decode())
-
-
-class ApprovalResolved(msgspec.Struct, gc=False):
-    """A person's decision; `values` is what the form's fields were filled in with."""
-
-    approved: bool
-    by: str | None = None
-    feedback: str | None = None
-    values: dict[str, object] | None = None
-
-
-class SignalReceived(msgspec.Struct, gc=False):
-    """A message to the run; an update is answered, and `reply_to` is the topic that hears of it."""
-
-    signal_name: str
-    input: msgspec.Raw
-    update: bool = False
-    reply_to: str | None = None
-
-
-class SignalSent(msgspec.Struct, gc=False):
-    """A message to another run."""
-
-    run_id: UUID
-    signal_name: str
-    input: msgspec.Raw
-    signal_id: str
-
-    @property
-    def fingerprint(self) -> int:
-        """The target and the payload, condensed."""
-        return fingerprint(self.compared(bytes(self.input).decode()))
-
-    def compared(self, payload: str) -> str:
-        """Return what is condensed of such a message with a payload."""
-        return f"{self.run_id} {payload}"
-
-
-class UpdateReply(msgspec.Struct, omit_defaults=True):
-    """What became of an update: accepted, rejected with an `error`, or carried out."""
-
-    update_name: str
-    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    error: ErrorInfo | None = None
-
-
-class ValueSet(msgspec.Struct, gc=False):
-    """A value that the code has set or drawn."""
-
-    value: msgspec.Raw
-
-
-class Reason(msgspec.Struct, gc=False):
-    """Why a person or a program stopped or paused a run."""
-
-    reason: str | None = None
-
-
-class Forked(msgspec.Struct, gc=False):
-    """A copy of another run's log; the chance of both derives from `seed`."""
-
-    seed: UUID
-
-
-class WorkerLost(msgspec.Struct, gc=False):
-    """A lease that ran out; the turn's task has the key ''."""
-
-    task_key: str
-    lease_no: int
-
-
-class WorkflowFailed(msgspec.Struct, gc=False):
-    """The calls whose failures ended the run; `seen` entries of its log led to the first of them.
-
-    Older releases did not write it. The error is stored once, in the run's row.
-    """
-
-    calls: Sequence[str] = ()
-    seen: int | None = None
-
-
-class CarriedSignal(msgspec.Struct, gc=False):
-    """A signal that the code has not taken, for the run that this one continues as."""
-
-    signal_name: str
-    input: msgspec.Raw
-    key: str | None
-    update: bool
-    reply_to: str | None
-
-
-class ContinuedAsNew(msgspec.Struct, gc=False):
-    """The run that takes this one's place."""
-
-    run_id: UUID
-    input: msgspec.Raw
-    version: int
-    signals: list[CarriedSignal]
-
-
-class Target(msgspec.Struct, gc=False):
-    """The run that a command is about."""
-
-    run_id: UUID | None = None
-    child_run_id: UUID | None = None
 
 
 class EventType(msgspec.Struct, frozen=True):

@@ -13,7 +13,14 @@ import pytest
 from holdfast import Context
 from holdfast.definitions.workflows import Registry, Workflow
 from holdfast.errors import ChildFailed, ConfigurationError, RunCancelled
-from holdfast.events import CANCELLED, CHILD_CANCEL, CHILD_STARTED, FORKED, SIGNAL_SENT, TIMER_FIRED
+from holdfast.events import (
+    CANCELLED,
+    CHILD_CANCEL,
+    CHILD_STARTED,
+    FORKED,
+    SIGNAL_SENT,
+    TIMER_FIRED,
+)
 from holdfast.ids import child_run_id, keyed_run_id
 from holdfast.types import ANY_END, Suspend
 from tests.runtime.bench import RUN_ID, Bench

@@ -9,7 +9,12 @@ import pytest
 from holdfast import Context
 from holdfast.codec import fingerprint
 from holdfast.definitions.steps import Step
-from holdfast.events import FORKED, STEP_COMPLETED, VALUE_RECORDED, write_step_completed
+from holdfast.events import (
+    FORKED,
+    STEP_COMPLETED,
+    VALUE_RECORDED,
+    write_step_completed,
+)
 from holdfast.types import Event
 from tests.runtime.bench import RUN_ID, Bench
 

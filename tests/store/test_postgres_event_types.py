@@ -10,7 +10,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from holdfast import events
+from holdfast import errors, events
 from holdfast.database.scripts import load_scripts
 from holdfast.events import TYPES, EventType, read_seen
 from holdfast.types import Event
@@ -65,6 +65,8 @@ LISTS: Mapping[str, tuple[Collection[str], ...]] = {
         events.CALL_FAILURES,
     ),
 }
+# Functions say by these names why they refuse something.
+ERRORS = [name for name, value in vars(errors).items() if isinstance(value, type)]
 _LITERAL = r"'([A-Z][a-z]+(?:[A-Z][a-z]+)+)'"
 _LIST = re.compile(rf"{_LITERAL}(?:(?:,| else)\s+{_LITERAL})+")
 _FUNCTION = re.compile(
@@ -72,7 +74,7 @@ _FUNCTION = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 FUNCTIONS: Mapping[str, str] = {
-    name: re.sub(r"--[^\n]*", "", body)
+    name: re.sub(rf"--[^\n]*|'(?:{'|'.join(ERRORS)})'", "", body)
     for file in load_scripts().functions
     for name, body in _FUNCTION.findall(file.text)
 }

@@ -50,8 +50,3 @@ def test_each_rule_finds_its_words_and_no_others(
 
 def test_rules_for_code_leave_pages_alone(check: Callable[..., list[str]]) -> None:
     assert check("The news of the day.\n", "docs/page.md") == []
-
-
-def test_only_known_rules_are_pending() -> None:
-    known = {rule.what for rule in (*check_words.RULES, check_words.DOCSTRING)}
-    assert check_words.NOT_YET.keys() <= known

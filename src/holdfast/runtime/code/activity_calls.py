@@ -9,12 +9,11 @@ import msgspec
 
 from holdfast.codec import Decode, decoder, fingerprint
 from holdfast.definitions.activities import Activity
+from holdfast.details import ActivityScheduled, RetryPolicy
 from holdfast.durations import Duration
 from holdfast.errors import ActivityFailed, ActivityTimedOut, InvalidInput
 from holdfast.events import (
     ACTIVITY_COMPLETED,
-    ActivityScheduled,
-    RetryPolicy,
     read_activity_completed,
     read_activity_failed,
     write_details,

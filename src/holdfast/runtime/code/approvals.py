@@ -6,9 +6,10 @@ import asyncio
 from typing import Generic, TypeVar, cast, overload
 
 from holdfast.codec import decoder, encode
+from holdfast.details import ApprovalRequested
 from holdfast.durations import Duration, seconds
 from holdfast.errors import InvalidInput
-from holdfast.events import ApprovalRequested, read_approval_resolved, write_details
+from holdfast.events import read_approval_resolved, write_details
 from holdfast.names import check_step_name
 from holdfast.runtime.code.commands import APPROVAL, Command, Commands
 from holdfast.runtime.code.forms import fill_in, form_fields

@@ -19,6 +19,7 @@ from holdfast.codec import (
 )
 from holdfast.definitions.options import AnyRunOptions
 from holdfast.definitions.startable import Startable
+from holdfast.details import ChildStarted, ParentClose
 from holdfast.durations import seconds
 from holdfast.errors import (
     ChildFailed,
@@ -32,8 +33,6 @@ from holdfast.errors import (
 )
 from holdfast.events import (
     CHILD_COMPLETED,
-    ChildStarted,
-    ParentClose,
     read_child_completed,
     read_child_failed,
     write_details,

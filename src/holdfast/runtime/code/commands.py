@@ -14,6 +14,7 @@ from typing import ClassVar, Final
 from uuid import UUID
 
 from holdfast.codec import fingerprint
+from holdfast.details import ChildCancelRequested
 from holdfast.errors import ConfigurationError
 from holdfast.events import (
     ACTIVITY_FAILED,
@@ -26,7 +27,6 @@ from holdfast.events import (
     COMMAND_OF,
     SIGNAL_SENT,
     TIMER_FIRED,
-    ChildCancelRequested,
     read_activity_failed,
     read_approval_requested,
     read_recorded_activity,

@@ -8,8 +8,8 @@ from typing import Never
 import msgspec
 
 from holdfast.codec import encode
+from holdfast.details import ContinuedAsNew
 from holdfast.errors import ConfigurationError
-from holdfast.events import ContinuedAsNew
 from holdfast.ids import continued_run_id
 from holdfast.runtime.code.mailbox import Mailbox
 from holdfast.runtime.code.run import ContextPart, Run

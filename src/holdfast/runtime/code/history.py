@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 from uuid import UUID
 
+from holdfast.details import Timer
 from holdfast.errors import DeterminismError
-from holdfast.events import Timer
 from holdfast.runtime.code.failures import Failures
 from holdfast.runtime.loop.loop import WorkflowLoop
 from holdfast.runtime.loop.user_code import line_of_call

@@ -14,9 +14,10 @@ from typing import Final, Generic, Protocol, TypeAlias, TypeVar, cast, overload
 import msgspec
 
 from holdfast.codec import contains, decoder, without_nul
+from holdfast.details import CarriedSignal
 from holdfast.durations import Duration, seconds
 from holdfast.errors import InvalidInput
-from holdfast.events import CarriedSignal, read_signal
+from holdfast.events import read_signal
 from holdfast.names import check_signal_name
 from holdfast.runtime.code.run import ContextPart, Ledger, Run
 from holdfast.runtime.code.values import Values

@@ -7,7 +7,8 @@ from uuid import UUID
 import msgspec
 
 from holdfast.codec import encode, texts_before_fields
-from holdfast.events import SignalSent, write_details
+from holdfast.details import SignalSent
+from holdfast.events import write_details
 from holdfast.names import check_signal_name
 from holdfast.runtime.code.commands import SIGNAL, Command, Commands
 from holdfast.runtime.code.run import ContextPart, Run

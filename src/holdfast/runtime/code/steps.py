@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.codec import describe, fingerprint
 from holdfast.definitions.steps import Step
+from holdfast.details import StepRetryScheduled
 from holdfast.errors import InvalidInput, PayloadError, StepFailed, StepTimedOut
 from holdfast.events import (
     STEP_COMPLETED,
@@ -20,7 +21,6 @@ from holdfast.events import (
     STEP_RETRY,
     STEPS,
     TIMER_FIRED,
-    StepRetryScheduled,
     read_step_completed,
     read_step_failed,
     read_step_retry,

@@ -6,7 +6,8 @@ import collections
 import heapq
 from typing import ClassVar, Final
 
-from holdfast.events import TIMER_FIRED, TIMER_SCHEDULED, Timer, read_timer
+from holdfast.details import Timer
+from holdfast.events import TIMER_FIRED, TIMER_SCHEDULED, read_timer
 from holdfast.moments import to_datetime
 from holdfast.runtime.code.history import TIMER, Recorded
 from holdfast.runtime.code.run import Ledger, Run

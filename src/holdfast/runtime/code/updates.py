@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.codec import describe
 from holdfast.definitions.signatures import Declared, read_signature
+from holdfast.details import UpdateReply
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.events import (
@@ -21,7 +22,6 @@ from holdfast.events import (
     UPDATE_ENDS,
     UPDATE_REJECTED,
     UPDATE_REPLIES,
-    UpdateReply,
     write_details,
 )
 from holdfast.names import check_signal_name

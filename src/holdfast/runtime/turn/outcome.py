@@ -5,15 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from holdfast.codec import describe, encode_error
+from holdfast.details import WorkflowFailed
 from holdfast.errors import DeterminismError, PayloadError
-from holdfast.events import (
-    CANCELLED,
-    COMPLETED,
-    CONTINUED,
-    FAILED,
-    WorkflowFailed,
-    write_details,
-)
+from holdfast.events import CANCELLED, COMPLETED, CONTINUED, FAILED, write_details
 from holdfast.runtime.code.commands import Commands
 from holdfast.runtime.code.continuing import ContinueAsNew, continuation
 from holdfast.runtime.code.instance import Instance

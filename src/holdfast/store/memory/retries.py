@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from holdfast.details import WorkflowFailed
 from holdfast.events import (
     ACTIVITY_CANCEL,
     ACTIVITY_RETRY,
@@ -25,7 +26,6 @@ from holdfast.events import (
     VALUE_RECORDED,
     VALUE_SET,
     WORKER_LOST,
-    WorkflowFailed,
     with_role,
 )
 from holdfast.store.memory import details
