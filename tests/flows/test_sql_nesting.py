@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import UUID
 
+import psycopg
 import pytest
 from hand import Hand
 from meeting import while_blocked
@@ -204,3 +205,55 @@ def test_many_sessions_end_runs_of_many_flows_without_a_deadlock(hands: Hands) -
     doubled += "('WorkflowCompleted', 'WorkflowFailed', 'WorkflowCanceled', 'WorkflowTerminated') "
     doubled += "group by run_id having count(*) > 1) as d"
     assert eve.value(doubled) == 0
+
+
+@pytest.fixture
+def leaves(hands: Hands) -> tuple[Hand, Hand, Hand, UUID, dict[str, UUID]]:
+    """A run of a flow whose two steps are runs of a workflow, which a worker has claimed."""
+    ann, bob, eve = hands(), hands(), hands()
+    leaf = {"of": "leaf", "runs_kind": "workflow"}
+    shape(eve, "outer", runs("x", **leaf), runs("y", **leaf), max_attempts=1)
+    run_id = eve.start("outer", 1)
+    eve.rows(
+        "select * from holdfast.claim_tasks('w', array['default'], array['leaf@1'], 9, 30::float8)"
+    )
+    return ann, bob, eve, run_id, children(eve, run_id)
+
+
+def finish(hand: Hand, run_id: UUID, parent_id: UUID) -> object:
+    """End the run of a workflow as its worker's commit does; return what was refused."""
+    return hand.value(
+        "select refused from holdfast.commit('w', gen_random_uuid(), array[%s::uuid], array[1], "
+        "array[1], array['WorkflowCompleted'], array[null::text], array[null::json], "
+        "array[1::bigint], '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', array[%s::uuid], "
+        "array['completed'], array['7'::json], array[null::json], '{}', array[%s::uuid], '{}')",
+        run_id,
+        run_id,
+        parent_id,
+    )
+
+
+def test_the_end_of_the_flow_meets_the_commit_that_ends_a_run_of_it(
+    leaves: tuple[Hand, Hand, Hand, UUID, dict[str, UUID]],
+) -> None:
+    ann, bob, eve, run_id, found = leaves
+    ann.begin()
+    assert finish(ann, found["x"], run_id) is None
+    late = while_blocked(eve, lambda: end_all(bob, "terminate_runs", run_id), ann.commit)
+    assert late == "delivered"
+    assert eve.statuses(run_id) == {"x": "completed", "y": "started"}
+    assert eve.run(found["x"])["status"] == "completed"
+
+
+def test_the_commit_that_ends_a_run_gives_up_while_the_flow_ends_and_counts_afterwards(
+    leaves: tuple[Hand, Hand, Hand, UUID, dict[str, UUID]],
+) -> None:
+    ann, bob, eve, run_id, found = leaves
+    ann.begin()
+    assert end_all(ann, "terminate_runs", run_id) == "delivered"
+    with pytest.raises(psycopg.errors.LockNotAvailable):
+        finish(bob, found["x"], run_id)
+    ann.commit()
+    assert finish(bob, found["x"], run_id) is not None  # the request to cancel came before
+    assert eve.run(run_id)["status"] == "terminated"
+    assert eve.log(found["x"])[-1] == "WorkflowCancelRequested"
