@@ -66,7 +66,7 @@ LISTS: Mapping[str, tuple[Collection[str], ...]] = {
     ),
 }
 # Functions say by these names why they refuse something.
-ERRORS = [name for name, value in vars(errors).items() if isinstance(value, type)]
+ERRORS = {name for name, value in vars(errors).items() if isinstance(value, type)} - TYPES.keys()
 _LITERAL = r"'([A-Z][a-z]+(?:[A-Z][a-z]+)+)'"
 _LIST = re.compile(rf"{_LITERAL}(?:(?:,| else)\s+{_LITERAL})+")
 _FUNCTION = re.compile(
