@@ -79,6 +79,38 @@ def test_each_function_has_a_head() -> None:
         assert [function for head, function in made if not head.startswith("--")] == [], name
 
 
+def functions() -> Iterator[tuple[str, str, str]]:
+    """Return the name, the head and the statements of each function."""
+    head = r"((?:^--[^\n]*\n)+)^create or replace function holdfast\.(\w+)"
+    for text in FILES.values():
+        made = list(re.finditer(head, text, re.MULTILINE))
+        ends = [each.start() for each in made[1:]] + [len(text)]
+        for each, end in zip(made, ends, strict=True):
+            yield each[2], " ".join(comments(each[1])), statements(text[each.end() : end])
+
+
+def test_heads_name_the_functions_that_call() -> None:
+    known = {name for name, _, _ in functions()}
+    callers: dict[str, set[str]] = {name: set() for name in known}
+    for name, _, body in functions():
+        for called in known.intersection(re.findall(r"holdfast\.(\w+)\(", body)) - {name}:
+            callers[called].add(name)
+    wrong: dict[str, set[str]] = {}
+    for name, head, _ in functions():
+        for said in re.findall(r"[Cc]alled by ([^.]+)", head):
+            named = known.intersection(re.findall(r"\w+", said))
+            only_names = set(re.findall(r"\w+", said)) <= known | {"and"}
+            differing = named ^ callers[name] if only_names else named - callers[name]
+            if differing:
+                wrong[name] = differing
+    assert wrong == {}
+
+
+def test_lines_fit_the_page() -> None:
+    for name, text in FILES.items():
+        assert [line for line in text.splitlines() if len(line) > 100] == [], name
+
+
 def test_comments_name_functions_that_exist() -> None:
     known = set(load_scripts().function_names)
     for name, text in FILES.items():

@@ -52,7 +52,7 @@ begin
 end $$;
 
 -- Refuse results and errors of activities that no run could read. A null is allowed. Called by
--- end_activities.
+-- end_activities and end_step_tasks.
 create or replace function holdfast._check_ends(
     p_results json[], p_errors json[], p_details json[]
 ) returns void

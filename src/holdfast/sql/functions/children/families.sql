@@ -3,7 +3,8 @@
 -- Append the ends of children to the logs of their parents, as one block for each parent, and wake
 -- the parents that await an end. A child that continued as new has not ended, and a parent that has
 -- ended is not told. Returns (topic, payload) notices.
--- Locks: expects the parents' turn rows locked; events, run by run. Called by commit and _end_each.
+-- Locks: expects the parents' turn rows locked; events, run by run. Called by commit, _end_each and
+-- _end_flows.
 create or replace function holdfast._tell_parents(p_now timestamptz, p_run_ids uuid[])
 returns text[]
 language plpgsql
@@ -150,7 +151,8 @@ begin
 end $$;
 
 -- Lock the turn rows of runs, and of the open descendants of those that are ending, by run_id. Any
--- flow among the runs may end: a cancel ends it at once, and so may the end of a step of it. A child that was started meanwhile is locked after the others: if that leads to a deadlock, the
+-- flow among the runs may end: a cancel ends it at once, and so may the end of a step of it. A
+-- child that was started meanwhile is locked after the others: if that leads to a deadlock, the
 -- caller tries again. Called by commit and by all that end runs from outside.
 create or replace function holdfast._lock_family(p_run_ids uuid[], p_ending uuid[]) returns void
 language plpgsql

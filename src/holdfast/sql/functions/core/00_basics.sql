@@ -120,9 +120,9 @@ begin
     where r.run_id = p_run_id;
 end $$;
 
--- Return what completed a step of a flow, as the details of its event: {"output": …}. Of a map these
--- are its {"tasks": number of elements}: a page of a log must not bring 100,000 results with it.
--- Called by _details.
+-- Return what completed a step of a flow, as the details of its event: {"output": …}. Of a map
+-- these are its {"tasks": number of elements}: a page of a log must not bring 100,000 results with
+-- it. Called by _details.
 create or replace function holdfast._told_by_step(p_run_id uuid, p_step text) returns json
 language plpgsql stable
 set search_path = pg_catalog, pg_temp

@@ -10,9 +10,9 @@
 -- is done.
 --
 -- `refused` is null, or a JSON array of [run_id, reason, [[event_type, key, details, at], …]] with
--- the events from the expected index on: the reason is 'lost' if another worker has the lease or the
--- run has ended, 'conflict' if only the index is taken. `notices` are (topic, payload). `ahead` is
--- null, or a JSON array of [run_id, […]] with the events that stand before a part of
+-- the events from the expected index on: the reason is 'lost' if another worker has the lease or
+-- the run has ended, 'conflict' if only the index is taken. `notices` are (topic, payload). `ahead`
+-- is null, or a JSON array of [run_id, […]] with the events that stand before a part of
 -- p_after_others. Details are text in both; workers of releases before p_texts take them as JSON.
 -- `undelivered` is null, or, with p_undelivered, a JSON array of [run_id, target, name, outcome]:
 -- the signals that runs sent to a run that does not exist ('missing') or has ended ('ended'). With
@@ -54,7 +54,8 @@ begin
     if cardinality(p_touched) + cardinality(p_parents) > 0 then
         perform holdfast._lock_family(
             p_suspended || p_ended || p_commanding || p_after_others || p_touched
-                || holdfast._parents(p_ended) || array(select n.newest from holdfast.newest_runs(p_touched) as n),
+                || holdfast._parents(p_ended)
+                || array(select n.newest from holdfast.newest_runs(p_touched) as n),
             p_parents);
     elsif cardinality(p_suspended) + cardinality(p_ended) + cardinality(p_commanding)
             + cardinality(p_after_others) > 0 then

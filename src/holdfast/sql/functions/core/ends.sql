@@ -4,7 +4,8 @@
 -- waiters. The arrays are parallel; runs in p_skipped are left alone. `notices` are (topic,
 -- payload) for waiting clients; a payload is the run id and, if it fits into a notification, the
 -- output. `children` are the runs that have a parent, which must be told; null for none.
--- Locks: expects the turn rows locked; runs by run_id; waiters. Called by commit and _end_each.
+-- Locks: expects the turn rows locked; runs by run_id; waiters. Called by commit, _end_each and
+-- _end_flows.
 create or replace function holdfast._end_runs(
     p_now timestamptz, p_run_ids uuid[], p_statuses text[],
     p_outputs json[] default null, p_errors json[] default null, p_skipped uuid[] default '{}',

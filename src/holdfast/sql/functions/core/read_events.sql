@@ -2,7 +2,7 @@
 
 -- Return logs, each from an index on, in order. What other rows hold is filled in: the input as the
 -- details of WorkflowStarted, output and error as those of the ends, and outputs of steps of flows.
--- Locks nothing. Called by workers and clients, and by commit for the tails of conflicts.
+-- Locks nothing. Called by workers and clients, and by _tail.
 create or replace function holdfast.read_events(p_run_ids uuid[], p_since int[])
 returns table (run_id uuid, idx int, event_type text, key text, details json, at bigint)
 language plpgsql stable
@@ -26,7 +26,7 @@ end $$;
 -- Return a log from an index on, and up to another, as a JSON array of [event_type, key, details,
 -- at]. With p_texts the details are text in it, so that a flaw in the details of one event is not
 -- one in the answer of the call. Workers of releases before that take them as JSON. Called by
--- claim_tasks, commit and _move_after_others.
+-- claim_tasks, _move_after_others and _refusals.
 create or replace function holdfast._tail(
     p_run_id uuid, p_since int, p_texts boolean, p_until int default null
 ) returns json

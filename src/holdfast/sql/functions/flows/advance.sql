@@ -1,14 +1,15 @@
 -- What follows from the ends of steps, up to the steps that begin and the runs that end.
 
 -- Advance runs of flows: from steps that ended, or from steps that are ready. Log entries of the
--- caller come in with p_entries, and are written before those of the cascade; runs that fail by what
--- the caller found come in with p_failures. Up to p_taker.room tasks that become ready are leased
--- to the taker at once: `handed`. Returns (topic, payload) notices.
+-- caller come in with p_entries, and are written before those of the cascade; runs that fail by
+-- what the caller found come in with p_failures. Up to p_taker.room tasks that become ready are
+-- leased to the taker at once: `handed`. Returns (topic, payload) notices.
 --
 -- Nothing begins before the cascade rests, so that a run that fails on the way begins nothing. The
 -- number of rounds is the depth of the graph in steps that complete without work. It has no limit.
 -- Locks: expects the turn rows of the runs, and of all that their ends concern, locked; tasks of
--- steps that are skipped, then states, events and runs. Called by start_flows and end_step_tasks.
+-- steps that are skipped, then states, events and runs. Called by end_step_tasks, _resume_flow,
+-- _start_flows and run_as_flow.
 create or replace function holdfast._advance_flows(
     p_now timestamptz, p_ends holdfast._step_end[], p_ready holdfast._ready_step[],
     p_entries holdfast._flow_entry[], p_failures holdfast._flow_failure[],
@@ -103,10 +104,10 @@ begin
     end if;
 end $$;
 
--- Count what ends of steps mean for the steps that depend on them. `ready` are those without an open
--- dependency that are not skipped. A step that was skipped because of one dependency ends for those
--- that depend on it only when all its dependencies have ended: these are `passed`. So '' is ready
--- when every step has ended, although it depends on the leaves alone.
+-- Count what ends of steps mean for the steps that depend on them. `ready` are those without an
+-- open dependency that are not skipped. A step that was skipped because of one dependency ends for
+-- those that depend on it only when all its dependencies have ended: these are `passed`. So '' is
+-- ready when every step has ended, although it depends on the leaves alone.
 -- Locks: states of steps. Called by _advance_flows.
 create or replace function holdfast._count_ends(
     p_ends holdfast._step_end[], out ready holdfast._ready_step[], out passed holdfast._step_end[]
@@ -164,8 +165,8 @@ end $$;
 -- Judge steps that are ready: `singles` and `maps` may begin, `empty` are maps without elements,
 -- `done` the ends of runs that are complete, `unmet` the steps whose conditions do not hold, with
 -- 'cascaded' or 'skipped', and `wrong` the steps because of which runs fail, one a run: a map over
--- what is not an array, whatever its conditions say; a condition that does not hold where when_unmet is
--- fail, or that cannot be judged. Of runs that fail nothing else is returned.
+-- what is not an array, whatever its conditions say; a condition that does not hold where
+-- when_unmet is fail, or that cannot be judged. Of runs that fail nothing else is returned.
 -- Locks nothing. Called by _advance_flows.
 create or replace function holdfast._judge_steps(
     p_ready holdfast._ready_step[], p_failures holdfast._flow_failure[],
@@ -210,7 +211,8 @@ begin
             case j.verdict when 'no array' then j.dep_slug else j.step_slug end as step_slug,
             case j.verdict
                 when 'no array' then format(
-                    '[TYPE_VIOLATION] Map step %s expects array input but dependency %s produced %s',
+                    '[TYPE_VIOLATION] Map step %s expects array input but '
+                    'dependency %s produced %s',
                     j.step_slug, j.dep_slug, coalesce(j.json_type, 'null'))
                 when 'unknown' then 'Condition cannot be judged'
                 else 'Condition not met' end as message,
@@ -244,9 +246,9 @@ begin
     from open o;
 end $$;
 
--- Count the elements that a map will have, null if what it maps over is not an array, with its type:
--- the run's input, or the output of its only dependency, which a step that was skipped does not
--- have. Called by _judge_steps.
+-- Count the elements that a map will have, null if what it maps over is not an array, with its
+-- type: the run's input, or the output of its only dependency, which a step that was skipped does
+-- not have. Called by _judge_steps.
 create or replace function holdfast._count_elements(
     p_run_id uuid, p_handler text, p_step text,
     out elements int, out dep_slug text, out json_type text
@@ -278,7 +280,7 @@ end $$;
 
 -- Record the steps because of which runs fail; p_wrong are their entries of the log. Returns the
 -- entries with them, without those that say that such a step was completed, and the failures.
--- Locks: states of steps. Called by _advance_flows.
+-- Locks: states of steps. Called by _advance_flows and _fail_attempts.
 create or replace function holdfast._fail_steps(
     p_now timestamptz, p_wrong holdfast._flow_entry[], p_entries holdfast._flow_entry[],
     out entries holdfast._flow_entry[], out failures holdfast._flow_failure[]
@@ -326,10 +328,10 @@ begin
         from unnest(p_maps) as m);
 end $$;
 
--- Skip steps, and for those with the outcome 'cascaded' all that depends on them. Tasks of theirs are
--- deleted; workers that hold one are told. `ends` are the steps that ended by it, `entries`
+-- Skip steps, and for those with the outcome 'cascaded' all that depends on them. Tasks of theirs
+-- are deleted; workers that hold one are told. `ends` are the steps that ended by it, `entries`
 -- speak of all that were skipped. p_errors are parallel to the steps.
--- Locks: tasks of steps by (run_id, key), then states. Called by _advance_flows and end_step_tasks.
+-- Locks: tasks of steps by (run_id, key), then states. Called by _advance_flows and _fail_attempts.
 create or replace function holdfast._skip_steps(
     p_now timestamptz, p_steps holdfast._step_end[], p_reason text, p_errors json[] default null,
     out ends holdfast._step_end[], out entries holdfast._flow_entry[], out notices text[]
@@ -405,9 +407,9 @@ begin
     end if;
 end $$;
 
--- Lock the tasks of steps of runs, of all their steps if p_steps is null, by (run_id, key). Elements
--- of maps are completed without the turn, first tasks and then states: who ends a step from above
--- takes them in the same order. Called by all that skip steps or fail runs.
+-- Lock the tasks of steps of runs, of all their steps if p_steps is null, by (run_id, key).
+-- Elements of maps are completed without the turn, first tasks and then states: who ends a step
+-- from above takes them in the same order. Called by all that skip steps or fail runs.
 create or replace function holdfast._lock_step_tasks(p_runs uuid[], p_steps text[]) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -461,8 +463,7 @@ begin
 end $$;
 
 -- Append entries to logs, in the order given. With the turn rows locked nobody else appends: a
--- duplicate key here is a fault that must be seen. Locks: events. Called by _end_flows and
--- end_step_tasks.
+-- duplicate key here is a fault that must be seen. Locks: events. Called by _end_flows.
 create or replace function holdfast._append_entries(
     p_now timestamptz, p_entries holdfast._flow_entry[]
 ) returns void

@@ -10,9 +10,8 @@ as $$
         else greatest(coalesce((p_taker).room, 0), 0) end
 $$;
 
--- Begin single steps: a task each. Those that are runs are `children`, whose runs are to be started.
--- Returns (topic, payload) notices for those that are not leased to
--- the taker.
+-- Begin single steps: a task each. Those that are runs are `children`, whose runs are to be
+-- started. Returns (topic, payload) notices for those that are not leased to the taker.
 -- Locks: nothing that others wait for. Called by _advance_flows.
 create or replace function holdfast._begin_singles(
     p_now timestamptz, p_steps holdfast._flow_step[], p_taker holdfast._taker,
@@ -67,9 +66,9 @@ begin
 end $$;
 
 -- Begin maps that have elements: their states, and a task for each element, whose payload is the
--- element. The elements are those of the run's input, of the output of the dependency, or, where that
--- is a map, its results. In a run that retries another, elements that have their results get no task.
--- Returns notices as _begin_singles, and the entries for the logs.
+-- element. The elements are those of the run's input, of the output of the dependency, or, where
+-- that is a map, its results. In a run that retries another, elements that have their results get
+-- no task. Returns notices as _begin_singles, and the entries for the logs.
 -- Locks: nothing that others wait for. Called by _advance_flows.
 create or replace function holdfast._begin_maps(
     p_now timestamptz, p_maps holdfast._begun_map[], p_taker holdfast._taker,
@@ -134,7 +133,8 @@ begin
         ) as x
         where r.elements is null
     ), judged as (
-        select e.*, not e.is_child and e.start_delay = 0 and not e.paused and e.queue = any (p_taker.queues)
+        select e.*, not e.is_child and e.start_delay = 0 and not e.paused
+            and e.queue = any (p_taker.queues)
             and e.handler = any (p_taker.handlers)
             and row_number() over (order by e.place, e.index) <= v_room as is_handed
         from elements e

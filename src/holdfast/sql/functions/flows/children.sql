@@ -105,7 +105,8 @@ begin
         where t.kind = 'flow');
 end $$;
 
--- Return true if a run is a step of one of these runs of flows. Locks nothing. Called by _lock_flows.
+-- Return true if a run is a step of one of these runs of flows. Locks nothing. Called by
+-- _lock_flows.
 create or replace function holdfast._have_child_steps(p_run_ids uuid[]) returns boolean
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -130,11 +131,12 @@ end $$;
 
 -- Start the runs that are steps, or elements of maps, for tasks that are still there: one for each
 -- attempt. It is given the element, or the output of what the step depends on, or the input of the
--- flow's run, and has the priority, the headers and the retention of that. An attempt that is not the
--- first begins after the pause that the step's options say. If a flow does not exist or refuses
+-- flow's run, and has the priority, the headers and the retention of that. An attempt that is not
+-- the first begins after the pause that the step's options say. If a flow does not exist or refuses
 -- the input, the step's task fails for good. Returns (topic, payload) notices.
--- Locks: expects the turn rows of the flows' runs, and of all that their ends concern, locked; flows'
--- starts, shared; ids of runs. Called by _advance_flows and end_step_tasks, as the last that they do.
+-- Locks: expects the turn rows of the flows' runs, and of all that their ends concern, locked;
+-- flows' starts, shared; ids of runs. Called by _advance_flows and end_step_tasks, as the last that
+-- they do.
 create or replace function holdfast._start_child_steps(
     p_now timestamptz, p_tasks holdfast._flow_step[]
 ) returns text[]
@@ -290,8 +292,8 @@ begin
     limit 1;
 end $$;
 
--- Tell a run of a flow of the ends of runs that are steps of it: outputs are those of the steps, and
--- a run that failed or took too long is tried again as the step's options say. One that was
+-- Tell a run of a flow of the ends of runs that are steps of it: outputs are those of the steps,
+-- and a run that failed or took too long is tried again as the step's options say. One that was
 -- cancelled or terminated is not. Returns (topic, payload) notices.
 -- Locks: as _end_child_steps. Called by _tell_parents.
 create or replace function holdfast._tell_flow(

@@ -1,7 +1,8 @@
 -- Define flows from SQL: a flow, and its steps one after the other. Workers define theirs with
 -- ensure_flow.
 
--- Refuse a name that no step of a flow can have (22023), and a null (22004).
+-- Refuse a name that no step of a flow can have (22023), and a null (22004). Called by add_step,
+-- _check_step_shape and _task_key.
 create or replace function holdfast._check_slug(p_slug text) returns void
 language plpgsql immutable
 set search_path = pg_catalog, pg_temp
@@ -17,7 +18,7 @@ end $$;
 
 -- Return the handler of the newest shape of a flow; null if there is none. A slug without an app
 -- is also that of the only app that has such a flow. Refuses a slug that flows of several apps have
--- (22023). Called by start_flows, create_flow, add_step and read_with_poll.
+-- (22023). Called by all that need the newest version of a flow.
 create or replace function holdfast._newest_shape(p_flow_slug text) returns text
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -43,8 +44,8 @@ begin
         order by f.version desc limit 1);
 end $$;
 
--- Return the whole name of a flow: with its app if only one app has a flow of this name. Refuses what
--- _newest_shape does. Called by all that take the slugs that people write.
+-- Return the whole name of a flow: with its app if only one app has a flow of this name. Refuses
+-- what _newest_shape does. Called by all that take the slugs that people write.
 create or replace function holdfast._full_slug(p_flow_slug text) returns text
 language sql stable
 set search_path = pg_catalog, pg_temp
@@ -80,7 +81,8 @@ $$;
 -- Keep other sessions from starting runs of a flow until the transaction ends, and wait for
 -- transactions that have started some. Starts that come meanwhile wait as well, so it is taken only
 -- by those that change or delete a shape which runs may begin with.
--- Locks: the flow's starts; expects the flow's versions locked.
+-- Locks: the flow's starts; expects the flow's versions locked. Called by ensure_flow, add_step and
+-- delete_flow.
 create or replace function holdfast._block_starts(p_flow_slug text) returns void
 language sql
 set search_path = pg_catalog, pg_temp
@@ -119,8 +121,8 @@ begin
     return v_flow;
 end $$;
 
--- Refuse options of flows and steps that are not allowed (22023); a null is. Called by create_flow
--- and add_step.
+-- Refuse options of flows and steps that are not allowed (22023); a null is. Called by create_flow,
+-- add_step, _check_shape and _check_step_shape.
 create or replace function holdfast._check_options(
     p_max_attempts int, p_base_delay int, p_timeout int, p_start_delay int
 ) returns void
@@ -140,9 +142,9 @@ begin
     end if;
 end $$;
 
--- Add a step after its dependencies, or return it if the newest shape has it. A shape that has had a
--- run stays as it is: the next version begins with a copy of it. The times are seconds. Refuses an
--- unknown flow or dependency (HF003) and values that are not allowed (22004, 22023).
+-- Add a step after its dependencies, or return it if the newest shape has it. A shape that has had
+-- a run stays as it is: the next version begins with a copy of it. The times are seconds. Refuses
+-- an unknown flow or dependency (HF003) and values that are not allowed (22004, 22023).
 -- Locks: the flow's versions; its starts, if the shape has had no run. Called by users.
 create or replace function holdfast.add_step(
     flow_slug text, step_slug text, deps_slugs text[] default '{}', max_attempts int default null,
@@ -198,7 +200,7 @@ begin
     return v_step;
 end $$;
 
--- Refuse what a step can never be (22004, 22023). Called by add_step.
+-- Refuse what a step can never be (22004, 22023). Called by add_step and _check_step_shape.
 create or replace function holdfast._check_step(
     p_step text, p_type text, p_deps text[], p_required jsonb, p_forbidden jsonb,
     p_when_unmet text, p_when_exhausted text
@@ -251,9 +253,10 @@ begin
     end if;
 end $$;
 
--- Return true if a shape has had runs, so that nothing is added to it. A start marks the shape unless
--- another transaction is about to do so; if that one is rolled back, the run itself tells. A run that
--- waited for the shape may have an earlier moment, by no more than an hour. Called by add_step.
+-- Return true if a shape has had runs, so that nothing is added to it. A start marks the shape
+-- unless another transaction is about to do so; if that one is rolled back, the run itself tells. A
+-- run that waited for the shape may have an earlier moment, by no more than an hour. Called by
+-- add_step.
 create or replace function holdfast._has_runs(p_handler text) returns boolean
 language plpgsql
 set search_path = pg_catalog, pg_temp

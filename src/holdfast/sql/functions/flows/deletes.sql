@@ -1,14 +1,15 @@
 -- Delete flows with their runs.
 
--- Delete all versions of a flow and all its runs, with their logs, states and results. `runs` is how
--- many runs were deleted, null if there is no such flow. Without p_limit one call does it all. With
--- it a call ends or deletes at most so many runs; `is_done` is false if there is more to do. The next
--- call is then given the `flow_slug` and as p_before the `before` of this one: once the shapes are
--- deleted no run can start, and a flow that is defined again meanwhile keeps its runs. With p_tell, the schema's name,
--- those who wait for runs that are terminated are told, if that can be done at once.
+-- Delete all versions of a flow and all its runs, with their logs, states and results. `runs` is
+-- how many runs were deleted, null if there is no such flow. Without p_limit one call does it all.
+-- With it a call ends or deletes at most so many runs; `is_done` is false if there is more to do.
+-- The next call is then given the `flow_slug` and as p_before the `before` of this one: once the
+-- shapes are deleted no run can start, and a flow that is defined again meanwhile keeps its runs.
+-- With p_tell, the schema's name, those who wait for runs that are terminated are told, if that can
+-- be done at once.
 --
--- Refuses flows with open runs (HF005) unless they are to be terminated, a limit below 1 (22023), and
--- nulls (22004).
+-- Refuses flows with open runs (HF005) unless they are to be terminated, a limit below 1 (22023),
+-- and nulls (22004).
 -- Locks: the flow's versions and starts; as terminate_runs; rows of runs that have ended. Called by
 -- clients.
 create or replace function holdfast.delete_flow(

@@ -38,8 +38,8 @@ begin
     end if;
 end $$;
 
--- Return true if a call brings only outputs of elements of maps, none of which comes near its end by
--- it: such a call needs no turn. Locks nothing. Called by end_step_tasks.
+-- Return true if a call brings only outputs of elements of maps, none of which comes near its end
+-- by it: such a call needs no turn. Locks nothing. Called by end_step_tasks.
 create or replace function holdfast._far_from_through(
     p_run_ids uuid[], p_keys text[], p_errors json[]
 ) returns boolean
@@ -67,22 +67,22 @@ begin
     ) as s;
 end $$;
 
--- Record how attempts at steps ended, and advance their runs. The arrays are parallel: an output, or
--- an error, which is tried again as the step's options say and if p_retryable. An attempt is known by
--- its worker and its lease's number; with p_worker null, from SQL, by the number if one is given, as
--- long as it is open. Outcomes keep the order given: 'recorded', 'retried', or 'lost' if it is no
--- longer open, which changes nothing.
+-- Record how attempts at steps ended, and advance their runs. The arrays are parallel: an output,
+-- or an error, which is tried again as the step's options say and if p_retryable. An attempt is
+-- known by its worker and its lease's number; with p_worker null, from SQL, by the number if one is
+-- given, as long as it is open. Outcomes keep the order given: 'recorded', 'retried', or 'lost' if
+-- it is no longer open, which changes nothing.
 --
 -- Up to p_room tasks that become ready, of these queues and handlers, are leased to the worker at
--- once and returned as rows behind the first, which speaks of the call. They have what a claimed task
--- has, with the key and the headers that their run was started with. Elements of maps go in calls of
--- their own: these do not wait for each other. With p_tell, the schema's name, the call sends its
--- notices itself if it can.
+-- once and returned as rows behind the first, which speaks of the call. They have what a claimed
+-- task has, with the key and the headers that their run was started with. Elements of maps go in
+-- calls of their own: these do not wait for each other. With p_tell, the schema's name, the call
+-- sends its notices itself if it can.
 --
--- Refuses JSON that no reader could read (22023). Locks: turn rows, with those of parents, by run_id;
--- tasks by (run_id, key); states; then events and runs. Of elements alone: tasks, states, then the
--- turn, without waiting. Called by workers, complete_task and fail_task; with '' as the worker, for runs
--- that are steps, by _tell_flow and _start_child_steps.
+-- Refuses JSON that no reader could read (22023). Locks: turn rows, with those of parents, by
+-- run_id; tasks by (run_id, key); states; then events and runs. Of elements alone: tasks, states,
+-- then the turn, without waiting. Called by workers, complete_task, fail_task and _fail_lost_steps;
+-- with '' as the worker, for runs that are steps, by _end_child_steps.
 create or replace function holdfast.end_step_tasks(
     p_worker text, p_run_ids uuid[], p_keys text[], p_leases int[], p_outputs json[],
     p_errors json[] default null, p_retryable boolean[] default null, p_room int default 0,
@@ -176,10 +176,10 @@ begin
     end if;
 end $$;
 
--- Return true if a task's open attempt is the one that is meant: that of the worker with this lease,
--- or, for SQL workers, whose p_worker is null, the one with this lease, null for any. A run that is a
--- step, whose p_worker is '', has one run at a time. Called by
--- _record_outputs and _fail_attempts.
+-- Return true if a task's open attempt is the one that is meant: that of the worker with this
+-- lease, or, for SQL workers, whose p_worker is null, the one with this lease, null for any. A run
+-- that is a step, whose p_worker is '', has one run at a time. Called by _record_outputs
+-- and _fail_attempts.
 create or replace function holdfast._is_open_attempt(
     p_worker text, p_lease_no int, p_holder text, p_held_no int, p_claimed_idx int
 ) returns boolean

@@ -1,8 +1,8 @@
--- What steps are given, and what runs of flows return: text put together from the JSON of inputs and
--- outputs, which is never parsed again.
+-- What steps are given, and what runs of flows return: text put together from the JSON of inputs
+-- and outputs, which is never parsed again.
 
--- Return a step's output as text: a map's is gathered from its elements. Null if it has none. Called
--- by _step_inputs.
+-- Return a step's output as text: a map's is gathered from its elements. Null if it has none.
+-- Called by _child_input, _step_input and flow_steps.
 create or replace function holdfast._step_output(p_run_id uuid, p_step text) returns text
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -24,11 +24,11 @@ begin
     return coalesce(v_output, 'null');
 end $$;
 
--- Return what a step is given: {"run": …, dependency: its output, …}, without dependencies that were
--- skipped. `run` is only for steps that want it, unless p_judged: a condition may be about it. Of the
--- step '' that is the run's output, without `run`. No row unless p_wanted. It has no settings, so that
--- PostgreSQL makes it a part of the query that calls it: so many steps cost one query. Called by
--- claim_tasks, end_step_tasks, start_tasks and _step_inputs.
+-- Return what a step is given: {"run": …, dependency: its output, …}, without dependencies that
+-- were skipped. `run` is only for steps that want it, unless p_judged: a condition may be about it.
+-- Of the step '' that is the run's output, without `run`. No row unless p_wanted. It has no
+-- settings, so that PostgreSQL makes it a part of the query that calls it: so many steps cost one
+-- query. Called by claim_tasks, end_step_tasks, start_tasks and _step_inputs.
 create or replace function holdfast._step_input(
     p_run_id uuid, p_handler text, p_step text, p_wanted boolean, p_judged boolean
 ) returns table (input text)

@@ -1,9 +1,9 @@
 -- Retries of runs of flows: new runs that begin with what others have.
 
--- Start a new run that does what an ended run lacks. Its completed and skipped steps are copied, and
--- the results of elements of maps, so that a map repeats only elements without one. p_from and all
--- steps behind it run again whatever they have. What a run of a flow whose shape was replaced since
--- has, is not used. As in a fork, the new run has the input, queue, priority, tags, headers,
+-- Start a new run that does what an ended run lacks. Its completed and skipped steps are copied,
+-- and the results of elements of maps, so that a map repeats only elements without one. p_from and
+-- all steps behind it run again whatever they have. What a run of a flow whose shape was replaced
+-- since has, is not used. As in a fork, the new run has the input, queue, priority, tags, headers,
 -- retention and time to its deadline of the other, but no key and no parent.
 --
 -- Outcomes: 'started', 'exists' if the new id is taken, 'missing', 'running' for a run that has not
@@ -71,8 +71,8 @@ as $$
 $$;
 
 -- Return the steps that run again in a retry: those that have neither completed nor been skipped,
--- p_from, and all behind them; but not those behind a step that stays skipped with all that depends on
--- it. Of a run whose shape was replaced since, all steps. Locks nothing. Called by retry_flow.
+-- p_from, and all behind them; but not those behind a step that stays skipped with all that depends
+-- on it. Of a run whose shape was replaced since, all steps. Locks nothing. Called by retry_flow.
 create or replace function holdfast._steps_again(
     p_origin holdfast.runs, p_handler text, p_from text
 ) returns text[]
@@ -169,9 +169,9 @@ begin
     return 'started';
 end $$;
 
--- Copy what a run has to one that retries it: the states of steps that do not run again, and results
--- of elements, also of maps that run again, unless p_from is that map or what it maps over runs
--- again. Locks nothing that others wait for. Called by retry_flow.
+-- Copy what a run has to one that retries it: the states of steps that do not run again, and
+-- results of elements, also of maps that run again, unless p_from is that map or what it maps over
+-- runs again. Locks nothing that others wait for. Called by retry_flow.
 create or replace function holdfast._copy_states(
     p_run_id uuid, p_new_run_id uuid, p_handler text, p_from text, p_again text[]
 ) returns void

@@ -1,9 +1,9 @@
 -- Runs that were started by name before the database had the flow of this name.
 
--- Make the run of a flow of a run that was started as one of a workflow: a caller without its code could
--- not know better. The worker has claimed the run, and its app has the flow. Returns the (topic,
--- payload) notices, null if the lease is not the worker's, or if code has run already. Refuses what
--- start_flows refuses of a flow and its input.
+-- Make the run of a flow of a run that was started as one of a workflow: a caller without its code
+-- could not know better. The worker has claimed the run, and its app has the flow. Returns the
+-- (topic, payload) notices, null if the lease is not the worker's, or if code has run already.
+-- Refuses what start_flows refuses of a flow and its input.
 -- Locks: the flow's starts, shared; turn rows as _lock_flows. Called by workers.
 create or replace function holdfast.run_as_flow(p_worker text, p_run_id uuid, p_lease int)
 returns text[]

@@ -1,15 +1,16 @@
 -- Shapes as JSON: what workers compare with their code when they start, and what clients read.
 --
--- A shape is an object: name, version, queue, max_attempts, base_delay, timeout (seconds) and steps,
--- an array in which each step stands after those that it depends on. A step has slug, kind (single
--- or map), deps, wants_run, queue, max_attempts, base_delay, timeout, start_delay, required and
--- forbidden (texts of JSON objects), when_unmet and when_exhausted. What is absent or null has its
--- default: of a step, the flow's.
+-- A shape is an object: name, version, queue, max_attempts, base_delay, timeout (seconds) and
+-- steps, an array in which each step stands after those that it depends on. A step has slug, kind
+-- (single or map), deps, wants_run, queue, max_attempts, base_delay, timeout, start_delay, required
+-- and forbidden (texts of JSON objects), when_unmet and when_exhausted. What is absent or null has
+-- its default: of a step, the flow's.
 
--- Make the database's shape of a version that of the code, unless it has another. 'verified': it has
--- the same, by the hash or, with another hash or none, by the contents; this hash is kept then.
--- 'compiled': it had none. 'mismatch': it has another, `other`, and nothing was changed. 'replaced':
--- with p_replace, another shape was replaced, and its `ended` open runs were terminated.
+-- Make the database's shape of a version that of the code, unless it has another. 'verified': it
+-- has the same, by the hash or, with another hash or none, by the contents; this hash is kept then.
+-- 'compiled': it had none. 'mismatch': it has another, `other`, and nothing was changed.
+-- 'replaced': with p_replace, another shape was replaced, and its `ended` open runs were
+-- terminated.
 -- Refuses shapes that cannot be (22004, 22023), unless the hash is the one that is known.
 -- Locks: nothing if the hash is known; else the flow's versions. To replace, the flow's starts as
 -- well, then as terminate_runs. Called by workers.
@@ -109,7 +110,8 @@ as $$
             from jsonb_array_elements(coalesce(p_shape -> 'steps', '[]')) as s (step)))
 $$;
 
--- Return a shape as JSON, null if there is none. Called by ensure_flow and get_flow.
+-- Return a shape as JSON, null if there is none. Called by ensure_flow, get_flow and
+-- _compare_shape.
 create or replace function holdfast._shape(p_handler text) returns jsonb
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -232,8 +234,8 @@ as $$
     delete from holdfast.flows f where f.handler = p_handler;
 $$;
 
--- Terminate the open runs of a version of a flow, of all versions if it is null. Locks: expects the
--- flow's starts locked; as terminate_runs. Called by ensure_flow and delete_flow.
+-- Terminate the open runs of a version of a flow. Returns how many there were, and (topic, payload)
+-- notices. Locks: expects the flow's starts locked; as terminate_runs. Called by ensure_flow.
 create or replace function holdfast._terminate_flow(
     p_flow_slug text, p_version int, p_reason text, out ended int, out notices text[]
 )
@@ -248,11 +250,12 @@ begin
     from holdfast.terminate_runs(array(
         select r.run_id from holdfast.runs r
         where r.name = p_flow_slug and r.status = 'running' and r.kind = 'flow'
-            and (p_version is null or r.version = p_version)), p_reason) as t;
+            and r.version = p_version), p_reason) as t;
 end $$;
 
--- Return a moment, now or later, that is after the starts of all runs of a flow: the caller may have
--- waited for some. Locks: expects the flow's starts locked. Called by ensure_flow and delete_flow.
+-- Return a moment, now or later, that is after the starts of all runs of a flow: the caller may
+-- have waited for some. Locks: expects the flow's starts locked. Called by ensure_flow and
+-- delete_flow.
 create or replace function holdfast._after_starts(p_flow_slug text) returns timestamptz
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -390,8 +393,8 @@ begin
     end if;
 end $$;
 
--- Refuse JSON that is not an object with these fields, of these types (22023). Numbers are whole and
--- fit an int. Any field may be absent or null. Called by the checks of shapes.
+-- Refuse JSON that is not an object with these fields, of these types (22023). Numbers are whole
+-- and fit an int. Any field may be absent or null. Called by the checks of shapes.
 create or replace function holdfast._check_fields(p_what text, p_value jsonb, p_types jsonb)
 returns void
 language plpgsql immutable

@@ -2,14 +2,14 @@
 -- worked on. The names and parameters are those of the flows that pgflow has made known.
 
 -- Return the number by which SQL workers call a task: it stays the same for all its attempts.
--- Called by read_tasks and start_tasks.
+-- Called by read_tasks, start_tasks and _lock_messages.
 create or replace function holdfast.message_id(p_run_id uuid, p_key text) returns bigint
 language sql immutable parallel safe
 return hashtextextended(p_run_id || ' ' || p_key, 0) & 9223372036854775807;
 
--- List the ranges of a flow's free tasks, in all its versions. A run may have a queue of its own, so
--- the queues are those that have free tasks: one probe each, however many tasks there are. Called by
--- read_tasks and start_tasks.
+-- List the ranges of a flow's free tasks, in all its versions. A run may have a queue of its own,
+-- so the queues are those that have free tasks: one probe each, however many tasks there are.
+-- Called by read_tasks and _lock_messages.
 create or replace function holdfast._ranges_of(p_flow_slug text)
 returns table (queue text, handler text, priority int)
 language sql stable
@@ -33,9 +33,9 @@ as $$
     where f.flow_slug = p_flow_slug
 $$;
 
--- Reserve up to p_qty due tasks of a flow: nobody else is given them for p_vt seconds. Their attempts
--- do not count. Refuses an unknown flow (HF003) and values that are not allowed (22004, 22023).
--- Locks: task rows, skipping locked ones. Called by read_with_poll and users.
+-- Reserve up to p_qty due tasks of a flow: nobody else is given them for p_vt seconds. Their
+-- attempts do not count. Refuses an unknown flow (HF003) and values that are not allowed (22004,
+-- 22023). Locks: task rows, skipping locked ones. Called by read_with_poll and users.
 create or replace function holdfast.read_tasks(p_flow_slug text, p_vt int, p_qty int)
 returns setof holdfast.message_record
 language plpgsql
@@ -108,9 +108,9 @@ begin
     end loop;
 end $$;
 
--- Lock the free tasks of a flow that SQL workers call by these numbers. Those that were read are not
--- due for a moment, so they are looked for among the tasks that are not due, which are few; only what
--- is not found there is looked for among the others.
+-- Lock the free tasks of a flow that SQL workers call by these numbers. Those that were read are
+-- not due for a moment, so they are looked for among the tasks that are not due, which are few;
+-- only what is not found there is looked for among the others.
 -- Locks: task rows, skipping locked ones. Called by start_tasks.
 create or replace function holdfast._lock_messages(
     p_flow_slug text, p_msg_ids bigint[], p_now timestamptz
@@ -165,7 +165,8 @@ declare
         holdfast._newest_shape(start_tasks.flow_slug), '@[0-9]+$', '');
 begin
     if v_slug is null then
-        raise sqlstate 'HF003' using message = format('flow %s does not exist', start_tasks.flow_slug);
+        raise sqlstate 'HF003' using
+            message = format('flow %s does not exist', start_tasks.flow_slug);
     end if;
     perform holdfast._check_given('the worker''s id', worker_id is not null);
     select array_agg(f.run_id) as run_ids, array_agg(f.key) as keys,
@@ -259,9 +260,9 @@ begin
     return case v_type when 'map' then p_step || ':' || coalesce(p_index, 0) else p_step end;
 end $$;
 
--- End the open attempt at a task with its output, whichever worker has it; with lease_no only that attempt.
--- Returns 'recorded', or 'lost' if no such attempt is open. Refuses a run or a step that does not
--- exist (HF003). Locks: as end_step_tasks. Called by users.
+-- End the open attempt at a task with its output, whichever worker has it; with lease_no only that
+-- attempt. Returns 'recorded', or 'lost' if no such attempt is open. Refuses a run or a step that
+-- does not exist (HF003). Locks: as end_step_tasks. Called by users.
 create or replace function holdfast.complete_task(
     run_id uuid, step_slug text, task_index int, output jsonb, lease_no int default null
 ) returns text

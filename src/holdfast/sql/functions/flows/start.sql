@@ -1,20 +1,20 @@
 -- Start runs of flows.
 
--- Start runs: each gets its row, WorkflowStarted, its turn row and the tasks of its root steps. A run
--- whose id exists is left as it is. The arrays are parallel; one that is null or short stands for
--- nulls, and a null for the default. A flow is slug@version, or a slug alone for the newest shape.
--- Moments are microseconds, durations seconds; a waiter is a topic that is told of the run's end. The
--- first row has the (topic, payload) notices. The start of one run sends them itself if it can, with
--- p_tell, the schema's name.
+-- Start runs: each gets its row, WorkflowStarted, its turn row and the tasks of its root steps. A
+-- run whose id exists is left as it is. The arrays are parallel; one that is null or short stands
+-- for nulls, and a null for the default. A flow is slug@version, or a slug alone for the newest
+-- shape. Moments are microseconds, durations seconds; a waiter is a topic that is told of the run's
+-- end. The first row has the (topic, payload) notices. The start of one run sends them itself if it
+-- can, with p_tell, the schema's name.
 --
--- A run with a start or a delay exists at once, and its steps are due from that moment on. If it has
--- nothing to do, because its maps are empty and the conditions of its steps do not hold, it
+-- A run with a start or a delay exists at once, and its steps are due from that moment on. If it
+-- has nothing to do, because its maps are empty and the conditions of its steps do not hold, it
 -- completes at once.
 --
--- Refuses flows that do not exist (HF003), ids of runs of something else (HF001), and values that are
--- not allowed (22004, 22023), such as an input that is not an array for a root step that maps over it.
--- Locks: shapes, shared with other starts; the ids that it inserts, in order; FOR SHARE, the
--- existing runs for which a waiter is given. Called by clients and start_flow.
+-- Refuses flows that do not exist (HF003), ids of runs of something else (HF001), and values that
+-- are not allowed (22004, 22023), such as an input that is not an array for a root step that maps
+-- over it. Locks: shapes, shared with other starts; the ids that it inserts, in order; FOR SHARE,
+-- the existing runs for which a waiter is given. Called by clients and start_flow.
 create or replace function holdfast.start_flows(
     p_run_ids uuid[], p_flows text[], p_inputs json[] default null, p_keys text[] default null,
     p_queues text[] default null, p_priorities int[] default null,
@@ -37,7 +37,8 @@ declare
     v_created uuid[];
 begin
     perform holdfast._check_starts(p_run_ids, array(
-            select split_part(u.flow, '@', 1) from unnest(p_flows) with ordinality as u (flow, place)
+            select split_part(u.flow, '@', 1)
+            from unnest(p_flows) with ordinality as u (flow, place)
             order by u.place),
         p_inputs, null, p_keys, p_queues, p_priorities, p_start_ats, p_delays, p_timeouts,
         p_retentions, p_tags, p_headers, p_waiters);
@@ -107,7 +108,7 @@ begin
 end $$;
 
 -- Refuse starts of flows that do not exist (HF003), and inputs over which a root step cannot map
--- (22023). Locks nothing. Called by start_flows and retry_flow.
+-- (22023). Locks nothing. Called by start_flows, retry_flow and run_as_flow.
 create or replace function holdfast._check_shapes(
     p_flows text[], p_shapes text[], p_inputs json[]
 ) returns void
@@ -129,8 +130,8 @@ begin
 end $$;
 
 -- Note that shapes have a run: steps that are added from now on come into the next version.
--- Locks: the shapes that had none, skipping locked ones: _has_runs finds the run itself then. Called
--- by _start_flows and retry_flow.
+-- Locks: the shapes that had none, skipping locked ones: _has_runs finds the run itself then.
+-- Called by _start_flows, retry_flow and run_as_flow.
 create or replace function holdfast._seal_shapes(p_shapes text[]) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -145,9 +146,10 @@ begin
         for update skip locked);
 end $$;
 
--- Lock the starts of flows, which are slug@version, or a slug alone for the newest shape, and return
--- their shapes, as slug@version. Of a flow without a shape it is null.
--- Locks: the flows' starts, shared, by name. Called by start_flows and _start_child_flows.
+-- Lock the starts of flows, which are slug@version, or a slug alone for the newest shape, and
+-- return their shapes, as slug@version. Of a flow without a shape it is null.
+-- Locks: the flows' starts, shared, by name. Called by start_flows, _start_child_flows,
+-- _start_child_steps and run_as_flow.
 create or replace function holdfast._lock_starts(p_flows text[]) returns text[]
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -169,8 +171,8 @@ begin
 end $$;
 
 -- Return the starts that are refused, by their places from 1, and why: flows that do not exist, and
--- inputs over which a root step cannot map. Locks nothing. Called by start_flows and
--- _start_child_flows.
+-- inputs over which a root step cannot map. Locks nothing. Called by _start_child_flows,
+-- _check_shapes and _start_child_steps.
 create or replace function holdfast._refused_starts(
     p_flows text[], p_shapes text[], p_inputs json[]
 ) returns table (place int, kind text, message text)
@@ -197,11 +199,12 @@ begin
         or (m.step_slug is not null and coalesce(json_typeof(u.input), '') <> 'array');
 end $$;
 
--- Start runs of shapes that exist, top ones or children: the arrays are those of start_flows, and of
--- parents. The shapes have their first run by it: steps that are added come into the next version.
--- Returns the ids that were new, in no order, and (topic, payload) notices.
--- Locks: expects the flows' starts locked, and the turn rows of the parents; the shapes if they have
--- no run yet; the ids, in order. Called by start_flows and _start_child_flows.
+-- Start runs of shapes that exist, top ones or children: the arrays are those of start_flows, and
+-- of parents. The shapes have their first run by it: steps that are added come into the next
+-- version. Returns the ids that were new, in no order, and (topic, payload) notices.
+-- Locks: expects the flows' starts locked, and the turn rows of the parents; the shapes if they
+-- have no run yet; the ids, in order. Called by start_flows, _start_child_flows and
+-- _start_step_flows.
 create or replace function holdfast._start_flows(
     p_now timestamptz, p_run_ids uuid[], p_shapes text[], p_inputs json[], p_keys text[],
     p_queues text[], p_priorities int[], p_timeouts float8[], p_retentions float8[],
@@ -243,8 +246,8 @@ begin
             case when a.tags is null then '{}'
                 else array(select json_array_elements_text(a.tags)) end,
             a.headers, a.retention * interval '1 second',
-            greatest(p_now, a.visible_at) + a.timeout * interval '1 second', p_now, a.parent_run_id, a.parent_key,
-            a.parent_close
+            greatest(p_now, a.visible_at) + a.timeout * interval '1 second', p_now,
+            a.parent_run_id, a.parent_key, a.parent_close
         from asked a
         on conflict do nothing
         returning run_id, name || '@' || version as handler, queue, priority, parent_run_id

@@ -1,8 +1,8 @@
 -- How far runs of flows are.
 
 -- Return the steps of runs in the order in which they were added. One of which nothing is known yet
--- is 'created'; a single step whose task has been claimed is 'started'. Without p_outputs, outputs are
--- null. Called by clients.
+-- is 'created'; a single step whose task has been claimed is 'started'. Without p_outputs, outputs
+-- are null. Called by clients.
 create or replace function holdfast.flow_steps(p_run_ids uuid[], p_outputs boolean default true)
 returns table (
     run_id uuid, step_slug text, step_type text, deps text[], status text, initial_tasks int,
@@ -74,8 +74,8 @@ end $$;
 
 -- Return the state of a run of a flow that has not ended, from the tasks of its steps: running if a
 -- worker has one, else paused, else queued if one is due, else waiting. 100 of its tasks are looked
--- at; if it has more, as a wide map, then also 1,000 of those that workers have of its flow, in each
--- of its queues. Called by _show_runs and _matching_runs.
+-- at; if it has more, as a wide map, then also 1,000 of those that workers have of its flow, in
+-- each of its queues. Called by _show_runs and _matching_runs.
 create or replace function holdfast._flow_state(p_run_id uuid, p_paused boolean) returns text
 language plpgsql stable
 set search_path = pg_catalog, pg_temp

@@ -57,8 +57,8 @@ as $$
 $$;
 
 -- Return the runs that may be in one of the states queued, running, stuck and paused, from the few
--- rows of tasks in that state: turns, and steps of flows, so a run may come several times. More than
--- p_limit rows if there are more. Called by _list_ids.
+-- rows of tasks in that state: turns, and steps of flows, so a run may come several times. More
+-- than p_limit rows if there are more. Called by _list_ids.
 create or replace function holdfast._active_runs(p_states text[], p_limit int)
 returns setof uuid
 language plpgsql stable

@@ -229,7 +229,8 @@ begin
         set visible_at = v_now,
             attempts = case when t.worker = any (v_innocent)
                 then greatest(t.attempts - 1, 0) else t.attempts end,
-            losses = t.losses - (t.kind = 'step' and t.worker = any (coalesce(v_innocent, '{}')))::int
+            losses = t.losses
+                - (t.kind = 'step' and t.worker = any (coalesce(v_innocent, '{}')))::int
         from unnest(v_tasks.run_ids, v_tasks.keys) as u (run_id, key)
         cross join lateral (
             select t.ctid from holdfast.tasks t

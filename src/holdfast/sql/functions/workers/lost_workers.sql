@@ -90,7 +90,7 @@ begin
 end $$;
 
 -- Return true if a worker has committed to a run's log from an index on. Locks nothing. Called by
--- _lock_lost and _record_lost_workers.
+-- _lock_lost, _record_lost_workers and run_as_flow.
 create or replace function holdfast._made_progress(p_run_id uuid, p_since int) returns boolean
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -147,8 +147,8 @@ end $$;
 -- WorkerLost, then WorkflowFailed. A run that made progress after all is free again. If another
 -- transaction has locked the run's turn row or its parent's, the run is left for the next claim.
 -- Returns (topic, payload) notices.
--- Locks: turn rows as _lock_families, then events and runs, by run_id. Called by workers for the
--- runs that claim_tasks calls poisoned.
+-- Locks: turn rows as _lock_families, then events and runs, by run_id. Called by workers, for the
+-- runs that a claim found poisoned, and requeue_stalled_tasks.
 create or replace function holdfast.fail_poisoned(p_run_ids uuid[], p_max_attempts int)
 returns text[]
 language plpgsql
