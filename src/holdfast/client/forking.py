@@ -58,8 +58,8 @@ async def prepare_fork(
     if run.kind == "flow":
         raise ForkRefused(
             run.run_id,
-            "it is a run of a flow, whose log is not replayed: retry it, with from_step to run a "
-            "step and all steps behind it again",
+            "it is a run of a flow, whose log is not replayed: use retry instead of fork, with "
+            "from_step to run a step and all steps behind it again",
         )
     version = options.get("version")
     if version is not None and version < 1:

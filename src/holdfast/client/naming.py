@@ -83,7 +83,12 @@ async def similar_names(store: Store, workflow: str) -> list[str]:
     flows = dict.fromkeys(split_name(each.name) for each in await store.list_flows())
     known += [(name, app) for app, name in flows]
     near = get_close_matches(split_name(workflow)[1], {name for name, _ in known}, _MOST_SIMILAR)
-    return [full_name(app, name) for like in near for name, app in known if name == like]
+    return [
+        full_name(app, name) if app else name
+        for like in near
+        for name, app in known
+        if name == like
+    ]
 
 
 def known_full_name(workflow: Named | str, app: str | None) -> str | None:

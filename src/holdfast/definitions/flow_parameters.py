@@ -190,24 +190,29 @@ class SingleParameters:
         self, parameter: inspect.Parameter, sources: Mapping[str, Source[Any]]
     ) -> Source[Any]:
         default: object = parameter.default
+        if isinstance(default, Source):
+            slug = default.slug
+            raise ConfigurationError(
+                f"{self._step}: the default of parameter {parameter.name} is a step itself: write "
+                f"its output, {parameter.name}={slug}.output"
+            )
         if not isinstance(default, OutputMark):
             if parameter.name not in sources:
-                raise ConfigurationError(self._unknown(parameter.name, sources))
+                raise ConfigurationError(self._unknown(parameter, sources))
             return sources[parameter.name]
         marked = default.source
         if sources.get(marked.slug) is not marked:
             raise ConfigurationError(
-                f"{self._step}: parameter {parameter.name} takes the output of {marked!r}, which "
-                f"is not of this flow; it has {', '.join(sources)}"
+                f"{self._step}: parameter {parameter.name} takes {marked.described} of "
+                f"another flow; here there are {', '.join(sources)}"
             )
         return marked
 
-    def _unknown(self, name: str, sources: Iterable[str]) -> str:
-        near = similar_name(name, sources)
+    def _unknown(self, parameter: inspect.Parameter, sources: Iterable[str]) -> str:
         return (
-            f"{self._step} has a parameter {name}, but no step before it has this name"
-            f"{f': did you mean {near}?' if near else ''}; a parameter can be "
-            f"{', '.join(sources)}, or have the output of a step as its default"
+            f"{self._step} has a parameter {parameter.name}, but no step before it has this name"
+            f"{_hint(parameter, sources)} A parameter can be {', '.join(sources)}, or have the "
+            "output of a step as its default"
         )
 
 
@@ -263,6 +268,17 @@ class ElementParameter:
                 f"{self._step}: parameter {self._name} is declared as {type_name(wanted)}, but it "
                 f"takes an element of {over.described}, which is {type_name(over.annotation)}"
             )
+
+
+def _hint(parameter: inspect.Parameter, sources: Iterable[str]) -> str:
+    """Return what a parameter that no step can give may have been meant to be."""
+    if near := similar_name(parameter.name, sources):
+        return f": did you mean {near}?"
+    if parameter.name in ("ctx", "context"):
+        return ": call current_flow_step() for what a step knows of its run."
+    if parameter.default is not parameter.empty:
+        return ": a default is only for a step that was skipped, so write a constant into the code."
+    return ": define a step after all that it depends on."
 
 
 def annotation_of(declared: Declared) -> object:

@@ -5,7 +5,7 @@ The code of an attempt gets its `FlowStepContext` from `current_flow_step`.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, ParamSpec, TypedDict, TypeVar, cast, get_args
 from uuid import UUID
@@ -21,7 +21,7 @@ from holdfast.definitions.flow_parameters import (
     StepParameters,
     annotation_of,
 )
-from holdfast.definitions.flow_types import list_of, may_have_field, type_name
+from holdfast.definitions.flow_types import field_names, list_of, may_have_field, type_name
 from holdfast.definitions.options import option
 from holdfast.definitions.recorded import Recorded
 from holdfast.definitions.signatures import read_signature
@@ -30,6 +30,7 @@ from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError, InvalidInput, PayloadError
 from holdfast.flows import canonical_pattern
 from holdfast.names import check_flow_step_name, check_queue_name, split_name
+from holdfast.suggestions import similar_name
 from holdfast.types import ClaimedTask, ErrorInfo, FlowShape, Otherwise, StepShape
 
 P = ParamSpec("P")
@@ -37,6 +38,14 @@ R_co = TypeVar("R_co", covariant=True)
 Out_co = TypeVar("Out_co", covariant=True)
 
 _MAX_INTEGER: Final = 2**31 - 1  # in the database
+
+# What a step's options are called in workflows, and in other libraries.
+_OTHER_WORDS: Final = {
+    "retry": "attempts and base_delay",
+    "retries": "attempts",
+    "max_attempts": "attempts",
+    "delay": "start_delay",
+}
 
 _split_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _split_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -173,9 +182,9 @@ class FlowStep(Recorded[P, R_co], Source[Out_co]):
 
     def _check_name(self, fn: object, name: str | None) -> str:
         found = name if name is not None else getattr(fn, "__name__", None)
-        if found is None:
+        if found in (None, "<lambda>"):
             raise ConfigurationError(
-                f"{fn!r} has no name of its own: give the step one with name=…"
+                f"flow {self.flow}: {fn!r} has no name of its own: give the step one with name=…"
             )
         with option(f"flow {self.flow}", "step"):
             return check_flow_step_name(found)
@@ -231,6 +240,28 @@ def _check_keys(pattern: Mapping[str, object], deps: tuple[str, ...], run: objec
             "for a step without dependencies the run's input itself is compared, and "
             f"{type_name(run)} has no field 'run': write what is in it"
         )
+    if not deps:
+        _check_fields(pattern, run)
+
+
+def _check_fields(pattern: Iterable[str], run: object) -> None:
+    """Refuse what is most likely a misspelt field. Others may come from newer programs."""
+    names = field_names(run)
+    for key in pattern:
+        if key not in names and (near := similar_name(key, names)):
+            raise ConfigurationError(f"{type_name(run)} has no field {key!r}: did you mean {near}?")
+
+
+def check_step_options(given: Iterable[str], known: type, of: str) -> None:
+    """Raise TypeError for an option of a step that the TypedDict `known` does not have."""
+    names = list(known.__annotations__)
+    for name in given:
+        if name not in names:
+            near = _OTHER_WORDS.get(name) or similar_name(name, names)
+            meant = f": did you mean {near}?" if near else "."
+            raise TypeError(
+                f"{of}: a step has no option {name}{meant} There are {', '.join(names)}"
+            )
 
 
 def check_attempts(attempts: int, of: str) -> int:

@@ -81,6 +81,13 @@ def may_have_field(annotation: object, name: str) -> bool:
     return described is None or any(_may_have_field(part, name) for part in _members(described))
 
 
+def field_names(annotation: object) -> set[str]:
+    """Return the fields that JSON objects of this type may have; none if that cannot be said."""
+    described = _describe(annotation)
+    names = [_field_names(part) for part in _members(described)] if described is not None else []
+    return set[str]().union(*(each or () for each in names)) if None not in names else set()
+
+
 def type_name(annotation: object) -> str:
     """Return an annotation as people write it, without modules: `list[Page]`, `str | None`."""
     if annotation is None or annotation is type(None):
@@ -214,9 +221,26 @@ def _items(part: inspect.Type) -> tuple[inspect.Type, ...] | None:
 
 
 def _may_have_field(part: inspect.Type, name: str) -> bool:
+    names = _field_names(part)
+    return names is None or name in names
+
+
+def _field_names(part: inspect.Type) -> set[str] | None:
+    """Return the fields of an object; none for what is not an object, None if it may have any."""
     if isinstance(part, _RECORDS) and _kind(part) == "object":
-        return name in {field.encode_name for field in part.fields} or name == _tag_of(part)
-    return _kind(part) in ("object", "any")
+        tag = _tag_of(part)
+        return {field.encode_name for field in part.fields} | ({tag} if tag else set())
+    if isinstance(part, inspect.CustomType) and _is_plain_model(part.cls):
+        return _fields_of_model(part.cls)
+    return None if _kind(part) in ("object", "any") else set()
+
+
+def _fields_of_model(model: Any) -> set[str] | None:
+    if model.model_config.get("extra") == "allow":
+        return None
+    fields = model.model_fields
+    names: set[str] = {fields[name].serialization_alias or name for name in fields}
+    return names.union(each.alias or name for name, each in model.model_computed_fields.items())
 
 
 def _tag_of(part: inspect.Type) -> str | None:

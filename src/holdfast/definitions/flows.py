@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence, Set
+from inspect import isfunction
 from types import MappingProxyType
 from typing import Any, ClassVar, ParamSpec, Protocol, TypeAlias, TypeVar, Unpack, cast, overload
 
@@ -15,6 +16,7 @@ from holdfast.definitions.flow_steps import (
     FlowStep,
     FlowStepOptions,
     check_attempts,
+    check_step_options,
     whole_seconds,
 )
 from holdfast.definitions.options import limit_seconds, option
@@ -111,6 +113,12 @@ class Flow(Startable[In, dict[str, object]]):
 
         Raises ConfigurationError for options that cannot work.
         """
+        # Callers without a type checker pass anything.
+        if callable(name):
+            raise ConfigurationError(
+                "a flow is made by its name, and is not a decorator: write `flow = app.flow(…)`, "
+                "then `@flow.step` above each function"
+            )
         self.name = check_flow_name(name)
         self.full_name = full_name(check_app_name(app), self.name)
         self.version, self.priority = version, priority
@@ -129,11 +137,10 @@ class Flow(Startable[In, dict[str, object]]):
             version=version,
             queue=queue,
             max_attempts=check_attempts(attempts, of),
-            base_delay=whole_seconds(base_delay, of, "base_delay") or 0,
-            timeout=whole_seconds(timeout, of, "timeout", least=1) or 1,
+            base_delay=_needed(whole_seconds(base_delay, of, "base_delay"), of, "base_delay"),
+            timeout=_needed(whole_seconds(timeout, of, "timeout", least=1), of, "timeout"),
         )
-        with option(of, "input"):
-            self._input = Declared.of_type(input, f"input of {of}")
+        self._input = Declared.of_type(input, f"input of {of}")
         self._run: RunInput[In] = RunInput(self.name, annotation_of(self._input))
         self._steps: dict[str, AnyFlowStep | AnyRunStep] = {}
         self._versions: Mapping[tuple[str, int], Flow[Any]] = {}
@@ -190,7 +197,10 @@ class Flow(Startable[In, dict[str, object]]):
         that do not fit, and for options that cannot work.
         """
 
+        check_step_options(options, FlowStepOptions, str(self))
+
         def define(fn: Callable[..., object]) -> AnyFlowStep:
+            self._check_function(fn)
             return self._add(FlowStep(fn, self._empty, self._sources(), **options))
 
         return define if fn is None else define(fn)
@@ -208,8 +218,10 @@ class Flow(Startable[In, dict[str, object]]):
         `over` does not give a list, and as `step` does.
         """
         source = self._check_source(over)
+        check_step_options(options, FlowStepOptions, str(self))
 
         def define(fn: Callable[..., object]) -> AnyFlowStep:
+            self._check_function(fn)
             step: AnyFlowStep = FlowStep(fn, self._empty, self._sources(), over=source, **options)
             return self._add(step)
 
@@ -251,6 +263,7 @@ class Flow(Startable[In, dict[str, object]]):
         Raises ConfigurationError as `step` does.
         """
         source = self._run if of is None else self._check_source(of)
+        check_step_options(options, RunStepOptions, str(self))
         return self._add(RunStep[Any](name, definition, self._empty, source, self._run, **options))
 
     def run_map(
@@ -268,6 +281,7 @@ class Flow(Startable[In, dict[str, object]]):
         ConfigurationError if `over` does not give a list, and as `run_step` does.
         """
         source = self._check_source(over)
+        check_step_options(options, RunStepOptions, str(self))
         return self._add(
             RunStep[Any](name, definition, self._empty, source, self._run, is_map=True, **options)
         )
@@ -294,6 +308,11 @@ class Flow(Startable[In, dict[str, object]]):
         caller = current_caller()
         if caller is not None:
             return caller.call_startable(self, args, {})
+        if args and isfunction(args[0]):
+            raise ConfigurationError(
+                f"{self} is called with a function: a flow is not a decorator; write "
+                "`flow = app.flow(…)`, then `@flow.step` above each function"
+            )
         raise ConfigurationError(
             f"{self} is called outside of a workflow: start a run of it with "
             "`await client.start(…)`"
@@ -346,9 +365,17 @@ class Flow(Startable[In, dict[str, object]]):
             )
         if self._sources().get(over.slug) is not over:
             raise ConfigurationError(
-                f"{self}: {over!r} is not a step of this flow; it has {', '.join(self._sources())}"
+                f"{self}: {over} is not of this flow; here there are {', '.join(self._sources())}"
             )
         return over
+
+    def _check_function(self, fn: object) -> None:
+        # Callers without a type checker pass anything.
+        if not callable(fn):
+            raise ConfigurationError(
+                f"{self}: a step is made of a function, not of {fn!r}: write @flow.step above "
+                "the function, or @flow.step(name=…) for another name"
+            )
 
     def _add(self, step: AnyStep) -> AnyStep:
         if step.slug in self._steps:
@@ -357,3 +384,9 @@ class Flow(Startable[In, dict[str, object]]):
             )
         self._steps[step.slug] = step
         return step
+
+
+def _needed(length: int | None, of: str, name: str) -> int:
+    if length is None:  # in workflows it means no limit, which steps of flows cannot have
+        raise ConfigurationError(f"{of}: {name}: a length of time is needed, not None")
+    return length

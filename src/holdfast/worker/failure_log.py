@@ -67,7 +67,7 @@ def log_failed_activity(
 
 def log_failed_flow_step(task: ClaimedTask, error: ErrorInfo, outcome: StepTaskOutcome) -> None:
     """Warn that an attempt at a flow's step failed, and tell what the database does about it."""
-    what = {"retried": "it is tried again", "recorded": "no attempts are left", "lost": "too late"}
+    what = {"retried": "it is tried again", "recorded": "it is not tried again", "lost": "too late"}
     logger.warning(
         "run %s (%s): attempt %d of step %s failed: %s; %s",
         task.run_id,

@@ -66,10 +66,10 @@ def not_none(maybe: Page) -> None: ...
         (wrong_input, "parameter run is declared as int, but the run's input is str"),
         (
             typing_error,
-            "a parameter pgae, but no step before it has this name: did you mean page?; a "
+            "a parameter pgae, but no step before it has this name: did you mean page? A "
             "parameter can be run, page, pages, plain, maybe, or",
         ),
-        (far_off, "a parameter xyz, but no step before it has this name; a parameter can be run,"),
+        (far_off, "a parameter xyz, but no step before it has this name: define a step after"),
         (unknown_default, "a parameter limit, but no step before it has this name"),
         (
             not_none,
@@ -111,12 +111,15 @@ def test_a_step_of_another_flow_is_refused(flow: Flow[str]) -> None:
     def one(given: Page = page.output) -> None: ...
 
     with pytest.raises(
-        ConfigurationError, match=r"takes the output of .* not of this flow; it has"
+        ConfigurationError, match=r"takes the output of step page of another flow; here"
     ):
         flow.step(one)
-    with pytest.raises(ConfigurationError, match="is not a step of this flow; it has run, page"):
+    with pytest.raises(
+        ConfigurationError,
+        match="step pages of flow other is not of this flow; here there are run, page",
+    ):
         flow.map(pages)
-    with pytest.raises(ConfigurationError, match="is not a step of this flow"):
+    with pytest.raises(ConfigurationError, match="input of flow other> is not of this flow"):
         flow.map(other.run)
 
 

@@ -290,7 +290,7 @@ def test_what_may_work_passes(given: object, wanted: object) -> None:
         (Site, "run", False),
         (Tagged, "type", True),
         (Array, "content", False),
-        (Model, "run", True),
+        (Model, "run", False),
         (Any, "run", True),
         (str, "run", False),
     ],
