@@ -103,6 +103,17 @@ async def test_elements_that_fail_in_one_call_have_one_entry(
     assert (retry["tasks"], retry["task_index"], retry["attempt"]) == (2, 1, 1)
 
 
+async def test_the_error_of_a_run_names_the_element_that_failed(
+    flows: Flows, worker: StepWorker
+) -> None:
+    run_id = await flows.run_of(mapped("each", max_attempts=1), given=[1, 2, 3])
+    tasks = await worker.take()
+    await worker.report(end(tasks["each:2"], error=NO_LUCK))
+    error = await flows.error(run_id)
+    assert (error["step"], error["task_index"]) == ("each", 2)
+    assert error["message"] == "step each:2 failed: no luck"
+
+
 async def test_a_run_that_has_failed_takes_no_output_any_more(
     flows: Flows, worker: StepWorker
 ) -> None:

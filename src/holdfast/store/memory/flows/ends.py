@@ -200,6 +200,6 @@ def _error(failure: _Failure) -> str:
         task_index=index,
         attempts=failure.task.attempts,
         worker=failure.task.worker,
-        message=f"step {slug} failed: {message}",
+        message=f"step {failure.task.key} failed: {message}",
         cause=details.raw(failure.error),
     )
