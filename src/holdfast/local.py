@@ -23,7 +23,7 @@ async def local(
     app: App,
     database: str | None = None,
     *,
-    data: Path | None = None,
+    data: Path | str | None = None,
     schema: str = "holdfast",
     options: WorkerOptions | None = None,
     grace: Duration = "10s",
@@ -45,7 +45,10 @@ async def local(
     Raises what `Client.open` raises if the database cannot be used.
     """
     found = await asyncio.to_thread(
-        resolve_database, database, data, connecting=Connecting(prepare, listen_database)
+        resolve_database,
+        database,
+        None if data is None else Path(data),
+        connecting=Connecting(prepare, listen_database),
     )
     try:
         if found.source is Source.EMBEDDED:

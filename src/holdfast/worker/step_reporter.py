@@ -52,13 +52,14 @@ class StepReporter:
     ) -> None:
         self._store, self._worker_id, self._clock = store, worker_id, clock
         self._notify, self._taker, self._take = notify, taker, take
-        self._steps, self._elements = self._batcher(), self._batcher()
-
-    def _batcher(self) -> Batcher[_End]:
-        return Batcher[_End](
+        self._steps = Batcher[_End](
             self._report,
             weight=lambda entry: _weight(entry[0]),
             halves=lambda entries: len(entries) >= _MANY,
+        )
+        # Two calls for one map would wait for each other at its counter.
+        self._elements = Batcher[_End](
+            self._report, weight=lambda entry: _weight(entry[0]), most_calls=1
         )
 
     @property
