@@ -191,7 +191,11 @@ _OPTIONS = (
         "cancelled, timed_out, terminated or continued.",
     ),
     click.option(
-        "--workflow", "workflows", metavar="NAME", multiple=True, help="Runs of this workflow."
+        "--workflow",
+        "workflows",
+        metavar="NAME",
+        multiple=True,
+        help="Runs of this workflow or flow.",
     ),
     click.option("--queue", "queues", metavar="NAME", multiple=True, help="Runs of this queue."),
     click.option(

@@ -59,7 +59,7 @@ async def prepare_fork(
         raise ForkRefused(
             run.run_id,
             "it is a run of a flow, whose log is not replayed: use retry instead of fork, with "
-            "from_step to run a step and all steps behind it again",
+            "from_step to run a step and all steps after it again",
         )
     version = options.get("version")
     if version is not None and version < 1:
@@ -110,7 +110,7 @@ async def retry_run(
 ) -> tuple[bool, Status]:
     """Start the run that retries another one. Return what `fork_run` returns, and raise the same.
 
-    With a `from_step`, which only flows have, this step and all behind it run again.
+    With a `from_step`, which only flows have, this step and all after it run again.
     """
     if kind == "flow":
         return await _retry_flow(session, retry, from_step)

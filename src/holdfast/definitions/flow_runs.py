@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Final, TypedDict, TypeVar, cast
+from typing import Any, TypedDict, TypeVar, cast
 
 import msgspec
 
@@ -13,19 +13,19 @@ from holdfast.definitions.flow_steps import (
     check_attempts,
     check_otherwise,
     check_pattern,
+    decode_each,
+    may_skip,
     whole_seconds,
 )
 from holdfast.definitions.flow_types import admits_none, fits, fits_elements, list_of, type_name
 from holdfast.definitions.options import option
 from holdfast.definitions.startable import Startable
 from holdfast.durations import Duration
-from holdfast.errors import ConfigurationError, InvalidInput
+from holdfast.errors import ConfigurationError
 from holdfast.names import check_flow_step_name, check_queue_name, split_name
 from holdfast.types import FlowShape, Otherwise, StepShape
 
 Out_co = TypeVar("Out_co", covariant=True)
-
-_split_list: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 class RunStepOptions(TypedDict, total=False):
@@ -121,8 +121,7 @@ class RunStep(Source[Out_co]):
             runs=f"{definition.full_name}@{definition.version}",
             runs_kind=definition.kind,
         )
-        is_conditional = when is not None or unless is not None
-        self.may_be_skipped = on_exhausted == "skip" or (is_conditional and on_unmet == "skip")
+        self.may_be_skipped = may_skip(when, unless, on_unmet, on_exhausted)
 
     def __repr__(self) -> str:
         return f"<{self}>"
@@ -145,11 +144,7 @@ class RunStep(Source[Out_co]):
         """Decode its output, of a map the list of the outputs. Raises InvalidInput."""
         if not self.is_map:
             return cast("Out_co", self.definition.decode_output(text))
-        try:
-            results = _split_list(text)
-        except msgspec.MsgspecError as error:
-            raise InvalidInput(f"output of {self}: {error}") from None
-        return cast("Out_co", [self.definition.decode_output(result) for result in results])
+        return cast("Out_co", decode_each(text, self.definition.decode_output, str(self)))
 
     def _check(self, source: Source[Any]) -> None:
         """Refuse a source whose value, or whose elements, the run cannot be given."""

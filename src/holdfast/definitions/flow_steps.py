@@ -141,8 +141,7 @@ class FlowStep(Recorded[P, R_co], Source[Out_co]):
             when_unmet=check_otherwise(on_unmet, of, "on_unmet"),
             when_exhausted=check_otherwise(on_exhausted, of, "on_exhausted"),
         )
-        is_conditional = when is not None or unless is not None
-        self.may_be_skipped = on_exhausted == "skip" or (is_conditional and on_unmet == "skip")
+        self.may_be_skipped = may_skip(when, unless, on_unmet, on_exhausted)
 
     def __str__(self) -> str:
         return f"step {self.slug} of flow {self.flow}"
@@ -170,15 +169,9 @@ class FlowStep(Recorded[P, R_co], Source[Out_co]):
 
     def decode_output(self, text: str | bytes | msgspec.Raw) -> Out_co:
         """Decode its output, of a map the list of its results. Raises InvalidInput."""
-        found: object = self.decode_result(text) if not self.is_map else self._decode_list(text)
-        return cast("Out_co", found)
-
-    def _decode_list(self, text: str | bytes | msgspec.Raw) -> list[R_co]:
-        try:
-            results = _split_list(text)
-        except msgspec.MsgspecError as error:
-            raise InvalidInput(f"output of {self}: {error}") from None
-        return [self.decode_result(result) for result in results]
+        if not self.is_map:
+            return cast("Out_co", self.decode_result(text))
+        return cast("Out_co", decode_each(text, self.decode_result, str(self)))
 
     def _check_name(self, fn: object, name: str | None) -> str:
         found = name if name is not None else getattr(fn, "__name__", None)
@@ -203,6 +196,23 @@ class FlowStep(Recorded[P, R_co], Source[Out_co]):
             self._parameters = ElementParameter(fn, of, self._over)
         self.decode_arguments = self._parameters.decode
         self.encode_arguments = self._parameters.encode
+
+
+def decode_each(
+    text: str | bytes | msgspec.Raw, decode: Callable[[msgspec.Raw], object], of: str
+) -> list[object]:
+    """Decode the output of the map step `of`, each result with `decode`. Raises InvalidInput."""
+    try:
+        results = _split_list(text)
+    except msgspec.MsgspecError as error:
+        raise InvalidInput(f"output of {of}: {error}") from None
+    return [decode(result) for result in results]
+
+
+def may_skip(when: object, unless: object, on_unmet: Otherwise, on_exhausted: Otherwise) -> bool:
+    """Return True if a step with these options may be skipped while those after it run."""
+    is_conditional = when is not None or unless is not None
+    return on_exhausted == "skip" or (is_conditional and on_unmet == "skip")
 
 
 def check_pattern(

@@ -200,7 +200,7 @@ class SyncRuns(SyncGroup[Runs]):
         run is retried if it failed, and returned if it is a retry that did not fail.
 
         A flow's run keeps the outputs of its steps and of the elements of maps. With `from_step`
-        that step and all steps behind it run again whatever they had, also if the run completed.
+        that step and all steps after it run again whatever they had, also if the run completed.
         Raises ForkRefused and RunNotFound.
 
         ```python

@@ -48,7 +48,7 @@ class StepShape(Value, frozen=True, kw_only=True):
 
 
 class FlowShape(Value, frozen=True, kw_only=True):
-    """A version of a flow: its steps, each behind those that it depends on.
+    """A version of a flow: its steps, each after those that it depends on.
 
     `name` is the full name, `app/slug`, or the slug alone for a flow that was made from SQL.
     The n-th failed attempt is followed by a pause of `base_delay * 2**n` seconds. `timeout` limits

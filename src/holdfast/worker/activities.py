@@ -242,7 +242,7 @@ class Activities:
                 self._start(task)
 
     def _start(self, task: ClaimedTask) -> None:
-        self._open.replace(task)
+        self._open.stop_stale(task)
         try:
             call, activity = _read_call(task.payload or ""), self._activities[task.name]
         except Exception as error:
@@ -276,7 +276,7 @@ class Activities:
             self._report(execution.activity_end, execution)
 
     def _report(self, end: ActivityEnd, execution: ActivityExecution | None = None) -> None:
-        self._open.report(end.run_id, end.key, end.lease_no)
+        self._open.keep_lease(end.run_id, end.key, end.lease_no)
         self._reporter.submit(end, partial(self._reported, end, execution))
 
     def _reported(
@@ -291,7 +291,7 @@ class Activities:
                 end.key,
                 end.run_id,
             )
-        self._open.reported(end.run_id, end.key, end.lease_no)
+        self._open.forget_lease(end.run_id, end.key, end.lease_no)
 
     # Messages from other parts
 

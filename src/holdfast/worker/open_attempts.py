@@ -76,7 +76,7 @@ class OpenAttempts(Generic[A]):
         task = attempt.task
         self._running[task.run_id, task.key] = attempt
 
-    def replace(self, task: ClaimedTask) -> None:
+    def stop_stale(self, task: ClaimedTask) -> None:
         """Stop an attempt at the same task, if one still runs: its lease ran out."""
         stale = self._running.pop((task.run_id, task.key), None)
         if stale is not None:
@@ -90,11 +90,11 @@ class OpenAttempts(Generic[A]):
         del self._running[task_id]
         return True
 
-    def report(self, run_id: UUID, key: str, lease_no: int) -> None:
+    def keep_lease(self, run_id: UUID, key: str, lease_no: int) -> None:
         """Keep a lease until the end of its attempt is reported."""
         self._reporting[run_id, key] = lease_no
 
-    def reported(self, run_id: UUID, key: str, lease_no: int) -> None:
+    def forget_lease(self, run_id: UUID, key: str, lease_no: int) -> None:
         """Forget a lease: the database has answered to the report."""
         if self._reporting.get((run_id, key)) == lease_no:
             del self._reporting[run_id, key]

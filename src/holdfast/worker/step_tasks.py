@@ -116,7 +116,7 @@ class StepTasks:
                 self._start(task)
 
     def _start(self, task: ClaimedTask) -> None:
-        self._open.replace(task)
+        self._open.stop_stale(task)
         slug = task.key.partition(":")[0]
         step = self._steps.get((task.name, task.version), {}).get(slug)
         if step is None:
@@ -143,7 +143,7 @@ class StepTasks:
             self._report(execution.end, execution)
 
     def _report(self, end: StepTaskEnd, execution: StepTaskExecution | None = None) -> None:
-        self._open.report(end.run_id, end.key, end.lease_no)
+        self._open.keep_lease(end.run_id, end.key, end.lease_no)
         self._reporter.submit(end, partial(self._reported, end, execution))
 
     def _reported(
@@ -157,7 +157,7 @@ class StepTasks:
                 end.key,
                 end.run_id,
             )
-        self._open.reported(end.run_id, end.key, end.lease_no)
+        self._open.forget_lease(end.run_id, end.key, end.lease_no)
 
     def request_cancel(self, run_id: UUID, key: str) -> None:
         """Stop a step: its task no longer exists, so its result is not wanted."""

@@ -46,7 +46,7 @@ def dev(
     replace_flows: bool,
     log_level: str,
 ) -> None:
-    """Run the workflows of an app while you write them.
+    """Run the workflows and flows of an app while you write them.
 
     The embedded database is started and its schema is created. On your own server you are asked
     before its schema is changed. A worker runs the app, and is replaced whenever

@@ -172,7 +172,7 @@ def resume(
     "--from-step",
     metavar="NAME",
     callback=filled,
-    help="Of named runs of a flow: run this step and all steps behind it again.",
+    help="Of named runs of a flow: run this step and all steps after it again.",
 )
 @click.pass_context
 def retry(

@@ -45,9 +45,7 @@ if TYPE_CHECKING:
 )
 @click.option("--priority", type=click.IntRange(0, 4), help="From 0 (first) to 4 (last).")
 @click.option("--queue", metavar="NAME", help="Let the workers of this queue run it.")
-@click.option(
-    "--workflow-version", type=click.IntRange(1), help="Start this version of the workflow."
-)
+@click.option("--workflow-version", type=click.IntRange(1), help="Start this version of it.")
 @click.option(
     "--timeout", metavar="TIME", type=duration, help="End the run if it takes longer than this."
 )
@@ -86,10 +84,11 @@ def start(
 ) -> None:
     """Start a run of WORKFLOW, and write its id.
 
-    WORKFLOW is a name, or app/name. The app is needed if several apps have a workflow of this
-    name, or if no worker has ever served it. INPUT is JSON, @FILE, or - for stdin; the default
-    is null. With --app, an input that does not fit the workflow is refused; without it, the run
-    is started and fails. With --wait, the exit code says how the run ended.
+    WORKFLOW is the name of a workflow or a flow, or app/name. The app is needed if several apps
+    have one of this name, or if no worker has ever served it. INPUT is JSON, @FILE, or - for
+    stdin; the default is null. With --app, an input that does not fit the declared type is
+    refused; without it, the run is started and fails. With --wait, the exit code says how the run
+    ended.
     """
     from holdfast.cli.connecting import with_link
 
@@ -124,7 +123,7 @@ def start(
 def _checked(
     app_reference: str | None, workflow: str, version: int | None, payload: str
 ) -> tuple[App | None, object]:
-    """Return the app, and the input as the type that the workflow declares."""
+    """Return the app, and the input as the type that is declared for it."""
     from holdfast.cli.process.loading import AppReference
     from holdfast.cli.render.console import decoded
 

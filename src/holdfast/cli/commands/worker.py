@@ -87,7 +87,7 @@ def worker(
     log_json: bool,
     log_level: str,
 ) -> None:
-    """Run the workflows and activities of an app.
+    """Run the workflows, flows and activities of an app.
 
     MODULE:APP is a module and the name of the App in it, or a file: shop:app, src/shop.py:app,
     or shop.py if the file has only one App.

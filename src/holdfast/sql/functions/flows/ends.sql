@@ -17,9 +17,9 @@ begin
     end if;
 end $$;
 
--- Lock the turn rows of runs whose maps are through, if that needs no waiting: who holds tasks must
--- not wait for a turn. Raises HF004 otherwise. Locks: turn rows, skipping locked ones. Called by
--- end_step_tasks.
+-- Lock the turn rows of runs whose maps have completed, if that needs no waiting: who holds tasks
+-- must not wait for a turn. Raises HF004 otherwise. Locks: turn rows, skipping locked ones. Called
+-- by end_step_tasks.
 create or replace function holdfast._try_lock_flows(p_run_ids uuid[]) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -40,7 +40,7 @@ end $$;
 
 -- Return true if a call brings only outputs of elements of maps, none of which comes near its end
 -- by it: such a call needs no turn. Locks nothing. Called by end_step_tasks.
-create or replace function holdfast._far_from_through(
+create or replace function holdfast._ends_no_map(
     p_run_ids uuid[], p_keys text[], p_errors json[]
 ) returns boolean
 language plpgsql stable
@@ -74,7 +74,7 @@ end $$;
 -- it is no longer open, which changes nothing.
 --
 -- Up to p_room tasks that become ready, of these queues and handlers, are leased to the worker at
--- once and returned as rows behind the first, which speaks of the call. They have what a claimed
+-- once and returned as rows after the first, which speaks of the call. They have what a claimed
 -- task has, with the key and the headers that their run was started with. Elements of maps go in
 -- calls of their own: these do not wait for each other. With p_tell, the schema's name, the call
 -- sends its notices itself if it can.
@@ -110,7 +110,7 @@ declare
         select from unnest(p_errors) as e (error) where e.error is not null);
 begin
     perform holdfast._check_ends(p_outputs, p_errors, null);
-    if holdfast._far_from_through(p_run_ids, p_keys, p_errors) then
+    if holdfast._ends_no_map(p_run_ids, p_keys, p_errors) then
         begin
             perform holdfast._lock_tasks(p_run_ids, p_keys);
             v_done := holdfast._record_outputs(
@@ -257,7 +257,7 @@ begin
     end if;
 end $$;
 
--- Count elements of maps down that have their results. Returns the maps that are through. The
+-- Count elements of maps down that have their results. Returns the maps that have completed. The
 -- counters come last in a call, because others wait for them; each row is changed by its key: by a
 -- ctid that was found before, a count at the same moment would be lost.
 -- Locks: states of steps, by (run_id, step_slug). Called by _record_outputs.

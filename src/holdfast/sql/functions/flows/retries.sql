@@ -2,7 +2,7 @@
 
 -- Start a new run that does what an ended run lacks. Its completed and skipped steps are copied,
 -- and the results of elements of maps, so that a map repeats only elements without one. p_from and
--- all steps behind it run again whatever they have. What a run of a flow whose shape was replaced
+-- all steps after it run again whatever they have. What a run of a flow whose shape was replaced
 -- since has, is not used. As in a fork, the new run has the input, queue, priority, tags, headers,
 -- retention and time to its deadline of the other, but no key and no parent.
 --
@@ -71,7 +71,7 @@ as $$
 $$;
 
 -- Return the steps that run again in a retry: those that have neither completed nor been skipped,
--- p_from, and all behind them; but not those behind a step that stays skipped with all that depends
+-- p_from, and all after them; but not those after a step that stays skipped with all that depends
 -- on it. Of a run whose shape was replaced since, all steps. Locks nothing. Called by retry_flow.
 create or replace function holdfast._steps_again(
     p_origin holdfast.runs, p_handler text, p_from text
@@ -83,7 +83,7 @@ set enable_seqscan = off
 as $$
 declare
     v_is_replaced boolean := holdfast._is_replaced(p_origin, p_handler);
-    v_again text[] := holdfast._behind(p_handler, array(
+    v_again text[] := holdfast._with_dependents(p_handler, array(
         select s.step_slug
         from holdfast.steps s
         left join lateral (
@@ -97,7 +97,7 @@ begin
     return array(
         select unnest(v_again)
         except
-        select unnest(holdfast._behind(p_handler, array(
+        select unnest(holdfast._with_dependents(p_handler, array(
             select s.step_slug
             from holdfast.steps s
             cross join lateral (
@@ -115,7 +115,8 @@ end $$;
 
 -- Return steps with all that depend on them, '' among these. Locks nothing. Called by _steps_again
 -- and _resume_flow.
-create or replace function holdfast._behind(p_handler text, p_steps text[]) returns text[]
+create or replace function holdfast._with_dependents(p_handler text, p_steps text[])
+returns text[]
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -123,17 +124,17 @@ set enable_seqscan = off
 as $$
 begin
     return array(
-        with recursive behind as (
+        with recursive later as (
             select u.step_slug from unnest(p_steps) as u (step_slug)
             union
             select d.step_slug
-            from behind b
+            from later l
             cross join lateral (
                 select d.step_slug from holdfast.deps d
-                where d.handler = p_handler and d.dep_slug = b.step_slug offset 0
+                where d.handler = p_handler and d.dep_slug = l.step_slug offset 0
             ) as d
         )
-        select b.step_slug from behind b);
+        select l.step_slug from later l);
 end $$;
 
 -- Insert the row, the log and the turn row of a run that retries another. Returns 'started', or
@@ -207,7 +208,7 @@ set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
 declare
-    v_open text[] := holdfast._behind(p_handler, p_again) || case
+    v_open text[] := holdfast._with_dependents(p_handler, p_again) || case
         when cardinality(p_again) = 0 then array[''] else '{}' end;
     v_ready holdfast._ready_step[];
 begin

@@ -52,9 +52,9 @@ def advance(
 
 
 def _count_ends(tables: Tables, ends: Sequence[StepEnd]) -> tuple[list[Place], list[StepEnd]]:
-    """Count what ends mean for the steps behind them; return which are ready, and which passed.
+    """Count what ends mean for the steps after them; return which are ready, and which passed.
 
-    A step that was skipped because of one dependency passes, that is ends for those behind it, only
+    A step that was skipped because of one dependency passes, that is ends for those after it, only
     when all its dependencies have ended. So the end is ready when every step has ended, although
     it depends on the leaves alone.
     """

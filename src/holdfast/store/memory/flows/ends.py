@@ -19,7 +19,14 @@ from holdfast.store.memory.flows.rows import Place, place_of, shape_of, split_ke
 from holdfast.store.memory.flows.skips import skip_steps
 from holdfast.store.memory.tables import Tables, TaskRow
 from holdfast.store.port import WORK_TOPIC
-from holdfast.types import Notice, Otherwise, StepTaskEnd, StepTaskOutcome
+from holdfast.types import (
+    FlowShape,
+    Notice,
+    Otherwise,
+    StepShape,
+    StepTaskEnd,
+    StepTaskOutcome,
+)
 
 _FAILED: Final = "holdfast.errors.StepFailed"
 _LARGEST_EXPONENT: Final = 60
@@ -57,12 +64,12 @@ def end_tasks(
     outputs = {n: end for n, end in enumerate(ends) if end.error is None}
     errors = {n: end for n, end in enumerate(ends) if end.error is not None}
     completed = _open_tasks(progress.tables, outputs, is_open)
-    through = _record_outputs(progress, [(task, outputs[n]) for n, task in completed.items()])
+    ended = _record_outputs(progress, [(task, outputs[n]) for n, task in completed.items()])
     failed = _open_tasks(progress.tables, errors, is_open)
     failures = [_failure(progress, n, task, errors[n]) for n, task in failed.items()]
     skipped = _end_failures(progress, failures)
     if progress.entries:  # every end, retry and failure has one
-        advance(progress, ends=[*through, *skipped])
+        advance(progress, ends=[*ended, *skipped])
     retried = {failure.number for failure in failures if failure.retry_at is not None}
     return [
         "retried" if n in retried else "recorded" if n in completed or n in failed else "lost"
@@ -86,7 +93,7 @@ def _record_outputs(
     progress: Progress, completed: Iterable[tuple[TaskRow, StepTaskEnd]]
 ) -> list[StepEnd]:
     """Write outputs; return the steps that are completed by it."""
-    tables, through = progress.tables, list[Place]()
+    tables, ended = progress.tables, list[Place]()
     counts: Counter[Place] = Counter()
     for task, end in completed:
         del tables.tasks[task.run_id, task.key]
@@ -94,14 +101,14 @@ def _record_outputs(
         place, output = (task.run_id, slug), end.output or "null"
         if index is None:
             _complete_single(progress, task, output)
-            through.append(place)
+            ended.append(place)
         else:
             tables.elements[place][index] = output
             counts[place] += 1
-    through += [place for place in sorted(counts) if _count_down(progress, place, counts[place])]
-    for place in through:
+    ended += [place for place in sorted(counts) if _count_down(progress, place, counts[place])]
+    for place in ended:
         progress.log(place, "FlowStepCompleted")
-    return [StepEnd(place) for place in through]
+    return [StepEnd(place) for place in ended]
 
 
 def _complete_single(progress: Progress, task: TaskRow, output: str) -> None:
@@ -113,7 +120,7 @@ def _complete_single(progress: Progress, task: TaskRow, output: str) -> None:
 
 
 def _count_down(progress: Progress, place: Place, elements: int) -> bool:
-    """Count elements of a map down that have their results; return True if it is through."""
+    """Count elements of a map down that have their results; return True if it has completed."""
     step = step_row(progress.tables, place)
     step.remaining_tasks = (step.remaining_tasks or 0) - elements
     if step.remaining_tasks > 0:
@@ -127,12 +134,16 @@ def _failure(progress: Progress, number: int, task: TaskRow, end: StepTaskEnd) -
     shape = shape_of(progress.tables, task.run_id)
     step, flow = shape.steps[split_key(task.key)[0]], shape.shape
     attempts = flow.max_attempts if step.max_attempts is None else step.max_attempts
-    base = flow.base_delay if step.base_delay is None else step.base_delay
     retry_at = None
     if end.retryable and task.attempts < attempts:
-        pause = min(base * 2 ** min(task.attempts, _LARGEST_EXPONENT), LONGEST_SECONDS)
-        retry_at = progress.now + to_micros(pause)
+        retry_at = progress.now + to_micros(retry_pause(flow, step, task.attempts))
     return _Failure(number, task, end.error or "null", retry_at, step.when_exhausted)
+
+
+def retry_pause(flow: FlowShape, step: StepShape, failed: int) -> float:
+    """Return how many seconds there are between an attempt that failed and the next."""
+    base = flow.base_delay if step.base_delay is None else step.base_delay
+    return min(base << min(failed, _LARGEST_EXPONENT), LONGEST_SECONDS)
 
 
 def _end_failures(progress: Progress, failures: Sequence[_Failure]) -> list[StepEnd]:
@@ -190,16 +201,20 @@ def _log_retries(progress: Progress, retried: Sequence[_Failure]) -> None:
         progress.log(place, "FlowStepRetryScheduled", told)
 
 
+def message_of(error: str) -> str:
+    """Return the message of an error, which is JSON text; empty if it has none."""
+    return details.read(error, _Message).message
+
+
 def _error(failure: _Failure) -> str:
     """Return the error of a run that fails because of a step."""
     slug, index = split_key(failure.task.key)
-    message = details.read(failure.error, _Message).message
     return details.write(
         kind=_FAILED,
         step=slug,
         task_index=index,
         attempts=failure.task.attempts,
         worker=failure.task.worker,
-        message=f"step {failure.task.key} failed: {message}",
+        message=f"step {failure.task.key} failed: {message_of(failure.error)}",
         cause=details.raw(failure.error),
     )

@@ -10,7 +10,7 @@ import msgspec
 from holdfast.errors import HoldfastError, InvalidInput, UnknownFlow
 from holdfast.ids import keyed_run_id
 from holdfast.store.memory import details
-from holdfast.store.memory.flows.ends import end_tasks
+from holdfast.store.memory.flows.ends import end_tasks, message_of, retry_pause
 from holdfast.store.memory.flows.inputs import step_output
 from holdfast.store.memory.flows.progress import Progress
 from holdfast.store.memory.flows.rows import place_of, shape_of
@@ -21,11 +21,6 @@ from holdfast.store.port import WORK_TOPIC
 from holdfast.types import NewRun, Notice, Status, StepShape, StepTaskEnd
 
 _RETRYABLE: Final[frozenset[Status]] = frozenset({"completed", "failed", "timed_out"})
-_LARGEST_EXPONENT: Final = 60
-
-
-class _Message(msgspec.Struct, frozen=True):
-    message: str = ""
 
 
 class FlowNesting:
@@ -82,7 +77,7 @@ def _end(tables: Tables, run_id: UUID, child_id: UUID) -> StepTaskEnd:
     )
     if child.status == "completed":
         return end
-    message = details.read(child.error, _Message).message if child.error else ""
+    message = message_of(child.error) if child.error else ""
     how = {"failed": f"failed: {message}", "timed_out": "took too long"}
     error = details.write(
         kind="holdfast.errors.ChildFailed",
@@ -136,5 +131,4 @@ def _delay(tables: Tables, task: TaskRow) -> float:
     step, flow = _shape(tables, task), shape_of(tables, task.run_id).shape
     if task.attempts == 1:
         return float(step.start_delay or 0)
-    base = flow.base_delay if step.base_delay is None else step.base_delay
-    return float(base * 2 ** min(task.attempts - 1, _LARGEST_EXPONENT))
+    return retry_pause(flow, step, task.attempts - 1)

@@ -22,7 +22,7 @@ from holdfast.types import Event, FlowRetry, Notice
 def retry_flow(
     tables: Tables, now: int, run_id: UUID, new_run_id: UUID, from_step: str | None
 ) -> tuple[FlowRetry, list[Notice]]:
-    """Start a new run that does what an ended run lacks; `from_step` and all behind it run again.
+    """Start a new run that does what an ended run lacks; `from_step` and all after it run again.
 
     What a run has whose shape was replaced since is not used.
     """
@@ -53,19 +53,19 @@ def _is_replaced(origin: RunRow, shape: ShapeRow) -> bool:
 def _steps_again(
     tables: Tables, origin: RunRow, shape: ShapeRow, from_step: str | None
 ) -> set[str]:
-    """Return the steps that run again: those that have not ended well, and all behind them.
+    """Return the steps that run again: those that have not ended well, and all after them.
 
-    Those behind a step that stays skipped with all that depends on it are not among them.
+    Those after a step that stays skipped with all that depends on it are not among them.
     """
     if _is_replaced(origin, shape):
         return set(shape.steps)
     found = {slug: _known(tables, origin.new.run_id, slug) for slug in shape.steps}
     first = {slug for slug, step in found.items() if step.status not in ("completed", "skipped")}
-    again = _behind(shape, first if from_step is None else first | {from_step})
+    again = _with_dependents(shape, first if from_step is None else first | {from_step})
     cascading = {
         slug for slug, step in found.items() if slug not in again and _cascades(shape, slug, step)
     }
-    return again - _behind(shape, cascading) - {END}
+    return again - _with_dependents(shape, cascading) - {END}
 
 
 def _known(tables: Tables, run_id: UUID, slug: str) -> StepRow:
@@ -84,7 +84,7 @@ def _cascades(shape: ShapeRow, slug: str, step: StepRow) -> bool:
             return False
 
 
-def _behind(shape: ShapeRow, slugs: Iterable[str]) -> set[str]:
+def _with_dependents(shape: ShapeRow, slugs: Iterable[str]) -> set[str]:
     """Return steps with all that depend on them, the end among these."""
     found: set[str] = set()
     todo = list(slugs)
@@ -130,7 +130,7 @@ def _resume(
     tables: Tables, now: int, run_id: UUID, shape: ShapeRow, again: Collection[str]
 ) -> list[Notice]:
     """Count for each step that has not ended which of its dependencies have, and advance."""
-    open_steps = _behind(shape, again)
+    open_steps = _with_dependents(shape, again)
     ready: list[Place] = []
     for slug in open_steps | {END}:
         deps = shape.deps(slug)

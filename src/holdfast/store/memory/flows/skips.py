@@ -25,7 +25,7 @@ def skip_steps(
 ) -> list[StepEnd]:
     """Skip steps for a reason; return those of them that have ended by it.
 
-    Steps behind one that cascades end for those behind them when all their own dependencies have
+    Steps after one that cascades end for those after them when all their own dependencies have
     ended. Tasks of all that is skipped are deleted, and the workers that hold one are told.
     """
     tables = progress.tables
@@ -47,7 +47,7 @@ def skip_steps(
 
 
 def _cascaded(tables: Tables, steps: Sequence[StepEnd]) -> set[Place]:
-    """Return the steps that cascade and all behind them, without the ends of runs."""
+    """Return the steps that cascade and all after them, without the ends of runs."""
     found: set[Place] = set()
     todo = [step.place for step in steps if step.cascades]
     while todo:

@@ -127,7 +127,7 @@ def insert_flow(tables: Tables, now: int, new: NewRun, parent: Parent | None = N
 def _start_later(tables: Tables, run_id: UUID, delay: int) -> None:
     """Move the tasks that a run has at first to the moments from which they may run.
 
-    So those of runs that are steps of it.
+    The same for runs that are steps of it.
     """
     for _, task in tables.tasks_of_run(run_id):
         if task.kind in ("step", "workflow"):

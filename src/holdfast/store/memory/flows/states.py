@@ -16,7 +16,7 @@ from holdfast.store.memory.tables import StepRow, Tables, TaskRow
 from holdfast.types import FlowStepState, OpenStepTasks, StepPhase, StepShape
 
 _Group: TypeAlias = tuple[str, StepPhase, str, str]  # step, phase, queue, worker or ""
-_LAST = chr(0x10FFFF)  # sorts behind the ids of workers
+_LAST = chr(0x10FFFF)  # sorts after the ids of workers
 
 
 class _Failed(msgspec.Struct):
