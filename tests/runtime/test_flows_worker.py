@@ -147,7 +147,7 @@ async def test_the_last_failure_fails_the_run_with_the_error_of_the_step(
     assert "never" in cause.traceback
 
 
-async def test_an_error_that_the_policy_skips_gives_none_to_those_behind(
+async def test_an_error_that_the_policy_skips_gives_none_to_those_after_it(
     store: Store, client: Client
 ) -> None:
     app = App("skipping")
