@@ -125,11 +125,15 @@ class Claimer:
     def taker(self, count: int) -> Taker | None:
         """Return what to say to a call that could lease this worker what becomes ready by it.
 
-        With a backlog that is None: older and more urgent tasks go first.
+        With a backlog that is None: older and more urgent tasks go first. It is None as well if
+        nothing could begin here.
         """
         if self._short or self._stopping:
             return None
-        return Taker(count, self._queues, self._handlers, self._lease_seconds)
+        handlers: Sequence[str] = self._handlers
+        if self._claimable is not None:
+            count, handlers = self._claimable(count, self.wake)
+        return Taker(count, self._queues, handlers, self._lease_seconds) if count > 0 else None
 
     @property
     def idle(self) -> bool:
@@ -168,6 +172,7 @@ class Claimer:
             limit, handlers = self._claimable(limit, self.wake)
             if limit <= 0:
                 self._short = True
+                self._next_due = None  # what comes due is claimed when it is woken
                 return False
         self._claiming = True
         try:
