@@ -65,6 +65,62 @@ async def test_activities_are_claimed_only_as_far_as_threads_can_begin_them(stor
         let_go.set()
 
 
+async def test_a_task_that_comes_due_while_all_threads_are_used_does_not_hold_the_loop(
+    store: Store,
+) -> None:
+    """It is claimed when a thread is free again; meanwhile the worker goes on."""
+    app, let_go, begun = App("later"), threading.Event(), list[str]()
+    flow = app.flow("later", input=str)
+
+    @flow.step
+    def write(run: str) -> str:
+        begun.append(run)
+        if run == "long":
+            assert let_go.wait(10)
+        return run
+
+    async with Client(store=store) as client, working(app, store, threads=1):
+        later = await client.start(flow, "short", delay="400ms")
+        await client.start(flow, "long")
+        await eventually(lambda: begun == ["long"])
+        async with asyncio.timeout(5):  # a loop that is held would let it expire
+            await asyncio.sleep(0.8)
+        let_go.set()
+        assert await later.result("5s") == {"write": "short"}
+
+
+async def test_threads_that_hang_do_not_hold_tasks_of_steps(store: Store) -> None:
+    """Their worker gives back what waits for them, and leaves the rest of the map to others."""
+    app, let_go, begun = App("pictures"), threading.Event(), list[int]()
+    flow = app.flow("pictures", input=list[int])
+
+    @flow.map(flow.run)
+    def draw(number: int) -> int:
+        begun.append(number)
+        if 50 < len(begun) <= 52:  # the threads of the first worker, after it was quick
+            assert let_go.wait(60)
+        return number
+
+    @flow.map(draw)
+    def frame(number: int) -> int:
+        return number
+
+    try:
+        async with Client(store=store) as client, working(app, store, threads=2) as first:
+            run = await client.start(flow, list(range(200)))
+            await eventually(lambda: len(begun) == 52)
+            await eventually(lambda: first.active == 2)
+            async with working(app, store, threads=4) as second:
+                await eventually(lambda: len(begun) == 200 and second.active == 0)
+                assert await client.run(flow, [20, 21], wait="30s") == {"frame": [20, 21]}
+                let_go.set()
+                assert await run.result("30s") == {"frame": list(range(200))}
+                assert first.active == 0
+        assert sorted(begun[:200]) == list(range(200)), "a task that was given back ran twice"
+    finally:
+        let_go.set()
+
+
 async def test_a_thread_that_is_free_again_takes_an_activity(store: Store) -> None:
     """Also one that a step had. No poll is needed."""
     app, let_go, begun = App("freed"), threading.Event(), threading.Event()

@@ -329,7 +329,7 @@ def _in_thread(
     book.begin(execution)
     try:
         execution.begin(loop)
-        return call()
+        return None if execution.ended else call()
     except (SystemExit, KeyboardInterrupt, StopIteration) as error:
         raise AttemptExit(f"the {execution.function.kind} raised {error!r}") from error
     finally:

@@ -5,9 +5,11 @@ The database decides if a failed attempt is followed by another, and which steps
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import Final
 from uuid import UUID
 
 from holdfast.codec import describe, encode
@@ -31,6 +33,8 @@ from holdfast.worker.open_attempts import OpenAttempts
 from holdfast.worker.step_reporter import StepReporter
 
 logger = logging.getLogger("holdfast.run")
+
+_WAIT_SECONDS: Final = 2.0  # a task that waits longer for a thread is given back
 
 
 class StepTaskExecution(Execution[FlowStepContext]):
@@ -91,6 +95,7 @@ class StepTasks:
     ) -> None:
         self._steps = {(flow.full_name, flow.version): flow.steps for flow in flows}
         self._layers, self._clock, self._launcher = layers, clock, launcher
+        self._look: asyncio.TimerHandle | None = None  # at tasks that wait for a thread
         self._reporter, self._release = reporter(self.accept), release
         self._open = OpenAttempts[StepTaskExecution]("step", room)
         self.leases, self.lose = self._open.leases, self._open.lose
@@ -125,6 +130,23 @@ class StepTasks:
         execution = StepTaskExecution(step, task, self._clock.now(), self._ended)
         self._open.begin(execution)
         self._launcher.launch(execution, task.payload or "null", self._layers)
+        if not step.is_async and self._look is None:
+            self._look_later()
+
+    def _look_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._look = loop.call_later(_WAIT_SECONDS, self._give_back_late)
+
+    def _give_back_late(self) -> None:
+        """Give back what still waits for a thread: if the threads hang, it would wait for ever."""
+        self._look = None
+        for execution in self._launcher.book.late(_WAIT_SECONDS):
+            if isinstance(execution, StepTaskExecution) and not execution.ended:
+                task = execution.task
+                self._open.drop(execution)
+                self._release(Release(task.run_id, task.key, task.lease_no))
+        if self._launcher.book.late(0):
+            self._look_later()
 
     def _refuse(self, task: ClaimedTask, message: str) -> None:
         """Report a failure without an attempt."""

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Sequence, Set
 from typing import Final, Protocol
 
@@ -16,6 +17,7 @@ logger = logging.getLogger("holdfast.worker")
 STEP_THREADS: Final = "holdfast-step"  # the prefix of the names of threads of steps and activities
 
 _LONG_SECONDS: Final = 2.0  # a longer wait for a thread is warned of
+_SOON_SECONDS: Final = 0.25  # as many as ended within this time are expected to end within it again
 _NAMED: Final = 5
 
 
@@ -44,6 +46,7 @@ class ThreadBook:
         self._size = size
         self._waiting: dict[ThreadUser, float] = {}  # since when, oldest first
         self._running: dict[ThreadUser, None] = {}
+        self._ends: deque[float] = deque(maxlen=1000)  # when the last attempts ended
         self._warned = False
         self._freed: Callable[[], None] | None = None
 
@@ -63,16 +66,33 @@ class ThreadBook:
     def end(self, execution: ThreadUser, loop: asyncio.AbstractEventLoop) -> None:
         """Stop counting an attempt: its thread is free again."""
         del self._running[execution]
+        self._ends.append(time.monotonic())
         freed, self._freed = self._freed, None
         if freed is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(freed)
 
     def free(self, most: int) -> int:
-        """Return how many more attempts could begin immediately, at most `most`."""
+        """Return how many more attempts could begin immediately or soon, at most `most`.
+
+        Where attempts are short, some wait at hand, so that no thread waits for the database.
+        """
         if self._size is None:
             return most
-        return max(0, min(most, self._size - len(self._running) - len(self._waiting)))
+        threads = self._size + self._expected()
+        return max(0, min(most, threads - len(self._running) - len(self._waiting)))
+
+    def _expected(self) -> int:
+        """Return how many attempts will end soon, if they take as long as those before."""
+        since = time.monotonic() - _SOON_SECONDS
+        while self._ends and self._ends[0] < since:
+            self._ends.popleft()
+        return len(self._ends)
+
+    def late(self, seconds: float) -> list[ThreadUser]:
+        """Return the attempts that have waited for a thread for so long."""
+        since = time.monotonic() - seconds
+        return [each for each, begun in list(self._waiting.items()) if begun <= since]
 
     def tell_when_free(self, freed: Callable[[], None]) -> None:
         """Call `freed` once, on the event loop, when a thread is free again."""
@@ -128,12 +148,13 @@ def _names(executions: list[ThreadUser]) -> str:
 def claimable_by_threads(
     book: ThreadBook, handlers: Sequence[str], in_threads: Set[str]
 ) -> Callable[[int, Callable[[], None]], tuple[int, Sequence[str]]] | None:
-    """Return a function that limits claims to the activities that threads can begin.
+    """Return a function that limits claims to what threads can begin.
 
-    Activities `in_threads` are claimed only if a thread is free for them: while they wait here,
-    another worker could execute them. The function gets the room of the worker, and returns how
-    many tasks to claim, and of which handlers. Its second argument is called when a thread is free
-    after there was none. Return None if there are no such activities.
+    Handlers `in_threads`, of sync activities and of flows with sync steps, are claimed only if a
+    thread is free for them: while they wait here, another worker could execute them. The function
+    gets the room of the worker, and returns how many tasks to claim, and of which handlers. Its
+    second argument is called when a thread is free after there was none. Return None if there are
+    no such handlers.
     """
     if not in_threads:
         return None

@@ -121,7 +121,6 @@ class Worker:
             self._app_sign_on,
             Unserved(context, info.handlers),
         ]
-        in_threads = {each.handler for each in app.activities.values() if not each.is_async}
         self._claimer = Claimer(
             store,
             info.worker_id,
@@ -130,7 +129,7 @@ class Worker:
             self._clock,
             notify,
             deadlines.due_at,
-            claimable_by_threads(book, info.handlers, in_threads),
+            claimable_by_threads(book, info.handlers, _in_threads(app)),
             concurrency=options.concurrency,
             lease_seconds=options.lease_seconds,
             poll_seconds=options.poll_seconds,
@@ -380,3 +379,13 @@ def _introduce(app: App, options: WorkerOptions) -> WorkerInfo:
         concurrency=options.concurrency,
         holdfast_version=__version__,
     )
+
+
+def _in_threads(app: App) -> set[str]:
+    """Return the handlers of activities that need a thread, and of flows with such steps."""
+    activities = {each.handler for each in app.activities.values() if not each.is_async}
+    return activities | {
+        flow.handler
+        for flow in app.flows.values()
+        if not all(step.is_async for step in flow.steps.values())
+    }
