@@ -337,17 +337,22 @@ class Flow(Startable[In, dict[str, object]]):
     def decode_output(self, text: str | bytes | msgspec.Raw) -> dict[str, object]:
         """Decode the output of a run: what its last steps returned, by name, without skipped ones.
 
-        Raises InvalidInput if an output does not fit the declared type.
+        Outputs of steps that this program has not defined are plain JSON values. Raises
+        InvalidInput if an output does not fit the declared type.
         """
         try:
             outputs = _split_object(text)
         except msgspec.MsgspecError as error:
             raise InvalidInput(f"output of {self}: {error}") from None
+        last = [step.slug for step in leaves(self.shape) if step.slug in outputs]
         return {
-            step.slug: self._steps[step.slug].decode_output(outputs[step.slug])
-            for step in leaves(self.shape)
-            if step.slug in outputs
+            slug: self._decode_step(slug, outputs[slug])
+            for slug in dict.fromkeys([*last, *outputs])
         }
+
+    def _decode_step(self, slug: str, output: msgspec.Raw) -> object:
+        step = self._steps.get(slug)
+        return msgspec.json.decode(output) if step is None else step.decode_output(output)
 
     def of_version(self, version: int) -> Flow[Any] | None:
         """Return another version of the flow in the same program, None if it has none."""

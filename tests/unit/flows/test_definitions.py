@@ -352,6 +352,13 @@ def test_inputs_and_outputs_have_their_declared_types() -> None:
         analyze.decode_output("[]")
 
 
+def test_outputs_of_steps_that_are_not_defined_here_are_plain_json() -> None:
+    """A program that only starts runs may import the flow, but not the module with its steps."""
+    output = '{"far": [1.5], "maybe": "x"}'
+    assert empty().decode_output(output) == {"far": [1.5], "maybe": "x"}
+    assert App("tests").flow("bare").decode_output(output) == {"far": [1.5], "maybe": "x"}
+
+
 def test_without_a_declared_input_any_json_is_taken() -> None:
     flow = empty()
     assert flow.encode_input({"a": [1]}) == '{"a":[1]}'

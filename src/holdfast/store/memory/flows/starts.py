@@ -85,7 +85,8 @@ def _with_shape(tables: Tables, new: NewRun) -> NewRun:
     if new.version == 0:
         row = newest_shape(tables, new.name)
     if row is None:
-        raise UnknownFlow(f"flow {new.name} does not exist")
+        which = f"{new.name}@{new.version}" if new.version else new.name
+        raise UnknownFlow(f"flow {which} does not exist")
     check_input(row, new)
     return msgspec.structs.replace(
         new,
