@@ -81,6 +81,8 @@ create or replace function holdfast._condition_met(p_run_id uuid, p_handler text
 returns boolean
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
 as $$
 declare
     v_step holdfast.steps;

@@ -291,6 +291,8 @@ create or replace function holdfast.start_flow(
 ) returns setof holdfast.runs
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
 as $$
 declare
     v_name text;
