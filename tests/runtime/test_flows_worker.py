@@ -20,6 +20,7 @@ from holdfast.errors import ConfigurationError, RunCancelled, RunFailed
 from holdfast.store.memory import MemoryStore, wall_clock
 from holdfast.store.port import Store
 from holdfast.store.postgres import PostgresStore
+from holdfast.worker import step_tasks
 from tests.runtime.desk import eventually, working
 
 
@@ -333,3 +334,32 @@ async def test_a_drained_worker_gives_its_steps_to_another(store: Store, client:
     async with working(app, store):
         assert await handle.result("10s") == {"once": 2}
     assert attempts == [1, 1], "an attempt that was given back does not count"
+
+
+async def test_a_step_that_a_worker_does_not_know_is_left_to_workers_that_do(
+    store: Store, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As while a deploy that replaces a shape has not reached every worker."""
+    monkeypatch.setattr(step_tasks, "_AGAIN_SECONDS", 0.05)
+
+    def make(name: str) -> App:
+        app = App("renamed")
+        flow = app.flow("renamed")
+
+        @flow.step
+        async def first(run: int) -> int:
+            return run
+
+        @flow.step(name=name)
+        async def second(first: int) -> str:
+            return f"{name} {first}"
+
+        return app
+
+    async with (
+        working(make("old"), store),
+        working(make("new"), store, replace_flows=True),
+    ):
+        handles = [await client.start("renamed/renamed", number) for number in range(20)]
+        outputs = [await handle.result("20s") for handle in handles]
+    assert outputs == [{"new": f"new {number}"} for number in range(20)]

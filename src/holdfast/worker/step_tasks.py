@@ -12,12 +12,11 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
-from holdfast.codec import describe, encode
+from holdfast.codec import encode
 from holdfast.definitions.flow_steps import FlowStepContext
 from holdfast.definitions.flows import AnyFlowStep
 from holdfast.definitions.middleware import Layer
 from holdfast.definitions.workflows import AnyFlow
-from holdfast.errors import ConfigurationError
 from holdfast.types import (
     ClaimedTask,
     Lease,
@@ -34,6 +33,7 @@ from holdfast.worker.step_reporter import StepReporter
 
 logger = logging.getLogger("holdfast.run")
 
+_AGAIN_SECONDS: Final = 5.0
 _WAIT_SECONDS: Final = 2.0  # a task that waits longer for a thread is given back
 
 
@@ -125,7 +125,7 @@ class StepTasks:
         slug = task.key.partition(":")[0]
         step = self._steps.get((task.name, task.version), {}).get(slug)
         if step is None:
-            self._refuse(task, f"the code of flow {task.name}@{task.version} has no step {slug}")
+            self._leave(task, f"the code of flow {task.name}@{task.version} has no step {slug}")
             return
         execution = StepTaskExecution(step, task, self._clock.now(), self._ended)
         self._open.begin(execution)
@@ -148,17 +148,11 @@ class StepTasks:
         if self._launcher.book.late(0):
             self._look_later()
 
-    def _refuse(self, task: ClaimedTask, message: str) -> None:
-        """Report a failure without an attempt."""
+    def _leave(self, task: ClaimedTask, message: str) -> None:
+        """Give back a task of a shape that this code does not have: newer code may run it."""
         logger.error("step %s of run %s cannot be begun: %s", task.key, task.run_id, message)
-        end = StepTaskEnd(
-            run_id=task.run_id,
-            key=task.key,
-            lease_no=task.lease_no,
-            error=encode(describe(ConfigurationError(message))),
-            retryable=False,
-        )
-        self._report(end)
+        again = self._clock.now() + int(_AGAIN_SECONDS * 1e6)
+        self._release(Release(task.run_id, task.key, task.lease_no, again, message))
 
     def _ended(self, execution: StepTaskExecution) -> None:
         if self._open.end(execution):
