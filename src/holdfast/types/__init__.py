@@ -23,6 +23,8 @@ from holdfast.types.base import (
 )
 from holdfast.types.flows import (
     EnsuredFlow,
+    FlowFork,
+    FlowForking,
     FlowInfo,
     FlowRetry,
     FlowShape,
@@ -115,6 +117,8 @@ __all__ = [
     "Event",
     "FieldType",
     "Finish",
+    "FlowFork",
+    "FlowForking",
     "FlowInfo",
     "FlowRetry",
     "FlowShape",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 from uuid import UUID
 
@@ -179,4 +179,19 @@ class OpenStepTasks(Value, frozen=True, kw_only=True):
     index: int | None = None
 
 
+class FlowFork(Value, frozen=True, kw_only=True):
+    """A run of a flow to be made of another's steps.
+
+    `from_step` and all steps after it run again. `input` replaces the input, and then all steps
+    run again; `results` are outputs of steps that do not run, by step. Both are JSON text.
+    """
+
+    run_id: UUID
+    new_run_id: UUID
+    from_step: str | None = None
+    input: str | None = None
+    results: Mapping[str, str] = {}
+
+
 FlowRetry: TypeAlias = Literal["started", "exists", "missing", "running", "unknown_step"]
+FlowForking: TypeAlias = Literal["forked", "exists", "missing", "unknown_key"]

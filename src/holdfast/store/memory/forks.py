@@ -65,9 +65,7 @@ class MemoryForks(Part):
         async with self._transaction() as (tables, now):
             check_fork(fork)
             if fork.run_id in tables.runs and tables.runs[fork.run_id].is_flow:
-                raise InvalidInput(
-                    f"run {fork.run_id} is one of a flow: it cannot be forked or retried"
-                )
+                raise InvalidInput(f"run {fork.run_id} is one of a flow: fork it with fork_flow")
             if fork.new_run_id in tables.runs:
                 return "exists", []
             if fork.run_id not in tables.runs:

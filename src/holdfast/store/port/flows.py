@@ -8,6 +8,8 @@ from uuid import UUID
 
 from holdfast.types import (
     EnsuredFlow,
+    FlowFork,
+    FlowForking,
     FlowInfo,
     FlowRetry,
     FlowShape,
@@ -23,7 +25,7 @@ from holdfast.types import (
 
 
 class FlowStore(Protocol):
-    """Keeps the shapes of flows, starts and retries their runs, and advances them."""
+    """Keeps the shapes of flows, starts, retries and forks their runs, and advances them."""
 
     async def ensure_flow(
         self, shape: FlowShape, shape_hash: str, *, replace: bool = False
@@ -82,6 +84,20 @@ class FlowStore(Protocol):
         (`retry_run_id`): two retries with one id make one run, and the second is `exists`.
         Refuses runs of workflows, and an input over which a replaced shape cannot map
         (InvalidInput).
+        """
+        ...
+
+    async def fork_flow(self, fork: FlowFork) -> tuple[FlowForking, list[Notice]]:
+        """Start a new run that begins with what another has completed and skipped.
+
+        Steps of `results` are completed with these outputs, whatever the other run has of them, and
+        all steps after them run again; so do `from_step` and all after it. With an `input` all
+        steps run again but those of `results`. A step whose result is given ends when all that
+        it depends on has ended. The other run may be open, and is not changed.
+
+        `exists`: the new id is taken (a repeated call); `missing`: there is no such run;
+        `unknown_key`: the flow has no step of a name. Refuses runs of workflows, the result of a
+        map that is no array, and an input over which the flow cannot map (InvalidInput).
         """
         ...
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import select
-from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -260,6 +260,14 @@ def call_text(schema: str, function: str, count: int) -> str:
 def read_notices(pairs: Iterable[Sequence[str]] | None) -> list[Notice]:
     """Return the wake-ups of an answer, each once: a listener that looks once sees everything."""
     return [Notice(topic, payload) for topic, payload in dict.fromkeys(map(tuple, pairs or ()))]
+
+
+def join_results(results: Mapping[str, str]) -> str | None:
+    """Return JSON texts by name as one JSON object; None if there are none."""
+    if not results:
+        return None
+    raw = {name: msgspec.Raw(text.encode()) for name, text in results.items()}
+    return msgspec.json.encode(raw).decode()
 
 
 def read_event(row: asyncpg.Record) -> Event:

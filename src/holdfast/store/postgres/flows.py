@@ -9,11 +9,13 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
-from holdfast.store.postgres.database import Part, read_headers, read_notices
+from holdfast.store.postgres.database import Part, join_results, read_headers, read_notices
 from holdfast.store.postgres.start_values import flow_runs
 from holdfast.types import (
     ClaimedTask,
     EnsuredFlow,
+    FlowFork,
+    FlowForking,
     FlowInfo,
     FlowRetry,
     FlowShape,
@@ -83,6 +85,18 @@ class PostgresFlows(Part):
     ) -> tuple[FlowRetry, list[Notice]]:
         """Start a new run of what an ended run lacks; see `FlowStore.retry_flow`."""
         row = await self._database.row("retry_flow", run_id, new_run_id, from_step)
+        return row["outcome"], read_notices(row["notices"])
+
+    async def fork_flow(self, fork: FlowFork) -> tuple[FlowForking, list[Notice]]:
+        """Start a new run with other values; see `FlowStore.fork_flow`."""
+        row = await self._database.row(
+            "fork_flow",
+            fork.run_id,
+            fork.new_run_id,
+            fork.from_step,
+            fork.input,
+            join_results(fork.results),
+        )
         return row["outcome"], read_notices(row["notices"])
 
     async def start_flows(self, runs: Sequence[NewRun]) -> tuple[list[StartedRun], list[Notice]]:

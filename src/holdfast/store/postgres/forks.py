@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import msgspec
-
-from holdfast.store.postgres.database import Part, read_notices
+from holdfast.store.postgres.database import Part, join_results, read_notices
 from holdfast.types import Fork, Forking, Notice
 
 
@@ -13,7 +11,6 @@ class PostgresForks(Part):
 
     async def fork_run(self, fork: Fork) -> tuple[Forking, list[Notice]]:
         """Start a run with a copy of another's log; see `ForkStore.fork_run`."""
-        results = {key: msgspec.Raw(text.encode()) for key, text in fork.results.items()}
         row = await self._database.row(
             "fork_run",
             fork.run_id,
@@ -21,7 +18,7 @@ class PostgresForks(Part):
             fork.until,
             fork.retry,
             fork.input,
-            msgspec.json.encode(results).decode() if results else None,
+            join_results(fork.results),
             fork.version,
         )
         return row["outcome"], read_notices(row["notices"])

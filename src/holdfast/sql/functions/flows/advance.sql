@@ -104,10 +104,11 @@ begin
     end if;
 end $$;
 
--- Count what ends of steps mean for the steps that depend on them. `ready` are those without an
--- open dependency that are not skipped. A step that was skipped because of one dependency ends for
--- those that depend on it only when all its dependencies have ended: these are `passed`. So '' is
--- ready when every step has ended, although it depends on the leaves alone.
+-- Count what ends of steps mean for the steps that depend on them. `ready` are those without an open
+-- dependency that are not skipped. A step that was skipped because of one dependency ends for those
+-- that depend on it only when all its dependencies have ended, and so does one whose output a fork
+-- was given: these are `passed`. So '' is ready when every step has ended, although it depends on
+-- the leaves alone.
 -- Locks: states of steps. Called by _advance_flows.
 create or replace function holdfast._count_ends(
     p_ends holdfast._step_end[], out ready holdfast._ready_step[], out passed holdfast._step_end[]
@@ -144,20 +145,28 @@ begin
         select c.run_id, c.step_slug, c.ends from dependents c where c.deps_count > 1
         order by c.run_id, c.step_slug
         on conflict (run_id, step_slug) do update set deps_done = s.deps_done + excluded.deps_done
-        returning s.run_id, s.step_slug, s.deps_done, s.status = 'skipped' as is_skipped
+        returning s.run_id, s.step_slug, s.deps_done, s.status
     ), through as materialized (
-        select c.run_id, c.handler, c.step_slug, c.step_type, c.is_conditional, c.is_skipped
-        from dependents c where c.deps_count = 1
+        select c.run_id, c.handler, c.step_slug, c.step_type, c.is_conditional, case
+            when t.status = 'completed' then 'completed' when c.is_skipped then 'cascaded' end
+            as passes
+        from dependents c
+        left join lateral (
+            select t.status from holdfast.step_states t
+            where t.run_id = c.run_id and t.step_slug = c.step_slug limit 1
+        ) as t on true
+        where c.deps_count = 1
         union all
-        select c.run_id, c.handler, c.step_slug, c.step_type, c.is_conditional, k.is_skipped
+        select c.run_id, c.handler, c.step_slug, c.step_type, c.is_conditional,
+            case k.status when 'completed' then 'completed' when 'skipped' then 'cascaded' end
         from counted k
         join dependents c on c.run_id = k.run_id and c.step_slug = k.step_slug
         where c.deps_count > 1 and k.deps_done = c.deps_count
     )
     select coalesce(array_agg((t.run_id, t.handler, t.step_slug, t.step_type,
-            t.is_conditional)::holdfast._ready_step) filter (where not t.is_skipped), '{}'),
-        coalesce(array_agg((t.run_id, t.handler, t.step_slug, 'cascaded')::holdfast._step_end)
-            filter (where t.is_skipped), '{}')
+            t.is_conditional)::holdfast._ready_step) filter (where t.passes is null), '{}'),
+        coalesce(array_agg((t.run_id, t.handler, t.step_slug, t.passes)::holdfast._step_end)
+            filter (where t.passes is not null), '{}')
     into ready, passed
     from through t;
 end $$;
@@ -328,9 +337,9 @@ begin
         from unnest(p_maps) as m);
 end $$;
 
--- Skip steps, and for those with the outcome 'cascaded' all that depends on them. Tasks of theirs
--- are deleted; workers that hold one are told. `ends` are the steps that ended by it, `entries`
--- speak of all that were skipped. p_errors are parallel to the steps.
+-- Skip steps, and for those with the outcome 'cascaded' all that depends on them, up to steps whose
+-- outputs a fork was given. Tasks of theirs are deleted; workers that hold one are told. `ends` are
+-- the steps that ended by it, `entries` speak of all that were skipped. p_errors are parallel to the steps.
 -- Locks: tasks of steps by (run_id, key), then states. Called by _advance_flows and _fail_attempts.
 create or replace function holdfast._skip_steps(
     p_now timestamptz, p_steps holdfast._step_end[], p_reason text, p_errors json[] default null,
@@ -358,7 +367,10 @@ begin
             select d.step_slug from holdfast.deps d
             where d.handler = w.handler and d.dep_slug = w.step_slug offset 0
         ) as d
-        where w.cascades and d.step_slug <> ''
+        where w.cascades and d.step_slug <> '' and (
+            select t.status from holdfast.step_states t
+            where t.run_id = w.run_id and t.step_slug = d.step_slug
+        ) is distinct from 'completed'
     ), chosen as materialized (
         select w.run_id, w.handler, w.step_slug, bool_or(w.cascades) as cascades,
             bool_or(w.is_first) as is_first

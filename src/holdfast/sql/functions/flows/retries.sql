@@ -1,4 +1,4 @@
--- Retries of runs of flows: new runs that begin with what others have.
+-- Retries of runs of flows: new runs that begin with what others have, as forks do.
 
 -- Start a new run that does what an ended run lacks. Its completed and skipped steps are copied,
 -- and the results of elements of maps, so that a map repeats only elements without one. p_from and
@@ -46,20 +46,46 @@ begin
     if outcome is not null then
         return;
     end if;
+    select c.outcome, c.notices into outcome, notices
+    from holdfast._continue_flow(v_origin, v_handler, p_new_run_id, p_from, null, null) as c;
+end $$;
+
+-- Start a new run that begins with what another has, and continue it. Steps of p_results (an object
+-- by step) are completed with these outputs; with p_input nothing else is kept. Returns 'started',
+-- or 'exists'. Refuses an input over which the shape cannot map (22023).
+-- Locks: expects the flow's starts locked; the new id; then as _advance_flows. Called by retry_flow
+-- and fork_flow.
+create or replace function holdfast._continue_flow(
+    p_origin holdfast.runs, p_handler text, p_run_id uuid, p_from text, p_input json,
+    p_results json, out outcome text, out notices text[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_input json := coalesce(p_input, p_origin.input);
+    v_given text[] := array(select distinct k.key from json_object_keys(p_results) as k (key));
+    v_is_kept boolean := p_input is null and not holdfast._is_replaced(p_origin, p_handler);
+    v_again text[];
+begin
     perform holdfast._check_shapes(
-        array[v_handler], array[v_handler], array[v_origin.input]);  -- it may have been replaced
-    perform holdfast._seal_shapes(array[v_handler]);
-    v_again := holdfast._steps_again(v_origin, v_handler, p_from);
-    outcome := holdfast._start_retry(v_origin, v_handler, p_new_run_id);
+        array[p_handler], array[p_handler], array[v_input]);  -- it may have been replaced
+    perform holdfast._seal_shapes(array[p_handler]);
+    v_again := holdfast._steps_again(p_origin.run_id, p_handler, v_is_kept, p_from, v_given);
+    outcome := holdfast._start_successor(p_origin, p_handler, p_run_id, v_input);
     if outcome = 'started' then
-        if not holdfast._is_replaced(v_origin, v_handler) then
-            perform holdfast._copy_states(p_run_id, p_new_run_id, v_handler, p_from, v_again);
+        if v_is_kept then
+            perform holdfast._copy_states(
+                p_origin.run_id, p_run_id, p_handler, p_from, v_again, v_given);
         end if;
-        notices := holdfast._resume_flow(p_new_run_id, v_handler, v_again);
+        perform holdfast._give_results(p_run_id, p_handler, p_results, v_given);
+        notices := holdfast._resume_flow(p_run_id, p_handler, v_again);
     end if;
 end $$;
 
--- Return true if the shape that a run had was replaced. Called by retry_flow and _steps_again.
+-- Return true if the shape that a run had was replaced. Called by _continue_flow.
 create or replace function holdfast._is_replaced(p_run holdfast.runs, p_handler text)
 returns boolean
 language sql stable
@@ -70,11 +96,13 @@ as $$
         where f.handler = p_handler and f.created_at > p_run.created_at)
 $$;
 
--- Return the steps that run again in a retry: those that have neither completed nor been skipped,
--- p_from, and all after them; but not those after a step that stays skipped with all that depends
--- on it. Of a run whose shape was replaced since, all steps. Locks nothing. Called by retry_flow.
+-- Return the steps that run again in a run that begins with what another has: those that have neither
+-- completed nor been skipped, p_from, and all after them and after the steps whose outputs are given;
+-- but not those after a step that stays skipped with all that depends on it, unless a given output
+-- stands between. If nothing is kept, all steps but those given. Locks nothing. Called by
+-- _continue_flow.
 create or replace function holdfast._steps_again(
-    p_origin holdfast.runs, p_handler text, p_from text
+    p_run_id uuid, p_handler text, p_is_kept boolean, p_from text, p_given text[]
 ) returns text[]
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -82,17 +110,19 @@ set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
 declare
-    v_is_replaced boolean := holdfast._is_replaced(p_origin, p_handler);
     v_again text[] := holdfast._with_dependents(p_handler, array(
         select s.step_slug
         from holdfast.steps s
         left join lateral (
             select t.status from holdfast.step_states t
-            where t.run_id = p_origin.run_id and t.step_slug = s.step_slug limit 1
+            where t.run_id = p_run_id and t.step_slug = s.step_slug limit 1
         ) as t on true
-        where s.handler = p_handler and s.step_slug <> '' and (v_is_replaced
-            or s.step_slug = p_from
-            or coalesce(t.status, 'created') not in ('completed', 'skipped'))));
+        where s.handler = p_handler and s.step_slug <> '' and s.step_slug <> all (p_given)
+            and (not p_is_kept or s.step_slug = p_from
+                or coalesce(t.status, 'created') not in ('completed', 'skipped'))
+        union
+        select d.step_slug from holdfast.deps d
+        where d.handler = p_handler and d.dep_slug = any (p_given)));
 begin
     return array(
         select unnest(v_again)
@@ -102,21 +132,22 @@ begin
             from holdfast.steps s
             cross join lateral (
                 select t.status, t.skip_reason from holdfast.step_states t
-                where t.run_id = p_origin.run_id and t.step_slug = s.step_slug limit 1
+                where t.run_id = p_run_id and t.step_slug = s.step_slug limit 1
             ) as t
             where s.handler = p_handler and t.status = 'skipped'
-                and s.step_slug <> all (v_again)
+                and s.step_slug <> all (v_again || p_given)
                 and 'skip-cascade' = case t.skip_reason
                     when 'condition_unmet' then s.when_unmet
-                    when 'handler_failed' then s.when_exhausted end)))
+                    when 'handler_failed' then s.when_exhausted end), p_given))
         except
-        select '');
+        select unnest(p_given || ''::text));
 end $$;
 
--- Return steps with all that depend on them, '' among these. Locks nothing. Called by _steps_again
--- and _resume_flow.
-create or replace function holdfast._with_dependents(p_handler text, p_steps text[])
-returns text[]
+-- Return steps with all that depend on them, '' among these, without p_without and what depends on
+-- these alone. Locks nothing. Called by _steps_again and _resume_flow.
+create or replace function holdfast._with_dependents(
+    p_handler text, p_steps text[], p_without text[] default '{}'
+) returns text[]
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -133,14 +164,15 @@ begin
                 select d.step_slug from holdfast.deps d
                 where d.handler = p_handler and d.dep_slug = l.step_slug offset 0
             ) as d
+            where d.step_slug <> all (p_without)
         )
         select l.step_slug from later l);
 end $$;
 
--- Insert the row, the log and the turn row of a run that retries another. Returns 'started', or
--- 'exists'. Locks: the id. Called by retry_flow.
-create or replace function holdfast._start_retry(
-    p_origin holdfast.runs, p_handler text, p_run_id uuid
+-- Insert the row, the log and the turn row of a run that begins with what another has. Returns
+-- 'started', or 'exists'. Locks: the id. Called by _continue_flow.
+create or replace function holdfast._start_successor(
+    p_origin holdfast.runs, p_handler text, p_run_id uuid, p_input json
 ) returns text
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -153,7 +185,7 @@ begin
     insert into holdfast.runs (run_id, kind, name, version, queue, priority, input, tags, headers,
         retention, deadline_at, created_at)
     values (p_run_id, 'flow', p_origin.name, p_origin.version, p_origin.queue, p_origin.priority,
-        p_origin.input, p_origin.tags, p_origin.headers, p_origin.retention,
+        p_input, p_origin.tags, p_origin.headers, p_origin.retention,
         v_now + (p_origin.deadline_at - p_origin.created_at), v_now)
     on conflict do nothing;
     if not found then
@@ -170,11 +202,12 @@ begin
     return 'started';
 end $$;
 
--- Copy what a run has to one that retries it: the states of steps that do not run again, and
+-- Copy what a run has to one that begins with it: the states of steps that do not run again, and
 -- results of elements, also of maps that run again, unless p_from is that map or what it maps over
--- runs again. Locks nothing that others wait for. Called by retry_flow.
+-- runs again or is given. Of p_given nothing is copied. Locks nothing that others wait for. Called by
+-- _continue_flow.
 create or replace function holdfast._copy_states(
-    p_run_id uuid, p_new_run_id uuid, p_handler text, p_from text, p_again text[]
+    p_run_id uuid, p_new_run_id uuid, p_handler text, p_from text, p_again text[], p_given text[]
 ) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -185,20 +218,23 @@ begin
     insert into holdfast.step_states
     select (jsonb_populate_record(t, jsonb_build_object('run_id', p_new_run_id))).*
     from holdfast.step_states t
-    where t.run_id = p_run_id and t.step_slug <> '' and t.step_slug <> all (p_again);
+    where t.run_id = p_run_id and t.step_slug <> ''
+        and t.step_slug <> all (p_again || p_given);
     insert into holdfast.step_tasks (run_id, step_slug, task_index, output, attempts, worker,
         started_at, completed_at)
     select p_new_run_id, x.step_slug, x.task_index, x.output, x.attempts, x.worker, x.started_at,
         x.completed_at
     from holdfast.step_tasks x
-    where x.run_id = p_run_id and x.step_slug is distinct from p_from and not exists (
-        select from holdfast.deps d
-        where d.handler = p_handler and d.step_slug = x.step_slug and d.dep_slug = any (p_again));
+    where x.run_id = p_run_id and x.step_slug is distinct from p_from
+        and x.step_slug <> all (p_given) and not exists (
+            select from holdfast.deps d
+            where d.handler = p_handler and d.step_slug = x.step_slug
+                and d.dep_slug = any (p_again || p_given));
 end $$;
 
 -- Begin a run that has states already: count for each step that has not ended which of its
 -- dependencies have, and advance from those that are ready. Returns (topic, payload) notices.
--- Locks: expects the run to be new; then as _advance_flows. Called by retry_flow.
+-- Locks: expects the run to be new; then as _advance_flows. Called by _continue_flow.
 create or replace function holdfast._resume_flow(
     p_run_id uuid, p_handler text, p_again text[]
 ) returns text[]

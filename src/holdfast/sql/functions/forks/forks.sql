@@ -32,7 +32,7 @@ begin
     select * into v_origin from holdfast.runs r where r.run_id = p_run_id;
     if v_origin.kind = 'flow' then
         raise invalid_parameter_value using message = format(
-            'run %s is one of a flow: it cannot be forked, and retry_flow retries it', p_run_id);
+            'run %s is one of a flow: fork it with fork_flow', p_run_id);
     end if;
     select e.idx + 1 into v_until
     from holdfast.events e where e.run_id = p_run_id order by e.idx desc limit 1;

@@ -55,8 +55,8 @@ def _count_ends(tables: Tables, ends: Sequence[StepEnd]) -> tuple[list[Place], l
     """Count what ends mean for the steps after them; return which are ready, and which passed.
 
     A step that was skipped because of one dependency passes, that is ends for those after it, only
-    when all its dependencies have ended. So the end is ready when every step has ended, although
-    it depends on the leaves alone.
+    when all its dependencies have ended; so does one whose output a fork was given. So the end is
+    ready when every step has ended, although it depends on the leaves alone.
     """
     counts: Counter[Place] = Counter()
     for (run_id, slug), _ in ends:
@@ -72,8 +72,8 @@ def _count_ends(tables: Tables, ends: Sequence[StepEnd]) -> tuple[list[Place], l
             if step.deps_done < needed:
                 continue
         found = known_step(tables, place)
-        if slug != END and found is not None and found.status == "skipped":
-            passed.append(StepEnd(place, cascades=True))
+        if slug != END and found is not None and found.status in ("skipped", "completed"):
+            passed.append(StepEnd(place, cascades=found.status == "skipped"))
         else:
             ready.append(place)
     return ready, passed

@@ -8,6 +8,7 @@ from uuid import UUID
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.flows.deletes import delete_flow
 from holdfast.store.memory.flows.ends import end_tasks
+from holdfast.store.memory.flows.forks import fork_flow
 from holdfast.store.memory.flows.inputs import task_input
 from holdfast.store.memory.flows.progress import Progress
 from holdfast.store.memory.flows.retries import retry_flow
@@ -19,6 +20,8 @@ from holdfast.store.memory.tables import Tables, TaskRow, distinct
 from holdfast.types import (
     ClaimedTask,
     EnsuredFlow,
+    FlowFork,
+    FlowForking,
     FlowInfo,
     FlowRetry,
     FlowShape,
@@ -64,6 +67,12 @@ class MemoryFlows(Part):
         """Start a new run of what an ended run lacks; see `FlowStore.retry_flow`."""
         async with self._transaction() as (tables, now):
             outcome, notices = retry_flow(tables, now, run_id, new_run_id, from_step)
+            return outcome, distinct(notices)
+
+    async def fork_flow(self, fork: FlowFork) -> tuple[FlowForking, list[Notice]]:
+        """Start a new run with other values; see `FlowStore.fork_flow`."""
+        async with self._transaction() as (tables, now):
+            outcome, notices = fork_flow(tables, now, fork)
             return outcome, distinct(notices)
 
     async def start_flows(self, runs: Sequence[NewRun]) -> tuple[list[StartedRun], list[Notice]]:

@@ -1,4 +1,4 @@
-"""Retries of runs of flows: new runs that begin with what others have."""
+"""Retries of runs of flows: new runs that begin with what others have, as forks do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.store.memory.flows.progress import Progress
 from holdfast.store.memory.flows.rows import Place, known_step, step_row
 from holdfast.store.memory.flows.starts import check_input, insert_flow
 from holdfast.store.memory.tables import END, RunRow, ShapeRow, StepRow, Tables
-from holdfast.types import Event, FlowRetry, Notice
+from holdfast.types import Event, FlowFork, FlowRetry, NewRun, Notice
 
 
 def retry_flow(
@@ -38,34 +38,54 @@ def retry_flow(
         return "running", []
     if from_step is not None and from_step not in shape.steps:
         return "unknown_step", []
-    check_input(shape, origin.new)  # the shape may have been replaced
-    again = _steps_again(tables, origin, shape, from_step)
-    _start(tables, now, origin, new_run_id)
-    if not _is_replaced(origin, shape):
-        _copy(tables, run_id, new_run_id, shape, again, from_step)
-    return "started", _resume(tables, now, new_run_id, shape, again)
+    fork = FlowFork(run_id=run_id, new_run_id=new_run_id, from_step=from_step)
+    return "started", continue_flow(tables, now, origin, shape, fork)
+
+
+def continue_flow(
+    tables: Tables, now: int, origin: RunRow, shape: ShapeRow, fork: FlowFork
+) -> list[Notice]:
+    """Start a new run that begins with what another has, and continue it.
+
+    With an input, nothing is kept but the results that are given. Raises InvalidInput for an input
+    over which the shape cannot map.
+    """
+    new = msgspec.structs.replace(successor(origin), run_id=fork.new_run_id)
+    if fork.input is not None:
+        new = msgspec.structs.replace(new, input=fork.input)
+    check_input(shape, new)  # the shape may have been replaced
+    is_kept = fork.input is None and not _is_replaced(origin, shape)
+    again = _steps_again(tables, shape, fork, is_kept=is_kept)
+    _start(tables, now, origin, new)
+    if is_kept:
+        _copy(tables, shape, fork, again)
+    for slug, result in fork.results.items():
+        _give(tables, now, (fork.new_run_id, slug), shape, result)
+    return _resume(tables, now, fork.new_run_id, shape, again)
 
 
 def _is_replaced(origin: RunRow, shape: ShapeRow) -> bool:
     return shape.created_at > origin.created_at
 
 
-def _steps_again(
-    tables: Tables, origin: RunRow, shape: ShapeRow, from_step: str | None
-) -> set[str]:
+def _steps_again(tables: Tables, shape: ShapeRow, fork: FlowFork, *, is_kept: bool) -> set[str]:
     """Return the steps that run again: those that have not ended well, and all after them.
 
-    Those after a step that stays skipped with all that depends on it are not among them.
+    And all after the steps whose results are given. Those after a step that stays skipped with
+    all that depends on it are not among them, unless a given result stands between.
     """
-    if _is_replaced(origin, shape):
-        return set(shape.steps)
-    found = {slug: _known(tables, origin.new.run_id, slug) for slug in shape.steps}
-    first = {slug for slug, step in found.items() if step.status not in ("completed", "skipped")}
-    again = _with_dependents(shape, first if from_step is None else first | {from_step})
+    given = fork.results.keys()
+    found = {slug: _known(tables, fork.run_id, slug) for slug in shape.steps if slug not in given}
+    first = {
+        slug
+        for slug, step in found.items()
+        if not is_kept or slug == fork.from_step or step.status not in ("completed", "skipped")
+    }
+    again = _with_dependents(shape, first | {after for slug in given for after in shape.dependents[slug]})
     cascading = {
         slug for slug, step in found.items() if slug not in again and _cascades(shape, slug, step)
     }
-    return again - _with_dependents(shape, cascading) - {END}
+    return again - _with_dependents(shape, cascading, without=given) - given - {END}
 
 
 def _known(tables: Tables, run_id: UUID, slug: str) -> StepRow:
@@ -84,46 +104,61 @@ def _cascades(shape: ShapeRow, slug: str, step: StepRow) -> bool:
             return False
 
 
-def _with_dependents(shape: ShapeRow, slugs: Iterable[str]) -> set[str]:
-    """Return steps with all that depend on them, the end among these."""
+def _with_dependents(
+    shape: ShapeRow, slugs: Iterable[str], without: Collection[str] = frozenset()
+) -> set[str]:
+    """Return steps with all that depend on them, the end among these.
+
+    Steps of `without`, and those that depend on these alone, are left out.
+    """
     found: set[str] = set()
     todo = list(slugs)
     while todo:
         slug = todo.pop()
         if slug not in found:
             found.add(slug)
-            todo += [] if slug == END else shape.dependents[slug]
+            after = [] if slug == END else shape.dependents[slug]
+            todo += [dependent for dependent in after if dependent not in without]
     return found
 
 
-def _start(tables: Tables, now: int, origin: RunRow, run_id: UUID) -> None:
-    """Write the run, with the properties of the other one, and where it comes from."""
-    insert_flow(tables, now, msgspec.structs.replace(successor(origin), run_id=run_id))
+def _start(tables: Tables, now: int, origin: RunRow, new: NewRun) -> None:
+    """Write the run, and where it comes from."""
+    insert_flow(tables, now, new)
     first = str(origin.new.run_id)
     told = details.write(run_id=first, idx=len(tables.logs[origin.new.run_id]), seed=first)
-    tables.append(run_id, Event("WorkflowForked", None, told, now))
+    tables.append(new.run_id, Event("WorkflowForked", None, told, now))
 
 
-def _copy(
-    tables: Tables,
-    run_id: UUID,
-    new_run_id: UUID,
-    shape: ShapeRow,
-    again: Collection[str],
-    from_step: str | None,
-) -> None:
+def _copy(tables: Tables, shape: ShapeRow, fork: FlowFork, again: Collection[str]) -> None:
     """Copy the steps that do not run again, and the results of elements of maps.
 
     A map that runs again keeps its results, unless it was asked for, or what it maps over runs
-    again.
+    again or is given.
     """
-    for slug in shape.steps:
-        step = known_step(tables, (run_id, slug))
+    given = fork.results.keys()
+    changed = given | set(again)
+    for slug in shape.steps.keys() - given:
+        step = known_step(tables, (fork.run_id, slug))
         if step is not None and slug not in again:
-            tables.steps[new_run_id][slug] = replace(step)
-        results = tables.elements.get((run_id, slug))
-        if results and slug != from_step and not set(shape.deps(slug)) & set(again):
-            tables.elements[new_run_id, slug] = dict(results)
+            tables.steps[fork.new_run_id][slug] = replace(step)
+        results = tables.elements.get((fork.run_id, slug))
+        if results and slug != fork.from_step and not changed & set(shape.deps(slug)):
+            tables.elements[fork.new_run_id, slug] = dict(results)
+
+
+def _give(tables: Tables, now: int, place: Place, shape: ShapeRow, result: str) -> None:
+    """Complete a step with a result that was given; the elements of a map get one each."""
+    step = step_row(tables, place)
+    step.status, step.started_at, step.ended_at = "completed", now, now
+    step.initial_tasks, step.remaining_tasks, step.output = 1, 0, result
+    if shape.steps[place[1]].kind == "map":
+        elements = msgspec.json.decode(result, type=list[msgspec.Raw])
+        step.initial_tasks = len(elements)
+        if elements:
+            step.output = None
+            texts = (bytes(element).decode() for element in elements)
+            tables.elements[place] = dict(enumerate(texts))
 
 
 def _resume(

@@ -47,12 +47,16 @@ def skip_steps(
 
 
 def _cascaded(tables: Tables, steps: Sequence[StepEnd]) -> set[Place]:
-    """Return the steps that cascade and all after them, without the ends of runs."""
+    """Return the steps that cascade and all after them, without the ends of runs.
+
+    A step whose output a fork was given stays completed, and so holds the cascade up.
+    """
     found: set[Place] = set()
     todo = [step.place for step in steps if step.cascades]
     while todo:
         place = todo.pop()
-        if place in found:
+        step = known_step(tables, place)
+        if place in found or (step is not None and step.status == "completed"):
             continue
         found.add(place)
         run_id, slug = place
