@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Sequence
+from contextlib import suppress
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -23,6 +25,7 @@ from holdfast.errors import InvalidInput
 from holdfast.store.port import Store
 from holdfast.types import (
     ClaimedTask,
+    FlowFork,
     FlowShape,
     Lease,
     NewRun,
@@ -125,6 +128,25 @@ class FlowsAgree(Agreement):
         ended = [run_id for run_id in self.ids if self.has_ended(run_id)]
         source = ended if ended and number < 6 else self.ids
         self.retry_run(source[-1 - number % len(source)], step, again)
+
+    @rule(
+        number=pick,
+        given=st.sampled_from([(), ("s0",), ("s1",), ("s1", "s3"), ("s2", "s4")]),
+        step=st.sampled_from([None, None, "s2"]),
+        keeps=st.booleans(),
+    )
+    def fork(self, number: int, given: Sequence[str], step: str | None, keeps: bool) -> None:
+        """Fork a run, which may not have ended, with other outputs or another input."""
+        run_id = self.ids[-1 - number % len(self.ids)]
+        value = FlowFork(
+            run_id=run_id,
+            new_run_id=self.new_id(),
+            from_step=step,
+            input=None if keeps else '[{"n": 1}]',
+            results=dict.fromkeys(given, "[1, 2]"),
+        )
+        with suppress(InvalidInput):  # its shape was replaced by one that cannot map its input
+            self.do(lambda store: store.fork_flow(value))
 
     def has_ended(self, run_id: UUID) -> bool:
         """Return True if a run exists and has ended."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from difflib import get_close_matches
 from functools import partial
 from typing import TypedDict
@@ -20,7 +20,7 @@ from holdfast.ids import retry_run_id, uuid7
 from holdfast.insight.retries import find_retry
 from holdfast.store.port import Store
 from holdfast.texts import check_text
-from holdfast.types import Fork, Forking, RunKind, RunRecord, Status
+from holdfast.types import FlowFork, Fork, Forking, RunKind, RunRecord, Status
 
 _MOST_KEYS = 10  # that an error names
 
@@ -29,15 +29,24 @@ class ForkOptions(TypedDict, total=False):
     """Where a fork begins, and what is different in it."""
 
     step: str | None
-    """The key of a step, activity, child or timer: the events before its first one are kept."""
+    """The key of a step, activity, child or timer: the events before its first one are kept.
+
+    Of a flow: the step that runs again with all steps after it.
+    """
     index: int | None
-    """How many events of the log are kept; without it and `step`, all that led to the end."""
+    """How many events of the log are kept; without it and `step`, all that led to the end.
+
+    Not for flows, whose log is not replayed.
+    """
     input: object
-    """Another input; the run's own if it is left out."""
+    """Another input; the run's own if it is left out. With it all steps of a flow run again."""
     results: Mapping[str, object]
-    """Other results of completed steps and activities that are kept, by key."""
+    """Other results of completed steps and activities that are kept, by key.
+
+    Of a flow: outputs of steps, which may not have completed; of a map, the list of all.
+    """
     version: int | None
-    """Another version of the workflow."""
+    """Another version of the workflow. Not for flows."""
     run_id: UUID | None
     """The new run's id, drawn by the caller: the same call again finds that run."""
 
@@ -51,28 +60,51 @@ async def prepare_retry(store: Store, run_id: UUID) -> Fork:
 
 async def prepare_fork(
     session: Session, run: RunRecord, app: App | None, options: ForkOptions, known_options: Set[str]
-) -> Fork:
+) -> Fork | FlowFork:
     """Check a fork's options against the run. Raises what `Runs.fork` says."""
     if unknown := options.keys() - known_options:
         raise TypeError(f"unexpected option for fork: {', '.join(sorted(unknown))}")
     if run.kind == "flow":
-        raise ForkRefused(
-            run.run_id,
-            "it is a run of a flow, whose log is not replayed: use retry instead of fork, with "
-            "from_step to run a step and all steps after it again",
-        )
+        return _prepare_flow_fork(run, app, options)
     version = options.get("version")
     if version is not None and version < 1:
         raise ConfigurationError(f"a workflow's version is 1 or more, not {version}")
-    results = options.get("results") or {}
     return Fork(
         run_id=run.run_id,
         new_run_id=options.get("run_id") or uuid7(),
         until=await _until(session, run.run_id, options.get("step"), options.get("index")),
         input=_input(run, app, version, options["input"]) if "input" in options else None,
-        results={check_text("key", key): encode(value) for key, value in results.items()},
+        results=_results(options),
         version=version,
     )
+
+
+def _prepare_flow_fork(run: RunRecord, app: App | None, options: ForkOptions) -> FlowFork:
+    """Check the options that flows have. Raises ConfigurationError for the others."""
+    if options.get("index") is not None:
+        raise ConfigurationError(
+            "a fork of a flow has no index, because a flow's log is not replayed: give a step that "
+            "is to run again with all steps after it, or results"
+        )
+    if options.get("version") not in (None, run.version):
+        raise ConfigurationError(
+            "a fork of a flow has the version of its run, because other versions have other steps"
+        )
+    results, step = _results(options), options.get("step")
+    if step is not None and step in results:
+        raise ConfigurationError(f"give step {step} either to run it again, or a result for it")
+    return FlowFork(
+        run_id=run.run_id,
+        new_run_id=options.get("run_id") or uuid7(),
+        from_step=step,
+        input=_input(run, app, None, options["input"]) if "input" in options else None,
+        results=results,
+    )
+
+
+def _results(options: ForkOptions) -> dict[str, str]:
+    results = options.get("results") or {}
+    return {check_text("key", key): encode(value) for key, value in results.items()}
 
 
 async def retry_of(session: Session, run: RunRef, from_step: str | None) -> RunRecord | Fork:
@@ -89,11 +121,14 @@ async def retry_of(session: Session, run: RunRef, from_step: str | None) -> RunR
     return await prepare_retry(session.store, last)
 
 
-async def fork_run(session: Session, fork: Fork) -> tuple[bool, Status]:
+async def fork_run(session: Session, fork: Fork | FlowFork) -> tuple[bool, Status]:
     """Start the new run. Return True if it did not exist before, and its status.
 
-    Raises RunNotFound, ForkRefused, and RunExists if the id is that of another workflow's run.
+    Raises RunNotFound, ForkRefused, and RunExists if the id is that of another workflow's run; for
+    flows also InvalidInput, if a map's result is no list or the flow cannot map over the input.
     """
+    if isinstance(fork, FlowFork):
+        return await _fork_flow(session, fork)
     outcome, notices = await persist(lambda: session.store.fork_run(fork))
     session.tell(notices)
     if outcome == "forked":
@@ -135,9 +170,30 @@ async def _retry_flow(session: Session, retry: Fork, from_step: str | None) -> t
         case "running":
             raise ForkRefused(retry.run_id, await _unfit(session, retry.run_id))
         case "unknown_step":
-            steps = (await session.store.flow_steps([retry.run_id], outputs=False))[retry.run_id]
-            keys = _some(str(from_step), [step.step for step in steps])
-            raise ForkRefused(retry.run_id, f"its flow has no step {from_step!r}: {keys}")
+            raise await _without_step(session, retry.run_id, [str(from_step)])
+
+
+async def _fork_flow(session: Session, fork: FlowFork) -> tuple[bool, Status]:
+    outcome, notices = await persist(lambda: session.store.fork_flow(fork))
+    session.tell(notices)
+    match outcome:
+        case "forked":  # with the results that were given it may have ended
+            return True, (await get_record(session, fork.new_run_id)).status
+        case "exists":
+            return False, await _existing(session, fork)
+        case "missing":
+            raise RunNotFound(fork.run_id)
+        case "unknown_key":
+            asked = [] if fork.from_step is None else [fork.from_step]
+            raise await _without_step(session, fork.run_id, [*asked, *fork.results])
+
+
+async def _without_step(session: Session, run_id: UUID, asked: Sequence[str]) -> ForkRefused:
+    """Return the error for the first step that a run's flow does not have."""
+    states = (await session.store.flow_steps([run_id], outputs=False)).get(run_id, [])
+    steps = [state.step for state in states]
+    wrong = next((step for step in asked if step not in steps), asked[0])
+    return ForkRefused(run_id, f"its flow has no step {wrong!r}: {_some(wrong, steps)}")
 
 
 async def _unfit(session: Session, run_id: UUID) -> str:
@@ -147,7 +203,7 @@ async def _unfit(session: Session, run_id: UUID) -> str:
     return "it has not ended"
 
 
-async def _existing(session: Session, fork: Fork) -> Status:
+async def _existing(session: Session, fork: Fork | FlowFork) -> Status:
     """Return the status of the run that has the fork's id; refuse one of another workflow."""
     found = await session.store.get_runs([fork.run_id, fork.new_run_id])
     if fork.new_run_id not in found:
@@ -201,10 +257,10 @@ def _some(step: str, keys: list[str]) -> str:
 
 
 def _input(run: RunRecord, app: App | None, version: int | None, value: object) -> str:
-    """Encode a new input as the run's workflow declares it, if the app has that workflow."""
+    """Encode a new input as the run's workflow or flow declares it, if the app has it."""
     if app is not None and app.name == run.app:
         try:
-            return app.find(run.name, version or run.version).encode_input(value)
+            return app.startable(run.name, version or run.version).encode_input(value)
         except UnknownWorkflow:
             pass
     return encode(value)

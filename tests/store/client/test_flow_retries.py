@@ -70,8 +70,6 @@ async def test_a_retry_that_cannot_be_is_refused_with_a_reason(
     await fail(scene)
     with pytest.raises(ForkRefused, match=r"no step 'sit': there are site, save"):
         await client.runs.retry(run_id, from_step="sit")
-    with pytest.raises(ForkRefused, match="a run of a flow, whose log is not replayed"):
-        await client.runs.fork(run_id)
 
 
 async def test_only_flows_are_retried_from_a_step(client: Client, finisher: Finisher) -> None:

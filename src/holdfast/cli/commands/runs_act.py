@@ -215,6 +215,7 @@ def retry(
         "holdfast runs fork checkout/order-7 --step charge",
         """holdfast runs fork 3f9a --index 12 --input '{"id": 8}'""",
         """holdfast runs fork 3f9a --step ship --result charge='{"paid": true}'""",
+        """holdfast runs fork analyze/site-7 --result sentiment='"good"'""",
     ),
 )
 @click.argument("reference", metavar="RUN")
@@ -228,7 +229,8 @@ def retry(
     "results",
     metavar="KEY=JSON",
     multiple=True,
-    help="Use this result for a step or activity that is kept; may be repeated.",
+    help="Use this result for a step or activity that is kept, or for any step of a flow; may be "
+    "repeated.",
 )
 @click.option(
     "--workflow-version", type=click.IntRange(1), help="Use this version of the workflow."
@@ -250,6 +252,9 @@ def fork(
     The log up to that place is kept, so its steps are not executed again. Without --step and
     --index, everything before the end of the run is kept. The other run is not changed.
     `holdfast runs log` shows the keys and indexes.
+
+    The fork of a flow keeps the steps that completed. The steps after one with another result run
+    again, and so do --step with all after it; with --input all steps without a --result.
     """
     from holdfast.cli.connecting import with_link
     from holdfast.cli.finding import find_run
@@ -267,7 +272,7 @@ def fork(
         if payload is not None:
             text = read_json(payload, "input")
             ours = app if app is not None and app.name == origin.app else None
-            known = ours and ours.find(origin.name, workflow_version or origin.version)
+            known = ours and ours.startable(origin.name, workflow_version or origin.version)
             options["input"] = known.decode_input(text) if known else decoded(text)
         forked = await link.client.runs.fork(origin.run_id, **options)
         return (await forked.get()).record

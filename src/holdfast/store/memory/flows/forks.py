@@ -7,8 +7,9 @@ import json
 from holdfast.errors import InvalidInput
 from holdfast.store.memory.flows.judging import json_type
 from holdfast.store.memory.flows.retries import continue_flow
-from holdfast.store.memory.payloads import check_json, check_text
+from holdfast.store.memory.payloads import check_json
 from holdfast.store.memory.tables import ShapeRow, Tables
+from holdfast.texts import check_text
 from holdfast.types import FlowFork, FlowForking, Notice
 
 
