@@ -109,6 +109,18 @@ def test_a_completed_run_is_retried_from_a_step(served: CommandLine) -> None:
     )
 
 
+def test_a_run_is_forked_with_another_result(served: CommandLine) -> None:
+    served("start", "trip", "[1, 2]", "--key", "forked", "--wait")
+    fork = served("runs", "fork", "trip/forked", "--result", "page=[10,20]").stdout.strip()
+    assert served.json("runs", "wait", fork)["output"] == {"total": 30}
+    fork = served("runs", "fork", "trip/forked", "--input", "[4]").stdout.strip()
+    assert served.json("runs", "wait", fork)["output"] == {"total": 8}
+    refused = served("runs", "fork", "trip/forked", "--result", "pag=1", code=exits.FAILED)
+    assert "no step 'pag': there are site, page, rare, total" in refused.stderr
+    refused = served("runs", "fork", "trip/forked", "--index", "1", code=exits.USAGE)
+    assert "a flow's log is not replayed" in refused.stderr
+
+
 def test_a_step_is_given_for_named_runs_only(cli: CommandLine) -> None:
     said = cli("runs", "retry", "--workflow", "trip", "--from-step", "total", code=exits.USAGE)
     assert "--from-step is for runs that are named" in said.stderr

@@ -125,7 +125,7 @@ async def fork_run(session: Session, fork: Fork | FlowFork) -> tuple[bool, Statu
     """Start the new run. Return True if it did not exist before, and its status.
 
     Raises RunNotFound, ForkRefused, and RunExists if the id is that of another workflow's run; for
-    flows also InvalidInput, if a map's result is no list or the flow cannot map over the input.
+    flows also InvalidInput, if a map's result is not a list or the flow cannot map over the input.
     """
     if isinstance(fork, FlowFork):
         return await _fork_flow(session, fork)

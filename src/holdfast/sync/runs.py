@@ -219,8 +219,11 @@ class SyncRuns(SyncGroup[Runs]):
         begun and not completed by then is begun again. The other run is not changed. `options` are
         those of `ForkOptions`; with a `run_id` the same call again finds the same run.
 
-        Raises ForkRefused for a place that the log does not have, InvalidInput, PayloadError,
-        ConfigurationError and RunNotFound. Runs of flows are retried, not forked.
+        The fork of a flow keeps all steps that completed or were skipped, but not those behind a
+        step that has another result; with another input it keeps nothing but the `results`.
+
+        Raises ForkRefused for a place or a step that the run does not have, InvalidInput,
+        PayloadError, ConfigurationError for options that do not go together, and RunNotFound.
 
         ```python
         forked = client.runs.fork(("checkout", "order-7"), index=1, input=Order(8))

@@ -36,7 +36,9 @@ async def test_a_fork_with_another_result_runs_the_steps_behind_it(
     assert (await client.runs.get(run_id)).output == {"save": "saved"}
 
 
-async def test_a_fork_with_another_input_begins_anew(client: Client, scene: FlowScene) -> None:
+async def test_a_fork_with_another_input_begins_from_the_start(
+    client: Client, scene: FlowScene
+) -> None:
     run_id = await scene.start(mapped("pages"), single("save", "pages"), given=["a"])
     await scene.complete((await scene.take())["pages:0"])
     await scene.store.terminate_runs([run_id])

@@ -97,7 +97,7 @@ class FlowStore(Protocol):
 
         `exists`: the new id is taken (a repeated call); `missing`: there is no such run;
         `unknown_key`: the flow has no step of a name. Refuses runs of workflows, the result of a
-        map that is no array, and an input over which the flow cannot map (InvalidInput).
+        map that is not an array, and an input over which the flow cannot map (InvalidInput).
         """
         ...
 

@@ -7,7 +7,7 @@
 --
 -- Outcomes: 'forked', 'exists' if the new id is taken, 'missing', 'unknown_key' for a step that the
 -- flow does not have.
--- Refuses values that are not allowed (22004, 22023): a result of a map that is no array, and an input
+-- Refuses values that are not allowed (22004, 22023): a result of a map that is not an array, and an input
 -- over which the flow cannot map; and runs of workflows (22023).
 -- Locks: the flow's starts, shared; the other run's turn row, shared, so that none of its maps gets its
 -- last result while it is read; the new id. Called by clients.
@@ -65,7 +65,7 @@ as $$
             where s.handler = p_handler and s.step_slug = n.step_slug))
 $$;
 
--- Refuse results of maps that are no arrays (22023). Called by fork_flow.
+-- Refuse results of maps that are not arrays (22023). Called by fork_flow.
 create or replace function holdfast._check_results(p_handler text, p_results json) returns void
 language plpgsql stable
 set search_path = pg_catalog, pg_temp

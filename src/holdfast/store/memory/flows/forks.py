@@ -41,7 +41,7 @@ def _check(fork: FlowFork) -> None:
 
 
 def _check_results(shape: ShapeRow, fork: FlowFork) -> None:
-    """Raise InvalidInput if the result of a map is no array."""
+    """Raise InvalidInput if the result of a map is not an array."""
     for slug, text in sorted(fork.results.items()):
         found = json_type(json.loads(text))
         if shape.steps[slug].kind == "map" and found != "array":
