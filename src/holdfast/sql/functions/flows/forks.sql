@@ -7,8 +7,8 @@
 --
 -- Outcomes: 'forked', 'exists' if the new id is taken, 'missing', 'unknown_key' for a step that the
 -- flow does not have.
--- Refuses values that are not allowed (22004, 22023): a result of a map that is not an array, and an input
--- over which the flow cannot map; and runs of workflows (22023).
+-- Refuses values that are not allowed (22004, 22023), a result of a map that is not an array, an input
+-- over which the flow cannot map, and runs of workflows (22023).
 -- Locks: the flow's starts, shared; the other run's turn row, shared, so that none of its maps gets its
 -- last result while it is read; the new id. Called by clients.
 create or replace function holdfast.fork_flow(
