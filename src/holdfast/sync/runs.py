@@ -219,7 +219,7 @@ class SyncRuns(SyncGroup[Runs]):
         begun and not completed by then is begun again. The other run is not changed. `options` are
         those of `ForkOptions`; with a `run_id` the same call again finds the same run.
 
-        The fork of a flow keeps all steps that completed or were skipped, but not those behind a
+        The fork of a flow keeps all steps that completed or were skipped, but not those after a
         step that has another result; with another input it keeps nothing but the `results`.
 
         Raises ForkRefused for a place or a step that the run does not have, InvalidInput,

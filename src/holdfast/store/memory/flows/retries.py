@@ -81,7 +81,9 @@ def _steps_again(tables: Tables, shape: ShapeRow, fork: FlowFork, *, is_kept: bo
         for slug, step in found.items()
         if not is_kept or slug == fork.from_step or step.status not in ("completed", "skipped")
     }
-    again = _with_dependents(shape, first | {after for slug in given for after in shape.dependents[slug]})
+    again = _with_dependents(
+        shape, first | {after for slug in given for after in shape.dependents[slug]}
+    )
     cascading = {
         slug for slug, step in found.items() if slug not in again and _cascades(shape, slug, step)
     }
