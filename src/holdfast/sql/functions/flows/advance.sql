@@ -104,11 +104,11 @@ begin
     end if;
 end $$;
 
--- Count what ends of steps mean for the steps that depend on them. `ready` are those without an open
--- dependency that are not skipped. A step that was skipped because of one dependency ends for those
--- that depend on it only when all its dependencies have ended, and so does one whose output a fork
--- was given: these are `passed`. So '' is ready when every step has ended, although it depends on
--- the leaves alone.
+-- Count what ends of steps mean for the steps that depend on them. `ready` are those without an
+-- open dependency that are not skipped. A step that was skipped because of one dependency ends for
+-- those that depend on it only when all its dependencies have ended, and so does one whose output a
+-- fork was given: these are `passed`. So '' is ready when every step has ended, although it depends
+-- on the leaves alone.
 -- Locks: states of steps. Called by _advance_flows.
 create or replace function holdfast._count_ends(
     p_ends holdfast._step_end[], out ready holdfast._ready_step[], out passed holdfast._step_end[]
@@ -339,7 +339,8 @@ end $$;
 
 -- Skip steps, and for those with the outcome 'cascaded' all that depends on them, up to steps whose
 -- outputs a fork was given. Tasks of theirs are deleted; workers that hold one are told. `ends` are
--- the steps that ended by it, `entries` speak of all that were skipped. p_errors are parallel to the steps.
+-- the steps that ended by it, `entries` speak of all that were skipped. p_errors are parallel to
+-- the steps.
 -- Locks: tasks of steps by (run_id, key), then states. Called by _advance_flows and _fail_attempts.
 create or replace function holdfast._skip_steps(
     p_now timestamptz, p_steps holdfast._step_end[], p_reason text, p_errors json[] default null,

@@ -2,15 +2,16 @@
 
 -- Start a new run that begins with what another has completed and skipped. Steps of p_results (an
 -- object by step) are completed with these outputs, whatever the other run has of them; all steps
--- after them run again, and p_from with all after it. With p_input all steps run again but those
--- of p_results. The new run has what retry_flow gives it; the other, which may be open, stays as it is.
+-- after them run again, and p_from with all after it. With p_input all steps run again but those of
+-- p_results. The new run has what retry_flow gives it; the other, which may be open, stays as it
+-- is.
 --
 -- Outcomes: 'forked', 'exists' if the new id is taken, 'missing', 'unknown_key' for a step that the
 -- flow does not have.
--- Refuses values that are not allowed (22004, 22023), a result of a map that is not an array, an input
--- over which the flow cannot map, and runs of workflows (22023).
--- Locks: the flow's starts, shared; the other run's turn row, shared, so that none of its maps gets its
--- last result while it is read; the new id. Called by clients.
+-- Refuses values that are not allowed (22004, 22023), a result of a map that is not an array, an
+-- input over which the flow cannot map, and runs of workflows (22023).
+-- Locks: the flow's starts, shared; the other run's turn row, shared, so that none of its maps gets
+-- its last result while it is read; the new id. Called by clients.
 create or replace function holdfast.fork_flow(
     p_run_id uuid, p_new_run_id uuid, p_from text default null, p_input json default null,
     p_results json default null, out outcome text, out notices text[]
@@ -88,8 +89,8 @@ begin
     end if;
 end $$;
 
--- Complete steps of a new run with outputs that were given; the elements of a map get a result each.
--- Locks nothing that others wait for. Called by _continue_flow.
+-- Complete steps of a new run with outputs that were given; the elements of a map get a result
+-- each. Locks nothing that others wait for. Called by _continue_flow.
 create or replace function holdfast._give_results(
     p_run_id uuid, p_handler text, p_results json, p_given text[]
 ) returns void

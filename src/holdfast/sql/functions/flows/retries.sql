@@ -96,11 +96,11 @@ as $$
         where f.handler = p_handler and f.created_at > p_run.created_at)
 $$;
 
--- Return the steps that run again in a run that begins with what another has: those that have neither
--- completed nor been skipped, p_from, and all after them and after the steps whose outputs are given;
--- but not those after a step that stays skipped with all that depends on it, unless a given output
--- stands between. If nothing is kept, all steps but those given. Locks nothing. Called by
--- _continue_flow.
+-- Return the steps that run again in a run that begins with what another has: those that have
+-- neither completed nor been skipped, p_from, and all after them and after the steps whose outputs
+-- are given; but not those after a step that stays skipped with all that depends on it, unless a
+-- given output stands between. If nothing is kept, all steps but those given. Locks nothing. Called
+-- by _continue_flow.
 create or replace function holdfast._steps_again(
     p_run_id uuid, p_handler text, p_is_kept boolean, p_from text, p_given text[]
 ) returns text[]
@@ -204,8 +204,8 @@ end $$;
 
 -- Copy what a run has to one that begins with it: the states of steps that do not run again, and
 -- results of elements, also of maps that run again, unless p_from is that map or what it maps over
--- runs again or is given. Of p_given nothing is copied. Locks nothing that others wait for. Called by
--- _continue_flow.
+-- runs again or is given. Of p_given nothing is copied. Locks nothing that others wait for. Called
+-- by _continue_flow.
 create or replace function holdfast._copy_states(
     p_run_id uuid, p_new_run_id uuid, p_handler text, p_from text, p_again text[], p_given text[]
 ) returns void

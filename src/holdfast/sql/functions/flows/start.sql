@@ -108,8 +108,7 @@ begin
 end $$;
 
 -- Refuse starts of flows that do not exist (HF003), and inputs over which a root step cannot map
--- (22023). Locks nothing. Called by start_flows, _continue_flow and
--- run_as_flow.
+-- (22023). Locks nothing. Called by start_flows, _continue_flow and run_as_flow.
 create or replace function holdfast._check_shapes(
     p_flows text[], p_shapes text[], p_inputs json[]
 ) returns void
@@ -131,8 +130,8 @@ begin
 end $$;
 
 -- Note that shapes have a run: steps that are added from now on come into the next version.
--- Locks: the shapes that had none, skipping locked ones: _has_runs finds the run itself then. Called
--- by _start_flows, _continue_flow and run_as_flow.
+-- Locks: the shapes that had none, skipping locked ones: _has_runs finds the run itself then.
+-- Called by _start_flows, _continue_flow and run_as_flow.
 create or replace function holdfast._seal_shapes(p_shapes text[]) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp

@@ -73,7 +73,7 @@ begin
 end $$;
 
 -- Refuse forks that have a value that is not allowed; the parameters are those of fork_run. Called
--- by fork_run.
+-- by fork_run and fork_flow.
 create or replace function holdfast._check_fork(
     p_run_id uuid, p_new_run_id uuid, p_retry boolean, p_input json, p_results json,
     p_version int
