@@ -68,9 +68,9 @@ class QuietWorker:
     def __post_init__(self) -> None:
         self.watermark = Watermark(clock=lambda: self.now)
 
-    async def claim(self) -> tuple[list[UUID], int]:
-        """Claim once; return the runs, and the pages."""
-        self.now += 2
+    async def claim(self, *, after: float = 2) -> tuple[list[UUID], int]:
+        """Claim once after so many seconds; return the runs, and the pages."""
+        self.now += after
         wanted = Claim("ann", ["default"], ["order@1"], 10, 30.0, 0.0, 0.25, 5)
         async with self.database.session.transaction():
             before = await self._pages()
@@ -119,6 +119,21 @@ async def test_what_was_committed_late_among_dead_entries_is_found(
             )
             found = [(await ann.claim())[0] for _ in range(100)]
             assert [run_id] in found, f"it came due {ago} s ago"
+
+
+async def test_much_that_was_committed_late_is_claimed_without_a_pause(
+    scene: Scene, ann: QuietWorker
+) -> None:
+    """Storage rule 18. A map begins all its tasks in one transaction, which may take long."""
+    for _ in range(60):
+        await ann.claim()
+    started = {await start(scene.store) for _ in range(45)}
+    await scene.watcher.connection.execute(
+        "update holdfast.tasks set visible_at = holdfast.now() - interval '1 minute'"
+    )
+    found = [run_id for after in (2, 0, 0, 0, 0) for run_id in (await ann.claim(after=after))[0]]
+    assert len(found) == 45
+    assert set(found) == started
 
 
 async def test_a_lease_that_ran_out_is_found_by_the_next_claim_of_a_quiet_worker(

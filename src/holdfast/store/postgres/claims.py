@@ -118,9 +118,11 @@ async def claim(database: Database, wanted: Claim, watermark: Watermark) -> Clai
     notices = await _fail_poisoned(database, wanted, whole)
     now, next_due_at, wanting = whole["now"], whole["next_due_at"], len(found) < wanted.limit
     watermark.advance(now, whole["watermark"], wanting=wanting)
+    watermark.searched(first, full=not wanting)
     for look in others if wanting else ():
         left, part = await _look(database, wanted, watermark, look, wanted.limit - len(found))
         found += left
+        watermark.searched(look, full=len(found) >= wanted.limit)
         notices += await _fail_poisoned(database, wanted, part)
     again = watermark.again_after(first)
     if wanting and again is not None:  # for the tasks that it passed over
@@ -216,6 +218,7 @@ class Watermark:
     _edges: list[int] = field(default_factory=list[int])  # between the parts, the newest first
     _part: int = 0
     _last_pages: int = 0
+    _unfinished: Look | None = None  # a search for missed tasks that found more than it could take
 
     @property
     def is_cut(self) -> bool:
@@ -228,6 +231,8 @@ class Watermark:
         if self.reached is None:
             return [self._sweep(Look())]
         since = self.reached - _OVERLAP
+        if self._unfinished is not None:
+            return [Look(since), self._unfinished]
         past_pause = self.clock() >= self._sweeps_after
         if not (past_pause and (self.wanting or self._claims >= _SWEEP_EVERY)):
             return [Look(since)]
@@ -242,6 +247,15 @@ class Watermark:
         self.reached = max(self.reached or 0, reached or 0, now - _LAG if wanting else 0) or None
         if self.reached is not None and self.reached > now + _LAG:
             self.reached = None  # the clock was set back
+
+    def searched(self, look: Look, *, full: bool) -> None:
+        """Record whether a search for missed tasks may have left some.
+
+        Then the next claim searches again: a transaction that began many tasks took longer than a
+        claim's overlap, and all of them were missed.
+        """
+        if look.since is None or look.is_part or look == self._unfinished:
+            self._unfinished = Look(look.since, look.until, look.leased_since) if full else None
 
     def paid(self, look: Look, now: int, pages: int) -> None:
         """Record what a search for missed tasks cost: cut an expensive part, join cheap parts."""
