@@ -16,7 +16,7 @@ from holdfast import App, current_flow_step
 from holdfast.client import Client
 from holdfast.definitions.middleware import CallNext, Middleware
 from holdfast.definitions.steps import StepContext
-from holdfast.errors import ConfigurationError, RunCancelled, RunFailed
+from holdfast.errors import ConfigurationError, DatabaseUnavailable, RunCancelled, RunFailed
 from holdfast.store.memory import MemoryStore, wall_clock
 from holdfast.store.port import Store
 from holdfast.store.postgres import PostgresStore
@@ -251,8 +251,8 @@ async def test_a_chain_needs_one_claim_because_the_next_step_is_handed_over(stor
     calls = Counter[str]()
     end_step_tasks = store.end_step_tasks
 
-    async def counted(*given: Any) -> Any:
-        ended = await end_step_tasks(*given)
+    async def counted(*given: Any, **options: Any) -> Any:
+        ended = await end_step_tasks(*given, **options)
         calls["ends"] += 1
         calls["handed"] += len(ended.tasks)
         return ended
@@ -363,3 +363,26 @@ async def test_a_step_that_a_worker_does_not_know_is_left_to_workers_that_do(
         handles = [await client.start("renamed/renamed", number) for number in range(20)]
         outputs = [await handle.result("20s") for handle in handles]
     assert outputs == [{"new": f"new {number}"} for number in range(20)]
+
+
+async def test_a_report_that_is_not_answered_in_time_is_repeated_with_more_time() -> None:
+    """The end of a step may begin a map of very many elements."""
+    app, store = App("slow"), MemoryStore(wall_clock)
+    flow = app.flow("slow")
+
+    @flow.step
+    async def only() -> int:
+        return 1
+
+    end_step_tasks, waited = store.end_step_tasks, list[int]()
+
+    async def late(*given: Any, patience: int) -> Any:
+        waited.append(patience)
+        if len(waited) < 3:
+            raise DatabaseUnavailable("no answer")
+        return await end_step_tasks(*given, patience=patience)
+
+    store.end_step_tasks = late  # type: ignore[method-assign, assignment]
+    async with working(app, store), Client(store=store) as client:
+        assert await client.run(flow, wait="20s") == {"only": 1}
+    assert waited == [1, 3, 9]

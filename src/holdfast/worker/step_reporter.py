@@ -7,8 +7,9 @@ flow begins without a claim. If the answer is lost, these tasks wait until their
 
 from __future__ import annotations
 
+import itertools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeAlias
 
 import msgspec
@@ -117,12 +118,12 @@ class StepReporter:
 
     async def _send(self, ends: list[StepTaskEnd]) -> StepTasksEnded:
         """Report; repeat a call whose answer is lost until there is one."""
-        taker = self._taker(len(ends))
-        ended = await repeated(
-            lambda: self._store.end_step_tasks(self._worker_id, ends, taker),
-            self._clock,
-            f"reporting {len(ends)} task(s) of steps",
-        )
+        taker, patience = self._taker(len(ends)), itertools.chain((1, 3, 9), itertools.repeat(27))
+
+        def call() -> Awaitable[StepTasksEnded]:
+            return self._store.end_step_tasks(self._worker_id, ends, taker, patience=next(patience))
+
+        ended = await repeated(call, self._clock, f"reporting {len(ends)} task(s) of steps")
         self._notify(ended.notices)
         return ended
 

@@ -55,13 +55,19 @@ class FlowStore(Protocol):
         ...
 
     async def end_step_tasks(
-        self, worker_id: str, ends: Sequence[StepTaskEnd], taker: Taker | None = None
+        self,
+        worker_id: str,
+        ends: Sequence[StepTaskEnd],
+        taker: Taker | None = None,
+        *,
+        patience: int = 1,
     ) -> StepTasksEnded:
         """Record how attempts at steps' tasks ended, and advance their runs.
 
         The lease's number fences each end. Repeating a call is harmless: what was recorded before
         is reported as `lost`. Tasks that become ready by it are leased to the caller at once, as
-        far as it takes them.
+        far as it takes them. `patience` multiplies the time that the answer may take: a map may
+        begin with very many tasks.
         """
         ...
 

@@ -111,7 +111,12 @@ class PostgresFlows(Part):
         return read_notices(notices)
 
     async def end_step_tasks(
-        self, worker_id: str, ends: Sequence[StepTaskEnd], taker: Taker | None = None
+        self,
+        worker_id: str,
+        ends: Sequence[StepTaskEnd],
+        taker: Taker | None = None,
+        *,
+        patience: int = 1,
     ) -> StepTasksEnded:
         """Record how attempts at steps' tasks ended; see `FlowStore.end_step_tasks`."""
         taker = taker or _NOBODY
@@ -129,6 +134,7 @@ class PostgresFlows(Part):
             taker.handlers,
             taker.lease_seconds,
             self._database.tell,
+            patience=patience,
         )
         return StepTasksEnded(
             first["now"],

@@ -87,7 +87,12 @@ class MemoryFlows(Part):
             return distinct(run_as_flow(tables, now, worker_id, run_id, lease_no))
 
     async def end_step_tasks(
-        self, worker_id: str, ends: Sequence[StepTaskEnd], taker: Taker | None = None
+        self,
+        worker_id: str,
+        ends: Sequence[StepTaskEnd],
+        taker: Taker | None = None,
+        *,
+        patience: int = 1,
     ) -> StepTasksEnded:
         """Record how attempts at steps' tasks ended; see `FlowStore.end_step_tasks`."""
         async with self._transaction() as (tables, now):
