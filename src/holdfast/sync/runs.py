@@ -200,7 +200,9 @@ class SyncRuns(SyncGroup[Runs]):
         run is retried if it failed, and returned if it is a retry that did not fail.
 
         A flow's run keeps the outputs of its steps and of the elements of maps. With `from_step`
-        that step and all steps after it run again whatever they had, also if the run completed.
+        that step and all steps after it run again whatever they had, also if the run completed; for
+        another such run of one that was retried already, fork it with `step`.
+
         Raises ForkRefused and RunNotFound.
 
         ```python
