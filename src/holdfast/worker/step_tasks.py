@@ -156,16 +156,14 @@ class StepTasks:
 
     def _ended(self, execution: StepTaskExecution) -> None:
         if self._open.end(execution):
-            self._report(execution.end, execution)
-
-    def _report(self, end: StepTaskEnd, execution: StepTaskExecution | None = None) -> None:
-        self._open.keep_lease(end.run_id, end.key, end.lease_no)
-        self._reporter.submit(end, partial(self._reported, end, execution))
+            end = execution.end
+            self._open.keep_lease(end.run_id, end.key, end.lease_no)
+            self._reporter.submit(end, partial(self._reported, end, execution))
 
     def _reported(
-        self, end: StepTaskEnd, execution: StepTaskExecution | None, outcome: StepTaskOutcome
+        self, end: StepTaskEnd, execution: StepTaskExecution, outcome: StepTaskOutcome
     ) -> None:
-        if execution is not None and execution.error is not None:
+        if execution.error is not None:
             log_failed_flow_step(execution.task, execution.error, outcome)
         if outcome == "lost":
             logger.warning(
