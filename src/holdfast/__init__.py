@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from holdfast.client import Client, RunHandle
     from holdfast.definitions.activities import current_activity
     from holdfast.definitions.app import App
-    from holdfast.definitions.flow_steps import FlowStepContext, current_flow_step
+    from holdfast.definitions.flow_context import FlowStepContext, current_flow_step
     from holdfast.definitions.flows import Flow
     from holdfast.definitions.steps import current_step
     from holdfast.errors import (
@@ -67,12 +67,12 @@ _MODULES = {
     "Client": "holdfast.client",
     "Context": "holdfast.runtime.code.context",
     "Flow": "holdfast.definitions.flows",
-    "FlowStepContext": "holdfast.definitions.flow_steps",
+    "FlowStepContext": "holdfast.definitions.flow_context",
     "Retry": "holdfast.retry",
     "RunHandle": "holdfast.client",
     "SyncClient": "holdfast.sync",
     "current_activity": "holdfast.definitions.activities",
-    "current_flow_step": "holdfast.definitions.flow_steps",
+    "current_flow_step": "holdfast.definitions.flow_context",
     "current_step": "holdfast.definitions.steps",
     "local": "holdfast.local",
 }

@@ -13,7 +13,7 @@ from typing import Final
 from uuid import UUID
 
 from holdfast.codec import encode
-from holdfast.definitions.flow_steps import FlowStepContext
+from holdfast.definitions.flow_context import FlowStepContext
 from holdfast.definitions.flows import AnyFlowStep
 from holdfast.definitions.middleware import Layer
 from holdfast.definitions.workflows import AnyFlow

@@ -10,7 +10,7 @@ from clocks import Clock
 
 from holdfast import App
 from holdfast.codec import encode_error
-from holdfast.definitions.flow_steps import FlowStepContext
+from holdfast.definitions.flow_context import FlowStepContext
 from holdfast.flows import canonical_shape, differences, shape_hash
 from holdfast.types import ClaimedTask, ErrorInfo
 

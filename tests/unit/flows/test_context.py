@@ -12,7 +12,7 @@ import pytest
 from holdfast import App, current_flow_step, current_step
 from holdfast.codec import encode_error
 from holdfast.definitions import FlowStep
-from holdfast.definitions.flow_steps import FlowStepContext
+from holdfast.definitions.flow_context import FlowStepContext
 from holdfast.definitions.middleware import CallNext, Middleware
 from holdfast.definitions.steps import StepContext
 from holdfast.errors import ConfigurationError

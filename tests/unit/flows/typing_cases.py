@@ -14,7 +14,7 @@ from typing import Any, assert_type
 from holdfast import Context
 from holdfast.client import Client, RunHandle
 from holdfast.definitions import App, Flow, FlowStep
-from holdfast.definitions.flow_steps import FlowStepContext, current_flow_step
+from holdfast.definitions.flow_context import FlowStepContext, current_flow_step
 
 app = App("typed")
 
