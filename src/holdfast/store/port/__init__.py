@@ -15,6 +15,12 @@ After `TransientDatabaseError` and `DatabaseUnavailable` the caller may repeat t
 from __future__ import annotations
 
 from holdfast.store.port.store import Store
-from holdfast.store.port.topics import WORK_TOPIC, end_payload, read_end, worker_topic
+from holdfast.store.port.topics import (
+    SCHEDULES_TOPIC,
+    WORK_TOPIC,
+    end_payload,
+    read_end,
+    worker_topic,
+)
 
-__all__ = ["WORK_TOPIC", "Store", "end_payload", "read_end", "worker_topic"]
+__all__ = ["SCHEDULES_TOPIC", "WORK_TOPIC", "Store", "end_payload", "read_end", "worker_topic"]
