@@ -35,7 +35,7 @@ return (p_run_id is not null
     and (p_headers is null or holdfast._is_of_texts('object', p_headers))
     and (p_waiter is null or holdfast._is_id(p_waiter))) is true;
 
--- Return true if every value of a run to start is allowed. Called by start_one.
+-- Return true if every value of a run to start is allowed. Called by start_one and start_flows.
 create or replace function holdfast._is_start(
     p_run_id uuid, p_name text, p_input json, p_version int, p_key text, p_queue text,
     p_priority int, p_start_at bigint, p_delay float8, p_timeout float8, p_retention float8,

@@ -36,12 +36,22 @@ declare
     v_shapes text[];
     v_created uuid[];
 begin
-    perform holdfast._check_starts(p_run_ids, array(
-            select split_part(u.flow, '@', 1)
-            from unnest(p_flows) with ordinality as u (flow, place)
-            order by u.place),
-        p_inputs, null, p_keys, p_queues, p_priorities, p_start_ats, p_delays, p_timeouts,
-        p_retentions, p_tags, p_headers, p_waiters);
+    if greatest(cardinality(p_run_ids), cardinality(p_flows), cardinality(p_inputs),
+        cardinality(p_keys), cardinality(p_queues), cardinality(p_priorities),
+        cardinality(p_timeouts), cardinality(p_retentions), cardinality(p_tags),
+        cardinality(p_headers), cardinality(p_waiters), cardinality(p_start_ats),
+        cardinality(p_delays)) > 1 or not holdfast._is_start(p_run_ids[1],
+        split_part(p_flows[1], '@', 1), p_inputs[1], null, p_keys[1], p_queues[1], p_priorities[1],
+        p_start_ats[1], p_delays[1], p_timeouts[1], p_retentions[1], p_tags[1], p_headers[1],
+        p_waiters[1])
+    then  -- it says which value is refused, and takes many runs at once
+        perform holdfast._check_starts(p_run_ids, array(
+                select split_part(u.flow, '@', 1)
+                from unnest(p_flows) with ordinality as u (flow, place)
+                order by u.place),
+            p_inputs, null, p_keys, p_queues, p_priorities, p_start_ats, p_delays, p_timeouts,
+            p_retentions, p_tags, p_headers, p_waiters);
+    end if;
     v_shapes := holdfast._lock_starts(p_flows);
     perform holdfast._check_shapes(p_flows, v_shapes, p_inputs);
     select s.created, s.notices into v_created, notices
