@@ -1,0 +1,120 @@
+"""What people write of when a schedule fires, checked and turned into a `Spec`."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Final, TypeAlias
+
+from holdfast.durations import Duration, seconds
+from holdfast.errors import ConfigurationError
+from holdfast.moments import to_micros
+from holdfast.schedules.cron import check_cron
+from holdfast.schedules.spec import Spec
+from holdfast.schedules.zones import load_zone, moment_of
+
+Moment: TypeAlias = datetime | str
+"""A datetime with a time zone, or ISO 8601; without a zone it is read in the schedule's."""
+
+_MICROS: Final = 1_000_000
+_SHORTEST_SECONDS: Final = 1
+
+
+def parse_spec(
+    cron: str | None = None,
+    *,
+    every: Duration | None = None,
+    anchor: Moment | None = None,
+    timezone: str = "UTC",
+    start: Moment | None = None,
+    end: Moment | None = None,
+    jitter: Duration | None = None,
+) -> Spec:
+    """Return when a schedule fires, from what people write. Raises ConfigurationError.
+
+    Give a cron expression or `every`, at least a second. Intervals count from `anchor`; without
+    one from `start`, else from 1970-01-01 00:00 UTC, so that `every="15m"` fires on the quarters
+    of an hour. Ticks at `start` and `end` themselves fire.
+
+    >>> parse_spec("0 9 * * 1-5", timezone="Europe/Berlin").cron
+    '0 9 * * 1-5'
+    """
+    if (cron is None) == (every is None):
+        raise ConfigurationError(
+            "a schedule needs a cron expression or every=, and not both: "
+            '"0 9 * * 1-5", or every="15m"'
+        )
+    if anchor is not None and every is None:
+        raise ConfigurationError(
+            "anchor: only intervals have one; the fields of a cron expression say when it fires"
+        )
+    with _named("timezone"):
+        load_zone(timezone)
+    start_at, end_at = _moment("start", start, timezone), _moment("end", end, timezone)
+    anchor_at = _moment("anchor", anchor, timezone)
+    spec = Spec(
+        cron=None if cron is None else check_cron(cron),
+        every_micros=None if every is None else _interval(every),
+        anchor_at=next((at for at in (anchor_at, start_at) if every and at is not None), 0),
+        timezone=timezone,
+        start_at=start_at,
+        end_at=end_at,
+        jitter_micros=0 if jitter is None else _micros("jitter", jitter),
+    )
+    _check_range(spec)
+    return spec
+
+
+def _check_range(spec: Spec) -> None:
+    if spec.start_at is None or spec.end_at is None:
+        return
+    if spec.end_at < spec.start_at:
+        raise ConfigurationError("end: it is before start")
+    if spec.next_after(spec.start_at - 1) is None:
+        raise ConfigurationError("the schedule never fires: no tick is between start and end")
+
+
+def _interval(every: Duration) -> int:
+    micros = _micros("every", every)
+    if micros < _SHORTEST_SECONDS * _MICROS:
+        raise ConfigurationError(f"every: {every!r} is shorter than a second")
+    return micros
+
+
+def _micros(name: str, length: Duration) -> int:
+    with _named(name):
+        return round(seconds(length) * _MICROS)
+
+
+def _moment(name: str, moment: Moment | None, timezone: str) -> int | None:
+    if moment is None:
+        return None
+    with _named(name):
+        written = _read(moment) if isinstance(moment, str) else moment
+        if written.tzinfo is not None:
+            return to_micros(written)
+        if not isinstance(moment, str):
+            raise ConfigurationError(
+                f"{moment.isoformat()} has no time zone: add one, or write it as text, which is "
+                "read in the schedule's time zone"
+            )
+        whole = written.replace(microsecond=0)
+        return moment_of(load_zone(timezone), whole) * _MICROS + written.microsecond
+
+
+def _read(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise ConfigurationError(
+            f"not a moment: {text!r}; write ISO 8601, such as 2030-01-31 or 2030-01-31T12:00+01:00"
+        ) from None
+
+
+@contextmanager
+def _named(name: str) -> Generator[None]:
+    try:
+        yield
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{name}: {error}") from None
