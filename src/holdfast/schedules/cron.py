@@ -98,9 +98,14 @@ def check_cron(text: str) -> str:
 def next_match(expression: str, zone: ZoneInfo, after: int) -> int | None:
     """Return the first moment after another at which an expression fires, None if none follows.
 
-    Both are whole seconds since 1970 UTC. It looks at 50 years.
+    Both are whole seconds since 1970 UTC. It looks at 50 years. Raises ConfigurationError for an
+    expression that `check_cron` refuses: those that were written by SQL alone were not checked.
     """
-    calendar = _calendar(" ".join(_fields_of(expression)))
+    try:
+        calendar = _calendar(" ".join(_fields_of(expression)))
+    except CronSimError:
+        check_cron(expression)
+        raise
     try:
         if len(calendar.hours) == _FIELDS[2].count:
             return _next_by_elapsed_time(calendar, zone, after)

@@ -1,4 +1,4 @@
-"""What people write of when a schedule fires, checked and turned into a `Spec`."""
+"""What people write of when a schedule fires, checked and turned into a `When`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError
 from holdfast.moments import to_micros
 from holdfast.schedules.cron import check_cron
-from holdfast.schedules.spec import Spec
+from holdfast.schedules.ticks import next_after
 from holdfast.schedules.zones import load_zone, moment_of
+from holdfast.types import When
 
 Moment: TypeAlias = datetime | str
 """A datetime with a time zone, or ISO 8601; without a zone it is read in the schedule's."""
@@ -21,7 +22,7 @@ _MICROS: Final = 1_000_000
 _SHORTEST_SECONDS: Final = 1
 
 
-def parse_spec(
+def parse_when(
     cron: str | None = None,
     *,
     every: Duration | None = None,
@@ -29,15 +30,14 @@ def parse_spec(
     timezone: str = "UTC",
     start: Moment | None = None,
     end: Moment | None = None,
-    jitter: Duration | None = None,
-) -> Spec:
+) -> When:
     """Return when a schedule fires, from what people write. Raises ConfigurationError.
 
     Give a cron expression or `every`, at least a second. Intervals count from `anchor`; without
     one from `start`, else from 1970-01-01 00:00 UTC, so that `every="15m"` fires on the quarters
     of an hour. Ticks at `start` and `end` themselves fire.
 
-    >>> parse_spec("0 9 * * 1-5", timezone="Europe/Berlin").cron
+    >>> parse_when("0 9 * * 1-5", timezone="Europe/Berlin").cron
     '0 9 * * 1-5'
     """
     if (cron is None) == (every is None):
@@ -51,40 +51,35 @@ def parse_spec(
         )
     with _named("timezone"):
         load_zone(timezone)
-    start_at, end_at = _moment("start", start, timezone), _moment("end", end, timezone)
-    anchor_at = _moment("anchor", anchor, timezone)
-    spec = Spec(
+    starts_at, ends_at = _moment("start", start, timezone), _moment("end", end, timezone)
+    anchored_at = _moment("anchor", anchor, timezone)
+    when = When(
         cron=None if cron is None else check_cron(cron),
-        every_micros=None if every is None else _interval(every),
-        anchor_at=next((at for at in (anchor_at, start_at) if every and at is not None), 0),
+        every_seconds=None if every is None else _interval(every),
+        anchor=None if every is None else (starts_at if anchor is None else anchored_at),
         timezone=timezone,
-        start_at=start_at,
-        end_at=end_at,
-        jitter_micros=0 if jitter is None else _micros("jitter", jitter),
+        starts_at=starts_at,
+        ends_at=ends_at,
     )
-    _check_range(spec)
-    return spec
+    _check_range(when)
+    return when
 
 
-def _check_range(spec: Spec) -> None:
-    if spec.start_at is None or spec.end_at is None:
+def _check_range(when: When) -> None:
+    if when.starts_at is None or when.ends_at is None:
         return
-    if spec.end_at < spec.start_at:
+    if when.ends_at < when.starts_at:
         raise ConfigurationError("end: it is before start")
-    if spec.next_after(spec.start_at - 1) is None:
+    if next_after(when, when.starts_at - 1) is None:
         raise ConfigurationError("the schedule never fires: no tick is between start and end")
 
 
-def _interval(every: Duration) -> int:
-    micros = _micros("every", every)
-    if micros < _SHORTEST_SECONDS * _MICROS:
-        raise ConfigurationError(f"every: {every!r} is shorter than a second")
-    return micros
-
-
-def _micros(name: str, length: Duration) -> int:
-    with _named(name):
-        return round(seconds(length) * _MICROS)
+def _interval(every: Duration) -> float:
+    with _named("every"):
+        length = seconds(every)
+        if length < _SHORTEST_SECONDS:
+            raise ConfigurationError(f"{every!r} is shorter than a second")
+    return length
 
 
 def _moment(name: str, moment: Moment | None, timezone: str) -> int | None:

@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from holdfast.moments import to_datetime, to_micros
-from holdfast.schedules import Spec, parse_spec
+from holdfast.schedules import parse_when, ticks_between
+from holdfast.types import When
 
 
 def at(text: str) -> int:
@@ -27,13 +28,15 @@ def shown(moments: Iterable[int], zone: str = "UTC") -> list[str]:
 def ticks(cron: str, zone: str, day: str, days: int = 1) -> list[str]:
     """Return the ticks of an expression on some days of a time zone, as its clocks show them."""
     begin = datetime.fromisoformat(day).replace(tzinfo=ZoneInfo(zone))
-    spec = parse_spec(cron, timezone=zone)
+    when = parse_when(cron, timezone=zone)
     return shown(
-        spec.ticks_between(to_micros(begin) - 1, to_micros(begin + timedelta(days=days)) - 1, 9999),
+        ticks_between(
+            when, to_micros(begin) - 1, to_micros(begin + timedelta(days=days)) - 1, 9999
+        ),
         zone,
     )
 
 
-def first_ticks(spec: Spec, after: int, count: int, zone: str = "UTC") -> list[str]:
+def first_ticks(when: When, after: int, count: int, zone: str = "UTC") -> list[str]:
     """Return the first ticks after a moment, as clocks show them."""
-    return shown(spec.ticks_between(after, at("9999-01-01"), count), zone)
+    return shown(ticks_between(when, after, at("9999-01-01"), count), zone)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.schedules import parse_spec
+from holdfast.schedules import parse_when, ticks_between
 from tests.unit.schedules.moments import at, first_ticks, ticks
 
 SPRING = ("Europe/Berlin", "2026-03-29")  # 02:00 becomes 03:00
@@ -43,9 +43,9 @@ def test_six_fields_fire_in_the_repeated_hour_once() -> None:
 
 
 def test_a_tick_follows_from_within_the_second_pass_of_the_repeated_hour() -> None:
-    spec = parse_spec("30 2,3 * * *", timezone="Europe/Berlin")
+    when = parse_when("30 2,3 * * *", timezone="Europe/Berlin")
     within = at("2026-10-25T02:10:00+01:00")  # the second time that clocks show 02:10
-    assert first_ticks(spec, within, 2, "Europe/Berlin") == [
+    assert first_ticks(when, within, 2, "Europe/Berlin") == [
         "10-25 03:30:00 +0100",
         "10-26 02:30:00 +0100",
     ]
@@ -72,8 +72,8 @@ def test_every_hour_goes_past_the_skipped_hour() -> None:
 
 
 def test_both_passes_are_found_from_within_the_first() -> None:
-    spec = parse_spec("15,45 * * * *", timezone="Europe/Berlin")
-    assert first_ticks(spec, at("2026-10-25T02:20:00+02:00"), 4, "Europe/Berlin") == [
+    when = parse_when("15,45 * * * *", timezone="Europe/Berlin")
+    assert first_ticks(when, at("2026-10-25T02:20:00+02:00"), 4, "Europe/Berlin") == [
         "10-25 02:45:00 +0200",
         "10-25 02:15:00 +0100",
         "10-25 02:45:00 +0100",
@@ -135,8 +135,8 @@ def test_ramadan_changes_clocks_of_casablanca_on_days_that_no_rule_gives() -> No
 
 @pytest.mark.parametrize(("zone", "day"), [SPRING, AUTUMN])
 def test_intervals_go_by_elapsed_time_whatever_clocks_do(zone: str, day: str) -> None:
-    spec = parse_spec(every="1h", anchor=f"{day}T00:00", timezone=zone)
-    begin = spec.anchor_at
-    assert spec.ticks_between(begin, begin + 86_400_000_000, 99) == [
+    when = parse_when(every="1h", anchor=f"{day}T00:00", timezone=zone)
+    begin = when.anchor or 0
+    assert ticks_between(when, begin, begin + 86_400_000_000, 99) == [
         begin + n * 3_600_000_000 for n in range(1, 25)
     ]

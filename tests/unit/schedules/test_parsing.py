@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.errors import ConfigurationError
-from holdfast.schedules import Spec, parse_spec
-from tests.unit.schedules.moments import at, first_ticks
+from holdfast.schedules import last_ticks, next_after, parse_when, ticks_between
+from holdfast.types import When
+from tests.unit.schedules.moments import at, first_ticks, shown
 
 
 def refused(*cron: str, **options: object) -> str:
     with pytest.raises(ConfigurationError) as caught:
-        parse_spec(*cron, **options)  # type: ignore[arg-type]
+        parse_when(*cron, **options)  # type: ignore[arg-type]
     return str(caught.value)
 
 
@@ -55,7 +55,7 @@ def test_an_expression_that_never_fires_is_refused(cron: str) -> None:
 
 
 def test_a_rare_expression_is_not_refused() -> None:
-    leap_mondays = parse_spec("0 0 * 2 MON#5")
+    leap_mondays = parse_when("0 0 * 2 MON#5")
     assert first_ticks(leap_mondays, at("2026-01-01"), 1) == ["02-29 00:00:00 +0000"]
 
 
@@ -82,10 +82,10 @@ def test_a_long_text_is_refused() -> None:
 )
 def test_an_alias_fires_as_its_expression(alias: str, fields: str) -> None:
     begin, end = at("2025-12-30"), at("2028-01-05")
-    expected = parse_spec(fields).ticks_between(begin, end, 100)
+    expected = ticks_between(parse_when(fields), begin, end, 100)
     assert expected
-    assert parse_spec(alias).ticks_between(begin, end, 100) == expected
-    assert parse_spec(alias).cron == alias
+    assert ticks_between(parse_when(alias), begin, end, 100) == expected
+    assert parse_when(alias).cron == alias
 
 
 def test_unknown_aliases_say_what_to_write() -> None:
@@ -95,18 +95,18 @@ def test_unknown_aliases_say_what_to_write() -> None:
 
 
 def test_names_last_days_and_numbered_weekdays_are_known() -> None:
-    assert first_ticks(parse_spec("0 0 L * *"), at("2028-02-01"), 1) == ["02-29 00:00:00 +0000"]
-    assert first_ticks(parse_spec("0 0 LW * *"), at("2026-05-01"), 1) == ["05-29 00:00:00 +0000"]
-    assert first_ticks(parse_spec("0 0 * mar fri#2"), at("2026-01-01"), 1) == [
+    assert first_ticks(parse_when("0 0 L * *"), at("2028-02-01"), 1) == ["02-29 00:00:00 +0000"]
+    assert first_ticks(parse_when("0 0 LW * *"), at("2026-05-01"), 1) == ["05-29 00:00:00 +0000"]
+    assert first_ticks(parse_when("0 0 * mar fri#2"), at("2026-01-01"), 1) == [
         "03-13 00:00:00 +0000"
     ]
-    assert first_ticks(parse_spec("0 0 * * 5L"), at("2026-05-01"), 1) == ["05-29 00:00:00 +0000"]
+    assert first_ticks(parse_when("0 0 * * 5L"), at("2026-05-01"), 1) == ["05-29 00:00:00 +0000"]
 
 
 def test_days_of_both_fields_fire_unless_one_begins_with_a_star() -> None:
-    either = parse_spec("0 0 13 * 5")
-    assert len(either.ticks_between(at("2026-02-01") - 1, at("2026-02-28"), 99)) == 4  # 13 is one
-    both = parse_spec("0 0 */13 * 5")
+    either = parse_when("0 0 13 * 5")
+    assert len(ticks_between(either, at("2026-02-01") - 1, at("2026-02-28"), 99)) == 4  # 13 is one
+    both = parse_when("0 0 */13 * 5")
     assert first_ticks(both, at("2026-02-01"), 2) == [
         "02-27 00:00:00 +0000",
         "03-27 00:00:00 +0000",
@@ -114,7 +114,7 @@ def test_days_of_both_fields_fire_unless_one_begins_with_a_star() -> None:
 
 
 def test_spaces_do_not_matter() -> None:
-    assert parse_spec("  0   9 * *\t1-5 ") == parse_spec("0 9 * * 1-5")
+    assert parse_when("  0   9 * *\t1-5 ") == parse_when("0 9 * * 1-5")
 
 
 @pytest.mark.parametrize(
@@ -125,24 +125,24 @@ def test_one_of_cron_and_every_is_needed(options: dict[str, object]) -> None:
 
 
 def test_an_interval_counts_from_1970_in_utc() -> None:
-    spec = parse_spec(every="15m", timezone="Asia/Kolkata")
-    assert first_ticks(spec, at("2026-05-01T10:01"), 2) == [
+    when = parse_when(every="15m", timezone="Asia/Kolkata")
+    assert first_ticks(when, at("2026-05-01T10:01"), 2) == [
         "05-01 10:15:00 +0000",
         "05-01 10:30:00 +0000",
     ]
 
 
 def test_an_interval_counts_from_its_start_or_its_anchor_in_both_directions() -> None:
-    from_start = parse_spec(every="1d", start="2026-03-01T09:00", timezone="Europe/Berlin")
+    from_start = parse_when(every="1d", start="2026-03-01T09:00", timezone="Europe/Berlin")
     assert first_ticks(from_start, 0, 1, "Europe/Berlin") == ["03-01 09:00:00 +0100"]
-    anchored = parse_spec(every="1h", anchor=datetime(2026, 3, 1, 0, 20, tzinfo=UTC))
+    anchored = parse_when(every="1h", anchor=datetime(2026, 3, 1, 0, 20, tzinfo=UTC))
     assert first_ticks(anchored, at("2020-01-01"), 1) == ["01-01 00:20:00 +0000"]
 
 
 def test_an_interval_is_at_least_a_second() -> None:
     assert "every: '250ms' is shorter than a second" in refused(every="250ms")
     assert "every: not a duration: 'often'" in refused(every="often")
-    assert parse_spec(every=timedelta(seconds=1.5)).every_micros == 1_500_000
+    assert parse_when(every=timedelta(seconds=1.5)).every_seconds == 1.5
 
 
 def test_an_anchor_is_of_intervals_only() -> None:
@@ -150,15 +150,15 @@ def test_an_anchor_is_of_intervals_only() -> None:
 
 
 def test_ticks_at_start_and_end_themselves_fire() -> None:
-    spec = parse_spec("0 9 * * *", start="2026-03-02T09:00", end="2026-03-04T09:00")
-    assert first_ticks(spec, 0, 9) == [f"03-0{day} 09:00:00 +0000" for day in (2, 3, 4)]
-    assert spec.next_after(at("2026-03-04T09:00")) is None
+    when = parse_when("0 9 * * *", start="2026-03-02T09:00", end="2026-03-04T09:00")
+    assert first_ticks(when, 0, 9) == [f"03-0{day} 09:00:00 +0000" for day in (2, 3, 4)]
+    assert next_after(when, at("2026-03-04T09:00")) is None
 
 
 def test_texts_without_a_zone_are_read_in_the_schedules() -> None:
-    spec = parse_spec("@daily", timezone="Asia/Kolkata", start="2026-03-02")
-    assert spec.start_at == at("2026-03-01T18:30")
-    assert parse_spec("@daily", start="2026-03-02T00:00+02:00").start_at == at("2026-03-01T22:00")
+    when = parse_when("@daily", timezone="Asia/Kolkata", start="2026-03-02")
+    assert when.starts_at == at("2026-03-01T18:30")
+    assert parse_when("@daily", start="2026-03-02T00:00+02:00").starts_at == at("2026-03-01T22:00")
 
 
 def test_moments_that_cannot_be_read_are_refused() -> None:
@@ -190,38 +190,38 @@ def test_an_unknown_time_zone_is_refused_with_one_that_is_like_it(name: str, hin
     assert hint in message
 
 
-def test_a_spec_is_plain_values_that_a_database_can_hold() -> None:
-    spec = parse_spec("0 9 * * 1-5", timezone="Europe/Berlin", start="2026-01-01", jitter="30s")
-    assert Spec(**json.loads(json.dumps(dataclasses.asdict(spec)))) == spec
+def test_it_is_plain_values_that_a_database_can_hold() -> None:
+    when = parse_when("0 9 * * 1-5", timezone="Europe/Berlin", start="2026-01-01")
+    assert msgspec.json.decode(msgspec.json.encode(when), type=When) == when
 
 
-def test_jitter_is_the_same_for_a_tick_and_another_for_another_schedule() -> None:
-    spec = parse_spec("*/5 * * * *", jitter="2m")
-    ticks = spec.ticks_between(at("2026-01-01"), at("2027-01-01"), 200)
-    delays = [spec.fire_at("reports", tick) - tick for tick in ticks]
-    assert delays == [spec.fire_at("reports", tick) - tick for tick in ticks]
-    assert delays != [spec.fire_at("others", tick) - tick for tick in ticks]
-    assert all(0 <= delay < 120_000_000 for delay in delays)
-    assert max(delays) - min(delays) > 90_000_000  # it uses the room that it has
+def test_the_last_ticks_are_those_before_the_end_in_their_order() -> None:
+    hour_of_seconds = parse_when("* * 3 * * *")
+    found = last_ticks(hour_of_seconds, 0, at("2026-01-02T02:00"), 2)
+    assert shown(found) == ["01-01 03:59:58 +0000", "01-01 03:59:59 +0000"]
+    assert last_ticks(hour_of_seconds, at("2026-01-01T04:00"), at("2026-01-02T02:00"), 2) == []
+    every = When(every_seconds=1.5, ends_at=at("2026-01-01"))
+    assert last_ticks(every, 0, at("2026-06-01"), 1) == [at("2026-01-01")]
 
 
-def test_jitter_keeps_ticks_in_their_order() -> None:
-    spec = parse_spec("*/5 * * * *", jitter="1h")
-    ticks = spec.ticks_between(at("2026-01-01"), at("2027-01-01"), 50)
-    fired = [spec.fire_at("reports", tick) for tick in ticks]
-    assert fired == sorted(fired)
-    assert all(fire < following for fire, following in zip(fired, ticks[1:], strict=False))
-
-
-def test_no_jitter_fires_at_the_tick() -> None:
-    assert parse_spec("@daily").fire_at("reports", at("2026-01-01")) == at("2026-01-01")
+def test_a_value_that_was_never_checked_is_refused_when_it_is_evaluated() -> None:
+    for when in (
+        When(),
+        When(every_seconds=0.1),
+        When(cron="x"),
+        When(cron="@daily", timezone="y"),
+    ):
+        with pytest.raises(ConfigurationError):
+            next_after(when, 0)
+    with pytest.raises(ConfigurationError, match="minute cannot be '99'"):
+        next_after(When(cron="99 * * * *"), 0)
 
 
 def test_a_limit_bounds_the_ticks_and_the_last_year_ends_them() -> None:
-    seconds = parse_spec("* * * * * *")
-    assert len(seconds.ticks_between(0, at("9999-01-01"), 7)) == 7
-    for spec in (seconds, parse_spec(every="1s"), parse_spec("@yearly", timezone="Asia/Tokyo")):
-        assert spec.next_after(at("9999-12-31T12:00")) is None
+    seconds = parse_when("* * * * * *")
+    assert len(ticks_between(seconds, 0, at("9999-01-01"), 7)) == 7
+    for when in (seconds, parse_when(every="1s"), parse_when("@yearly", timezone="Asia/Tokyo")):
+        assert next_after(when, at("9999-12-31T12:00")) is None
 
 
 _pieces = st.text("0123456789*/-,#?@LWSUNJAN ", max_size=20)
@@ -233,7 +233,7 @@ _pieces = st.text("0123456789*/-,#?@LWSUNJAN ", max_size=20)
 @example("* * * * 5L#2")
 def test_any_text_is_refused_as_a_mistake_or_fires(text: str) -> None:
     try:
-        spec = parse_spec(text)
+        when = parse_when(text)
     except ConfigurationError:
         return
-    assert spec.next_after(at("2026-01-01")) is not None
+    assert next_after(when, at("2026-01-01")) is not None

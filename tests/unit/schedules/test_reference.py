@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.moments import to_micros
-from holdfast.schedules import parse_spec
+from holdfast.schedules import last_ticks, next_after, parse_when, ticks_between
 
 ZONES = (
     "Europe/Berlin",
@@ -129,12 +129,13 @@ def agree(
     """Compare all ticks around a moment, and the first tick after one within two hours of it."""
     begin, end = middle - reach, middle + reach
     expected = reference(expression, zone, begin, end)
-    spec = parse_spec(expression.text, timezone=zone)
+    when = parse_when(expression.text, timezone=zone)
     low, high = to_micros(begin), to_micros(end)
-    assert spec.ticks_between(low - 1, high, 100_000) == expected
+    assert ticks_between(when, low - 1, high, 100_000) == expected
+    assert last_ticks(when, low - 1, high, 3) == expected[-3:]
     within = to_micros(middle + part * timedelta(hours=2))
     first = next((tick for tick in expected if tick > within), None)
-    found = spec.next_after(within)
+    found = next_after(when, within)
     assert found == first if first is not None else found is None or found > high
 
 
