@@ -37,7 +37,12 @@ class Fleet:
     def __init__(self, url: str, ledger: Path, patience: float | None = None) -> None:
         """`patience`: how many seconds the workers' calls wait for an answer, if not as usual."""
         self._url, self._ledger, self._patience = url, ledger, patience
-        self.workers: list[ForkServerProcess] = []
+        self._again: dict[ForkServerProcess, Callable[[], ForkServerProcess]] = {}
+
+    @property
+    def workers(self) -> list[ForkServerProcess]:
+        """The workers that have not been killed, the oldest first."""
+        return list(self._again)
 
     def start(
         self, *queues: str, kill_at: int = 0, pace: Pace = QUICK, release: int = 0
@@ -57,14 +62,22 @@ class Fleet:
             daemon=True,
         )
         worker.start()
-        self.workers.append(worker)
+        self._again[worker] = partial(
+            self.start, *queues, kill_at=kill_at, pace=pace, release=release
+        )
         return worker
 
     def kill(self, worker: ForkServerProcess) -> None:
         """Kill a worker with SIGKILL, if it has not done so itself."""
         worker.kill()
         worker.join()
-        self.workers.remove(worker)
+        del self._again[worker]
+
+    def replace(self, worker: ForkServerProcess) -> ForkServerProcess:
+        """Kill a worker, and start another of its kind."""
+        start = self._again[worker]
+        self.kill(worker)
+        return start()
 
     def freeze(self, worker: ForkServerProcess) -> None:
         """Stop a worker where it stands, with SIGSTOP."""
@@ -78,7 +91,7 @@ class Fleet:
 
     def kill_all(self) -> None:
         """Leave no process behind."""
-        for worker in list(self.workers):
+        for worker in self.workers:
             self.kill(worker)
 
 
@@ -158,6 +171,13 @@ async def start_patiently(
     """Start a run for each input; a lost answer leaves what was started as it is."""
     start = partial(client.start, f"crash/{kind}")
     return [await patiently(partial(start, each, key=f"{kind}-{uuid4()}")) for each in inputs]
+
+
+async def start_slow(client: Client, started: list[RunHandle[object]]) -> RunHandle[object]:
+    """Start a run that keeps a worker busy for a second, and add it to those started."""
+    [handle] = await start_patiently(client, "slow", [1.0])
+    started.append(handle)
+    return handle
 
 
 async def patiently(call: Callable[[], Awaitable[T]]) -> T:

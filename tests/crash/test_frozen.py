@@ -10,6 +10,7 @@ import asyncio
 import os
 import random
 import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,10 @@ from tests.crash.fleet import (
     patiently,
     send_signals,
     start_patiently,
+    start_slow,
     until_all_end,
 )
+from tests.crash.leases import stop_at_work
 from tests.crash.ledger import check_runs, read_ledger
 from tests.crash.worker import DEFAULT, PATIENT
 
@@ -87,23 +90,27 @@ async def test_workers_stopped_at_random_lose_and_repeat_nothing(
     for _ in range(3):
         fleet.start()
     handles: list[RunHandle[object]] = []
+    busy: list[RunHandle[object]] = []
     async with Client(server.url) as client, asyncio.TaskGroup() as senders:
+        keep_busy = partial(start_slow, client, busy)
         for blow in range(BLOWS):
             for kind in KINDS:
                 handles += await start_patiently(client, kind, range(5))
             senders.create_task(send_signals(handles[-10:], 3))
             await asyncio.sleep(choose.uniform(0.05, 0.3))
-            worker = choose.choice(fleet.workers)
-            fleet.freeze(worker)
+            if blow == BLOWS - 1:
+                worker = await stop_at_work(fleet, server, choose, keep_busy)
+            else:
+                worker = choose.choice(fleet.workers)
+                fleet.freeze(worker)
             await asyncio.sleep(choose.uniform(0.5, 2.5))
-            if blow % 3 == 2:
-                fleet.kill(worker)
-                fleet.start()
+            if blow % 3 == 1:
+                fleet.replace(worker)
             else:
                 fleet.thaw(worker)
-        runs = await until_all_end(handles, 120)
+        runs = await until_all_end(handles + busy, 120)
         seen = await check_runs(client, runs, ledger)
-    assert seen["runs"] == BLOWS * len(KINDS) * 5
+    assert seen["runs"] == BLOWS * len(KINDS) * 5 + len(busy)
     assert seen["lost"] > 0, "no worker was stopped while it held a run: the test shows nothing"
 
 

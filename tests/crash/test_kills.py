@@ -9,6 +9,7 @@ import asyncio
 import os
 import random
 import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,10 @@ from tests.crash.fleet import (
     kill_at_every_point,
     send_signals,
     start_patiently,
+    start_slow,
     until_all_end,
 )
+from tests.crash.leases import stop_at_work
 from tests.crash.ledger import check_runs
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
@@ -40,7 +43,8 @@ async def test_workers_and_the_database_killed_at_random_lose_and_repeat_nothing
     fleet.start()
     fleet.start()
     async with Client(server.url) as client, asyncio.TaskGroup() as senders:
-        handles = []
+        handles: list[RunHandle[object]] = []
+        busy: list[RunHandle[object]] = []
         for blow in range(BLOWS):
             wave = [
                 handle
@@ -53,12 +57,14 @@ async def test_workers_and_the_database_killed_at_random_lose_and_repeat_nothing
             if blow in (2, 6):
                 os.kill(server.postmaster_pid, signal.SIGKILL)
                 await asyncio.to_thread(server.ensure_running)
+            elif blow == BLOWS - 1:
+                keep_busy = partial(start_slow, client, busy)
+                fleet.replace(await stop_at_work(fleet, server, choose, keep_busy))
             else:
-                fleet.kill(choose.choice(fleet.workers))
-                fleet.start()
-        runs = await until_all_end(handles, 120)
+                fleet.replace(choose.choice(fleet.workers))
+        runs = await until_all_end(handles + busy, 120)
         seen = await check_runs(client, runs, ledger)
-    assert seen["runs"] == len(KINDS) * RUNS_OF_EACH_KIND
+    assert seen["runs"] == len(KINDS) * RUNS_OF_EACH_KIND + len(busy)
     assert seen["lost"] > 0, "no worker was killed while it held a run: the test shows nothing"
 
 

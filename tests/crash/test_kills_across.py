@@ -9,6 +9,7 @@ import asyncio
 import os
 import random
 import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,10 @@ from tests.crash.fleet import (
     kill_at_every_point,
     send_signals,
     start_patiently,
+    start_slow,
     until_all_end,
 )
+from tests.crash.leases import stop_at_work
 from tests.crash.ledger import check_nothing_is_queued, check_runs
 from tests.crash.people import decide_all, update_all
 from tests.crash.worker import DEFAULT
@@ -42,7 +45,9 @@ async def test_work_across_workers_killed_at_random_is_neither_lost_nor_repeated
 ) -> None:
     """Traps 8, 18, 22, 23; S5, S7, S12, S15, T3, T4: workers of each queue, the postmaster once."""
     choose = random.Random(11)
-    crews = {fleet.start(*queues): queues for queues in CREWS}
+    for queues in CREWS:
+        fleet.start(*queues)
+    busy: list[RunHandle[object]] = []
     async with Client(server.url) as client, asyncio.TaskGroup() as outside:
         people = outside.create_task(decide_all(client))
         handles: list[RunHandle[object]] = []
@@ -56,16 +61,16 @@ async def test_work_across_workers_killed_at_random_is_neither_lost_nor_repeated
             if blow == BLOWS // 2:
                 os.kill(server.postmaster_pid, signal.SIGKILL)
                 await asyncio.to_thread(server.ensure_running)
+            elif blow == BLOWS - 1:
+                keep_busy = partial(start_slow, client, busy)
+                fleet.replace(await stop_at_work(fleet, server, choose, keep_busy))
             else:
-                victim = choose.choice(list(crews))
-                queues = crews.pop(victim)
-                fleet.kill(victim)
-                crews[fleet.start(*queues)] = queues
-        await until_all_end(handles, 120)
+                fleet.replace(choose.choice(fleet.workers))
+        await until_all_end(handles + busy, 120)
         people.cancel()
         runs = [run async for run in client.runs.iterate(payloads=True)]
         seen = await check_runs(client, runs, ledger)
-    assert seen["runs"] == BLOWS * OFFICES_PER_BLOW * RUNS_PER_OFFICE
+    assert seen["runs"] == BLOWS * OFFICES_PER_BLOW * RUNS_PER_OFFICE + len(busy)
     assert seen["lost"] + seen["lost_activities"] > 0, "nobody was killed at work: it shows nothing"
     check_nothing_is_queued(server)
 

@@ -32,6 +32,7 @@ from tests.crash.fleet import (
     until_all_end,
 )
 from tests.crash.flows import Sheet
+from tests.crash.leases import stop_at_work
 from tests.crash.ledger import check_nothing_is_queued, read_ledger
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
@@ -45,18 +46,25 @@ async def test_a_map_whose_workers_are_killed_has_each_result_once_and_in_order(
     fleet: Fleet, server: EmbeddedServer, ledger: Path
 ) -> None:
     """Trap 41: a worker killed in the middle of a map of 1,000 elements; P5, P7."""
-    victim = fleet.start()
+    choose = random.Random(1)
     fleet.start()
+    fleet.start()
+    started: list[RunHandle[object]] = []
     async with Client(server.url) as client:
         await until_compiled(server)
-        started = await start_patiently(client, "sheet", [Sheet(rows=ROWS, seconds=0.01)])
+
+        async def start() -> RunHandle[object]:
+            sheets = [Sheet(rows=ROWS, seconds=0.01)]
+            started.extend(await start_patiently(client, "sheet", sheets))
+            return started[-1]
+
+        first = await start()
         for done in (100, 400):
-            await until_results(server, started[0].run_id, done)
-            fleet.kill(victim)
-            victim = fleet.start()
+            await until_results(server, first.run_id, done)
+            fleet.replace(await stop_at_work(fleet, server, choose, start, busy=first))
         runs = await until_all_end(started, 120)
     seen = check_flows(server, runs, ledger)
-    assert seen["elements"] == 2 * ROWS
+    assert seen["elements"] == 2 * ROWS * len(started)
     assert seen["lost"] > 0, "nobody was killed at work: the test shows nothing"
     check_nothing_is_queued(server)
 
@@ -79,8 +87,7 @@ async def test_flows_whose_workers_and_database_are_killed_at_random_lose_nothin
                 os.kill(server.postmaster_pid, signal.SIGKILL)
                 await asyncio.to_thread(server.ensure_running)
             elif blow % 2:
-                fleet.kill(choose.choice(fleet.workers))
-                fleet.start()
+                fleet.replace(choose.choice(fleet.workers))
         runs = await until_all_end(handles, 120)
     seen = check_flows(server, runs, ledger)
     assert seen["runs"] == BLOWS * RUNS_PER_BLOW
@@ -141,12 +148,12 @@ def check_flows(server: EmbeddedServer, runs: Sequence[Run], ledger: Path) -> Co
             assert run.status == "completed", f"{run.run_id} {run.status} {run.error}"
             nonces: list[str] = []
             lost = _lost(connection, run.run_id)
+            seen["lost"] += lost.total()
             for key, nonce, attempts in _results(connection, run.run_id):
                 done = executions[f"{run.run_id}/{key}"]
                 assert nonce in done, f"{key}: the recorded execution left no trace"
                 # A loss that the run cannot have caused does not count as an attempt.
                 assert len(done) <= attempts + lost[key], f"{key}: executions without a reason"
-                seen["lost"] += lost[key]
                 seen["elements"] += ":" in key
                 nonces.append(nonce)
             assert run.output == {"joined": nonces}, "a result was not used once, and in order"

@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ import pytest
 from holdfast.client import Client
 from holdfast.client.handle import RunHandle
 from holdfast.database.embedded import EmbeddedServer
-from tests.crash.fleet import Fleet, patiently, start_patiently, until_all_end
+from tests.crash.fleet import Fleet, patiently, start_patiently, start_slow, until_all_end
+from tests.crash.leases import stop_at_work
 from tests.crash.ledger import check_runs
 from tests.crash.workload import GUSTS
 
@@ -31,8 +33,10 @@ async def test_signal_storms_over_kills_lose_and_repeat_no_signal(
     choose = random.Random(3)
     fleet.start()
     fleet.start()
+    busy: list[RunHandle[object]] = []
     async with Client(server.url) as client:
         handles = await start_patiently(client, "stormed", range(RUNS))
+        keep_busy = partial(start_slow, client, busy)
         async with asyncio.TaskGroup() as outside:
             for number in range(SENDERS):
                 outside.create_task(blow_on(handles, random.Random(number)))
@@ -41,12 +45,13 @@ async def test_signal_storms_over_kills_lose_and_repeat_no_signal(
                 if blow == BLOWS // 2:
                     os.kill(server.postmaster_pid, signal.SIGKILL)
                     await asyncio.to_thread(server.ensure_running)
+                elif blow == BLOWS - 1:
+                    fleet.replace(await stop_at_work(fleet, server, choose, keep_busy))
                 else:
-                    fleet.kill(choose.choice(fleet.workers))
-                    fleet.start()
-        runs = await until_all_end(handles, 120)
+                    fleet.replace(choose.choice(fleet.workers))
+        runs = await until_all_end(handles + busy, 120)
         seen = await check_runs(client, runs, ledger)
-    assert seen["runs"] == RUNS
+    assert seen["runs"] == RUNS + len(busy)
     assert seen["lost"] > 0, "no worker was killed while it held a run: the test shows nothing"
 
 

@@ -79,6 +79,11 @@ def impatient(seconds: float, change: Callable[[object, str, float], None] = set
     change(listening, "_ANSWER_SECONDS", seconds)
 
 
+def session_name(pid: int) -> str:
+    """Return how a worker process calls its sessions at the database."""
+    return f"worker-{pid}"
+
+
 def work(
     url: str,
     queues: tuple[str, ...],
@@ -94,6 +99,7 @@ def work(
     """
     if patience is not None:
         impatient(patience)
+    url += f"{'&' if '?' in url else '?'}application_name={session_name(os.getpid())}"
     os.environ[LEDGER] = str(ledger)
     with ledger.with_name("workers.log").open("ab") as output:
         os.dup2(output.fileno(), 1)

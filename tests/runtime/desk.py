@@ -22,6 +22,7 @@ from holdfast.types import (
     Heartbeat,
     Lease,
     NewRun,
+    Refusal,
     TurnCommit,
     WorkerInfo,
 )
@@ -78,12 +79,18 @@ class Desk:
         await self._commit(Event("ActivityCancelRequested", key, None, 0))
 
     async def _commit(self, event: Event) -> None:
-        part = TurnCommit(
-            self.run_id, self._lease_no, len(await self.log()), [event], has_commands=True
-        )
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while (refusal := await self._try_to_commit(event)) is not None:
+                # An end that an activity's worker wrote meanwhile; a lost lease is not mended.
+                assert refusal.reason in ("conflict", "busy"), refusal
+
+    async def _try_to_commit(self, event: Event) -> Refusal | None:
+        """Append an event where the log ends; return why the store refused it, if it did."""
+        length = len(await self.log())
+        part = TurnCommit(self.run_id, self._lease_no, length, [event], has_commands=True)
         committed = await self.store.commit(f"desk-{self.run_id}", uuid4(), [part])
-        assert not committed.refused
         await self.store.notify(committed.notices)
+        return committed.refused.get(self.run_id)
 
     async def log(self) -> list[Event]:
         """Return the run's events."""
