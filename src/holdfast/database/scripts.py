@@ -40,6 +40,7 @@ FOLDERS: Final = (
     "forks",
     "queries",
     "flows",
+    "schedules",
 )
 
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")

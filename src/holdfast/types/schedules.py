@@ -8,9 +8,11 @@ jitter, is the same tick. What a tick did is its **bucket**.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 from uuid import UUID
+
+import msgspec
 
 from holdfast.moments import to_datetime
 from holdfast.types.base import DEFAULT_PRIORITY, DEFAULT_QUEUE, Notice, RunKind, Value
@@ -110,12 +112,18 @@ class NewSchedule(Value, frozen=True, kw_only=True):
     note: str | None = None
     paused: bool = False
 
+    @property
+    def digest(self) -> str:
+        """A digest of the definition: when the schedule comes due, what it starts, its policy."""
+        definition = (self.name, self.when, self.target, self.policy)
+        return hashlib.sha256(msgspec.json.encode(definition, order="sorted")).hexdigest()
+
 
 class ScheduleRecord(Value, frozen=True, kw_only=True):
     """A schedule in the database.
 
-    `revision` counts the changes of its definition. Ticks up to `position` are dealt with. The
-    next one is `next_tick_at`: None while no worker has computed it since the last change
+    `revision` is another number after each change of its definition. Ticks up to `position` are
+    dealt with. The next is `next_tick_at`: None while no worker has computed it since the change
     (`is_computed` False), while the schedule is paused, and if there is none any more. `error`
     says why it could not be computed. `paused_by` is `code` if the code of its app no longer has
     it. `note` is what was said at the last pause, or at its creation. `open_run_ids` are the runs
@@ -198,16 +206,13 @@ class DueBackfill(Value, frozen=True, kw_only=True):
     until: int
 
 
-class DueSchedules(Value, frozen=True):
-    """What a scheduler has to compute now. `next_look_at` is when there is more, None for never.
+class NextLook(Value, frozen=True):
+    """When schedulers have to look again, None for never.
 
     `has_buffered` is True if ticks wait for ends of runs.
     """
 
-    now: int
-    schedules: Sequence[DueSchedule]
-    backfills: Sequence[DueBackfill]
-    next_look_at: int | None
+    at: int | None
     has_buffered: bool
 
 
@@ -272,6 +277,12 @@ class EnsuredSchedules(Value, frozen=True):
     changed: tuple[str, ...] = ()
     paused: tuple[str, ...] = ()
     resumed: tuple[str, ...] = ()
+
+
+def schedules_digest(schedules: Iterable[NewSchedule]) -> str:
+    """Return what stands for all schedules of an app's code together, in any order."""
+    digests = sorted(each.digest for each in schedules)
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 def tick_text(at: int) -> str:

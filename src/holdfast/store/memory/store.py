@@ -15,6 +15,7 @@ from holdfast.store.memory.flows.nesting import FlowNesting
 from holdfast.store.memory.forks import MemoryForks
 from holdfast.store.memory.listening import MemoryListening
 from holdfast.store.memory.queries import MemoryQueries
+from holdfast.store.memory.schedules.part import MemorySchedules
 from holdfast.store.memory.starts import MemoryStarts
 from holdfast.store.memory.tables import NEVER
 from holdfast.store.memory.workers import MemoryWorkers
@@ -32,6 +33,7 @@ class MemoryStore(
     MemoryControl,
     MemoryForks,
     MemoryFlows,
+    MemorySchedules,
     MemoryWorkers,
     MemoryApps,
     MemoryQueries,
@@ -67,7 +69,7 @@ class MemoryStore(
             self._send(Notice(WORK_TOPIC, queue) for queue in queues)
 
     def next_due_at(self) -> int | None:
-        """Return the next moment at which a task or a deadline comes due, None for never."""
+        """Return the next moment at which something comes due, None for never."""
         with self._lock:
             now = self._clock()
             tables = self._tables
@@ -75,6 +77,7 @@ class MemoryStore(
             moments = [task.visible_at for task in free if not tables.is_paused(task)]
             moments += [at for at, _ in tables.deadlines()]
             moments += [at for at, _, _ in tables.activity_deadlines()]
+            moments += [row.look_at for row in tables.schedules.values()]
         next_at = min((at for at in moments if at > now), default=NEVER)
         return None if next_at >= NEVER else next_at
 

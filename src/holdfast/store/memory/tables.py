@@ -9,10 +9,12 @@ from functools import cached_property
 from typing import Final, Literal, Protocol, TypeAlias
 from uuid import UUID
 
+from holdfast.store.memory.schedules.rows import BackfillRow, ScheduleRow, ScheduleSet
 from holdfast.store.port import WORK_TOPIC, end_payload, worker_topic
 from holdfast.types import (
     ANY_END,
     AppInfo,
+    Bucket,
     EndStatus,
     Event,
     FlowShape,
@@ -200,6 +202,21 @@ class Tables:
     elements: defaultdict[tuple[UUID, str], dict[int, str]] = field(
         default_factory=lambda: defaultdict[tuple[UUID, str], dict[int, str]](dict)
     )  # outputs of a map's elements, by index
+    schedules: dict[str, ScheduleRow] = field(default_factory=dict[str, ScheduleRow])
+    buckets: defaultdict[str, dict[int, Bucket]] = field(
+        default_factory=lambda: defaultdict[str, dict[int, Bucket]](dict)
+    )  # by schedule and tick
+    backfills: dict[UUID, BackfillRow] = field(default_factory=dict[UUID, BackfillRow])
+    schedule_sets: dict[tuple[str, str], ScheduleSet] = field(
+        default_factory=dict[tuple[str, str], ScheduleSet]
+    )  # by app and digest
+
+    revisions: int = 0  # of schedules, given so far
+
+    def next_revision(self) -> int:
+        """Return a number that no definition of a schedule has had."""
+        self.revisions += 1
+        return self.revisions
 
     def append(self, run_id: UUID, event: Event, token: UUID | None = None) -> None:
         """Write the next event of a run's log."""

@@ -15,11 +15,13 @@ from uuid import UUID
 from holdfast.types import (
     BackfillFiring,
     Bucket,
-    DueSchedules,
+    DueBackfill,
+    DueSchedule,
     EnsuredSchedules,
     Fired,
     Firing,
     NewSchedule,
+    NextLook,
     Notice,
     Overlap,
     ScheduleRecord,
@@ -134,24 +136,42 @@ class ScheduleStore(Protocol):
 
     async def due_schedules(
         self, *, limit: int = 1000, ahead_seconds: float = 0.0, lease_seconds: float = 5.0
-    ) -> DueSchedules:
+    ) -> list[DueSchedule]:
         """Return schedules that come due within `ahead_seconds`, or that have to be computed.
 
-        They are left to the caller: other schedulers are not given them for `lease_seconds` more.
+        They are left to the caller: other schedulers are not given them until `lease_seconds` after
+        they are due.
         """
         ...
 
-    async def fire_schedules(
-        self, firings: Sequence[Firing], backfills: Sequence[BackfillFiring] = ()
-    ) -> Fired:
+    async def due_backfills(
+        self, *, limit: int = 10, lease_seconds: float = 5.0
+    ) -> list[DueBackfill]:
+        """Return backfills to continue, which are left to the caller for `lease_seconds`."""
+        ...
+
+    async def next_look(self) -> NextLook:
+        """Return when there is something to compute next."""
+        ...
+
+    async def fire_schedules(self, firings: Sequence[Firing]) -> Fired:
         """Move schedules on from their expected ticks: write buckets, and start what they start.
 
         All in one transaction. A tick that has a bucket already is not fired again.
         """
         ...
 
-    async def start_buffered(self, *, limit: int = 1000) -> tuple[int, list[Notice]]:
-        """Start buffered ticks of schedules whose runs have ended; return how many."""
+    async def fire_backfill(self, firing: BackfillFiring) -> tuple[bool, list[Notice]]:
+        """Move a backfill on; False if it is not at the expected position."""
+        ...
+
+    async def start_buffered(
+        self, *, run_ids: Sequence[UUID] | None = None, limit: int = 1000
+    ) -> tuple[int, list[Notice]]:
+        """Start buffered ticks of schedules whose runs have ended, one of each; return how many.
+
+        With `run_ids` only those of the schedules that have started these runs.
+        """
         ...
 
     async def sweep_buckets(self, *, limit: int = 1000) -> int:

@@ -15,6 +15,7 @@ from holdfast.store.port.flows import FlowStore
 from holdfast.store.port.forks import ForkStore
 from holdfast.store.port.listening import ListenStore
 from holdfast.store.port.queries import QueryStore
+from holdfast.store.port.schedules import ScheduleStore
 from holdfast.store.port.starts import StartStore
 from holdfast.store.port.workers import WorkerStore
 
@@ -29,6 +30,7 @@ class Store(
     ControlStore,
     ForkStore,
     FlowStore,
+    ScheduleStore,
     WorkerStore,
     AppStore,
     QueryStore,

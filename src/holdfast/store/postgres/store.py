@@ -15,6 +15,7 @@ from holdfast.store.postgres.flows import PostgresFlows
 from holdfast.store.postgres.forks import PostgresForks
 from holdfast.store.postgres.listening import PostgresListening
 from holdfast.store.postgres.queries import PostgresQueries
+from holdfast.store.postgres.schedules import PostgresSchedules
 from holdfast.store.postgres.starts import PostgresStarts
 from holdfast.store.postgres.workers import PostgresWorkers
 
@@ -29,6 +30,7 @@ class PostgresStore(
     PostgresControl,
     PostgresForks,
     PostgresFlows,
+    PostgresSchedules,
     PostgresWorkers,
     PostgresApps,
     PostgresQueries,

@@ -36,7 +36,7 @@ end $$;
 -- Ask runs to stop, except those that were asked before; p_details are the details of the requests.
 -- `asked` are the runs that were asked now, each once, in no order.
 -- Locks: expects the turn rows of the runs and of their parents locked; events and runs. Called by
--- cancel_runs, _cancel_children, _close_children and _cancel_child_steps.
+-- cancel_runs, _cancel_children, _close_children, _cancel_child_steps and _stop_open.
 create or replace function holdfast._cancel(
     p_now timestamptz, p_run_ids uuid[], p_details json[], out asked uuid[], out notices text[]
 )

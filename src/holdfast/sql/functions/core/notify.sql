@@ -13,7 +13,8 @@ as $$
     from unnest(p_channels, p_payloads) as u (channel, payload)
 $$;
 
--- Name the channel of a topic; a long one by its digest. Called by _tell.
+-- Name the channel of a topic; a long one by its digest. Called by _tell and
+-- _tell_schedulers.
 create or replace function holdfast._channel(p_schema text, p_topic text) returns text
 language sql immutable parallel safe
 return case when octet_length(p_schema || ':' || p_topic) <= 63 then p_schema || ':' || p_topic

@@ -209,7 +209,8 @@ end $$;
 
 -- Start many runs, top ones or children: the arrays are those of start_runs, with moments, and of
 -- parents. Returns the ids that were new, in no order.
--- Locks: the ids, in order. Called by start_runs, _start_children and _start_child_steps.
+-- Locks: the ids, in order. Called by start_runs, _start_children, _start_child_steps and
+-- _start_ticks.
 create or replace function holdfast._start_runs(
     p_now timestamptz, p_run_ids uuid[], p_names text[], p_inputs json[], p_versions int[],
     p_keys text[], p_queues text[], p_priorities int[], p_visible_ats timestamptz[],

@@ -159,7 +159,7 @@ end $$;
 -- Lock the starts of flows, which are slug@version, or a slug alone for the newest shape, and
 -- return their shapes, as slug@version. Of a flow without a shape it is null.
 -- Locks: the flows' starts, shared, by name. Called by start_flows, _start_child_flows,
--- _start_child_steps and run_as_flow.
+-- _start_child_steps, run_as_flow, _lock_flow_starts and _start_tick_flows.
 create or replace function holdfast._lock_starts(p_flows text[]) returns text[]
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -182,7 +182,7 @@ end $$;
 
 -- Return the starts that are refused, by their places from 1, and why: flows that do not exist, and
 -- inputs over which a root step cannot map. Locks nothing. Called by _start_child_flows,
--- _check_shapes and _start_child_steps.
+-- _check_shapes, _start_child_steps and _start_tick_flows.
 create or replace function holdfast._refused_starts(
     p_flows text[], p_shapes text[], p_inputs json[]
 ) returns table (place int, kind text, message text)
@@ -213,8 +213,8 @@ end $$;
 -- of parents. The shapes have their first run by it: steps that are added come into the next
 -- version. Returns the ids that were new, in no order, and (topic, payload) notices.
 -- Locks: expects the flows' starts locked, and the turn rows of the parents; the shapes if they
--- have no run yet; the ids, in order. Called by start_flows, _start_child_flows and
--- _start_step_flows.
+-- have no run yet; the ids, in order. Called by start_flows, _start_child_flows,
+-- _start_step_flows and _start_tick_flows.
 create or replace function holdfast._start_flows(
     p_now timestamptz, p_run_ids uuid[], p_shapes text[], p_inputs json[], p_keys text[],
     p_queues text[], p_priorities int[], p_timeouts float8[], p_retentions float8[],

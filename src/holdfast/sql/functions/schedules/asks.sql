@@ -1,0 +1,237 @@
+-- What users ask of schedules: a tick now, a range of ticks. And ticks that wait for ends of runs.
+
+-- Fire a tick of a schedule now, also if the schedule is paused. The tick's moment is p_at, by
+-- default now; repeated with the same moment it starts one run. p_overlap replaces the policy of
+-- the schedule. Returns the tick's bucket, as list_buckets does; nothing if there is no such
+-- schedule. The notices, (topic, payload), wake workers. Refuses values that are not allowed
+-- (22004, 22023).
+-- Locks: the schedule; then as _fire_round. Called by clients and users.
+create or replace function holdfast.trigger_schedule(
+    p_name text, p_at bigint default null, p_overlap text default null
+) returns table (
+    schedule text, tick_at bigint, until bigint, ticks int, outcome text, origin text, run_id uuid,
+    stopped_run_id uuid, cause text, error text, handled_at bigint, notices text[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz := holdfast.now();
+    v_name text := holdfast._schedule_name(p_name);
+    v_at timestamptz := coalesce(
+        holdfast._moment(holdfast._check_moment('a tick', p_at)), v_now);
+    v_notices text[];
+begin
+    perform holdfast._check_overlap(coalesce(p_overlap, 'skip'));
+    perform from holdfast.schedules s where s.name = v_name for update;
+    if not found then
+        return;
+    end if;
+    v_notices := holdfast._fire_round(v_now, array[(v_name, v_at, 'trigger', p_overlap, null, null,
+        null, null, null, null, null)::holdfast._tick]);
+    return query
+    select b.*, v_notices
+    from holdfast.list_buckets(v_name, holdfast._micros(v_at) + 1, 1) as b;
+end $$;
+
+-- Ask for the ticks of a schedule from p_first to p_last, both included; schedulers fire them soon,
+-- in their order. Ticks that have started a run do not start another. By default each waits for the
+-- run before it, or does not if the schedule's policy is `allow`. Returns false if this backfill
+-- was asked for before, and null if there is no such schedule. Refuses ranges that end after now or
+-- before they begin, and other values that are not allowed (22004, 22023).
+-- Locks: the schedule; the backfill. Called by clients and users.
+create or replace function holdfast.backfill_schedule(
+    p_name text, p_first bigint, p_last bigint, p_overlap text default null,
+    p_backfill_id uuid default null
+) returns boolean
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_now timestamptz := holdfast.now();
+    v_name text := holdfast._schedule_name(p_name);
+    v_overlap text;
+begin
+    perform holdfast._check_given('the first moment', p_first is not null);
+    perform holdfast._check_given('the last moment', p_last is not null);
+    perform holdfast._check_moment('the first moment', p_first);
+    perform holdfast._check_overlap(coalesce(p_overlap, 'skip'));
+    if p_last < p_first or holdfast._moment(p_last) > v_now then
+        raise invalid_parameter_value using message = format(
+            'a backfill is of ticks that have passed: from %s to %s ends %s',
+            holdfast._moment(p_first), holdfast._moment(p_last),
+            case when p_last < p_first then 'before it begins' else 'in the future' end);
+    end if;
+    select case s.overlap when 'allow' then 'allow' else 'buffer_all' end into v_overlap
+    from holdfast.schedules s where s.name = v_name for share;
+    if not found then
+        return null;
+    end if;
+    insert into holdfast.schedule_backfills (backfill_id, schedule, overlap, position, last_at,
+        look_at, created_at)
+    values (coalesce(p_backfill_id, holdfast.new_run_id()), v_name,
+        coalesce(p_overlap, v_overlap), holdfast._moment(p_first) - interval '1 microsecond',
+        holdfast._moment(p_last), v_now, v_now)
+    on conflict do nothing;
+    if not found then
+        return false;
+    end if;
+    perform holdfast._tell_schedulers(v_name);
+    return true;
+end $$;
+
+-- Move a backfill from the position where it is expected to the next, firing these ticks. It ends
+-- where its range does, or with an error. `moved` is false if it is elsewhere, or if another
+-- transaction has it. Notices are (topic, payload).
+-- Locks: the schedule; the backfill; then as _fire_round. Called by schedulers.
+create or replace function holdfast.fire_backfill(
+    p_backfill_id uuid, p_position bigint, p_new_position bigint, p_tick_ats bigint[],
+    p_error text default null, out moved boolean, out notices text[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set lock_timeout = '500ms'
+as $$
+declare
+    v_now timestamptz := holdfast.now();
+    v_at bigint;
+    v_backfill record;
+begin
+    perform from holdfast.schedules s
+    where s.name = (
+        select f.schedule from holdfast.schedule_backfills f where f.backfill_id = p_backfill_id)
+    for update;
+    select f.schedule, f.overlap into v_backfill
+    from holdfast.schedule_backfills f
+    where f.backfill_id = p_backfill_id and f.ended_at is null
+        and f.position = holdfast._moment(p_position)
+    for update;
+    moved := found;
+    if not moved then
+        return;
+    end if;
+    foreach v_at in array p_tick_ats loop
+        notices := notices || holdfast._fire_round(v_now, array[(v_backfill.schedule,
+            holdfast._moment(v_at), 'backfill', v_backfill.overlap, null, null, null, null, null,
+            null, null)::holdfast._tick]);
+    end loop;
+    update holdfast.schedule_backfills f
+    set position = holdfast._moment(p_new_position), look_at = v_now,
+        ended_at = case when p_error is not null
+            or holdfast._moment(p_new_position) >= f.last_at then v_now end
+    where f.backfill_id = p_backfill_id;
+end $$;
+
+-- Start buffered ticks of schedules that have no open run any more, the oldest tick of each, of at
+-- most p_limit schedules. With p_run_ids, only of the schedules that started these runs. Returns
+-- how many schedules had such a tick; notices are (topic, payload).
+-- Locks: the schedules, skipping locked ones; then as _start_ticks. Called by schedulers.
+create or replace function holdfast.start_buffered(
+    p_limit int, p_run_ids uuid[] default null, out started int, out notices text[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set lock_timeout = '500ms'
+as $$
+declare
+    v_now timestamptz := holdfast.now();
+    v_names text[] := holdfast._lock_buffering(p_limit, p_run_ids);
+    v_ticks holdfast._tick[];
+    v_waits uuid[];
+begin
+    started := 0;
+    select array_agg((b.schedule, b.tick_at, b.origin, 'buffer_all', s.open, s.buffered, 'started',
+            null, null, b.stopped_run_id, null)::holdfast._tick)
+            filter (where cardinality(s.open) = 0)
+    into v_ticks
+    from holdfast._buffering(v_names) as s
+    cross join lateral (
+        select b.schedule, b.tick_at, b.origin, b.stopped_run_id from holdfast.schedule_buckets b
+        where b.schedule = s.name and b.outcome = 'buffered' order by b.tick_at limit 1
+    ) as b;
+    if v_ticks is not null then
+        perform holdfast._lock_flow_starts(v_ticks);
+        select s.ticks, s.notices into v_ticks, notices
+        from holdfast._start_ticks(v_now, v_ticks) as s;
+        started := cardinality(v_ticks);
+        perform holdfast._write_buckets(v_now, v_ticks);
+        update holdfast.schedules s set buffered = s.buffered - 1
+        where s.name in (select u.schedule from unnest(v_ticks) as u);
+    end if;
+    -- The others, and those with further ticks, wait again. A run that ends meanwhile is found by
+    -- the caller, which looks at all of them from time to time.
+    v_waits := array(
+        select distinct o.run_id
+        from holdfast._buffering(v_names) as s
+        cross join lateral unnest(s.open) as o (run_id));
+    if cardinality(v_waits) > 0 then
+        perform holdfast._register_waiters(
+            v_waits, array_fill('schedules'::text, array[cardinality(v_waits)]));
+    end if;
+end $$;
+
+-- Lock schedules with buffered ticks: with p_run_ids those that started these runs, else those
+-- whose runs have ended. Returns their names.
+-- Locks: the schedules by name, skipping locked ones. Called by start_buffered.
+create or replace function holdfast._lock_buffering(p_limit int, p_run_ids uuid[])
+returns text[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    if p_run_ids is not null then
+        return array(
+            select s.name
+            from (
+                select distinct r.headers ->> 'holdfast-schedule' as name
+                from unnest(p_run_ids) as u (run_id)
+                cross join lateral (
+                    select r.headers from holdfast.runs r where r.run_id = u.run_id limit 1
+                ) as r
+                where r.headers ->> 'holdfast-schedule' is not null
+                order by 1
+            ) as n
+            cross join lateral (
+                select s.name, s.buffered, s.paused_at from holdfast.schedules s
+                where s.name = n.name for update skip locked
+            ) as s
+            where s.buffered > 0 and s.paused_at is null);
+    end if;
+    return array(
+        select s.name from holdfast.schedules s
+        where s.buffered > 0 and s.paused_at is null and not exists (
+            select from holdfast._still_open(s.open_run_ids))
+        order by s.name
+        limit p_limit
+        for update skip locked);
+end $$;
+
+-- Return the schedules of these that have buffered ticks, with their runs that have not ended.
+-- Locks nothing. Called by start_buffered.
+create or replace function holdfast._buffering(p_names text[])
+returns table (name text, open uuid[], buffered int)
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    return query
+    select s.name, array(
+        select o.newest from holdfast._still_open(s.open_run_ids) as o), s.buffered
+    from unnest(p_names) as u (name)
+    cross join lateral (
+        select s.name, s.open_run_ids, s.buffered from holdfast.schedules s
+        where s.name = u.name limit 1
+    ) as s
+    where s.buffered > 0;
+end $$;

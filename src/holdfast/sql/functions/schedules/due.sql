@@ -1,0 +1,133 @@
+-- What schedulers have to look at. They know cron and time zones, the database does not.
+
+-- Return the schedules that come due within p_ahead_seconds, or that have to be computed, the
+-- longest overdue first. They are leased: until p_lease_seconds after they are due, other
+-- schedulers are not given them. `expected` is the tick that the schedule is at, null if it was
+-- not computed.
+-- Locks: the schedules, skipping locked ones. Called by schedulers, in any number of processes.
+create or replace function holdfast.due_schedules(
+    p_limit int, p_ahead_seconds float8, p_lease_seconds float8
+) returns table (
+    name text, revision bigint, cron text, every_seconds float8, anchor bigint, timezone text,
+    starts_at bigint, ends_at bigint, max_missed int, catch_up_seconds float8,
+    tick_position bigint, expected bigint
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz := holdfast.now();
+begin
+    return query
+    with due as materialized (
+        select s.ctid, s.name from holdfast.schedules s
+        where s.look_at <= v_now + p_ahead_seconds * interval '1 second'
+            and s.look_at < 'infinity'
+        order by s.look_at
+        limit p_limit
+        for update skip locked
+    ), leased as (
+        update holdfast.schedules s
+        set look_at = greatest(s.look_at, v_now) + p_lease_seconds * interval '1 second'
+        from due d
+        where s.ctid = d.ctid
+        returning s.*
+    )
+    select l.name, l.revision, l.cron, l.every, holdfast._micros(l.anchor), l.timezone,
+        holdfast._micros(l.starts_at), holdfast._micros(l.ends_at), l.max_missed, l.catch_up,
+        holdfast._micros(l.position), holdfast._micros(l.next_tick_at)
+    from leased l
+    order by l.next_tick_at nulls first, l.name;
+end $$;
+
+-- Return the backfills that are to continue, as due_schedules returns schedules. Those of paused
+-- schedules wait.
+-- Locks: the backfills, skipping locked ones. Called by schedulers.
+create or replace function holdfast.due_backfills(p_limit int, p_lease_seconds float8)
+returns table (
+    backfill_id uuid, name text, cron text, every_seconds float8, anchor bigint, timezone text,
+    starts_at bigint, ends_at bigint, tick_position bigint, until bigint
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz := holdfast.now();
+begin
+    return query
+    with due as materialized (
+        select f.ctid from holdfast.schedule_backfills f
+        where f.look_at <= v_now and f.ended_at is null
+        order by f.look_at
+        limit p_limit
+        for update skip locked
+    ), leased as (
+        update holdfast.schedule_backfills f
+        set look_at = v_now + p_lease_seconds * interval '1 second'
+        from due d
+        where f.ctid = d.ctid
+        returning f.*
+    )
+    select l.backfill_id, s.name, s.cron, s.every, holdfast._micros(s.anchor), s.timezone,
+        holdfast._micros(s.starts_at), holdfast._micros(s.ends_at),
+        holdfast._micros(l.position), holdfast._micros(l.last_at)
+    from leased l
+    cross join lateral (
+        select * from holdfast.schedules s where s.name = l.schedule limit 1
+    ) as s
+    order by l.created_at, l.backfill_id;
+end $$;
+
+-- Return when schedulers have to look again, null for never, and whether ticks wait for ends of
+-- runs. Locks nothing. Called by schedulers.
+create or replace function holdfast.next_look(out next_look_at bigint, out has_buffered boolean)
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    select holdfast._micros(least(
+        (select s.look_at from holdfast.schedules s
+        where s.look_at < 'infinity' order by s.look_at limit 1),
+        (select f.look_at from holdfast.schedule_backfills f
+        where f.ended_at is null order by f.look_at limit 1)))
+    into next_look_at;
+    has_buffered := exists (
+        select from holdfast.schedules s where s.buffered > 0 and s.paused_at is null);
+end $$;
+
+-- Delete buckets whose retention is over, and backfills that ended a day ago, at most p_limit of
+-- each. Returns how many buckets.
+-- Locks: the rows, skipping locked ones. Called by schedulers.
+create or replace function holdfast.sweep_buckets(p_limit int) returns int
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_now timestamptz := holdfast.now();
+    v_count int;
+begin
+    delete from holdfast.schedule_backfills f
+    where f.backfill_id in (
+        select o.backfill_id from holdfast.schedule_backfills o
+        where o.ended_at < v_now - interval '1 day' limit p_limit for update skip locked);
+    with over as materialized (
+        select b.ctid from holdfast.schedule_buckets b
+        where b.delete_after <= v_now and b.outcome <> 'buffered'
+        order by b.delete_after limit p_limit
+        for update skip locked
+    )
+    delete from holdfast.schedule_buckets b using over o where b.ctid = o.ctid;
+    get diagnostics v_count = row_count;
+    return v_count;
+end $$;

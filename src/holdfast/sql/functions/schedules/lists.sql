@@ -1,0 +1,64 @@
+-- Schedules and buckets as they are read.
+
+-- List schedules by name, after p_after: of an app, or all; with p_name, that one. Moments are
+-- microseconds, durations seconds. The next tick is null while it is not computed, and if there is
+-- none. Refuses a negative limit (22023). Called by clients and users.
+create or replace function holdfast.list_schedules(
+    p_app text default null, p_after text default null, p_limit int default 100,
+    p_name text default null
+) returns table (
+    name text, cron text, every_seconds float8, anchor bigint, timezone text, starts_at bigint,
+    ends_at bigint, kind text, target text, version int, input json, queue text, priority int,
+    timeout_seconds float8, retention_seconds float8, tags json, headers json, overlap text,
+    catch_up_seconds float8, max_missed int, jitter_seconds float8,
+    bucket_retention_seconds float8, from_code boolean, revision bigint, created_at bigint,
+    updated_at bigint, note text, paused_at bigint, paused_by text, tick_position bigint,
+    is_computed boolean, next_tick_at bigint, error text, last_tick_at bigint, last_run_id uuid,
+    open_run_ids uuid[], buffered int, backfills int
+)
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_custom_plan
+as $$
+begin
+    return query
+    select s.name, s.cron, s.every, holdfast._micros(s.anchor), s.timezone,
+        holdfast._micros(s.starts_at), holdfast._micros(s.ends_at), s.kind, s.target, s.version,
+        s.input, s.queue, s.priority::int, s.timeout, s.retention, s.tags, s.headers, s.overlap,
+        s.catch_up, s.max_missed, s.jitter, s.bucket_retention, s.from_code, s.revision,
+        holdfast._micros(s.created_at), holdfast._micros(s.updated_at), s.note,
+        holdfast._micros(s.paused_at), s.paused_by, holdfast._micros(s.position),
+        s.next_tick_at is not null, holdfast._micros(s.next_tick_at), s.error,
+        holdfast._micros(s.last_tick_at), s.last_run_id, s.open_run_ids, s.buffered,
+        (select count(*)::int from holdfast.schedule_backfills f
+        where f.schedule = s.name and f.ended_at is null)
+    from holdfast.schedules s
+    where (p_name is null or s.name = p_name)
+        and (p_after is null or s.name > p_after)
+        and (p_app is null or s.name >= p_app || '/' and s.name < p_app || '0')  -- 0 follows /
+    order by s.name
+    limit holdfast._limit(p_limit);
+end $$;
+
+-- List what the ticks of a schedule did, newest first; of ticks before a moment, in microseconds.
+-- Refuses a negative limit (22023). Called by clients, users and trigger_schedule.
+create or replace function holdfast.list_buckets(
+    p_name text, p_before bigint default null, p_limit int default 50
+) returns table (
+    schedule text, tick_at bigint, until bigint, ticks int, outcome text, origin text, run_id uuid,
+    stopped_run_id uuid, cause text, error text, handled_at bigint
+)
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_custom_plan
+as $$
+begin
+    return query
+    select b.schedule, holdfast._micros(b.tick_at), holdfast._micros(b.until), b.ticks, b.outcome,
+        b.origin, b.run_id, b.stopped_run_id, b.cause, b.error, holdfast._micros(b.handled_at)
+    from holdfast.schedule_buckets b
+    where b.schedule = holdfast._schedule_name(p_name)
+        and (p_before is null or b.tick_at < holdfast._moment(p_before))
+    order by b.tick_at desc
+    limit holdfast._limit(p_limit);
+end $$;

@@ -1,0 +1,212 @@
+-- What ticks start, and what is recorded of them.
+
+-- Lock the starts of the flows that ticks start, as _lock_starts: before rows of runs. Called by
+-- _fire_round and start_buffered.
+create or replace function holdfast._lock_flow_starts(p_ticks holdfast._tick[]) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_flows text[] := array(
+        select s.target
+        from unnest(p_ticks) as u
+        cross join lateral (
+            select s.kind, s.target from holdfast.schedules s where s.name = u.schedule limit 1
+        ) as s
+        where s.kind = 'flow');
+begin
+    if cardinality(v_flows) > 0 then
+        perform holdfast._lock_starts(v_flows);
+    end if;
+end $$;
+
+-- Start the runs of ticks whose outcome is 'started'. The key of a run is that of its tick, so its
+-- id follows from schedule, tick and target: a tick has one run. `ticks` are all of them, with the
+-- runs; a tick that cannot start is 'failed'. `notices` are (topic, payload).
+-- Locks: expects the schedules locked, and the starts of the flows; the ids that it inserts, in
+-- order. Called by _fire_round and start_buffered.
+create or replace function holdfast._start_ticks(
+    p_now timestamptz, p_ticks holdfast._tick[],
+    out ticks holdfast._tick[], out notices text[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_workflows record;
+    v_created uuid[];
+    v_refused text[];
+    v_errors text[];
+    v_told text[];
+begin
+    select array_agg(n.run_id) as run_ids, array_agg(n.target) as targets,
+        array_agg(n.input) as inputs, array_agg(n.version) as versions, array_agg(n.key) as keys,
+        array_agg(n.queue) as queues, array_agg(n.priority::int) as priorities,
+        array_agg(greatest(n.start_at, p_now)) as start_ats, array_agg(n.timeout) as timeouts,
+        array_agg(n.retention) as retentions, array_agg(n.tags) as tags,
+        array_agg(n.headers) as headers
+    into v_workflows
+    from holdfast._starts_of(p_ticks) as n
+    where n.kind = 'workflow';
+    if v_workflows.run_ids is not null then
+        v_created := holdfast._start_runs(p_now, v_workflows.run_ids, v_workflows.targets,
+            v_workflows.inputs, v_workflows.versions, v_workflows.keys, v_workflows.queues,
+            v_workflows.priorities, v_workflows.start_ats, v_workflows.timeouts,
+            v_workflows.retentions, v_workflows.tags, v_workflows.headers);
+        select array_agg(distinct array['work', coalesce(u.queue, 'default')]) into notices
+        from unnest(v_workflows.run_ids, v_workflows.queues) as u (run_id, queue)
+        where u.run_id = any (v_created);
+    end if;
+
+    select f.refused, f.errors, f.notices into v_refused, v_errors, v_told
+    from holdfast._start_tick_flows(p_now, p_ticks) as f;
+    notices := notices || v_told;
+    ticks := array(
+        select (u.schedule, u.tick_at, u.origin, u.overlap, u.open_run_ids, u.buffered,
+            case when f.error is null then u.outcome else 'failed' end, u.cause,
+            case when f.error is null then n.run_id end, u.stopped_run_id,
+            f.error)::holdfast._tick
+        from unnest(p_ticks) as u
+        left join holdfast._starts_of(p_ticks) as n on n.schedule = u.schedule
+        left join unnest(v_refused, v_errors) as f (schedule, error) on f.schedule = u.schedule);
+end $$;
+
+-- Start the runs of flows among the ticks. `refused` are the schedules whose flows do not exist, or
+-- cannot map over the input, and `errors` say so; the others start. `notices` are (topic, payload).
+-- Locks: as _start_ticks, which calls it.
+create or replace function holdfast._start_tick_flows(
+    p_now timestamptz, p_ticks holdfast._tick[],
+    out refused text[], out errors text[], out notices text[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_new record;
+    v_shapes text[];
+begin
+    select array_agg(n.schedule) as schedules, array_agg(n.run_id) as run_ids,
+        array_agg(n.target || coalesce('@' || n.version, '')) as flows,
+        array_agg(n.input) as inputs, array_agg(n.key) as keys, array_agg(n.queue) as queues,
+        array_agg(n.priority) as priorities, array_agg(n.timeout) as timeouts,
+        array_agg(n.retention) as retentions, array_agg(n.tags) as tags,
+        array_agg(n.headers) as headers,
+        array_agg(case when n.start_at > p_now then holdfast._micros(n.start_at) end) as start_ats
+    into v_new
+    from holdfast._starts_of(p_ticks) as n
+    where n.kind = 'flow';
+    if v_new.run_ids is null then
+        return;
+    end if;
+    v_shapes := holdfast._lock_starts(v_new.flows);
+    select array_agg(v_new.schedules[r.place]), array_agg(r.message) into refused, errors
+    from holdfast._refused_starts(v_new.flows, v_shapes, v_new.inputs) as r;
+    select array_agg(u.run_id) as run_ids, array_agg(u.shape) as shapes,
+        array_agg(u.input) as inputs, array_agg(u.key) as keys, array_agg(u.queue) as queues,
+        array_agg(u.priority) as priorities, array_agg(u.timeout) as timeouts,
+        array_agg(u.retention) as retentions, array_agg(u.tags) as tags,
+        array_agg(u.headers) as headers, array_agg(u.start_at) as start_ats,
+        count(u.start_at) > 0 as are_later
+    into v_new
+    from unnest(v_new.schedules, v_new.run_ids, v_shapes, v_new.inputs, v_new.keys,
+        v_new.queues, v_new.priorities, v_new.timeouts, v_new.retentions, v_new.tags,
+        v_new.headers, v_new.start_ats) as u (schedule, run_id, shape, input, key, queue, priority,
+            timeout, retention, tags, headers, start_at)
+    where (u.schedule = any (refused)) is not true;
+    if v_new.run_ids is not null then
+        select s.notices into notices
+        from holdfast._start_flows(p_now, v_new.run_ids, v_new.shapes, v_new.inputs, v_new.keys,
+            v_new.queues, v_new.priorities, v_new.timeouts, v_new.retentions, v_new.tags,
+            v_new.headers,
+            p_start_ats => case when v_new.are_later then v_new.start_ats end) as s;
+    end if;
+end $$;
+
+-- Return the runs that ticks start whose outcome is 'started'. Every run has its schedule and its
+-- tick among its headers: `ctx.scheduled_at` is read from them. Locks nothing. Called by
+-- _start_ticks and _start_tick_flows.
+create or replace function holdfast._starts_of(p_ticks holdfast._tick[])
+returns table (
+    schedule text, run_id uuid, kind text, target text, version int, input json, key text,
+    queue text, priority int, timeout float8, retention float8, tags json, headers json,
+    start_at timestamptz
+)
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    return query
+    select s.name, holdfast.keyed_run_id(s.target, s.name || '@' || t.written), s.kind, s.target,
+        s.version, s.input, s.name || '@' || t.written, s.queue, s.priority::int, s.timeout,
+        s.retention, s.tags,
+        case when s.headers is null then json_build_object(
+                'holdfast-schedule', s.name, 'holdfast-scheduled-at', t.written)
+            else (s.headers::jsonb || jsonb_build_object('holdfast-schedule', s.name,
+                'holdfast-scheduled-at', t.written))::json end,
+        holdfast._start_of_tick(s.name, u.tick_at, s.jitter)
+    from unnest(p_ticks) as u
+    cross join lateral (
+        select * from holdfast.schedules s where s.name = u.schedule limit 1
+    ) as s
+    cross join lateral (select holdfast._tick_text(u.tick_at) as written) as t
+    where u.outcome = 'started';
+end $$;
+
+-- Write what became of ticks into their buckets and their schedules. A tick that replaces those
+-- which wait says so in their buckets.
+-- Locks: expects the schedules locked; their buckets. Called by _fire_round and start_buffered.
+create or replace function holdfast._write_buckets(p_now timestamptz, p_ticks holdfast._tick[])
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    if exists (
+        select from unnest(p_ticks) as u where u.overlap like '%_running' and u.buffered > 0)
+    then
+        update holdfast.schedule_buckets b set outcome = 'skipped', cause = 'replaced'
+        from unnest(p_ticks) as u
+        where u.overlap like '%_running' and u.buffered > 0 and b.schedule = u.schedule
+            and b.outcome = 'buffered';
+    end if;
+    update holdfast.schedule_buckets b  -- a range of skipped ticks, the first of which is fired now
+    set tick_at = b.tick_at + interval '1 microsecond', ticks = b.ticks - 1
+    from unnest(p_ticks) as u
+    where u.origin <> 'tick' and b.schedule = u.schedule and b.tick_at = u.tick_at
+        and b.until is not null;
+    insert into holdfast.schedule_buckets as b (schedule, tick_at, ticks, outcome, origin, run_id,
+        stopped_run_id, cause, error, handled_at, delete_after)
+    select s.name, u.tick_at, 1, u.outcome, u.origin, u.run_id, u.stopped_run_id, u.cause,
+        u.error, p_now, p_now + s.bucket_retention * interval '1 second'
+    from unnest(p_ticks) as u
+    cross join lateral (
+        select s.name, s.bucket_retention from holdfast.schedules s
+        where s.name = u.schedule limit 1
+    ) as s
+    on conflict (schedule, tick_at) do update
+    set outcome = excluded.outcome, run_id = excluded.run_id, cause = excluded.cause,
+        stopped_run_id = coalesce(excluded.stopped_run_id, b.stopped_run_id),
+        origin = case when b.outcome = 'buffered' then b.origin else excluded.origin end,
+        error = excluded.error, handled_at = excluded.handled_at,
+        delete_after = excluded.delete_after;
+    update holdfast.schedules s
+    set open_run_ids = (u.open_run_ids || case when u.run_id is not null then array[u.run_id]
+                else '{}'::uuid[] end)[
+            greatest(1, cardinality(u.open_run_ids) + (u.run_id is not null)::int - 99):],
+        buffered = case when u.overlap like '%_running' then 0 else u.buffered end
+            + (u.outcome = 'buffered')::int,
+        last_tick_at = greatest(s.last_tick_at, u.tick_at),
+        last_run_id = coalesce(u.run_id, s.last_run_id)
+    from unnest(p_ticks) as u
+    where s.name = u.schedule;
+end $$;

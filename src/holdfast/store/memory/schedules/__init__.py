@@ -1,0 +1,1 @@
+"""Schedules in memory: their definitions, their ticks, and the schedules of code."""

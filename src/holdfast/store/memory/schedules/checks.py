@@ -1,0 +1,96 @@
+"""Refuse schedules that a database refuses to store."""
+
+from __future__ import annotations
+
+from typing import Final, get_args
+from uuid import UUID
+
+from holdfast.durations import LONGEST_SECONDS
+from holdfast.errors import ConfigurationError, InvalidInput
+from holdfast.moments import to_datetime
+from holdfast.names import check_reference
+from holdfast.store.memory.payloads import check_run
+from holdfast.texts import check_id, check_text
+from holdfast.types import MOST_MISSED, NewRun, NewSchedule, Overlap, When
+
+_FARTHEST: Final = 10**16  # microseconds
+
+
+def check_schedule(new: NewSchedule) -> None:
+    """Raise InvalidInput if a schedule has a value that is not allowed."""
+    _check_name(new.name)
+    _check_when(new.name, new.when)
+    if new.note is not None:
+        check_text("note", new.note)
+    target, policy = new.target, new.policy
+    check_run(
+        NewRun(
+            run_id=UUID(int=0),
+            name=target.name,
+            version=1 if target.version is None else target.version,
+            queue=target.queue,
+            priority=target.priority,
+            input=target.input,
+            timeout_seconds=target.timeout_seconds,
+            retention_seconds=target.retention_seconds,
+            tags=target.tags,
+            headers=target.headers,
+        )
+    )
+    check_overlap(policy.overlap)
+    for seconds in (
+        policy.catch_up_seconds,
+        policy.jitter_seconds,
+        policy.bucket_retention_seconds,
+    ):
+        if not 0 <= seconds <= LONGEST_SECONDS:
+            raise InvalidInput(f"{seconds} is outside 0 to 10,000,000,000 seconds")
+    if not 0 <= policy.max_missed <= MOST_MISSED:
+        raise InvalidInput(
+            f"at most 0 to 1,000 missed ticks are made up for, not {policy.max_missed}"
+        )
+
+
+def check_app(name: str) -> None:
+    """Raise InvalidInput for a name that no app can have."""
+    if "/" in name:
+        raise InvalidInput(f"{name!r} cannot be the name of an app")
+    _check_name(name)
+
+
+def check_overlap(overlap: str) -> None:
+    """Raise InvalidInput for a policy of overlap that there is not."""
+    if overlap not in get_args(Overlap):
+        raise InvalidInput(f"{overlap!r} is not a policy of overlap")
+
+
+def check_range(first: int, last: int, now: int) -> None:
+    """Raise InvalidInput for a backfill that ends in the future or before it begins."""
+    if abs(first) > _FARTHEST:
+        raise InvalidInput(f"a first moment at {first} µs is centuries away")
+    if last < first or last > now:
+        raise InvalidInput(
+            f"a backfill is of ticks that have passed: from {to_datetime(first)} to "
+            f"{last} µs ends {'before it begins' if last < first else 'in the future'}"
+        )
+
+
+def _check_when(name: str, when: When) -> None:
+    if (when.cron is None) == (when.every_seconds is None):
+        raise InvalidInput(f"schedule {name} needs a cron expression or an interval, and not both")
+    if when.every_seconds is not None and not 1 <= when.every_seconds <= LONGEST_SECONDS:
+        raise InvalidInput(f"an interval is 1 to 10,000,000,000 seconds, not {when.every_seconds}")
+    check_text("cron expression", when.cron or "")
+    check_id("time zone", when.timezone)
+    for at in (when.anchor, when.starts_at, when.ends_at):
+        if at is not None and abs(at) > _FARTHEST:
+            raise InvalidInput(f"a moment at {at} µs is centuries away")
+    if when.starts_at is not None and when.ends_at is not None and when.ends_at < when.starts_at:
+        raise InvalidInput(f"schedule {name} ends before it starts")
+
+
+def _check_name(name: str) -> None:
+    try:
+        check_reference("a schedule", name)
+    except ConfigurationError as error:
+        raise InvalidInput(str(error)) from None

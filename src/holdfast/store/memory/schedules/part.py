@@ -1,0 +1,368 @@
+"""Schedules: what users and schedulers do with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from holdfast.errors import InvalidInput
+from holdfast.store.memory.clock import to_micros
+from holdfast.store.memory.database import Part
+from holdfast.store.memory.schedules import code
+from holdfast.store.memory.schedules.checks import check_range, check_schedule
+from holdfast.store.memory.schedules.firing import await_ends, fire_tick, start_tick, still_open
+from holdfast.store.memory.schedules.rows import BackfillRow, ScheduleRow
+from holdfast.store.memory.schedules.writing import begin, redefine, resume, told
+from holdfast.store.memory.tables import NEVER, Tables, distinct
+from holdfast.types import (
+    SCHEDULE_HEADER,
+    BackfillFiring,
+    Bucket,
+    DueBackfill,
+    DueSchedule,
+    EnsuredSchedules,
+    Fired,
+    Firing,
+    NewSchedule,
+    NextLook,
+    Notice,
+    Overlap,
+    ScheduleRecord,
+)
+
+_TRY_AGAIN = to_micros(600.0)  # after an expression could not be computed
+_AHEAD = to_micros(1.0)  # by which a scheduler's clock may be wrong
+_DAY = to_micros(86_400.0)
+
+
+class MemorySchedules(Part):
+    """Keeps schedules, and starts what their ticks start."""
+
+    async def create_schedule(self, new: NewSchedule) -> tuple[bool, list[Notice]]:
+        """Create a schedule; see `ScheduleStore.create_schedule`."""
+        async with self._transaction() as (tables, now):
+            check_schedule(new)
+            if new.name in tables.schedules:
+                return False, []
+            row = tables.schedules[new.name] = begin(new, now, tables.next_revision())
+            if new.paused:
+                row.paused_at, row.paused_by, row.look_at = now, "user", NEVER
+            return True, told(new.name)
+
+    async def update_schedule(
+        self, new: NewSchedule, *, revision: int | None = None
+    ) -> tuple[bool, list[Notice]]:
+        """Replace a definition; see `ScheduleStore.update_schedule`."""
+        async with self._transaction() as (tables, now):
+            check_schedule(new)
+            row = tables.schedules.get(new.name)
+            if row is None or revision not in (None, row.revision):
+                return False, []
+            redefine(row, new, now, tables.next_revision())
+            return True, told(new.name)
+
+    async def delete_schedule(self, name: str) -> bool:
+        """Delete a schedule; see `ScheduleStore.delete_schedule`."""
+        async with self._transaction() as (tables, _):
+            if tables.schedules.pop(name, None) is None:
+                return False
+            tables.buckets.pop(name, None)
+            for key in [key for key, each in tables.backfills.items() if each.schedule == name]:
+                del tables.backfills[key]
+            return True
+
+    async def pause_schedule(self, name: str, *, note: str | None = None) -> bool | None:
+        """Pause a schedule; see `ScheduleStore.pause_schedule`."""
+        async with self._transaction() as (tables, now):
+            row = tables.schedules.get(name)
+            if row is None:
+                return None
+            was_paused = row.paused_by is not None
+            row.paused_at = now if row.paused_at is None else row.paused_at
+            row.paused_by, row.note = "user", row.note if note is None else note
+            row.next_tick_at, row.look_at = None, NEVER
+            return not was_paused
+
+    async def resume_schedule(self, name: str) -> tuple[bool | None, list[Notice]]:
+        """Resume a schedule; see `ScheduleStore.resume_schedule`."""
+        async with self._transaction() as (tables, now):
+            row = tables.schedules.get(name)
+            if row is None:
+                return None, []
+            if row.paused_by is None:
+                return False, []
+            resume(row, now)
+            return True, told(name)
+
+    async def trigger_schedule(
+        self, name: str, *, at: int | None = None, overlap: Overlap | None = None
+    ) -> tuple[Bucket | None, list[Notice]]:
+        """Fire a tick now; see `ScheduleStore.trigger_schedule`."""
+        async with self._transaction() as (tables, now):
+            row = tables.schedules.get(name)
+            if row is None:
+                return None, []
+            at = now if at is None else at
+            notices = fire_tick(tables, now, row, at, "trigger", overlap)
+            return tables.buckets[name][at], distinct(notices)
+
+    async def backfill_schedule(
+        self,
+        name: str,
+        first: int,
+        last: int,
+        *,
+        backfill_id: UUID,
+        overlap: Overlap | None = None,
+    ) -> tuple[bool | None, list[Notice]]:
+        """Ask for ticks of the past; see `ScheduleStore.backfill_schedule`."""
+        async with self._transaction() as (tables, now):
+            check_range(first, last, now)
+            row = tables.schedules.get(name)
+            if row is None:
+                return None, []
+            if backfill_id in tables.backfills:
+                return False, []
+            usual: Overlap = "allow" if row.new.policy.overlap == "allow" else "buffer_all"
+            tables.backfills[backfill_id] = BackfillRow(
+                name, overlap or usual, first - 1, last, now, now
+            )
+            return True, told(name)
+
+    async def list_schedules(
+        self, *, app: str | None = None, after: str | None = None, limit: int = 100
+    ) -> list[ScheduleRecord]:
+        """Return schedules by name."""
+        async with self._transaction() as (tables, _):
+            if limit < 0:
+                raise InvalidInput(f"a limit is 0 or more rows, not {limit}")
+            names = sorted(
+                name
+                for name in tables.schedules
+                if (app is None or name.startswith(f"{app}/")) and (after is None or name > after)
+            )
+            return [_record(tables, tables.schedules[name]) for name in names[:limit]]
+
+    async def get_schedule(self, name: str) -> ScheduleRecord | None:
+        """Return a schedule; None if there is none."""
+        async with self._transaction() as (tables, _):
+            row = tables.schedules.get(name)
+            return None if row is None else _record(tables, row)
+
+    async def list_buckets(
+        self, name: str, *, before: int | None = None, limit: int = 50
+    ) -> list[Bucket]:
+        """Return what the ticks of a schedule did, newest first."""
+        async with self._transaction() as (tables, _):
+            if limit < 0:
+                raise InvalidInput(f"a limit is 0 or more rows, not {limit}")
+            found = sorted(tables.buckets.get(name, {}).items(), reverse=True)
+            return [each for at, each in found if before is None or at < before][:limit]
+
+    async def ensure_schedules(
+        self, app: str, digest: str, schedules: Sequence[NewSchedule]
+    ) -> tuple[EnsuredSchedules, list[Notice]]:
+        """Write the schedules of an app's code; see `ScheduleStore.ensure_schedules`."""
+        async with self._transaction() as (tables, now):
+            return code.ensure(tables, now, app, digest, schedules)
+
+    async def due_schedules(
+        self, *, limit: int = 1000, ahead_seconds: float = 0.0, lease_seconds: float = 5.0
+    ) -> list[DueSchedule]:
+        """Lease schedules to compute; see `ScheduleStore.due_schedules`."""
+        async with self._transaction() as (tables, now):
+            until = now + to_micros(ahead_seconds)
+            rows = [row for row in tables.schedules.values() if row.look_at <= until]
+            due = sorted(rows, key=lambda row: row.look_at)[:limit]
+            for row in due:
+                row.look_at = max(row.look_at, now) + to_micros(lease_seconds)
+            due.sort(key=lambda row: (row.next_tick_at or 0, row.new.name))
+            return [_due(row) for row in due]
+
+    async def due_backfills(
+        self, *, limit: int = 10, lease_seconds: float = 5.0
+    ) -> list[DueBackfill]:
+        """Lease backfills to continue."""
+        async with self._transaction() as (tables, now):
+            due = [
+                (key, each)
+                for key, each in tables.backfills.items()
+                if each.ended_at is None and each.look_at <= now
+            ][:limit]
+            for _, each in due:
+                each.look_at = now + to_micros(lease_seconds)
+            return [
+                DueBackfill(
+                    backfill_id=key,
+                    schedule=each.schedule,
+                    when=tables.schedules[each.schedule].new.when,
+                    position=each.position,
+                    until=each.last_at,
+                )
+                for key, each in due
+            ]
+
+    async def next_look(self) -> NextLook:
+        """Return when there is something to compute next."""
+        async with self._transaction() as (tables, _):
+            rows = tables.schedules.values()
+            moments = [row.look_at for row in rows if row.look_at < NEVER]
+            moments += [each.look_at for each in tables.backfills.values() if not each.ended_at]
+            buffered = any(row.buffered and row.paused_at is None for row in rows)
+            return NextLook(min(moments, default=None), buffered)
+
+    async def fire_schedules(self, firings: Sequence[Firing]) -> Fired:
+        """Move schedules on; see `ScheduleStore.fire_schedules`."""
+        async with self._transaction() as (tables, now):
+            moved: set[str] = set()
+            notices: list[Notice] = []
+            for firing in sorted(firings, key=lambda each: each.name):
+                row = tables.schedules.get(firing.name)
+                if row is not None and _is_at(row, firing, now):
+                    moved.add(firing.name)
+                    notices += _move(tables, now, row, firing)
+            return Fired(now, frozenset(moved), distinct(notices))
+
+    async def fire_backfill(self, firing: BackfillFiring) -> tuple[bool, list[Notice]]:
+        """Move a backfill on; see `ScheduleStore.fire_backfill`."""
+        async with self._transaction() as (tables, now):
+            each = tables.backfills.get(firing.backfill_id)
+            if each is None or each.ended_at is not None or each.position != firing.position:
+                return False, []
+            row, notices = tables.schedules[each.schedule], list[Notice]()
+            for at in firing.ticks:
+                notices += fire_tick(tables, now, row, at, "backfill", each.overlap)
+            each.position, each.look_at = firing.new_position, now
+            if firing.error is not None or each.position >= each.last_at:
+                each.ended_at = now
+            return True, distinct(notices)
+
+    async def start_buffered(
+        self, *, run_ids: Sequence[UUID] | None = None, limit: int = 1000
+    ) -> tuple[int, list[Notice]]:
+        """Start buffered ticks; see `ScheduleStore.start_buffered`."""
+        async with self._transaction() as (tables, now):
+            started, notices = 0, list[Notice]()
+            for row in _buffering(tables, run_ids):
+                row.open_run_ids = still_open(tables, row)
+                if not row.open_run_ids and started < limit:
+                    buckets = tables.buckets[row.new.name]
+                    at = min(at for at, each in buckets.items() if each.outcome == "buffered")
+                    buckets[at], more = start_tick(tables, now, row, buckets[at])
+                    row.buffered -= 1
+                    started += 1
+                    notices += more
+                if row.buffered:
+                    await_ends(tables, still_open(tables, row))
+            return started, distinct(notices)
+
+    async def sweep_buckets(self, *, limit: int = 1000) -> int:
+        """Delete buckets whose retention is over; return how many."""
+        async with self._transaction() as (tables, now):
+            over = [
+                (bucket.handled_at, name, at)
+                for name, buckets in tables.buckets.items()
+                for at, bucket in buckets.items()
+                if bucket.outcome != "buffered"
+                and bucket.handled_at + _retention(tables, name) <= now
+            ]
+            for _, name, at in sorted(over)[:limit]:
+                del tables.buckets[name][at]
+            ended = [
+                key
+                for key, each in tables.backfills.items()
+                if each.ended_at is not None and each.ended_at < now - _DAY
+            ]
+            for key in ended[:limit]:
+                del tables.backfills[key]
+            return min(len(over), limit)
+
+
+def _retention(tables: Tables, name: str) -> int:
+    return to_micros(tables.schedules[name].new.policy.bucket_retention_seconds)
+
+
+def _buffering(tables: Tables, run_ids: Sequence[UUID] | None) -> list[ScheduleRow]:
+    """Return the schedules with buffered ticks, by name: all, or those that started these runs."""
+    rows = [row for _, row in sorted(tables.schedules.items())]
+    if run_ids is not None:
+        headers = (tables.runs[run_id].new.headers for run_id in run_ids if run_id in tables.runs)
+        names = {(each or {}).get(SCHEDULE_HEADER) for each in headers}
+        rows = [row for row in rows if row.new.name in names]
+    return [row for row in rows if row.buffered and row.paused_at is None]
+
+
+def _is_at(row: ScheduleRow, firing: Firing, now: int) -> bool:
+    expected = None if row.next_tick_at == NEVER else row.next_tick_at
+    return (
+        row.revision == firing.revision
+        and row.paused_at is None
+        and expected == firing.expected
+        and firing.position <= now + _AHEAD
+    )
+
+
+def _move(tables: Tables, now: int, row: ScheduleRow, firing: Firing) -> list[Notice]:
+    if firing.error is not None:
+        row.error, row.next_tick_at, row.look_at = firing.error, NEVER, now + _TRY_AGAIN
+        return []
+    for gap in firing.skipped:
+        skipped = Bucket(
+            schedule=firing.name,
+            tick_at=gap.first,
+            outcome="skipped",
+            until=gap.last if gap.last > gap.first else None,
+            ticks=gap.count,
+            cause=gap.cause,
+            handled_at=now,
+        )
+        tables.buckets[firing.name].setdefault(gap.first, skipped)
+    notices: list[Notice] = []
+    for at in sorted(firing.ticks):
+        notices += fire_tick(tables, now, row, at, "tick", None)
+    row.position, row.error = firing.position, None
+    row.next_tick_at = NEVER if firing.next_tick_at is None else firing.next_tick_at
+    row.look_at = row.next_tick_at
+    return notices
+
+
+def _due(row: ScheduleRow) -> DueSchedule:
+    return DueSchedule(
+        name=row.new.name,
+        revision=row.revision,
+        when=row.new.when,
+        max_missed=row.new.policy.max_missed,
+        catch_up_seconds=row.new.policy.catch_up_seconds,
+        position=row.position,
+        expected=None if row.next_tick_at == NEVER else row.next_tick_at,
+    )
+
+
+def _record(tables: Tables, row: ScheduleRow) -> ScheduleRecord:
+    open_backfills = (
+        each
+        for each in tables.backfills.values()
+        if each.schedule == row.new.name and each.ended_at is None
+    )
+    return ScheduleRecord(
+        name=row.new.name,
+        when=row.new.when,
+        target=row.new.target,
+        policy=row.new.policy,
+        from_code=row.from_code,
+        revision=row.revision,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        note=row.note,
+        paused_at=row.paused_at,
+        paused_by=row.paused_by,
+        position=row.position,
+        is_computed=row.next_tick_at is not None,
+        next_tick_at=None if row.next_tick_at == NEVER else row.next_tick_at,
+        error=row.error,
+        last_tick_at=row.last_tick_at,
+        last_run_id=row.last_run_id,
+        open_run_ids=tuple(row.open_run_ids),
+        buffered=row.buffered,
+        backfills=sum(1 for _ in open_backfills),
+    )

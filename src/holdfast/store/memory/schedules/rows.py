@@ -1,0 +1,53 @@
+"""The rows of schedules, of backfills, and of what the code of apps has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from holdfast.types import NewSchedule, Overlap, PausedBy
+
+
+@dataclass(slots=True)
+class ScheduleRow:
+    """A schedule, and where it is. A `next_tick_at` of None has not been computed."""
+
+    new: NewSchedule
+    revision: int
+    created_at: int
+    updated_at: int
+    note: str | None
+    position: int
+    look_at: int
+    from_code: bool = False
+    code_digest: str | None = None
+    paused_at: int | None = None
+    paused_by: PausedBy | None = None
+    next_tick_at: int | None = None
+    error: str | None = None
+    last_tick_at: int | None = None
+    last_run_id: UUID | None = None
+    open_run_ids: list[UUID] = field(default_factory=list[UUID])
+    buffered: int = 0
+
+
+@dataclass(slots=True)
+class BackfillRow:
+    """Ticks that were asked for: those up to `position` are dealt with."""
+
+    schedule: str
+    overlap: Overlap
+    position: int
+    last_at: int
+    look_at: int
+    created_at: int
+    ended_at: int | None = None
+
+
+@dataclass(slots=True)
+class ScheduleSet:
+    """All schedules that a code of an app has: when it became current, and who still has it."""
+
+    adopted_at: int
+    heard_at: int
+    is_current: bool

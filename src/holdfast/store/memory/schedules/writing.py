@@ -1,0 +1,49 @@
+"""Definitions of schedules as they are written."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.store.memory.schedules.rows import ScheduleRow
+from holdfast.store.memory.tables import NEVER
+from holdfast.store.port import SCHEDULES_TOPIC
+from holdfast.types import NewSchedule, Notice
+
+
+def told(name: str) -> list[Notice]:
+    """Return the notice that makes schedulers look at a schedule, or at those of an app."""
+    return [Notice(SCHEDULES_TOPIC, name)]
+
+
+def begin(new: NewSchedule, now: int, revision: int) -> ScheduleRow:
+    """Return a schedule that begins now: it has not been computed."""
+    return ScheduleRow(
+        new=msgspec.structs.replace(new, paused=False),
+        revision=revision,
+        created_at=now,
+        updated_at=now,
+        note=new.note,
+        position=now,
+        look_at=now,
+    )
+
+
+def redefine(row: ScheduleRow, new: NewSchedule, now: int, revision: int) -> None:
+    """Replace a definition. Ticks that are due stay due if the moments of ticks stay the same."""
+    is_new = row.new.when != new.when
+    row.look_at = now
+    if not is_new and row.error is None and row.next_tick_at is not None:
+        row.look_at = row.next_tick_at
+    if row.paused_at is not None:
+        row.look_at = NEVER
+    if is_new:
+        row.position, row.next_tick_at, row.error = now, None, None
+    row.new = msgspec.structs.replace(new, paused=False)
+    row.note = row.note if new.note is None else new.note
+    row.revision, row.updated_at = revision, now
+
+
+def resume(row: ScheduleRow, now: int) -> None:
+    """End a pause: the next tick is after now."""
+    row.paused_at = row.paused_by = row.note = row.next_tick_at = row.error = None
+    row.position, row.look_at = max(row.position, now), now

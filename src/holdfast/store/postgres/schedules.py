@@ -1,0 +1,342 @@
+"""Schedules over the store's connections."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+import msgspec
+
+from holdfast.moments import to_datetime
+from holdfast.store.postgres.database import Part, read_notices
+from holdfast.types import (
+    BackfillFiring,
+    Bucket,
+    DueBackfill,
+    DueSchedule,
+    EnsuredSchedules,
+    Fired,
+    Firing,
+    NewSchedule,
+    NextLook,
+    Notice,
+    Overlap,
+    RunTarget,
+    ScheduleRecord,
+    TickPolicy,
+    When,
+)
+
+if TYPE_CHECKING:
+    import asyncpg
+
+_decode_tags: Final = msgspec.json.Decoder(tuple[str, ...]).decode
+_decode_headers: Final = msgspec.json.Decoder(dict[str, str]).decode
+
+
+class PostgresSchedules(Part):
+    """Keeps schedules, and starts what their ticks start."""
+
+    async def create_schedule(self, new: NewSchedule) -> tuple[bool, list[Notice]]:
+        """Create a schedule, and tell schedulers; see `ScheduleStore.create_schedule`."""
+        row = await self._database.row("create_schedule", *_definition(new), new.note, new.paused)
+        return row[0], []
+
+    async def update_schedule(
+        self, new: NewSchedule, *, revision: int | None = None
+    ) -> tuple[bool, list[Notice]]:
+        """Replace a definition; see `ScheduleStore.update_schedule`."""
+        row = await self._database.row("update_schedule", *_definition(new), new.note, revision)
+        return row[0], []
+
+    async def delete_schedule(self, name: str) -> bool:
+        """Delete a schedule; see `ScheduleStore.delete_schedule`."""
+        return bool((await self._database.row("delete_schedule", name))[0])
+
+    async def pause_schedule(self, name: str, *, note: str | None = None) -> bool | None:
+        """Pause a schedule; see `ScheduleStore.pause_schedule`."""
+        paused: bool | None = (await self._database.row("pause_schedule", name, note))[0]
+        return paused
+
+    async def resume_schedule(self, name: str) -> tuple[bool | None, list[Notice]]:
+        """Resume a schedule; see `ScheduleStore.resume_schedule`."""
+        return (await self._database.row("resume_schedule", name))[0], []
+
+    async def trigger_schedule(
+        self, name: str, *, at: int | None = None, overlap: Overlap | None = None
+    ) -> tuple[Bucket | None, list[Notice]]:
+        """Fire a tick now; see `ScheduleStore.trigger_schedule`."""
+        rows = await self._database.rows("trigger_schedule", name, at, overlap)
+        if not rows:
+            return None, []
+        return _read_bucket(rows[0]), read_notices(rows[0]["notices"])
+
+    async def backfill_schedule(
+        self,
+        name: str,
+        first: int,
+        last: int,
+        *,
+        backfill_id: UUID,
+        overlap: Overlap | None = None,
+    ) -> tuple[bool | None, list[Notice]]:
+        """Ask for ticks of the past; see `ScheduleStore.backfill_schedule`."""
+        row = await self._database.row("backfill_schedule", name, first, last, overlap, backfill_id)
+        return row[0], []
+
+    async def list_schedules(
+        self, *, app: str | None = None, after: str | None = None, limit: int = 100
+    ) -> list[ScheduleRecord]:
+        """Return schedules by name."""
+        rows = await self._database.rows("list_schedules", app, after, limit)
+        return [_read_schedule(row) for row in rows]
+
+    async def get_schedule(self, name: str) -> ScheduleRecord | None:
+        """Return a schedule; None if there is none."""
+        rows = await self._database.rows("list_schedules", None, None, 1, name)
+        return _read_schedule(rows[0]) if rows else None
+
+    async def list_buckets(
+        self, name: str, *, before: int | None = None, limit: int = 50
+    ) -> list[Bucket]:
+        """Return what the ticks of a schedule did, newest first."""
+        rows = await self._database.rows("list_buckets", name, before, limit)
+        return [_read_bucket(row) for row in rows]
+
+    async def ensure_schedules(
+        self, app: str, digest: str, schedules: Sequence[NewSchedule]
+    ) -> tuple[EnsuredSchedules, list[Notice]]:
+        """Write the schedules of an app's code; see `ScheduleStore.ensure_schedules`."""
+        rows = msgspec.json.encode([_code_row(new) for new in schedules]).decode()
+        row = await self._database.row("ensure_schedules", app, digest, rows)
+        names = (tuple(row[each] or ()) for each in ("added", "changed", "paused", "resumed"))
+        return EnsuredSchedules(row["status"], *names), []
+
+    async def due_schedules(
+        self, *, limit: int = 1000, ahead_seconds: float = 0.0, lease_seconds: float = 5.0
+    ) -> list[DueSchedule]:
+        """Lease schedules to compute; see `ScheduleStore.due_schedules`."""
+        rows = await self._database.rows("due_schedules", limit, ahead_seconds, lease_seconds)
+        return [
+            DueSchedule(
+                name=row["name"],
+                revision=row["revision"],
+                when=_read_when(row),
+                max_missed=row["max_missed"],
+                catch_up_seconds=row["catch_up_seconds"],
+                position=row["tick_position"],
+                expected=row["expected"],
+            )
+            for row in rows
+        ]
+
+    async def due_backfills(
+        self, *, limit: int = 10, lease_seconds: float = 5.0
+    ) -> list[DueBackfill]:
+        """Lease backfills to continue."""
+        rows = await self._database.rows("due_backfills", limit, lease_seconds)
+        return [
+            DueBackfill(
+                backfill_id=row["backfill_id"],
+                schedule=row["name"],
+                when=_read_when(row),
+                position=row["tick_position"],
+                until=row["until"],
+            )
+            for row in rows
+        ]
+
+    async def next_look(self) -> NextLook:
+        """Return when there is something to compute next."""
+        row = await self._database.row("next_look")
+        return NextLook(row["next_look_at"], row["has_buffered"])
+
+    async def fire_schedules(self, firings: Sequence[Firing]) -> Fired:
+        """Move schedules on; see `ScheduleStore.fire_schedules`."""
+        ticks = [(each.name, at) for each in firings for at in each.ticks]
+        skipped = [
+            (each.name, gap.first, gap.last, gap.count, gap.cause)
+            for each in firings
+            for gap in each.skipped
+        ]
+        row = await self._database.row(
+            "fire_schedules",
+            [each.name for each in firings],
+            [each.revision for each in firings],
+            [each.expected for each in firings],
+            [each.position for each in firings],
+            [each.next_tick_at for each in firings],
+            [each.error for each in firings],
+            *_columns(ticks, 2),
+            *_columns(skipped, 5),
+        )
+        return Fired(row["now"], frozenset(row["moved"]), read_notices(row["notices"]))
+
+    async def fire_backfill(self, firing: BackfillFiring) -> tuple[bool, list[Notice]]:
+        """Move a backfill on; see `ScheduleStore.fire_backfill`."""
+        row = await self._database.row(
+            "fire_backfill",
+            firing.backfill_id,
+            firing.position,
+            firing.new_position,
+            firing.ticks,
+            firing.error,
+        )
+        return row["moved"], read_notices(row["notices"])
+
+    async def start_buffered(
+        self, *, run_ids: Sequence[UUID] | None = None, limit: int = 1000
+    ) -> tuple[int, list[Notice]]:
+        """Start buffered ticks; see `ScheduleStore.start_buffered`."""
+        row = await self._database.row("start_buffered", limit, run_ids)
+        return row["started"], read_notices(row["notices"])
+
+    async def sweep_buckets(self, *, limit: int = 1000) -> int:
+        """Delete buckets whose retention is over; return how many."""
+        return int((await self._database.row("sweep_buckets", limit))[0])
+
+
+def _definition(new: NewSchedule) -> tuple[object, ...]:
+    """Return the arguments that `create_schedule` and `update_schedule` have in common."""
+    when, target, policy = new.when, new.target, new.policy
+    return (
+        new.name,
+        target.name,
+        when.cron,
+        when.every_seconds,
+        when.timezone,
+        target.input,
+        target.kind,
+        policy.overlap,
+        policy.catch_up_seconds,
+        policy.max_missed,
+        policy.jitter_seconds,
+        when.starts_at,
+        when.ends_at,
+        when.anchor,
+        target.version,
+        target.queue,
+        target.priority,
+        target.timeout_seconds,
+        target.retention_seconds,
+        _json(target.tags) if target.tags else None,
+        _json(target.headers) if target.headers else None,
+        policy.bucket_retention_seconds,
+    )
+
+
+def _code_row(new: NewSchedule) -> dict[str, object]:
+    """Return a row of `schedules` with the digest of its definition."""
+    when, target, policy = new.when, new.target, new.policy
+    return {
+        "name": new.name,
+        "cron": when.cron,
+        "every": when.every_seconds,
+        "anchor": _moment(when.anchor),
+        "timezone": when.timezone,
+        "starts_at": _moment(when.starts_at),
+        "ends_at": _moment(when.ends_at),
+        "kind": target.kind,
+        "target": target.name,
+        "version": target.version,
+        "input": msgspec.Raw(target.input.encode()),
+        "queue": target.queue,
+        "priority": target.priority,
+        "timeout": target.timeout_seconds,
+        "retention": target.retention_seconds,
+        "tags": list(target.tags) or None,
+        "headers": target.headers or None,
+        "overlap": policy.overlap,
+        "catch_up": policy.catch_up_seconds,
+        "max_missed": policy.max_missed,
+        "jitter": policy.jitter_seconds,
+        "bucket_retention": policy.bucket_retention_seconds,
+        "note": new.note,
+        "code_digest": new.digest,
+    }
+
+
+def _moment(at: int | None) -> str | None:
+    return None if at is None else to_datetime(at).isoformat()
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _columns(rows: Sequence[tuple[object, ...]], count: int) -> list[list[object]]:
+    return [[row[place] for row in rows] for place in range(count)]
+
+
+def _read_when(row: asyncpg.Record) -> When:
+    return When(
+        cron=row["cron"],
+        every_seconds=row["every_seconds"],
+        anchor=row["anchor"],
+        timezone=row["timezone"],
+        starts_at=row["starts_at"],
+        ends_at=row["ends_at"],
+    )
+
+
+def _read_schedule(row: asyncpg.Record) -> ScheduleRecord:
+    return ScheduleRecord(
+        name=row["name"],
+        when=_read_when(row),
+        target=_read_target(row),
+        policy=TickPolicy(
+            overlap=row["overlap"],
+            catch_up_seconds=row["catch_up_seconds"],
+            max_missed=row["max_missed"],
+            jitter_seconds=row["jitter_seconds"],
+            bucket_retention_seconds=row["bucket_retention_seconds"],
+        ),
+        from_code=row["from_code"],
+        revision=row["revision"],
+        created_at=row["created_at"],
+        updated_at=row["updated_at"],
+        note=row["note"],
+        paused_at=row["paused_at"],
+        paused_by=row["paused_by"],
+        position=row["tick_position"],
+        is_computed=row["is_computed"],
+        next_tick_at=row["next_tick_at"],
+        error=row["error"],
+        last_tick_at=row["last_tick_at"],
+        last_run_id=row["last_run_id"],
+        open_run_ids=tuple(row["open_run_ids"]),
+        buffered=row["buffered"],
+        backfills=row["backfills"],
+    )
+
+
+def _read_target(row: asyncpg.Record) -> RunTarget:
+    return RunTarget(
+        kind=row["kind"],
+        name=row["target"],
+        version=row["version"],
+        input=row["input"],
+        queue=row["queue"],
+        priority=row["priority"],
+        timeout_seconds=row["timeout_seconds"],
+        retention_seconds=row["retention_seconds"],
+        tags=_decode_tags(row["tags"]) if row["tags"] is not None else (),
+        headers=_decode_headers(row["headers"]) if row["headers"] is not None else None,
+    )
+
+
+def _read_bucket(row: asyncpg.Record) -> Bucket:
+    return Bucket(
+        schedule=row["schedule"],
+        tick_at=row["tick_at"],
+        outcome=row["outcome"],
+        origin=row["origin"],
+        until=row["until"],
+        ticks=row["ticks"],
+        run_id=row["run_id"],
+        stopped_run_id=row["stopped_run_id"],
+        cause=row["cause"],
+        error=row["error"],
+        handled_at=row["handled_at"],
+    )
