@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from holdfast.local import local
     from holdfast.retry import Retry
     from holdfast.runtime.code.context import Context
+    from holdfast.sweeping import sweep, sweep_sync
     from holdfast.sync import SyncClient
 
 __all__ = [
@@ -60,6 +61,8 @@ __all__ = [
     "current_flow_step",
     "current_step",
     "local",
+    "sweep",
+    "sweep_sync",
 ]
 
 _MODULES = {
@@ -75,6 +78,8 @@ _MODULES = {
     "current_flow_step": "holdfast.definitions.flow_context",
     "current_step": "holdfast.definitions.steps",
     "local": "holdfast.local",
+    "sweep": "holdfast.sweeping",
+    "sweep_sync": "holdfast.sweeping",
 }
 
 

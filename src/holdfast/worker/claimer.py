@@ -140,6 +140,13 @@ class Claimer:
         """True if it waits for something to wake it."""
         return self._waits and not self._asked
 
+    @property
+    def due_in(self) -> float | None:
+        """In how many seconds the next task comes due, None if that is not known."""
+        return (
+            None if self._next_due is None else self._next_due - asyncio.get_running_loop().time()
+        )
+
     # The service
 
     async def start(self, takers: Mapping[str, Accept]) -> None:

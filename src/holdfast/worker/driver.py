@@ -322,6 +322,19 @@ class RunDriver:
             turn.info, self.lease_no, turn.durable_length, events, None, None, after_others=True
         )
 
+    def interrupt(self) -> bool:
+        """Stop the steps that run, and give the run back with an entry that says so.
+
+        Return False, and do nothing, if no step runs, or if a commit is in flight.
+        """
+        if self.state is not _ACTIVE or self.commit_in_flight or not self.running:
+            return False
+        for execution in self.running.values():
+            execution.cancel()
+        self.running.clear()
+        self._enter(self.turn.interrupt)
+        return True
+
     def close(self, *, keep_turn: bool = False) -> None:
         """Stop driving: steps that still run are cancelled, and their results are ignored."""
         with _state_lock:

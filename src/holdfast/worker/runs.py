@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final
 from uuid import UUID
@@ -30,39 +29,14 @@ from holdfast.worker.driver import DriverState, RunDriver
 from holdfast.worker.giving_back import GivenUp
 from holdfast.worker.log_reader import LogReader
 from holdfast.worker.recording import Committer
+from holdfast.worker.turn_cache import TurnCache
 
 logger = logging.getLogger("holdfast.worker")
 
 _STUCK_FIRST: Final = 2.0  # seconds before a stuck run is tried again, at first
 _STUCK_LIMIT: Final = 300.0  # and at most
+_MARK_SECONDS: Final = 1.0  # for the commits that say which runs a drain has interrupted
 _ALL_READ: Final = 2**31 - 1  # a log that is being read has no unread events
-
-
-class TurnCache:
-    """Keep the turns of the `size` runs that were suspended last; close older ones."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._turns: OrderedDict[UUID, Turn] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._turns)
-
-    def put(self, run_id: UUID, turn: Turn) -> None:
-        """Keep a suspended turn."""
-        self._turns[run_id] = turn
-        while len(self._turns) > self._size:
-            _, oldest = self._turns.popitem(last=False)
-            oldest.abandon()
-
-    def take(self, run_id: UUID) -> Turn | None:
-        """Remove a turn and return it, None if it is not here."""
-        return self._turns.pop(run_id, None)
-
-    def clear(self) -> None:
-        """Close every turn."""
-        while self._turns:
-            self._turns.popitem()[1].abandon()
 
 
 class Runs:
@@ -100,6 +74,7 @@ class Runs:
         self._opening: set[tuple[UUID, int]] = set()  # leases whose runs have no driver yet
         room.count(self._drivers, self._opening)
         self._stuck: dict[UUID, int] = {}  # how often in a row each run was stuck
+        self.marks_interrupted, self.interrupted = False, 0  # whether and how often a drain does
 
     # Claimed tasks
 
@@ -382,6 +357,8 @@ class Runs:
                 while (self._drivers or self._opening) and not self._grace_ended:
                     self._changed.clear()
                     await self._changed.wait()
+        if self.marks_interrupted:
+            await self._mark_interrupted()
         releases = [
             Release(run_id, "", driver.lease_no) for run_id, driver in self._drivers.items()
         ]
@@ -393,6 +370,16 @@ class Runs:
         self._claimed_again.clear()
         self._cache.clear()
         return releases
+
+    async def _mark_interrupted(self) -> None:
+        """Give back with an entry in their logs the runs whose steps still run."""
+        interrupted = [each for each in self._drivers.values() if each.interrupt()]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_MARK_SECONDS):
+                while any(self._drivers.get(each.run_id) is each for each in interrupted):
+                    self._changed.clear()
+                    await self._changed.wait()
+        self.interrupted = sum(self._drivers.get(each.run_id) is not each for each in interrupted)
 
     def end_grace(self) -> None:
         """End the grace period now."""

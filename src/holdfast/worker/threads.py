@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence, Set
 from typing import Final, Protocol
 
+from holdfast.definitions.app import App
 from holdfast.types import ThreadUse
 
 logger = logging.getLogger("holdfast.worker")
@@ -170,3 +171,13 @@ def claimable_by_threads(
         return (room if others else 0), others
 
     return claimable
+
+
+def handlers_in_threads(app: App) -> set[str]:
+    """Return the handlers of activities that need a thread, and of flows with such steps."""
+    activities = {each.handler for each in app.activities.values() if not each.is_async}
+    return activities | {
+        flow.handler
+        for flow in app.flows.values()
+        if not all(step.is_async for step in flow.steps.values())
+    }

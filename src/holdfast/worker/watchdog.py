@@ -186,6 +186,7 @@ class Watchdog:
         self._held = 0.0  # seconds since that progress
         self._stage = 0  # 1: has warned, 2: has given up the run, 3: has given back all
         self._stop_within: float | None = None  # seconds; None: not asked to stop
+        self._ends_within: float | None = None  # seconds; None: it may work until it is stopped
         self._stop_at_once = False  # asked to stop without a grace period, or for a second time
         self._answered = True
         self._silent = 0.0  # seconds that the event loop has not answered
@@ -214,6 +215,10 @@ class Watchdog:
         self._stop_at_once |= grace_seconds <= 0
         self._stop_within = grace_seconds if left is None else min(left, grace_seconds)
 
+    def end_within(self, seconds: float) -> None:
+        """Record that the worker's time is over then, whether it was asked to stop or not."""
+        self._ends_within = seconds
+
     def _main(self) -> None:
         clock = ThreadClock(self._watched)
         while not self._stop.wait(_TICK_SECONDS):
@@ -225,6 +230,10 @@ class Watchdog:
     def _look(self, spent: float, passed: float) -> None:
         if self._process.orphaned:
             self.expect_end(self._grace_seconds)
+        if self._ends_within is not None:
+            self._ends_within -= passed
+            if self._ends_within <= 0:
+                self.expect_end(0)
         hold = find_hold(self._watched)
         self._watch_code(hold, spent)
         if self._stop_within is not None:

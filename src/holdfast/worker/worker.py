@@ -39,7 +39,7 @@ from holdfast.store.port import WORK_TOPIC, Store, worker_topic
 from holdfast.types import Lease, Release, WorkerInfo
 from holdfast.worker.activities import Activities
 from holdfast.worker.attempts import Launcher, StepRunner
-from holdfast.worker.claimer import Claimer
+from holdfast.worker.claimer import Claimable, Claimer
 from holdfast.worker.clock import Clock, EngineClock
 from holdfast.worker.heartbeat import HeartbeatService
 from holdfast.worker.late_flows import LateFlows
@@ -48,7 +48,7 @@ from holdfast.worker.options import WorkerOptions
 from holdfast.worker.recording import Committer, Reporter
 from holdfast.worker.releases import LastCalls, Releases
 from holdfast.worker.resources import Resources
-from holdfast.worker.runs import Runs, TurnCache
+from holdfast.worker.runs import Runs
 from holdfast.worker.services.app_sign_on import AppSignOn
 from holdfast.worker.services.deadlines import Deadlines
 from holdfast.worker.services.reaper import Reaper
@@ -56,13 +56,18 @@ from holdfast.worker.services.service import Service, ServiceContext
 from holdfast.worker.services.unserved import Unserved
 from holdfast.worker.step_reporter import StepReporter
 from holdfast.worker.step_tasks import StepTasks
-from holdfast.worker.threads import STEP_THREADS, ThreadBook, claimable_by_threads
+from holdfast.worker.threads import (
+    STEP_THREADS,
+    ThreadBook,
+    claimable_by_threads,
+    handlers_in_threads,
+)
+from holdfast.worker.turn_cache import TurnCache
 from holdfast.worker.watchdog import Process, Watchdog
 from holdfast.worker.workload import Workload
 
 logger = logging.getLogger("holdfast.worker")
 
-_CLEAN_UP_SECONDS = 5.0  # for async steps and activities that the drain has cancelled
 _FLUSH_SECONDS = 2.0  # for the answers to calls in flight after the drain
 _CLOCK_SAMPLES = 3  # the first also prepares the query; the clock uses the best one
 
@@ -77,6 +82,8 @@ class Worker:
     await worker.stop(grace="30s")
     ```
     """
+
+    _clean_up_seconds = 5.0  # for async steps and activities that the drain has cancelled
 
     def __init__(
         self,
@@ -129,7 +136,7 @@ class Worker:
             self._clock,
             notify,
             deadlines.due_at,
-            claimable_by_threads(book, info.handlers, _in_threads(app)),
+            self._limit_claims(claimable_by_threads(book, info.handlers, handlers_in_threads(app))),
             concurrency=options.concurrency,
             lease_seconds=options.lease_seconds,
             poll_seconds=options.poll_seconds,
@@ -232,8 +239,7 @@ class Worker:
             await self._heartbeat.start()
         if self._watchdog is not None:
             self._watchdog.start()
-        for service in self._services:
-            await service.start()
+        await self._start_services()
         await self._claimer.start(self._workload.takers)
 
     async def _sign_on(self) -> None:
@@ -244,11 +250,23 @@ class Worker:
             self._clock.observe(sent, self._clock.local(), now)
         await self._app_sign_on.sign_on()
         await self._compile()
-        await self._beat([])
+        await self._enter()
         self._listening = [
             await self._store.listen(WORK_TOPIC, self._claimer.notified),
             await self._store.listen(worker_topic(self.worker_id), self._workload.notified),
         ]
+
+    async def _enter(self) -> None:
+        """Enter the worker in the database."""
+        await self._beat([])
+
+    async def _start_services(self) -> None:
+        for service in self._services:
+            await service.start()
+
+    def _limit_claims(self, claimable: Claimable | None) -> Claimable | None:
+        """Return what limits the claims, given how the worker's threads limit them."""
+        return claimable
 
     async def _compile(self) -> None:
         """Give the database the shapes of the app's flows."""
@@ -284,7 +302,7 @@ class Worker:
         await self._committer.stop()
         await self._reporter.stop()
         await self._steps.stop()
-        await self._launcher.wait_for_cleanup(_CLEAN_UP_SECONDS)
+        await self._launcher.wait_for_cleanup(self._clean_up_seconds)
         await self._resources.stop()
         for unlisten in listening:
             await self._last_calls.make(unlisten)
@@ -379,13 +397,3 @@ def _introduce(app: App, options: WorkerOptions) -> WorkerInfo:
         concurrency=options.concurrency,
         holdfast_version=__version__,
     )
-
-
-def _in_threads(app: App) -> set[str]:
-    """Return the handlers of activities that need a thread, and of flows with such steps."""
-    activities = {each.handler for each in app.activities.values() if not each.is_async}
-    return activities | {
-        flow.handler
-        for flow in app.flows.values()
-        if not all(step.is_async for step in flow.steps.values())
-    }

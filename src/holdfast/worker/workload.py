@@ -22,6 +22,7 @@ class Workload:
     ) -> None:
         self._runs, self._activities, self._steps = runs, activities, steps
         self._late_flows = late_flows
+        self.interrupted = 0  # attempts and turns that the drain has stopped
 
     @property
     def takers(self) -> Mapping[str, Callable[[Sequence[ClaimedTask]], None]]:
@@ -110,6 +111,10 @@ class Workload:
 
     # Draining
 
+    def mark_interrupted(self) -> None:
+        """From now on record in the log of a run that a drain has stopped steps of it."""
+        self._runs.marks_interrupted = True
+
     async def drain(
         self, grace_seconds: float, save: Callable[[list[Lease]], Awaitable[None]]
     ) -> list[Release]:
@@ -119,6 +124,7 @@ class Workload:
             self._activities.drain(grace_seconds, save),
             self._steps.drain(grace_seconds),
         )
+        self.interrupted = self._runs.interrupted + sum(map(len, parts))
         return [release for part in parts for release in part]
 
     def end_grace(self) -> None:

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from holdfast.cli.framework import Group, command
 from holdfast.cli.inputs import (
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from holdfast.cli.connecting import Link
     from holdfast.types import ThreadUse, WorkerInfo
-    from holdfast.worker import WorkerOptions
+    from holdfast.worker import SweepLimits, WorkerOptions
 
 
 @command(
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
         "holdfast worker shop:app",
         "holdfast worker shop:app --queue gpu --concurrency 4",
         "holdfast worker shop:app --processes 4 --grace 2m --log-json",
+        "holdfast worker shop:app --once --max-duration 50s      from cron, each minute",
     ),
 )
 @app_argument
@@ -55,7 +57,7 @@ if TYPE_CHECKING:
     metavar="TIME",
     type=duration,
     default="30s",
-    show_default=True,
+    show_default="30s; with --once a fifth of --max-duration, at most 10s",
     help="How long running steps and activities may continue after SIGTERM: 30s, 2m.",
 )
 @click.option(
@@ -70,6 +72,24 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Replay each run whenever it wakes, and warn about code that is not deterministic.",
 )
+@click.option(
+    "--once",
+    is_flag=True,
+    help="Do what is due, say what was done and what remains, and exit: for cron.",
+)
+@click.option(
+    "--max-duration",
+    metavar="TIME",
+    type=duration,
+    default="1m",
+    show_default=True,
+    help="With --once: exit within this time, and give back what has not ended by then.",
+)
+@click.option(
+    "--max-runs",
+    type=click.IntRange(1),
+    help="With --once: work on this many different runs at most.",
+)
 @replace_flows_option
 @click.option("--log-json", is_flag=True, help="Write the log as one JSON object a line.")
 @log_level_option
@@ -83,6 +103,9 @@ def worker(
     grace: float,
     processes: int,
     check: bool,
+    once: bool,
+    max_duration: float,
+    max_runs: int | None,
     replace_flows: bool,
     log_json: bool,
     log_level: str,
@@ -95,11 +118,15 @@ def worker(
     After SIGTERM or Ctrl-C the worker starts nothing new, waits for running steps and activities
     for the grace period, and gives the rest back, so that another worker can continue at once. A
     second signal ends the grace period. The exit code is 0 after SIGTERM, 130 after Ctrl-C.
+
+    With --once it is for hosts without a worker: it does what is due within a limited time, writes
+    what it did to stdout, and exits. Schedules, time-outs and maintenance are among what is due.
     """
     from holdfast.cli.process.logs import configure
-    from holdfast.worker import WorkerOptions
+    from holdfast.worker import SweepLimits, WorkerOptions
 
     settings = settings_of(context)
+    _check_once(context, once=once, processes=processes)
     configure(as_json=log_json, debug=settings.debug, level=log_level)
     if processes > 1:
         arguments = ["worker", app_reference, "--concurrency", str(concurrency)]
@@ -117,12 +144,30 @@ def worker(
         check="warn" if check else "no",
         replace_flows=replace_flows,
     )
-    context.exit(_work(settings, app_reference, options))
+    limits = None
+    if once:
+        chosen = context.get_parameter_source("grace") is ParameterSource.DEFAULT
+        limits = SweepLimits.read(max_runs, max_duration, None if chosen else grace)
+    context.exit(_work(settings, app_reference, options, limits))
 
 
-def _work(settings: Settings, app_reference: str, options: WorkerOptions) -> int:
+def _check_once(context: click.Context, *, once: bool, processes: int) -> None:
+    """Refuse options that do not go together."""
+    if once and processes > 1:
+        raise click.UsageError("--once is for one process: leave --processes out")
+    for name in ("max_duration", "max_runs"):
+        given = context.get_parameter_source(name) is not ParameterSource.DEFAULT
+        if given and not once:
+            option = "--" + name.replace("_", "-")
+            raise click.UsageError(f"{option} is for --once: a worker runs until it is stopped")
+
+
+def _work(
+    settings: Settings, app_reference: str, options: WorkerOptions, limits: SweepLimits | None
+) -> int:
     from holdfast.cli.connecting import checked_database
     from holdfast.cli.process.loading import AppReference
+    from holdfast.cli.process.once import work_once
     from holdfast.cli.process.worker import fix_hash_seed, leave_threads_behind, serve
 
     fix_hash_seed()
@@ -132,7 +177,10 @@ def _work(settings: Settings, app_reference: str, options: WorkerOptions) -> int
         # The origin tells apart the projects of one person on an embedded database. On a server
         # the processes of one app run in many places.
         origin = None if database.server is None else reference.origin
-        code = serve(app, database, settings.schema, options, origin)
+        if limits is None:
+            code = serve(app, database, settings.schema, options, origin)
+        else:
+            code = work_once(app, database, settings, limits, options, origin)
     leave_threads_behind(code)
     return code
 

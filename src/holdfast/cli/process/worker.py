@@ -40,7 +40,7 @@ def serve(
 ) -> int:
     """Run a worker until it has drained; return the exit code."""
     _calm_collector()
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(_serve(app, database, schema, options, origin))
 
 
@@ -172,7 +172,7 @@ async def _parent_watched(supervisor: Starter | None, stop: asyncio.Event) -> As
         loop.remove_reader(pipe)
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """Return the event loop of uvloop if it is installed: it saves a fifth of the worker's CPU."""
     try:
         import uvloop

@@ -252,6 +252,16 @@ class Turn:
         """Do what has become due."""
         return self._pump()
 
+    def interrupt(self) -> Effects:
+        """Suspend the run until now: its steps were stopped, and begin again in its next turn.
+
+        Nothing is done while a commit is in flight.
+        """
+        if self.state is _RUNNING and not self._replayer.log.committing:
+            self._replayer.log.record(YIELDED, None, None)
+            self._yield(self._clock(), ())
+        return self._effects()
+
     def unrecorded(self) -> list[Event]:
         """Return ends of attempts that the log may not have. Safe from another thread."""
         return self._replayer.unrecorded()

@@ -17,6 +17,7 @@ from holdfast.store.memory.listening import MemoryListening
 from holdfast.store.memory.queries import MemoryQueries
 from holdfast.store.memory.schedules.part import MemorySchedules
 from holdfast.store.memory.starts import MemoryStarts
+from holdfast.store.memory.sweeps import MemorySweeps
 from holdfast.store.memory.tables import NEVER
 from holdfast.store.memory.workers import MemoryWorkers
 from holdfast.store.port import WORK_TOPIC
@@ -35,6 +36,7 @@ class MemoryStore(
     MemoryFlows,
     MemorySchedules,
     MemoryWorkers,
+    MemorySweeps,
     MemoryApps,
     MemoryQueries,
     MemoryListening,

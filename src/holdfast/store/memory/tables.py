@@ -187,6 +187,8 @@ class Tables:
     workers: dict[str, WorkerInfo] = field(default_factory=dict[str, WorkerInfo])
     # Since when each worker was heard without a gap.
     heard_since: dict[str, int] = field(default_factory=dict[str, int])
+    # When those that are sweeps will have ended; also of some that are gone.
+    sweeps_end: dict[str, int] = field(default_factory=dict[str, int])
     waiters: defaultdict[UUID, set[str]] = field(
         default_factory=lambda: defaultdict[UUID, set[str]](set)
     )

@@ -39,7 +39,7 @@ class MemoryWorkers(Part):
         """Sign a worker on, or renew its leases; see `WorkerStore.heartbeat`."""
         lease, interval = to_micros(lease_seconds), to_micros(interval_seconds)
         async with self._transaction() as (tables, now):
-            _hear(tables, now, info, interval)
+            hear(tables, now, info, interval)
             lost: list[tuple[UUID, str]] = []
             unread: list[UUID] = []
             cancelled: list[tuple[UUID, str]] = []
@@ -74,7 +74,8 @@ class MemoryWorkers(Part):
                 if info.worker_id not in worker_ids
                 and (many_hosts or _outlived(tables, info, observer))
             }
-            gone = sorted({info.worker_id for info in fallen}.union(worker_ids))
+            overdue = _overdue_sweeps(tables, now, silent) if observer is not None else []
+            gone = sorted({info.worker_id for info in [*fallen, *overdue]}.union(worker_ids))
             notices: list[Notice] = []
             for worker_id in gone:
                 tables.workers.pop(worker_id, None)
@@ -130,7 +131,7 @@ def spared_by(tables: Tables, now: int, worker_id: str, lease: int) -> frozenset
     return frozenset() if judges else frozenset(tables.workers)
 
 
-def _hear(tables: Tables, now: int, info: WorkerInfo, interval: int) -> None:
+def hear(tables: Tables, now: int, info: WorkerInfo, interval: int) -> None:
     """Sign a worker on, or record that it lives. Two missed heartbeats are a gap."""
     known = tables.workers.get(info.worker_id)
     if known is None or not _is_heard(known, now, 2 * interval):
@@ -165,6 +166,15 @@ def _silent_workers(
     quiet = [info for info in tables.workers.values() if not _is_heard(info, now, silent // 2)]
     fallen = [info for info in quiet if not _is_heard(info, now, silent)]
     return fallen if len(fallen) == len(quiet) else []
+
+
+def _overdue_sweeps(tables: Tables, now: int, silent: int) -> list[WorkerInfo]:
+    """Return the sweeps that are silent and should have ended: they were killed."""
+    return [
+        info
+        for info in tables.workers.values()
+        if tables.sweeps_end.get(info.worker_id, now) < now and not _is_heard(info, now, silent)
+    ]
 
 
 def _outlived(tables: Tables, info: WorkerInfo, observer: str | None) -> bool:

@@ -17,6 +17,7 @@ from holdfast.store.port.listening import ListenStore
 from holdfast.store.port.queries import QueryStore
 from holdfast.store.port.schedules import ScheduleStore
 from holdfast.store.port.starts import StartStore
+from holdfast.store.port.sweeps import SweepStore
 from holdfast.store.port.workers import WorkerStore
 
 
@@ -32,6 +33,7 @@ class Store(
     FlowStore,
     ScheduleStore,
     WorkerStore,
+    SweepStore,
     AppStore,
     QueryStore,
     ListenStore,

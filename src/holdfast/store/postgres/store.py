@@ -17,6 +17,7 @@ from holdfast.store.postgres.listening import PostgresListening
 from holdfast.store.postgres.queries import PostgresQueries
 from holdfast.store.postgres.schedules import PostgresSchedules
 from holdfast.store.postgres.starts import PostgresStarts
+from holdfast.store.postgres.sweeps import PostgresSweeps
 from holdfast.store.postgres.workers import PostgresWorkers
 
 
@@ -32,6 +33,7 @@ class PostgresStore(
     PostgresFlows,
     PostgresSchedules,
     PostgresWorkers,
+    PostgresSweeps,
     PostgresApps,
     PostgresQueries,
     PostgresListening,

@@ -50,6 +50,23 @@ class Service(ABC):
     async def run_once(self) -> None:
         """Do what is due now."""
 
+    async def attempt(self) -> bool:
+        """Do what is due now; log an error, and return False then."""
+        try:
+            await self.run_once()
+        except DatabaseError as error:
+            logger.warning("%s failed, and is tried again later: %s", self._duty, error)
+        except Exception:
+            logger.exception("%s failed", self._duty)
+        else:
+            return True
+        return False
+
+    @property
+    def next_due(self) -> int | None:
+        """When something comes due next, as far as `due_at` was told."""
+        return self._next_due
+
     def due_at(self, at: int) -> None:
         """Say that something comes due at a moment of engine time."""
         if self._next_due is None or at < self._next_due:
@@ -73,13 +90,8 @@ class Service(ABC):
         while True:
             pause = self._interval
             self._next_due = None  # calls of `due_at` during the run count
-            try:
-                await self.run_once()
+            if await self.attempt():
                 pause *= random.uniform(0.8, 1.2)
-            except DatabaseError as error:
-                logger.warning("%s failed, and is tried again later: %s", self._duty, error)
-            except Exception:
-                logger.exception("%s failed", self._duty)
             await self._wait(pause)
 
     @property

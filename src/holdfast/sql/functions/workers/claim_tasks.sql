@@ -200,7 +200,7 @@ return p_sticky_worker is null or p_sticky_worker <> all (p_rivals)
     or p_visible_at <= p_rivals_until;
 
 -- Return the queues and handlers that are not paused. Versions of workflows begin at 1, so an
--- activity with the name of a workflow is another handler. Called by claim_tasks.
+-- activity with the name of a workflow is another handler. Called by claim_tasks and next_due.
 create or replace function holdfast._unpaused(inout p_queues text[], inout p_handlers text[])
 language sql stable
 set search_path = pg_catalog, pg_temp
@@ -337,7 +337,7 @@ end $$;
 
 -- Return when the next free task comes due that is not taken now. It reads only a few tasks of each
 -- range: if more of them are kept for other workers, the answer may be too early. Locks nothing.
--- Called by claim_tasks.
+-- Called by claim_tasks and next_due.
 create or replace function holdfast._next_due(
     p_rivals text[], p_queues text[], p_handlers text[], p_taken timestamptz, p_sticky interval,
     p_until timestamptz

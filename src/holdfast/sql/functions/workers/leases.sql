@@ -161,7 +161,9 @@ $$;
 -- Return the silent workers, if the observer can judge. If another worker has missed half of its
 -- time, none is returned yet: workers that fell silent together are judged together. Losses are
 -- `innocent` if a run cannot have caused them: workers of several hosts fell silent at once, or the
--- database was away after the worker was heard last. Locks nothing. Called by reap_workers.
+-- database was away after the worker was heard last. A sweep that is silent and should have ended
+-- was killed: to know that, an observer needs no time of its own. Locks nothing. Called by
+-- reap_workers.
 create or replace function holdfast._silent_workers(
     p_observer text, p_now timestamptz, p_silent_seconds float8
 ) returns table (worker_id text, innocent boolean)
@@ -181,6 +183,10 @@ as $$
     join holdfast.workers o on o.worker_id = p_observer
     where holdfast._is_heard_without_gap(p_observer, p_now, p_silent_seconds)
         and (select bool_and(a.is_silent) from quiet a)
+    union
+    select w.worker_id, false from holdfast.workers w
+    where w.ends_at < p_now and p_observer is not null
+        and not holdfast._is_heard(w.heard_at, p_now, p_silent_seconds)
 $$;
 
 -- Delete workers that p_observer has not heard for so many seconds, and the named workers, and let
@@ -213,7 +219,8 @@ begin
     into gone, v_innocent
     from holdfast._silent_workers(p_observer, v_now, p_silent_seconds) as s
     where s.worker_id <> all (p_workers);
-    gone := array(select w.worker_id from unnest(gone || p_workers) as w (worker_id) order by 1);
+    gone := array(
+        select distinct w.worker_id from unnest(gone || p_workers) as w (worker_id) order by 1);
     if cardinality(gone) = 0 then
         return;
     end if;

@@ -1,0 +1,33 @@
+"""Sweeps: sign them on, and say what remains when they end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.store.postgres.database import Part
+from holdfast.types import WorkerInfo
+
+
+class PostgresSweeps(Part):
+    """Knows the workers that work for a limited time."""
+
+    async def begin_sweep(self, info: WorkerInfo, *, seconds: float) -> None:
+        """Sign a sweep on; see `SweepStore.begin_sweep`."""
+        await self._database.row(
+            "begin_sweep",
+            info.worker_id,
+            info.hostname,
+            info.pid,
+            info.queues,
+            info.handlers,
+            info.concurrency,
+            info.holdfast_version,
+            seconds,
+        )
+
+    async def next_due(
+        self, worker_id: str, queues: Sequence[str], handlers: Sequence[str]
+    ) -> tuple[int, int | None]:
+        """Return when work comes due; see `SweepStore.next_due`."""
+        row = await self._database.row("next_due", worker_id, queues, handlers)
+        return row["now"], row["next_due_at"]
