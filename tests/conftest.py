@@ -83,6 +83,12 @@ def execute(url: str, statements: str) -> None:
 
 
 @pytest.fixture(scope="session")
+def worker_id() -> str:
+    """The name of this test process, also where xdist is not loaded: then it is `master`."""
+    return os.environ.get("PYTEST_XDIST_WORKER", "master")
+
+
+@pytest.fixture(scope="session")
 def server_homes(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
     """A directory that all test processes of this session share."""
     base = tmp_path_factory.getbasetemp()
