@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from holdfast.definitions.app import App
     from holdfast.definitions.flow_context import FlowStepContext, current_flow_step
     from holdfast.definitions.flows import Flow
+    from holdfast.definitions.start_rules import Singleton
     from holdfast.definitions.steps import current_step
     from holdfast.errors import (
         ActivityFailed,
@@ -54,6 +55,7 @@ __all__ = [
     "RunFailed",
     "RunHandle",
     "RunNotFound",
+    "Singleton",
     "StepFailed",
     "SyncClient",
     "__version__",
@@ -73,6 +75,7 @@ _MODULES = {
     "FlowStepContext": "holdfast.definitions.flow_context",
     "Retry": "holdfast.retry",
     "RunHandle": "holdfast.client",
+    "Singleton": "holdfast.definitions.start_rules",
     "SyncClient": "holdfast.sync",
     "current_activity": "holdfast.definitions.activities",
     "current_flow_step": "holdfast.definitions.flow_context",

@@ -27,6 +27,8 @@ HoldfastError
 │   ├── RunTerminated
 │   ├── RunTimedOut
 │   ├── RunExists                 another run has the id or the key
+│   ├── RunActive                 a run with the same singleton key has not ended
+│   ├── StartThrottled            a workflow was started as often as its throttle allows
 │   ├── ForkRefused               the run cannot be forked or retried that way
 │   ├── ApprovalNotFound          the run has never asked for this approval
 │   ├── ApprovalDecided           another decision was first
@@ -55,6 +57,7 @@ from uuid import UUID
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
     from holdfast.types.base import ErrorInfo
 
@@ -232,6 +235,43 @@ class RunExists(RunError):
         """Return the error for an id that a run of another workflow has."""
         return cls(
             run_id, f"run {run_id} is one of workflow {workflow}, not of {wanted}: use another id"
+        )
+
+
+class RunActive(RunError):
+    """The start was refused, because a run with the same singleton key has not ended: `run_id`."""
+
+    def __init__(self, run_id: UUID, message: str) -> None:
+        super().__init__(message)
+        self.run_id = run_id
+
+    @classmethod
+    def of(cls, workflow: str, run_id: UUID) -> RunActive:
+        """Return the error for a start of a workflow while this run is active."""
+        return cls(
+            run_id,
+            f"run {run_id} of workflow {workflow} is active with the same key: "
+            "wait for its end, or cancel it",
+        )
+
+
+class StartThrottled(RunError):
+    """The start was refused: the workflow was started as often as its throttle allows.
+
+    From `until` on, a moment in UTC, a start with the same key is possible.
+    """
+
+    def __init__(self, until: datetime, message: str) -> None:
+        super().__init__(message)
+        self.until = until
+
+    @classmethod
+    def of(cls, workflow: str, until: datetime) -> StartThrottled:
+        """Return the error for a start of a workflow before this moment."""
+        return cls(
+            until,
+            f"workflow {workflow} has been started as often as its throttle allows: start it "
+            f"again after {until.isoformat(timespec='milliseconds')}",
         )
 
 

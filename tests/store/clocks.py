@@ -41,6 +41,11 @@ delete from holdfast.schedule_backfills;
 delete from holdfast.schedule_sets;
 delete from holdfast.schedules;
 delete from holdfast.step_tasks;
+delete from holdfast.start_rules;
+delete from holdfast.start_keys;
+delete from holdfast.singleton_waits;
+delete from holdfast.throttle_slots;
+delete from holdfast.freed_singletons;
 delete from test.clock;
 insert into test.clock select holdfast._moment({now});
 """

@@ -34,7 +34,7 @@ from holdfast.durations import Duration, seconds
 from holdfast.insight.spans import Timeline
 from holdfast.insight.timeline import read_timeline
 from holdfast.insight.why import Explanation, explain_run
-from holdfast.store.port import Store
+from holdfast.store.port import Store, refusal
 from holdfast.suggestions import missing_attribute
 from holdfast.types import Delivery, StartedRun
 
@@ -418,9 +418,12 @@ class Client:
         return await read_timeline(self._session.store, record)
 
     def _handles(
-        self, prepared: PreparedStart, started: Iterable[StartedRun]
+        self, prepared: PreparedStart, started: Sequence[StartedRun]
     ) -> builtins.list[RunHandle[object]]:
         restore = Restorer(prepared.workflow, self._session.app)
+        refused = next((each for each in started if each.refused is not None), None)
+        if refused is not None:
+            raise refusal(prepared.fields["name"], refused)
         return [
             RunHandle(
                 self._session,

@@ -6,12 +6,13 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypedDict
+from typing import Any, TypedDict
 from uuid import UUID
 
 from holdfast.codec import encode
 from holdfast.definitions.app import App
 from holdfast.definitions.options import AnyRunOptions
+from holdfast.definitions.start_rules import Singleton, rules_of_start
 from holdfast.definitions.startable import AnyStartable, Startable
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError, PayloadError
@@ -37,6 +38,8 @@ class RunOptions(AnyRunOptions, total=False):
     """The workflow's version; the run keeps it."""
     retention: Duration | None
     """How long after its end the run is kept; HOLDFAST_MAX_RETENTION_DAYS (365) at most."""
+    singleton: Singleton | None
+    """Allows one active run for each key, instead of what the workflow declares."""
 
 
 class TransactionOptions(RunOptions, total=False):
@@ -89,6 +92,7 @@ class CommonFields(TypedDict):
     retention_seconds: float
     tags: tuple[str, ...]
     headers: Mapping[str, str] | None
+    rules: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +194,12 @@ def prepare(
         retention_seconds=_retention(options.get("retention"), defaults.retention_seconds),
         tags=check_tags(options.get("tags", ())),
         headers=check_headers(options.get("headers")),
+        rules=rules_of_start(
+            "start",
+            Any if known is None else known.input_annotation,
+            None if known is None else known.rules,
+            singleton=options.get("singleton"),
+        ),
     )
     return PreparedStart(known, encode if known is None else known.encode_input, fields)
 

@@ -15,6 +15,7 @@ from holdfast.client.waiting import end_within
 from holdfast.definitions.startable import AnyStartable
 from holdfast.errors import ConfigurationError
 from holdfast.names import check_reference, split_name
+from holdfast.store.port import refusal
 from holdfast.types import End, NewRun, RunKind, StartedRun
 
 _CHUNKS_AT_ONCE = 2  # of a large start
@@ -74,10 +75,12 @@ async def start_and_wait(session: Session, run: NewRun, timeout: float | None) -
     began = asyncio.get_running_loop().time()
     async with session.ends.expect(run.run_id) as end:
         started = await session.starts(run.kind).submit(run)
+        if started.refused is not None:
+            raise refusal(run.name, started)
         if started.run_id == run.run_id:
             session.ends.watch(run.run_id, registered=started.created)
             ended = await end_within(end, run.run_id, timeout)
-        else:  # the run of this key is from before names had apps
+        else:  # a rule's other run, or this key's from before names had apps
             ended = await session.ends.wait(started.run_id, timeout)
     return await last_end(session, ended, run.run_id, timeout, began)
 

@@ -17,7 +17,7 @@ from holdfast.errors import ConfigurationError
 from holdfast.store.port import WORK_TOPIC
 from holdfast.store.postgres import Statement, start_statement
 from holdfast.store.postgres.listening import channel
-from holdfast.types import NewRun, StartedRun, Status
+from holdfast.types import NewRun, RuleKind, StartedRun, Status
 
 T = TypeVar("T")
 
@@ -45,8 +45,14 @@ async def start_within(
 
     rows = await execute(connection, start)
     started = [
-        StartedRun(UUID(str(run_id)), bool(created), cast(Status, status))
-        for run_id, created, status in rows
+        StartedRun(
+            UUID(str(run_id)),
+            bool(created),
+            cast(Status, status),
+            cast("RuleKind | None", refused),
+            cast("int | None", until),
+        )
+        for run_id, created, status, refused, until in rows
     ]
     if notify:
         created = {run.queue for run, answer in zip(runs, started, strict=True) if answer.created}

@@ -36,6 +36,7 @@ FOLDERS: Final = (
     "approvals",
     "children",
     "signals",
+    "rules",
     "control",
     "forks",
     "queries",

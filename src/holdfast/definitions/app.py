@@ -12,6 +12,7 @@ from holdfast.definitions.flows import Flow
 from holdfast.definitions.lifespan import Lifespan
 from holdfast.definitions.middleware import Middleware
 from holdfast.definitions.run_context import RunContext
+from holdfast.definitions.start_rules import Singleton
 from holdfast.definitions.startable import AnyStartable
 from holdfast.definitions.steps import Step
 from holdfast.definitions.workflows import (
@@ -253,6 +254,7 @@ class App:
         retention: Duration | None = "30d",
         timeout: Duration | None = None,
         priority: int = DEFAULT_PRIORITY,
+        singleton: Singleton | None = None,
     ) -> WorkflowDecorator: ...
     def workflow(
         self,
@@ -265,13 +267,15 @@ class App:
         retention: Duration | None = "30d",
         timeout: Duration | None = None,
         priority: int = DEFAULT_PRIORITY,
+        singleton: Singleton | None = None,
     ) -> object:
         """Register a workflow: an async function of a context and at most one input.
 
         A new `version` runs what is started from then on; a run keeps the version that it was
         started with. `retention` is how long an ended run is kept, `timeout` how long a run may
-        take (None: no limit), `priority` is 0 (first) to 4. Raises ConfigurationError for a
-        function or options that cannot work, and for a version that the app has already.
+        take (None: no limit), `priority` is 0 (first) to 4. `singleton` allows one active run for
+        each key. Raises ConfigurationError for a function or options that cannot work, and for a
+        version that the app has already.
         """
 
         def define(fn: Callable[..., Coroutine[object, None, object]]) -> AnyWorkflow:
@@ -283,6 +287,7 @@ class App:
                 retention=retention,
                 timeout=timeout,
                 priority=priority,
+                singleton=singleton,
                 registry=self.registry,
             )
             self.registry.add_workflow(workflow)

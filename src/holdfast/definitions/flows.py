@@ -26,7 +26,14 @@ from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.flows import leaves, to_mermaid
 from holdfast.names import check_app_name, check_flow_name, check_queue_name, full_name
-from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, FlowShape, RunKind
+from holdfast.types import (
+    DEFAULT_PRIORITY,
+    DEFAULT_QUEUE,
+    PRIORITIES,
+    FlowShape,
+    RunKind,
+    StartRules,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -146,6 +153,7 @@ class Flow(Startable[In, dict[str, object]]):
         self._versions: Mapping[tuple[str, int], Flow[Any]] = {}
         if versions is not None:
             self._versions = versions
+        self.rules: StartRules | None = None
 
     def __repr__(self) -> str:
         return f"<Flow {self.handler}: {', '.join(self._steps) or 'no steps'}>"

@@ -7,7 +7,7 @@ from typing import ClassVar, Generic, Never, TypeAlias, TypeVar
 
 import msgspec
 
-from holdfast.types import RunKind
+from holdfast.types import RunKind, StartRules
 
 In_contra = TypeVar("In_contra", contravariant=True)
 Out_co = TypeVar("Out_co", covariant=True)
@@ -28,6 +28,7 @@ class Startable(ABC, Generic[In_contra, Out_co]):
     priority: int
     timeout_seconds: float | None
     retention_seconds: float | None
+    rules: StartRules | None  # for its starts
 
     @property
     @abstractmethod

@@ -17,13 +17,14 @@ from holdfast.definitions.lifespan import Lifespan
 from holdfast.definitions.middleware import CallNext, Layers, surround
 from holdfast.definitions.options import option
 from holdfast.definitions.signatures import Declared, read_signature
+from holdfast.definitions.start_rules import Singleton, rules_of
 from holdfast.definitions.startable import AnyStartable, Startable
 from holdfast.definitions.steps import Step
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError, InvalidInput, UnknownWorkflow
 from holdfast.names import check_app_name, check_queue_name, check_workflow_name, full_name
 from holdfast.retry import Retry
-from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, RunKind
+from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, DeclaredRules, RunKind
 
 Out = TypeVar("Out")
 In_contra = TypeVar("In_contra", contravariant=True)
@@ -53,6 +54,7 @@ class Workflow(Startable[In_contra, Out_co]):
         retention: Duration | None = "30d",
         timeout: Duration | None = None,
         priority: int = DEFAULT_PRIORITY,
+        singleton: Singleton | None = None,
         registry: Registry | None = None,
     ) -> None:
         """Wrap `fn`; `registry` has the definitions of its program, by default none.
@@ -84,6 +86,7 @@ class Workflow(Startable[In_contra, Out_co]):
             self._input = Declared(fn, parameter.name, f"input of {self.name}")
         self._default = _default(parameter)
         self._output = Declared(fn, "return", f"output of {self.name}")
+        self.rules = rules_of(f"workflow {self.name}", self.input_annotation, singleton=singleton)
 
     def __repr__(self) -> str:
         return f"<Workflow {self.handler}>"
@@ -333,3 +336,13 @@ def _default(parameter: inspect.Parameter | None) -> object:
     if parameter is None or parameter.default is parameter.empty:
         return None
     return parameter.default
+
+
+def declared_rules(registry: Registry) -> list[DeclaredRules]:
+    """Return the rules for starts of each workflow and flow, of the highest version."""
+    newest: dict[str, AnyStartable] = {}
+    for each in (*registry.workflows.values(), *registry.flows.values()):
+        known = newest.get(each.full_name)
+        if known is None or known.version < each.version:
+            newest[each.full_name] = each
+    return [DeclaredRules(name, each.version, each.rules) for name, each in newest.items()]

@@ -15,6 +15,7 @@ from holdfast.types.base import (
     Status,
     Value,
 )
+from holdfast.types.start_rules import RuleKind
 
 
 class NewRun(Value, frozen=True, kw_only=True):
@@ -38,14 +39,21 @@ class NewRun(Value, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
     headers: Mapping[str, str] | None = None
     waiter: str | None = None  # a topic that is told of the run's end
+    rules: str | None = None  # JSON text of a `RulesOfStart`
 
 
 class StartedRun(Value, frozen=True):
-    """What became of a start: `created` is False if the run existed already."""
+    """What became of a start: `created` is False if the run existed already.
+
+    If a rule of the workflow refused the start, `refused` says which: because of a singleton
+    `run_id` is the active run, because of a throttle a start is possible from `refused_until` on.
+    """
 
     run_id: UUID
     created: bool
     status: Status
+    refused: RuleKind | None = None
+    refused_until: int | None = None
 
 
 class Wait(Value, frozen=True):

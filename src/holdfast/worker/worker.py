@@ -53,6 +53,7 @@ from holdfast.worker.services.app_sign_on import AppSignOn
 from holdfast.worker.services.deadlines import Deadlines
 from holdfast.worker.services.reaper import Reaper
 from holdfast.worker.services.service import Service, ServiceContext
+from holdfast.worker.services.start_rules import FreedSingletons
 from holdfast.worker.services.unserved import Unserved
 from holdfast.worker.step_reporter import StepReporter
 from holdfast.worker.step_tasks import StepTasks
@@ -127,6 +128,7 @@ class Worker:
             deadlines,
             self._app_sign_on,
             Unserved(context, info.handlers),
+            FreedSingletons(context),
         ]
         self._claimer = Claimer(
             store,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -12,9 +13,10 @@ from holdfast.store.memory import details
 from holdfast.store.memory.ends import request_cancels
 from holdfast.store.memory.external import send_signals
 from holdfast.store.memory.flows.starts import start_child_flow
+from holdfast.store.memory.start_rules import rules_of, start_ruled
 from holdfast.store.memory.starts import insert_run
 from holdfast.store.memory.tables import Parent, ParentClose, RunRow, Tables
-from holdfast.store.port import WORK_TOPIC
+from holdfast.store.port import WORK_TOPIC, refusal
 from holdfast.types import ErrorInfo, Event, NewRun, NewSignal, Notice, RunKind, Undelivered
 
 _NULL: Final = msgspec.Raw(b"null")
@@ -99,8 +101,15 @@ def start(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notice]:
             return start_child_flow(tables, now, new, parent)
         except (UnknownFlow, InvalidInput) as error:
             return _refuse(tables, now, run_id, command.child_run_id, event.key, error)
-    insert_run(tables, now, new, parent)
-    return [Notice(WORK_TOPIC, command.queue)]
+    rules = rules_of(tables, new)
+    if rules is None:
+        insert_run(tables, now, new, parent)
+        return [Notice(WORK_TOPIC, command.queue)]
+    insert = partial(insert_run, tables, now, parent=parent)
+    started = start_ruled(tables, now, new, rules, insert, parent)
+    if started.refused is None:
+        return [Notice(WORK_TOPIC, command.queue)]
+    return _refuse(tables, now, run_id, command.child_run_id, event.key, refusal(new.name, started))
 
 
 def _refuse(
@@ -150,6 +159,9 @@ def continue_as_new(tables: Tables, now: int, run_id: UUID, event: Event) -> lis
         input=bytes(command.input).decode(),
     )
     insert_run(tables, now, new, old.parent)
+    if old.singleton_key is not None:
+        tables.runs[new.run_id].singleton_key = old.singleton_key
+        tables.start_keys["singleton", new.name, old.singleton_key].run_id = new.run_id
     for carried in command.signals:
         sent = NewSignal(
             command.run_id,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from holdfast.errors import RunExists
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.payloads import check_run
+from holdfast.store.memory.start_rules import rules_of, start_ruled
 from holdfast.store.memory.tables import TURN, Parent, RunRow, Tables, TaskRow, distinct
 from holdfast.store.port import WORK_TOPIC
 from holdfast.types import Event, NewRun, Notice, StartedRun
@@ -28,15 +30,23 @@ class MemoryStarts(Part):
             answers: list[StartedRun] = []
             notices: list[Notice] = []
             for new in runs:
-                created = new.run_id not in tables.runs
-                if created:
-                    insert_run(tables, now, new)
+                answer = _start(tables, now, new)
+                if answer.created:
                     notices.append(Notice(WORK_TOPIC, new.queue))
-                status = tables.runs[new.run_id].status
-                if new.waiter is not None and status == "running":
-                    tables.waiters[new.run_id].add(new.waiter)
-                answers.append(StartedRun(new.run_id, created, status))
+                if new.waiter is not None and answer.status == "running" and not answer.refused:
+                    tables.waiters[answer.run_id].add(new.waiter)
+                answers.append(answer)
             return answers, distinct(notices)
+
+
+def _start(tables: Tables, now: int, new: NewRun) -> StartedRun:
+    if new.run_id in tables.runs:
+        return StartedRun(new.run_id, False, tables.runs[new.run_id].status)
+    rules = rules_of(tables, new)
+    if rules is not None:
+        return start_ruled(tables, now, new, rules, partial(insert_run, tables, now))
+    insert_run(tables, now, new)
+    return StartedRun(new.run_id, True, "running")
 
 
 def insert_run(tables: Tables, now: int, new: NewRun, parent: Parent | None = None) -> TaskRow:

@@ -16,6 +16,7 @@ from holdfast.store.memory.forks import MemoryForks
 from holdfast.store.memory.listening import MemoryListening
 from holdfast.store.memory.queries import MemoryQueries
 from holdfast.store.memory.schedules.part import MemorySchedules
+from holdfast.store.memory.start_rules import MemoryStartRules
 from holdfast.store.memory.starts import MemoryStarts
 from holdfast.store.memory.sweeps import MemorySweeps
 from holdfast.store.memory.tables import NEVER
@@ -26,6 +27,7 @@ from holdfast.types import Notice
 
 class MemoryStore(
     MemoryStarts,
+    MemoryStartRules,
     MemoryClaims,
     MemoryCommits,
     MemoryActivities,

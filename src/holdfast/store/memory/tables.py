@@ -15,12 +15,14 @@ from holdfast.types import (
     ANY_END,
     AppInfo,
     Bucket,
+    DeclaredRules,
     EndStatus,
     Event,
     FlowShape,
     NewRun,
     Notice,
     Pause,
+    RuleKind,
     Scope,
     SkipReason,
     Status,
@@ -58,6 +60,7 @@ class RunRow:
     error: str | None = None
     started_at: int | None = None
     completed_at: int | None = None
+    singleton_key: str | None = None
 
     @property
     def is_flow(self) -> bool:
@@ -160,6 +163,30 @@ class StepRow:
     ended_at: int | None = None
 
 
+@dataclass(slots=True)
+class StartKey:
+    """A key of a rule for starts.
+
+    `run_id` is the active run of a singleton, or the run of a debounce that is to come: its first
+    start was `since`. `not_before` is the moment that a throttle gave that run. `expires_at` is
+    when the row has no meaning any more.
+    """
+
+    run_id: UUID
+    since: int = 0
+    not_before: int = 0
+    expires_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingRun:
+    """A run that waits for the end of another: the earliest moment of its start, its timeout."""
+
+    run_id: UUID
+    visible_at: int
+    timeout: int | None
+
+
 class Nesting(Protocol):
     """What follows for runs of flows from runs that are steps of theirs, and the reverse.
 
@@ -204,6 +231,15 @@ class Tables:
     elements: defaultdict[tuple[UUID, str], dict[int, str]] = field(
         default_factory=lambda: defaultdict[tuple[UUID, str], dict[int, str]](dict)
     )  # outputs of a map's elements, by index
+    start_rules: dict[str, DeclaredRules] = field(default_factory=dict[str, DeclaredRules])
+    # By rule, name and key.
+    start_keys: dict[tuple[RuleKind, str, str], StartKey] = field(
+        default_factory=dict[tuple[RuleKind, str, str], StartKey]
+    )
+    # Runs that wait for the end of a singleton, by name and key.
+    singleton_waits: defaultdict[tuple[str, str], list[WaitingRun]] = field(
+        default_factory=lambda: defaultdict[tuple[str, str], list[WaitingRun]](list)
+    )
     schedules: dict[str, ScheduleRow] = field(default_factory=dict[str, ScheduleRow])
     buckets: defaultdict[str, dict[int, Bucket]] = field(
         default_factory=lambda: defaultdict[str, dict[int, Bucket]](dict)
@@ -328,7 +364,30 @@ class Tables:
         for key in [key for key in self.tasks if key[0] == run_id]:
             del self.tasks[key]
         payload = end_payload(run_id, status, output)
-        return [Notice(topic, payload) for topic in sorted(self.waiters.pop(run_id, ()))]
+        notices = [Notice(topic, payload) for topic in sorted(self.waiters.pop(run_id, ()))]
+        if run.singleton_key is not None and status != "continued":
+            notices += self._free_singleton(now, run_id, run.new.name, run.singleton_key)
+        return notices
+
+    def _free_singleton(self, now: int, run_id: UUID, name: str, key: str) -> list[Notice]:
+        """Free the key of a run that has ended, and let the next run with the key begin."""
+        waiting = self.singleton_waits.pop((name, key), [])
+        waiting = [each for each in waiting if each.run_id != run_id]
+        active = self.start_keys["singleton", name, key]
+        notices: list[Notice] = []
+        if active.run_id == run_id and not waiting:
+            del self.start_keys["singleton", name, key]
+        elif active.run_id == run_id:
+            following, *waiting = waiting
+            turn = self.turn(following.run_id)
+            active.run_id = following.run_id
+            turn.visible_at, turn.awaiting = max(now, following.visible_at), ()
+            if following.timeout is not None:
+                self.runs[following.run_id].deadline_at = turn.visible_at + following.timeout
+            notices = [Notice(WORK_TOPIC, turn.queue)]
+        if waiting:
+            self.singleton_waits[name, key] = waiting
+        return notices
 
 
 def distinct(notices: list[Notice]) -> list[Notice]:

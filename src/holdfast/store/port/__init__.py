@@ -14,6 +14,7 @@ After `TransientDatabaseError` and `DatabaseUnavailable` the caller may repeat t
 
 from __future__ import annotations
 
+from holdfast.store.port.start_rules import refusal
 from holdfast.store.port.store import Store
 from holdfast.store.port.topics import (
     SCHEDULES_TOPIC,
@@ -23,4 +24,12 @@ from holdfast.store.port.topics import (
     worker_topic,
 )
 
-__all__ = ["SCHEDULES_TOPIC", "WORK_TOPIC", "Store", "end_payload", "read_end", "worker_topic"]
+__all__ = [
+    "SCHEDULES_TOPIC",
+    "WORK_TOPIC",
+    "Store",
+    "end_payload",
+    "read_end",
+    "refusal",
+    "worker_topic",
+]

@@ -16,6 +16,7 @@ from holdfast.store.port.forks import ForkStore
 from holdfast.store.port.listening import ListenStore
 from holdfast.store.port.queries import QueryStore
 from holdfast.store.port.schedules import ScheduleStore
+from holdfast.store.port.start_rules import StartRuleStore
 from holdfast.store.port.starts import StartStore
 from holdfast.store.port.sweeps import SweepStore
 from holdfast.store.port.workers import WorkerStore
@@ -23,6 +24,7 @@ from holdfast.store.port.workers import WorkerStore
 
 class Store(
     StartStore,
+    StartRuleStore,
     ClaimStore,
     CommitStore,
     ActivityStore,

@@ -27,11 +27,14 @@ from holdfast.errors import (
     InvalidDatabaseURL,
     InvalidInput,
     PayloadError,
+    RunActive,
     RunExists,
     SchemaMissing,
+    StartThrottled,
     TransientDatabaseError,
     UnknownFlow,
 )
+from holdfast.moments import to_datetime
 from holdfast.types import Event, Notice
 
 if TYPE_CHECKING:
@@ -89,7 +92,10 @@ _FOREIGN: Final = (
 )
 
 _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
-_OTHER_WORKFLOW: Final = "HF001"  # raised by start_runs, with the run's id as its detail
+# Raised by starts, with a run's id as the detail, or the moment from which a start is possible.
+_OTHER_WORKFLOW: Final = "HF001"
+_RUN_ACTIVE: Final = "HF006"
+_THROTTLED: Final = "HF007"
 
 # A connection that was idle for longer is tested before use: a firewall may have forgotten it.
 _TRUSTED_SECONDS: Final = 10.0
@@ -310,6 +316,10 @@ def _from_server(error: asyncpg.PostgresError) -> HoldfastError:
     code = error.sqlstate or ""
     if code == _OTHER_WORKFLOW:
         return RunExists(UUID(error.detail), str(error))
+    if code == _RUN_ACTIVE:
+        return RunActive(UUID(error.detail), str(error))
+    if code == _THROTTLED:
+        return StartThrottled(to_datetime(int(error.detail or 0)), str(error))
     kind = error_class(error)
     if kind in (InvalidInput, UnknownFlow):
         return kind(str(error))  # the message of our own function

@@ -44,26 +44,36 @@ def start_statement(
 ) -> Statement:
     """Return the call that starts runs inside the caller's own transaction, for any driver.
 
-    The runs are all of workflows or all of flows. The rows are (run_id, created, status), in the
+    The runs are all of workflows or all of flows. The rows have the fields of `StartedRun`, in the
     order given. `placeholder` writes the driver's mark for the parameter of a number from 1 on:
     `lambda _: "%s"` for psycopg.
 
-    >>> start_statement([NewRun(run_id=UUID(int=1), name="a")]).text[:62]
-    'select run_id, created, status from "holdfast".start_runs(cast'
+    >>> start_statement([NewRun(run_id=UUID(int=1), name="a")]).text[:63]
+    'select run_id, created, status, refused, refused_until from "ho'
     """
     check_schema_name(schema)
     function, types, arguments = "start_runs", _WORKFLOW_TYPES, workflow_runs
     if runs and runs[0].kind == "flow":
         function, types, arguments = "start_flows", _FLOW_TYPES, flow_runs
     casts = (_cast(placeholder(n), type_) for n, type_ in enumerate(types, 1))
-    call = f'"{schema}".{function}({", ".join(casts)})'
-    text = f"select run_id, created, status from {call}"
-    return Statement(text, arguments(runs))
+    if function == "start_flows":
+        call = f'"{schema}".{function}({", ".join(casts)})'
+        return Statement(f"select run_id, created, status, null, null from {call}", arguments(runs))
+    rules = f"p_rules => {_cast(placeholder(len(types) + 1), 'json[]')}, p_outcomes => true"
+    call = f'"{schema}".{function}({", ".join(casts)}, {rules})'
+    text = f"select run_id, created, status, refused, refused_until from {call}"
+    return Statement(text, (*arguments(runs), rules_of(runs)))
 
 
 def workflow_runs(runs: Sequence[NewRun]) -> tuple[object, ...]:
     """Return the arguments of `start_runs`."""
     return _columns([one_run(run) for run in runs], len(_WORKFLOW_TYPES))
+
+
+def rules_of(runs: Sequence[NewRun]) -> list[str | None] | None:
+    """Return the rules that starts bring along, None if none does."""
+    rules = [run.rules for run in runs]
+    return None if rules.count(None) == len(rules) else rules
 
 
 def flow_runs(runs: Sequence[NewRun]) -> tuple[object, ...]:

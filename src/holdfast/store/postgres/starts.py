@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from holdfast.store.port import WORK_TOPIC
 from holdfast.store.postgres.database import Part
-from holdfast.store.postgres.start_values import one_run, workflow_runs
+from holdfast.store.postgres.start_values import one_run, rules_of, workflow_runs
 from holdfast.types import NewRun, Notice, StartedRun
 
 
@@ -17,10 +17,22 @@ class PostgresStarts(Part):
         """Start runs; see `StartStore.start_runs`. A refused value refuses the whole call."""
         tell = self._database.tell
         if len(runs) == 1:
-            found = await self._database.rows("start_one", *one_run(runs[0]), tell)
+            found = await self._database.rows(
+                "start_one", *one_run(runs[0]), tell, runs[0].rules, True
+            )
         else:
-            found = await self._database.rows("start_runs", *workflow_runs(runs), tell)
-        started = [StartedRun(row["run_id"], row["created"], row["status"]) for row in found]
+            arguments = (*workflow_runs(runs), tell, rules_of(runs), True)
+            found = await self._database.rows("start_runs", *arguments)
+        started = [
+            StartedRun(
+                row["run_id"],
+                row["created"],
+                row["status"],
+                row["refused"],
+                row["refused_until"],
+            )
+            for row in found
+        ]
         queues = {
             run.queue: None
             for run, row in zip(runs, found, strict=True)

@@ -16,6 +16,7 @@ from holdfast.store.postgres.forks import PostgresForks
 from holdfast.store.postgres.listening import PostgresListening
 from holdfast.store.postgres.queries import PostgresQueries
 from holdfast.store.postgres.schedules import PostgresSchedules
+from holdfast.store.postgres.start_rules import PostgresStartRules
 from holdfast.store.postgres.starts import PostgresStarts
 from holdfast.store.postgres.sweeps import PostgresSweeps
 from holdfast.store.postgres.workers import PostgresWorkers
@@ -23,6 +24,7 @@ from holdfast.store.postgres.workers import PostgresWorkers
 
 class PostgresStore(
     PostgresStarts,
+    PostgresStartRules,
     PostgresClaims,
     PostgresCommits,
     PostgresActivities,

@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 
 from holdfast.definitions.app import App
+from holdfast.definitions.workflows import declared_rules
 from holdfast.errors import ConfigurationError
 from holdfast.names import split_name
 from holdfast.types import AppInfo
@@ -35,6 +36,7 @@ class AppSignOn(Service):
         self._handlers = tuple(split_name(handler)[1] for handler in app.handlers())
         workflows = tuple(sorted({name for name, _ in app.workflows}))
         self._info = AppInfo(app=app.name, workflows=workflows, origin=origin)
+        self._rules = declared_rules(app.registry)
         self._former: frozenset[str] = frozenset()
         self._ended = False  # True if ended runs may have names without an app
 
@@ -51,6 +53,7 @@ class AppSignOn(Service):
             answer = await self._store.sign_on_app(
                 self._info, self._activities, replaces=answer.other
             )
+        await self._store.declare_start_rules(self._rules)
         self._former = frozenset(answer.former)
         self._ended = bool(self._former)
         while await self._adopt_tasks():

@@ -2,9 +2,11 @@
 
 -- Start the children of ChildStarted: runs of workflows and of flows. If the id belongs to another
 -- run's child, or to a run without a parent, append ChildFailed to the log of the asking run; also
--- if a flow does not exist or refuses its input. If this run has started the child before, the
--- child's end is told under the key of the first call. Returns (topic, payload) notices.
--- Locks: ids of runs, in order, those of flows after those of workflows; as _start_child_flows;
+-- if a flow does not exist or refuses its input, or if a rule refuses the start. If this run has
+-- started the child before, the child's end is told under the key of the first call. Returns
+-- (topic, payload) notices.
+-- Locks: ids of runs, in order, those of flows after those of workflows; as _start_child_flows and
+-- _start_ruled_children;
 -- expects the turn rows of the parents locked; their events, run by run. Called by _carry_out.
 create or replace function holdfast._start_children(
     p_now timestamptz, p_run_ids uuid[], p_keys text[], p_details json[]
@@ -22,7 +24,8 @@ declare
     v_notices text[];
 begin
     for v_new in
-        select c.is_flow, array_agg(c.child_run_id) as run_ids, array_agg(c.workflow_name) as names,
+        select c.is_flow, c.is_ruled, array_agg(c.child_run_id) as run_ids,
+            array_agg(c.workflow_name) as names,
             array_agg(c.input) as inputs, array_agg(c.version) as versions,
             array_agg(c.child_key) as keys, array_agg(c.queue) as queues,
             array_agg(c.priority) as priorities, array_agg(p_now) as visible_ats,
@@ -36,7 +39,9 @@ begin
                 c.workflow_name, c.version, c.key as child_key, c.queue, c.priority,
                 c.parent_close, c.timeout, c.retention, c.tags, c.headers,
                 case when c.kind is not null then c.kind = 'flow'  -- null: known by name only
-                    else holdfast._has_shape(c.workflow_name || '@' || c.version) end as is_flow
+                    else holdfast._has_shape(c.workflow_name || '@' || c.version) end as is_flow,
+                exists (
+                    select from holdfast.start_rules r where r.name = c.workflow_name) as is_ruled
             from unnest(p_run_ids, p_keys, p_details) with ordinality
                 as u (run_id, key, details, place)
             cross join lateral json_to_record(u.details) as c (
@@ -45,9 +50,16 @@ begin
                 tags json, headers json)
             order by c.child_run_id, u.place
         ) as c
-        group by c.is_flow order by c.is_flow
+        group by c.is_flow, c.is_ruled order by c.is_flow, c.is_ruled
     loop
-        if v_new.is_flow then
+        if v_new.is_ruled and not v_new.is_flow then
+            select s.created, s.notices into v_created, v_told
+            from holdfast._start_ruled_children(p_now, v_new.run_ids, v_new.names, v_new.inputs,
+                v_new.versions, v_new.keys, v_new.queues, v_new.priorities, v_new.timeouts,
+                v_new.retentions, v_new.tags, v_new.headers, v_new.parents, v_new.parent_keys,
+                v_new.closes) as s;
+            v_notices := v_notices || v_told;
+        elsif v_new.is_flow then
             select f.created, f.notices into v_created, v_told
             from holdfast._start_child_flows(p_now, v_new.run_ids, v_new.names, v_new.versions,
                 v_new.inputs, v_new.keys, v_new.queues, v_new.priorities, v_new.timeouts,
@@ -107,7 +119,8 @@ end $$;
 
 -- Tell a run that a child was not started; p_kind is a class of holdfast.errors. Returns
 -- (topic, payload) notices.
--- Locks: expects the turn row locked; events. Called by _refuse_children and _start_child_flows.
+-- Locks: expects the turn row locked; events. Called by _refuse_children, _start_child_flows
+-- and _start_ruled_children.
 create or replace function holdfast._refuse_child(
     p_now timestamptz, p_run_id uuid, p_key text, p_child_id uuid, p_kind text, p_message text
 ) returns text[]
@@ -159,8 +172,9 @@ begin
 end $$;
 
 -- Start the runs that continue others. They have the same properties but no key, the same time
--- limits, and the signals that were not read. Returns (topic, payload) notices.
--- Locks: ids of runs. Called by _carry_out.
+-- limits, and the signals that were not read. A singleton's next run takes its key. Returns (topic,
+-- payload) notices.
+-- Locks: ids of runs; of singletons, the row of the key. Called by _carry_out.
 create or replace function holdfast._continue_runs(
     p_now timestamptz, p_run_ids uuid[], p_details json[]
 ) returns text[]
@@ -183,10 +197,11 @@ begin
         ) as r
     ), started as (
         insert into holdfast.runs (run_id, name, version, queue, priority, input, tags, headers,
-            retention, deadline_at, parent_run_id, parent_key, parent_close, created_at)
+            retention, deadline_at, parent_run_id, parent_key, parent_close, singleton_key,
+            created_at)
         select a.new_run_id, a.name, a.new_version, a.queue, a.priority, a.new_input, a.tags,
             a.headers, a.retention, p_now + (a.deadline_at - a.created_at),
-            a.parent_run_id, a.parent_key, a.parent_close, p_now
+            a.parent_run_id, a.parent_key, a.parent_close, a.singleton_key, p_now
         from asked a
         order by a.new_run_id
         on conflict do nothing
@@ -210,6 +225,11 @@ begin
         from started s
         join asked a on a.new_run_id = s.run_id
         returning queue
+    ), moved as (
+        update holdfast.start_keys k set run_id = a.new_run_id
+        from asked a
+        where a.singleton_key is not null and k.rule = 'singleton' and k.name = a.name
+            and k.key = a.singleton_key and k.run_id = a.run_id
     )
     select array_agg(distinct array['work', q.queue]) into v_notices from queued q;
     return v_notices;

@@ -3,9 +3,10 @@
 -- End runs that have their last event in the log: record the end, delete all their tasks and
 -- waiters. The arrays are parallel; runs in p_skipped are left alone. `notices` are (topic,
 -- payload) for waiting clients; a payload is the run id and, if it fits into a notification, the
--- output. `children` are the runs that have a parent, which must be told; null for none.
--- Locks: expects the turn rows locked; runs by run_id; waiters. Called by commit, _end_each and
--- _end_flows.
+-- output; and for workers, if a run begins that waited for the end of a singleton. `children` are
+-- the runs that have a parent, which must be told; null for none.
+-- Locks: expects the turn rows locked; runs by run_id; waiters; as _free_singletons. Called by
+-- commit, _end_each and _end_flows.
 create or replace function holdfast._end_runs(
     p_now timestamptz, p_run_ids uuid[], p_statuses text[],
     p_outputs json[] default null, p_errors json[] default null, p_skipped uuid[] default '{}',
@@ -16,6 +17,8 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
+declare
+    v_freed record;
 begin
     with ended as materialized (
         select u.run_id, u.status, u.output, u.error, t.started_at
@@ -38,10 +41,16 @@ begin
             select r.ctid from holdfast.runs r where r.run_id = e.run_id limit 1
         ) as f
         where r.ctid = f.ctid
-        returning r.run_id, r.parent_run_id
+        returning r.run_id, r.parent_run_id, r.name, case
+            when r.status <> 'continued' then r.singleton_key end as singleton_key
     )
-    select array_agg(c.run_id) filter (where c.parent_run_id is not null) into children
+    select array_agg(c.run_id) filter (where c.parent_run_id is not null) as children,
+        array_agg(c.run_id) filter (where c.singleton_key is not null) as run_ids,
+        array_agg(c.name) filter (where c.singleton_key is not null) as names,
+        array_agg(c.singleton_key) filter (where c.singleton_key is not null) as keys
+    into v_freed
     from closed c;
+    children := v_freed.children;
 
     -- A statement later: who registered while the update waited for its lock is seen.
     with told as (
@@ -57,6 +66,10 @@ begin
     )
     select array_agg(array[t.topic, t.payload] order by t.topic, t.run_id)
     into notices from told t;
+    if v_freed.run_ids is not null then
+        notices := notices || holdfast._free_singletons(
+            p_now, v_freed.run_ids, v_freed.names, v_freed.keys);
+    end if;
 end $$;
 
 -- End runs without their code, each with this event; the arrays are parallel, and each run is given

@@ -7,13 +7,19 @@
 -- topic that is told of the run's end. With p_tell, the schema's name, the start wakes workers
 -- itself if it can: then `told` is true.
 --
+-- If the workflow has rules for starts, or p_rules has some (see _rules_of), `run_id` may be
+-- another run than the one that was asked for. A start that they refuse raises an error; with
+-- p_outcomes it says `refused`, 'singleton' (by run_id) or 'throttle' (until refused_until), and
+-- starts nothing.
+--
 -- PostgreSQL prepares the expressions of a function again in each transaction, also those that are
 -- not evaluated. So code that few starts need is in separate branches.
 --
 -- Refuses values that are not allowed (22004, 22023), and an id that a run of another workflow has
--- (HF001).
--- Locks: the id that it inserts; an existing run FOR SHARE, if a waiter is given. Called by clients
--- and, through start_run and start_runs, from SQL; in any transaction.
+-- (HF001); without p_outcomes also a start that the rules refuse (HF006, HF007).
+-- Locks: as _start_ruled, if there are rules; the id that it inserts; an existing run FOR SHARE, if
+-- a waiter is given. Called by clients, start_runs, _start_each and, through start_run and
+-- start_runs, from SQL; in any transaction.
 create or replace function holdfast.start_one(
     p_run_id uuid,
     p_name text,
@@ -30,7 +36,10 @@ create or replace function holdfast.start_one(
     p_headers json default null,
     p_waiter text default null,
     p_tell text default null,
-    out run_id uuid, out created boolean, out status text, out told boolean
+    p_rules json default null,
+    p_outcomes boolean default false,
+    out run_id uuid, out created boolean, out status text, out told boolean,
+    out refused text, out refused_until bigint
 )
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -44,6 +53,7 @@ declare
     v_queue text := coalesce(p_queue, 'default');
     v_tags text[] := '{}';
     v_served boolean;
+    v_notices text[];
 begin
     if num_nonnulls(p_version, p_start_at, p_delay, p_timeout, p_tags, p_headers) > 0
         or not holdfast._is_plain_start(
@@ -72,18 +82,39 @@ begin
 
     insert into holdfast.runs (run_id, name, version, key, queue, priority, input, tags,
         headers, retention, deadline_at, created_at)
-    values (run_id, p_name, coalesce(p_version, 1), p_key, v_queue, coalesce(p_priority, 2),
-        coalesce(p_input, 'null'), v_tags, p_headers, p_retention * interval '1 second',
-        greatest(v_now, v_visible_at) + p_timeout * interval '1 second', v_now)
+    select start_one.run_id, p_name, coalesce(p_version, 1), p_key, v_queue,
+        coalesce(p_priority, 2), coalesce(p_input, 'null'), v_tags, p_headers,
+        p_retention * interval '1 second',
+        greatest(v_now, v_visible_at) + p_timeout * interval '1 second', v_now
+    where p_rules is null and not exists (
+        select from holdfast.start_rules s where s.name = p_name)
     on conflict do nothing;
     created := found;
     if not created then
+        if p_rules is not null
+            or exists (select from holdfast.start_rules s where s.name = p_name)
+        then
+            select s.run_id, s.created, s.status, s.refused, holdfast._micros(s.until), s.notices
+            into run_id, created, status, refused, refused_until, v_notices
+            from holdfast._start_ruled(v_now, 'workflow', run_id, p_name, p_input, p_version,
+                p_key, v_queue, p_priority, v_visible_at, p_timeout, p_retention, p_tags,
+                p_headers, p_rules) as s;
+            if refused is not null then
+                if not p_outcomes then
+                    perform holdfast._refuse_start(p_name, refused, run_id, refused_until);
+                end if;
+                told := false;
+                return;
+            end if;
+        end if;
         if p_waiter is not null then
             perform holdfast._register_waiters(array[run_id], array[p_waiter]);
         end if;
-        perform holdfast._check_workflows(array[run_id], array[p_name]);
-        told := false;
-        status := (select r.status from holdfast.runs r where r.run_id = start_one.run_id);
+        if not created then
+            perform holdfast._check_workflows(array[run_id], array[p_name]);
+            status := (select r.status from holdfast.runs r where r.run_id = start_one.run_id);
+        end if;
+        told := created and p_tell is not null and holdfast._tell(p_tell, v_notices) is null;
         return;
     end if;
     insert into holdfast.events (run_id, idx, event_type, at)
@@ -105,8 +136,8 @@ end $$;
 -- nulls. Only the start of one run wakes workers itself, with p_tell.
 --
 -- Refuses what start_one does; one run that is refused refuses the whole call.
--- Locks: the ids it inserts, in order; FOR SHARE, the existing runs for which a waiter is given.
--- Called by clients, in any transaction.
+-- Locks: as _start_ruled, if there are rules; the ids it inserts, in order; FOR SHARE, the existing
+-- runs for which a waiter is given. Called by clients, in any transaction.
 create or replace function holdfast.start_runs(
     p_run_ids uuid[],
     p_names text[],
@@ -122,8 +153,11 @@ create or replace function holdfast.start_runs(
     p_tags json[] default null,
     p_headers json[] default null,
     p_waiters text[] default null,
-    p_tell text default null
-) returns table (run_id uuid, created boolean, status text, told boolean)
+    p_tell text default null,
+    p_rules json[] default null,
+    p_outcomes boolean default false
+) returns table (run_id uuid, created boolean, status text, told boolean, refused text,
+    refused_until bigint)
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -139,12 +173,22 @@ begin
         return query
         select * from holdfast.start_one(p_run_ids[1], p_names[1], p_inputs[1], p_versions[1],
             p_keys[1], p_queues[1], p_priorities[1], p_start_ats[1], p_delays[1], p_timeouts[1],
-            p_retentions[1], p_tags[1], p_headers[1], p_waiters[1], p_tell);
+            p_retentions[1], p_tags[1], p_headers[1], p_waiters[1], p_tell, p_rules[1],
+            p_outcomes);
         return;
     end if;
     perform holdfast._check_starts(p_run_ids, p_names, p_inputs, p_versions, p_keys, p_queues,
         p_priorities, p_start_ats, p_delays, p_timeouts, p_retentions, p_tags, p_headers,
         p_waiters);
+    if p_rules is not null or exists (
+        select from holdfast.start_rules r where r.name = any (p_names))
+    then
+        return query
+        select * from holdfast._start_each(p_run_ids, p_names, p_inputs, p_versions, p_keys,
+            p_queues, p_priorities, p_start_ats, p_delays, p_timeouts, p_retentions, p_tags,
+            p_headers, p_waiters, p_rules, p_outcomes);
+        return;
+    end if;
     if p_keys is not null and exists (select from holdfast.former_names) then
         p_run_ids := array(
             select holdfast._run_of_key(u.run_id, u.name, u.key)
@@ -164,7 +208,8 @@ begin
     end if;
     if cardinality(v_created) = cardinality(p_run_ids) then
         return query
-        select u.run_id, true, 'running'::text, false from unnest(p_run_ids) as u (run_id);
+        select u.run_id, true, 'running'::text, false, null::text, null::bigint
+        from unnest(p_run_ids) as u (run_id);
         return;
     end if;
     perform holdfast._check_workflows(p_run_ids, p_names);
@@ -172,7 +217,7 @@ begin
     select u.run_id,
         u.run_id = any (v_created)
             and row_number() over (partition by u.run_id order by u.ord) = 1,
-        r.status, false
+        r.status, false, null::text, null::bigint
     from unnest(p_run_ids) with ordinality as u (run_id, ord)
     cross join lateral (
         select r.status from holdfast.runs r where r.run_id = u.run_id limit 1
@@ -208,15 +253,17 @@ begin
 end $$;
 
 -- Start many runs, top ones or children: the arrays are those of start_runs, with moments, and of
--- parents. Returns the ids that were new, in no order.
--- Locks: the ids, in order. Called by start_runs, _start_children, _start_child_steps and
--- _start_ticks.
+-- parents. A run with a moment of 'infinity' waits for what p_awaiting says. Returns the ids that
+-- were new, in no order.
+-- Locks: the ids, in order. Called by start_runs, _start_ruled, _start_children,
+-- _start_child_steps and _start_ticks.
 create or replace function holdfast._start_runs(
     p_now timestamptz, p_run_ids uuid[], p_names text[], p_inputs json[], p_versions int[],
     p_keys text[], p_queues text[], p_priorities int[], p_visible_ats timestamptz[],
     p_timeouts float8[], p_retentions float8[], p_tags json[], p_headers json[],
     p_parents uuid[] default null, p_parent_keys text[] default null,
-    p_parent_closes text[] default null
+    p_parent_closes text[] default null, p_singleton_keys text[] default null,
+    p_awaiting text[] default null
 ) returns uuid[]
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -231,22 +278,25 @@ begin
         select u.run_id, u.name, coalesce(u.version, 1) as version, u.key,
             coalesce(u.queue, 'default') as queue, coalesce(u.priority, 2)::smallint as priority,
             coalesce(u.input, 'null') as input, u.tags, u.headers, u.timeout, u.retention,
-            u.visible_at, u.parent_run_id, u.parent_key, u.parent_close
+            u.visible_at, u.parent_run_id, u.parent_key, u.parent_close, u.singleton_key,
+            u.awaiting
         from unnest(p_run_ids, p_names, p_inputs, p_versions, p_keys, p_queues, p_priorities,
             p_visible_ats, p_timeouts, p_retentions, p_tags, p_headers,
-            p_parents, p_parent_keys, p_parent_closes)
+            p_parents, p_parent_keys, p_parent_closes, p_singleton_keys, p_awaiting)
             with ordinality as u (run_id, name, input, version, key, queue, priority, visible_at,
-                timeout, retention, tags, headers, parent_run_id, parent_key, parent_close, place)
+                timeout, retention, tags, headers, parent_run_id, parent_key, parent_close,
+                singleton_key, awaiting, place)
         order by u.run_id, u.place
     ), started as (
         insert into holdfast.runs (run_id, name, version, key, queue, priority, input, tags,
-            headers, retention, deadline_at, created_at, parent_run_id, parent_key, parent_close)
+            headers, retention, deadline_at, created_at, parent_run_id, parent_key, parent_close,
+            singleton_key)
         select a.run_id, a.name, a.version, a.key, a.queue, a.priority, a.input,
             case when a.tags is null then '{}'
                 else array(select json_array_elements_text(a.tags)) end,
             a.headers, a.retention * interval '1 second',
-            greatest(p_now, a.visible_at) + a.timeout * interval '1 second', p_now,
-            a.parent_run_id, a.parent_key, a.parent_close
+            nullif(greatest(p_now, a.visible_at) + a.timeout * interval '1 second', 'infinity'),
+            p_now, a.parent_run_id, a.parent_key, a.parent_close, a.singleton_key
         from asked a
         on conflict do nothing
         returning run_id
@@ -254,9 +304,10 @@ begin
         insert into holdfast.events (run_id, idx, event_type, at)
         select s.run_id, 0, 'WorkflowStarted', p_now from started s
     ), queued as (
-        insert into holdfast.tasks (run_id, queue, handler, priority, visible_at, parent_run_id)
+        insert into holdfast.tasks (run_id, queue, handler, priority, visible_at, parent_run_id,
+            awaiting)
         select a.run_id, a.queue, a.name || '@' || a.version, a.priority, a.visible_at,
-            a.parent_run_id
+            a.parent_run_id, case when a.awaiting is not null then array[a.awaiting] end
         from asked a join started s on s.run_id = a.run_id
         on conflict do nothing  -- an id that was given twice
     )

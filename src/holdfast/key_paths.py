@@ -1,0 +1,89 @@
+"""Paths into the input of a run, such as `input.customer`: the key that rules and limits go by.
+
+The same in SQL is `_is_key_path` and `_key_of`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Final
+
+import msgspec
+
+from holdfast.errors import ConfigurationError
+
+_MOST_BYTES: Final = 256  # of a path
+_LONGEST_KEY: Final = 512  # bytes; of a longer key the digest is used
+_PATH: Final = re.compile(r"input(\.[^.\s]+)*")
+_INDEX: Final = re.compile(r"-?\d{1,9}")
+
+_split_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_split_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_decode_text = msgspec.json.Decoder(str).decode
+
+
+def check_key_path(path: str) -> str:
+    """Return a path if it leads into an input. Raises ConfigurationError.
+
+    >>> check_key_path("input.customer.id")
+    'input.customer.id'
+    """
+    if not isinstance(path, str) or not _PATH.fullmatch(path):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(
+            f"{path!r} is not a path into the input: write input.FIELD, such as input.customer, "
+            "or input for the whole"
+        )
+    if len(path.encode()) > _MOST_BYTES:
+        raise ConfigurationError(f"a path takes at most {_MOST_BYTES} bytes: {path[:60]}…")
+    return path
+
+
+def fields_of(path: str) -> list[str]:
+    """Return the fields that a path goes through, from the input on.
+
+    >>> fields_of("input.customer.id")
+    ['customer', 'id']
+    """
+    return path.split(".")[1:]
+
+
+def key_of(text: str, path: str | None) -> str:
+    """Return the key to which a path leads in an input, which is JSON text.
+
+    A text is itself, any other value its JSON text. Without a path, or where the input has no
+    value or null, the key is empty. Of a key with more than 512 bytes it is the SHA-256.
+
+    >>> key_of('{"customer": "ann", "n": 7}', "input.customer"), key_of("{}", "input.customer")
+    ('ann', '')
+    """
+    if path is None:
+        return ""
+    value = text.encode().strip()
+    for name in fields_of(path):
+        found = _field(value, name)
+        if found is None:
+            return ""
+        value = found.strip()
+    return _shortened(_as_text(value))
+
+
+def _field(value: bytes, name: str) -> bytes | None:
+    if value.startswith(b"{"):
+        found = _split_object(value).get(name)
+        return None if found is None else bytes(found)
+    if value.startswith(b"[") and _INDEX.fullmatch(name):
+        items, index = _split_array(value), int(name)
+        return bytes(items[index]) if -len(items) <= index < len(items) else None
+    return None
+
+
+def _as_text(value: bytes) -> str:
+    if value == b"null":
+        return ""
+    return _decode_text(value) if value.startswith(b'"') else value.decode()
+
+
+def _shortened(key: str) -> str:
+    encoded = key.encode()
+    return key if len(encoded) <= _LONGEST_KEY else hashlib.sha256(encoded).hexdigest()

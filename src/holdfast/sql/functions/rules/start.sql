@@ -1,0 +1,198 @@
+-- Starts of workflows and flows that have rules, or with rules of their own.
+
+-- Start one run as the rules of its workflow allow. If the id exists, the run is left as it is. The
+-- other parameters are those of _start_runs, p_kind is 'workflow' or 'flow', and p_rules is that of
+-- _rules_of.
+--
+-- A singleton's key that an active run has is not taken: this start is refused, or leads to the
+-- active run, or its run waits. A child is not shared: for it, what would lead to another run is
+-- refused.
+--
+-- `run_id` is the run that the start leads to. `refused` is null, 'singleton' (`run_id` is the
+-- active run) or 'throttle' (`until` is the moment from which a start is possible). Notices are
+-- (topic, payload).
+-- Refuses rules that are not allowed (22023).
+-- Locks: rows of start_keys; the id that it inserts. Expects the turn row of the parent locked.
+-- Called by start_one and _start_ruled_children.
+create or replace function holdfast._start_ruled(
+    p_now timestamptz, p_kind text, p_run_id uuid, p_name text, p_input json, p_version int,
+    p_key text, p_queue text, p_priority int, p_visible_at timestamptz, p_timeout float8,
+    p_retention float8, p_tags json, p_headers json, p_rules json default null,
+    p_parent uuid default null, p_parent_key text default null, p_parent_close text default null,
+    out run_id uuid, out created boolean, out status text, out refused text,
+    out until timestamptz, out notices text[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_rules holdfast.start_rules := holdfast._rules_of(p_name, p_rules);
+    v_visible_at timestamptz := p_visible_at;
+    v_awaiting text;
+    v_singleton text;
+    v_taken record;
+begin
+    run_id := p_run_id;
+    created := false;
+    select r.status into status from holdfast.runs r where r.run_id = p_run_id;
+    if found then
+        return;
+    end if;
+    if v_rules.singleton_conflict is not null then
+        v_singleton := holdfast._key_of(coalesce(p_input, 'null'), v_rules.singleton_key);
+        select * into v_taken from holdfast._take_singleton(p_name, v_singleton, p_run_id);
+        -- A statement later: another start with this id may have been first.
+        select r.status into status from holdfast.runs r where r.run_id = p_run_id;
+        if found then
+            if v_taken.is_new then
+                perform holdfast._drop_singleton(p_name, v_singleton);
+            end if;
+            return;
+        end if;
+        if v_taken.other is not null and v_rules.singleton_conflict <> 'queue' then
+            run_id := v_taken.other;
+            status := 'running';
+            if v_rules.singleton_conflict = 'refuse' or p_parent is not null then
+                refused := 'singleton';
+            end if;
+            return;
+        end if;
+        if v_taken.other is not null then
+            perform holdfast._join_singleton(
+                p_name, v_singleton, p_run_id, v_visible_at, p_timeout);
+            v_visible_at := 'infinity';
+            v_awaiting := ':singleton';
+        end if;
+    end if;
+    created := true;
+    status := 'running';
+    perform holdfast._start_runs(p_now, array[p_run_id], array[p_name], array[p_input],
+        array[p_version], array[p_key], array[p_queue], array[p_priority], array[v_visible_at],
+        array[p_timeout], array[p_retention], array[p_tags], array[p_headers],
+        array[p_parent], array[p_parent_key], array[p_parent_close], array[v_singleton],
+        array[v_awaiting]);
+    notices := array[array['work', coalesce(p_queue, 'default')]];
+end $$;
+
+-- Return what is said of a start that a rule refused: the same as holdfast.errors says. Called by
+-- _refuse_start and _start_ruled_children.
+create or replace function holdfast._refusal(
+    p_name text, p_refused text, p_run_id uuid, p_until timestamptz
+) returns text
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+    select case p_refused
+        when 'singleton' then format('run %s of workflow %s is active with the same key: '
+            'wait for its end, or cancel it', p_run_id, p_name)
+        else format('workflow %s has been started as often as its throttle allows: start it again '
+            'after %s', p_name, to_char(p_until at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS')
+                || '+00:00') end
+$$;
+
+-- Refuse a start with the error for what refused it: another active run (HF006, with the run as
+-- detail) or a throttle (HF007, with the moment from which a start is possible, in microseconds).
+-- Called by start_one.
+create or replace function holdfast._refuse_start(
+    p_name text, p_refused text, p_run_id uuid, p_until bigint
+) returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_why text := holdfast._refusal(p_name, p_refused, p_run_id, holdfast._moment(p_until));
+begin
+    if p_refused = 'singleton' then
+        raise exception using errcode = 'HF006', detail = p_run_id, message = v_why;
+    end if;
+    raise exception using errcode = 'HF007', detail = p_until, message = v_why;
+end $$;
+
+-- Start runs one by one, as start_runs does if some of them have rules. Runs with the same keys are
+-- started in the order given. Locks: as start_one, by the keys of singletons. Called by start_runs.
+create or replace function holdfast._start_each(
+    p_run_ids uuid[], p_names text[], p_inputs json[], p_versions int[], p_keys text[],
+    p_queues text[], p_priorities int[], p_start_ats bigint[], p_delays float8[],
+    p_timeouts float8[], p_retentions float8[], p_tags json[], p_headers json[],
+    p_waiters text[], p_rules json[], p_outcomes boolean
+) returns table (run_id uuid, created boolean, status text, told boolean, refused text,
+    refused_until bigint)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+begin
+    return query
+    with started as materialized (
+        select u.place, s.*
+        from (
+            select u.* from unnest(p_run_ids, p_names, p_inputs, p_versions, p_keys, p_queues,
+                p_priorities, p_start_ats, p_delays, p_timeouts, p_retentions, p_tags, p_headers,
+                p_waiters, p_rules)
+                with ordinality as u (run_id, name, input, version, key, queue, priority,
+                    start_at, delay, timeout, retention, tags, headers, waiter, rules, place)
+            cross join lateral holdfast._rules_of(u.name, u.rules) as r
+            order by u.name, holdfast._key_of(coalesce(u.input, 'null'), r.debounce_key),
+                holdfast._key_of(coalesce(u.input, 'null'), r.singleton_key),
+                holdfast._key_of(coalesce(u.input, 'null'), r.throttle_key), u.place
+        ) as u
+        cross join lateral holdfast.start_one(u.run_id, u.name, u.input, u.version, u.key, u.queue,
+            u.priority, u.start_at, u.delay, u.timeout, u.retention, u.tags, u.headers, u.waiter,
+            null, u.rules, p_outcomes) as s
+    )
+    select s.run_id, s.created, s.status, s.told, s.refused, s.refused_until
+    from started s order by s.place;
+end $$;
+
+-- Start children of workflows that have rules; the arrays are those of _start_runs. A run that asked
+-- for a child which a rule refuses is told. Returns the ids that were new, and (topic, payload)
+-- notices.
+-- Locks: as _start_ruled, by name and key; expects the turn rows of the parents locked; their
+-- events. Called by _start_children.
+create or replace function holdfast._start_ruled_children(
+    p_now timestamptz, p_run_ids uuid[], p_names text[], p_inputs json[], p_versions int[],
+    p_keys text[], p_queues text[], p_priorities int[], p_timeouts float8[],
+    p_retentions float8[], p_tags json[], p_headers json[], p_parents uuid[],
+    p_parent_keys text[], p_parent_closes text[], out created uuid[], out notices text[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_child record;
+    v_started record;
+begin
+    created := '{}';
+    for v_child in
+        select u.* from unnest(p_run_ids, p_names, p_inputs, p_versions, p_keys, p_queues,
+            p_priorities, p_timeouts, p_retentions, p_tags, p_headers, p_parents, p_parent_keys,
+            p_parent_closes)
+            as u (run_id, name, input, version, key, queue, priority, timeout, retention, tags,
+                headers, parent, parent_key, parent_close)
+        cross join lateral holdfast._rules_of(u.name, null) as r
+        order by u.name, holdfast._key_of(coalesce(u.input, 'null'), r.debounce_key),
+            holdfast._key_of(coalesce(u.input, 'null'), r.singleton_key),
+            holdfast._key_of(coalesce(u.input, 'null'), r.throttle_key), u.run_id
+    loop
+        select * into v_started from holdfast._start_ruled(p_now, 'workflow', v_child.run_id,
+            v_child.name, v_child.input, v_child.version, v_child.key, v_child.queue,
+            v_child.priority, p_now, v_child.timeout, v_child.retention, v_child.tags,
+            v_child.headers, null, v_child.parent, v_child.parent_key, v_child.parent_close);
+        notices := notices || v_started.notices;
+        if v_started.created then
+            created := created || v_child.run_id;
+        elsif v_started.refused is not null then
+            notices := notices || holdfast._refuse_child(p_now, v_child.parent,
+                v_child.parent_key, v_child.run_id,
+                case v_started.refused when 'singleton' then 'RunActive' else 'StartThrottled' end,
+                holdfast._refusal(v_child.name, v_started.refused, v_started.run_id,
+                    v_started.until));
+        end if;
+    end loop;
+end $$;

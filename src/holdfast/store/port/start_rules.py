@@ -1,0 +1,39 @@
+"""The part of the port for the rules of starts: singletons, debounces, throttles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from holdfast.errors import RunActive, RunError, StartThrottled
+from holdfast.moments import to_datetime
+from holdfast.types import DeclaredRules, Notice, StartedRun
+
+
+def refusal(workflow: str, started: StartedRun) -> RunError:
+    """Return the error for a start that a rule of the workflow refused."""
+    if started.refused_until is None:
+        return RunActive.of(workflow, started.run_id)
+    return StartThrottled.of(workflow, to_datetime(started.refused_until))
+
+
+class StartRuleStore(Protocol):
+    """Records what workflows declare; starts obey it."""
+
+    async def declare_start_rules(self, rules: Sequence[DeclaredRules]) -> None:
+        """Record the rules of workflows and flows; None takes those away that there were.
+
+        What a program of a higher version has declared stays.
+        """
+        ...
+
+    async def list_start_rules(self) -> list[DeclaredRules]:
+        """Return the rules that are in force, by name."""
+        ...
+
+    async def free_singletons(self, *, limit: int = 1000) -> tuple[int, list[Notice]]:
+        """Free keys of runs that ended while a row that was needed was locked.
+
+        Returns the number of runs that were looked at, and the wake-ups.
+        """
+        ...

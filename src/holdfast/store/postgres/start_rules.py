@@ -1,0 +1,39 @@
+"""The rules of starts: singletons, debounces, throttles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.store.postgres.database import Part, read_notices
+from holdfast.types import DeclaredRules, Notice, StartRules
+
+
+class PostgresStartRules(Part):
+    """Records what workflows declare."""
+
+    async def declare_start_rules(self, rules: Sequence[DeclaredRules]) -> None:
+        """Record rules; see `StartRuleStore.declare_start_rules`."""
+        await self._database.row(
+            "declare_start_rules",
+            [each.name for each in rules],
+            [each.version for each in rules],
+            [each.rules and msgspec.json.encode(each.rules).decode() for each in rules],
+        )
+
+    async def list_start_rules(self) -> list[DeclaredRules]:
+        """Return the rules that are in force, by name."""
+        return [
+            DeclaredRules(
+                row["name"],
+                row["version"],
+                StartRules(**{field: row[field] for field in StartRules.__struct_fields__}),
+            )
+            for row in await self._database.rows("list_start_rules")
+        ]
+
+    async def free_singletons(self, *, limit: int = 1000) -> tuple[int, list[Notice]]:
+        """Free keys of runs that have ended; see `StartRuleStore.free_singletons`."""
+        row = await self._database.row("free_singletons", limit)
+        return row["count"], read_notices(row["notices"])

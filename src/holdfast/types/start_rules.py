@@ -1,0 +1,53 @@
+"""Rules for starts of a workflow or a flow, as the database has them."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, TypeAlias
+
+from holdfast.types.base import Value
+
+# What a run awaits that has not begun because of a rule: no signal can have such a name.
+SINGLETON: Final = ":singleton"
+DEBOUNCE: Final = ":debounce"
+THROTTLE: Final = ":throttle"
+
+RuleKind: TypeAlias = Literal["singleton", "debounce", "throttle"]
+SingletonConflict: TypeAlias = Literal["refuse", "return", "queue"]
+ThrottleExcess: TypeAlias = Literal["delay", "refuse"]
+
+
+class StartRules(Value, frozen=True, kw_only=True, omit_defaults=True):
+    """Rules for starts: a column of `start_rules` each.
+
+    A rule is there if its first field is set. Keys are paths into the input; None means one key for
+    all runs.
+    """
+
+    singleton_conflict: SingletonConflict | None = None
+    singleton_key: str | None = None
+    debounce_seconds: float | None = None
+    debounce_key: str | None = None
+    debounce_max_wait_seconds: float | None = None
+    throttle_limit: int | None = None
+    throttle_period_seconds: float | None = None
+    throttle_key: str | None = None
+    throttle_excess: ThrottleExcess | None = None
+
+
+class DeclaredRules(Value, frozen=True):
+    """The rules of a workflow or a flow, `app/name`, in a program; None if it has none."""
+
+    name: str
+    version: int
+    rules: StartRules | None
+
+
+class RulesOfStart(Value, frozen=True, omit_defaults=True):
+    """The rules that a start brings along.
+
+    `declared` are those of the workflow in the program that starts it: they hold until a worker has
+    declared some. `given` are the fields of `StartRules` that this start has instead.
+    """
+
+    declared: StartRules | None = None
+    given: dict[str, Any] | None = None
