@@ -1,8 +1,8 @@
 -- Singletons: one active run for each key.
 --
--- The row of start_keys has the active run. It is written by the start, follows a run that continues
--- as new, and is deleted or given to the next run in the transaction that ends the run. An end never
--- waits for this row: if a start has locked it, the end leaves a row in freed_singletons.
+-- The row of start_keys has the active run. It is written by the start, follows a run that
+-- continues as new, and is deleted or given to the next run in the transaction that ends the run.
+-- An end never waits for this row: if a start has locked it, the end writes freed_singletons.
 
 -- Take a singleton's key for a run, if it is free. `is_new` is true if it was. Else `other` is the
 -- active run, or the first of those that wait for it. Refuses nothing.
