@@ -55,7 +55,7 @@ create table holdfast.start_keys (
     run_id uuid,  -- of a singleton: the active run; of a debounce: the run that is to come
     since timestamptz,  -- of a debounce: its first start
     not_before timestamptz,  -- of a debounce: the moment that a throttle gave the run
-    count bigint not null default 0,  -- of a singleton: runs that ever waited; of a throttle: starts
+    count bigint not null default 0,  -- of a singleton: runs that waited; of a throttle: starts
     expires_at timestamptz,  -- from then on the row says nothing; of a singleton: null
     primary key (rule, name, key),
     constraint start_keys_rule_is_known check (rule in ('singleton', 'debounce', 'throttle')),

@@ -149,8 +149,8 @@ begin
 end $$;
 
 -- Start children of workflows that have rules; the arrays are those of _start_runs. A run that
--- asked for a child which a rule refuses is told. Returns the ids that were new, and (topic, payload)
--- notices.
+-- asked for a child which a rule refuses is told. Returns the ids that were new, and (topic,
+-- payload) notices.
 -- Locks: as _start_ruled, by name and key; expects the turn rows of the parents locked; their
 -- events. Called by _start_children.
 create or replace function holdfast._start_ruled_children(
