@@ -9,7 +9,7 @@
 begin;
 select pg_advisory_xact_lock(hashtext('holdfast.migrate'));
 
-insert into holdfast.schema_migrations (version, name) values (10, 'start_rules');
+insert into holdfast.schema_migrations (version, name) values (11, 'start_rules');
 
 -- Return true if this is a path into an input: `input.customer`, `input.items.0.id`.
 create function holdfast._is_key_path(p_path text) returns boolean
