@@ -90,6 +90,11 @@ def check_value_name(name: str) -> str:
     return _check("a value", name)
 
 
+def check_schedule_name(name: str) -> str:
+    """Return a schedule's name. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`."""
+    return _check("a schedule", name)
+
+
 def check_flow_name(name: str) -> str:
     """Return a flow's name. Raises InvalidName outside `[a-zA-Z_][a-zA-Z0-9_]{0,127}`."""
     return _check_slug("a flow", name)

@@ -20,6 +20,7 @@ from holdfast.client.filters import STATES, RunFilters
 from holdfast.client.forking import ForkOptions
 from holdfast.client.starting import StartOptions
 from holdfast.definitions.flow_steps import FlowStepOptions
+from holdfast.definitions.schedules import AppScheduleOptions
 from holdfast.events import TYPES
 from holdfast.runtime.code.children import ChildOptions
 from holdfast.store.memory import MemoryStore
@@ -118,6 +119,7 @@ def test_each_error_has_its_row() -> None:
         ("`@app.step", (set(inspect.signature(App.step).parameters) - {"self", "fn"}) | {"id"}),
         ("`@app.activity", options_of(App.activity, "fn")),
         ("`app.flow(", options_of(App.flow, "name")),
+        ("`@app.schedule(", {*AppScheduleOptions.__annotations__, "name", "input"}),
         ("`@flow.step", {*FlowStepOptions.__annotations__}),
         ("`ctx.activity(", options_of(Context.activity, "name", "args")),
         ("`ctx.child(", {*ChildOptions.__annotations__, "type"}),

@@ -13,6 +13,7 @@ from holdfast.client import Client, Run, RunHandle, RunPage
 from holdfast.definitions.activities import Activity
 from holdfast.definitions.app import App
 from holdfast.definitions.lifespan import Lifespan
+from holdfast.definitions.schedules import Schedule
 from holdfast.definitions.steps import Step
 from holdfast.definitions.workflows import Workflow
 from holdfast.retry import Retry
@@ -48,6 +49,24 @@ async def resized(path: str, *, width: int = 0) -> bytes:
 @app.activity(queue="gpu", start_to_close="1m")
 def rendered(scene: int) -> str:
     return ""
+
+
+@app.schedule("0 9 * * 1-5", timezone="Europe/Berlin")
+@app.workflow
+async def scheduled(ctx: Context) -> int:
+    return 1
+
+
+@app.workflow
+async def numbered(ctx: Context, count: int) -> None: ...
+
+
+assert_type(scheduled, Workflow[None, int])
+assert_type(app.schedule(scheduled, every="15m", name="often"), Schedule)
+assert_type(app.schedule(numbered, "@daily", input=3), Schedule)
+app.schedule(numbered, "@daily", input="three")  # type: ignore[misc]
+app.schedule(numbered, "@daily")  # type: ignore[arg-type]
+app.schedule(scheduled, "@daily", overlap="queue")  # type: ignore[call-overload]
 
 
 @app.lifespan

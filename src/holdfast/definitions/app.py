@@ -12,6 +12,7 @@ from holdfast.definitions.flows import Flow
 from holdfast.definitions.lifespan import Lifespan
 from holdfast.definitions.middleware import Middleware
 from holdfast.definitions.run_context import RunContext
+from holdfast.definitions.scheduling import Scheduling
 from holdfast.definitions.start_rules import Singleton
 from holdfast.definitions.startable import AnyStartable
 from holdfast.definitions.steps import Step
@@ -67,7 +68,7 @@ class WorkflowDecorator(Protocol):
     ) -> Workflow[None, Out]: ...
 
 
-class App:
+class App(Scheduling):
     """The workflows, steps, activities and flows of one program, and their defaults.
 
     Its name is a namespace: apps that share a database do not run each other's runs. `retry` is the

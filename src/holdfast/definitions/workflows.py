@@ -16,6 +16,7 @@ from holdfast.definitions.flows import Flow
 from holdfast.definitions.lifespan import Lifespan
 from holdfast.definitions.middleware import CallNext, Layers, surround
 from holdfast.definitions.options import option
+from holdfast.definitions.schedules import Schedule
 from holdfast.definitions.signatures import Declared, read_signature
 from holdfast.definitions.start_rules import Singleton, rules_of
 from holdfast.definitions.startable import AnyStartable, Startable
@@ -202,6 +203,7 @@ class Registry:
         self.workflows: dict[tuple[str, int], AnyWorkflow] = {}
         self.activities: dict[str, AnyActivity] = {}
         self.flows: dict[tuple[str, int], AnyFlow] = {}
+        self.schedules: dict[str, Schedule] = {}  # by full name
         self.steps: set[str] = set()  # their names
         self.aliases: set[str] = set()
         self.lifespans: list[Lifespan[Any]] = []
@@ -293,6 +295,15 @@ class Registry:
                 "give the new one another name"
             )
         self.activities[activity.name] = activity
+
+    def add_schedule(self, schedule: Schedule) -> None:
+        """Add a schedule. Raises ConfigurationError for a name that is defined already."""
+        if schedule.full_name in self.schedules:
+            raise ConfigurationError(
+                f"schedule {schedule.full_name} is defined twice: give the new one another name, "
+                "with name=…"
+            )
+        self.schedules[schedule.full_name] = schedule
 
     def _refuse_both(self, name: str, others: Iterable[tuple[str, int]]) -> None:
         if any(name == other for other, _ in others):

@@ -31,6 +31,11 @@ def next_after(when: When, moment: int) -> int | None:
     return None if tick is None or tick > _last(when) else tick
 
 
+def next_ticks(when: When, moment: int, count: int) -> list[int]:
+    """Return the first ticks after a moment: `count` of them, or fewer if no more follow."""
+    return ticks_between(when, moment, _LAST, count)
+
+
 def ticks_between(when: When, after: int, until: int, limit: int) -> list[int]:
     """Return the ticks later than `after` and not later than `until`: the first `limit` of them."""
     return list(islice(_ticks(when, after, until), limit))

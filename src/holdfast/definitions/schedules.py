@@ -1,0 +1,235 @@
+"""Schedules: their options with checks, and what an app schedules in its code."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Protocol, TypedDict, TypeVar, get_args
+
+from holdfast.definitions.options import AnyRunOptions
+from holdfast.definitions.startable import Startable
+from holdfast.durations import Duration, seconds
+from holdfast.errors import ConfigurationError, PayloadError
+from holdfast.moments import to_datetime, to_micros
+from holdfast.names import check_queue_name, check_schedule_name, full_name
+from holdfast.schedules import Moment, next_ticks, parse_when
+from holdfast.suggestions import similar_name
+from holdfast.texts import check_headers, check_tags, check_text
+from holdfast.types import (
+    MOST_MISSED,
+    PRIORITIES,
+    NewSchedule,
+    Overlap,
+    RunTarget,
+    TickPolicy,
+    When,
+)
+
+Defined = TypeVar("Defined", bound=Startable[Any, Any])
+
+
+class ScheduleOptions(TypedDict, total=False):
+    """Options of any schedule: when it fires, and what becomes of its ticks.
+
+    A moment is a datetime with a time zone, or ISO 8601, which without an offset is read in
+    `timezone`. Durations are seconds, a text such as `"5m"`, or a `timedelta`.
+    """
+
+    every: Duration
+    """In place of a cron expression: fire at this interval, a second or more."""
+    anchor: Moment
+    """A moment from which `every` counts; by default `start`, else 1970-01-01 00:00 UTC."""
+    timezone: str
+    """The IANA name of the time zone in which the cron expression is read; UTC."""
+    start: Moment
+    """No tick is before this moment."""
+    end: Moment
+    """No tick is after this moment."""
+    overlap: Overlap
+    """What a tick does while a run of the schedule has not ended: `skip` unless given."""
+    catch_up: Duration
+    """How late a tick may fire, if no worker could fire it in time; a day."""
+    max_missed: int
+    """How many of the ticks that no worker could fire in time are made up for; 1."""
+    jitter: Duration
+    """Start each run up to this much later, by a time that is the same for the same tick; 0."""
+    bucket_retention: Duration
+    """How long it is kept what each tick did; 30 days."""
+    note: str | None
+    """A note for people."""
+    paused: bool
+    """Create it paused. It does not change whether a schedule that exists is paused."""
+
+
+class AppScheduleOptions(AnyRunOptions, ScheduleOptions, total=False):
+    """Options of `app.schedule`, those of the runs included."""
+
+    retention: Duration | None
+    """How long after its end each run is kept; by default the workflow's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A schedule that the code of an app has. `full_name` is `app/name`.
+
+    `new` is what workers write to the database when they start.
+    """
+
+    definition: Startable[Any, Any]
+    new: NewSchedule
+
+    @property
+    def full_name(self) -> str:
+        """The name that it has in the database, `app/name`."""
+        return self.new.name
+
+    def next_ticks(self, count: int = 1, *, after: datetime | None = None) -> list[datetime]:
+        """Return the first moments at which it fires, after now or after a moment, in UTC.
+
+        They are fewer if the schedule ends.
+
+        ```python
+        nightly = app.schedule(report, "0 3 * * *")
+        assert nightly.next_ticks(after=datetime(2030, 1, 1, tzinfo=UTC))[0].hour == 3
+        ```
+        """
+        moment = to_micros(datetime.now(UTC) if after is None else after)
+        return [to_datetime(tick) for tick in next_ticks(self.new.when, moment, count)]
+
+
+class ScheduleDecorator(Protocol):
+    """The decorator that `app.schedule("…")` returns: it gives the workflow back as it is."""
+
+    def __call__(self, definition: Defined, /) -> Defined: ...
+
+
+def define_schedule(
+    app: str,
+    definition: Startable[Any, Any],
+    cron: str | None,
+    name: str | None,
+    input: object,
+    options: AppScheduleOptions,
+) -> Schedule:
+    """Make a schedule of an app. Raises ConfigurationError and PayloadError, with its name."""
+    # Callers without a type checker pass anything.
+    if not isinstance(definition, Startable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(
+            f"a schedule is of a workflow or a flow, not of {definition!r}: write "
+            "@app.schedule(…) above @app.workflow, or app.schedule(flow, …)"
+        )
+    full = full_name(app, check_schedule_name(definition.name if name is None else name))
+    check_schedule_options(options, AppScheduleOptions, full)
+    with in_schedule(full):
+        target = _target(definition, input, options)
+    return Schedule(definition, make_schedule(full, target, cron, options))
+
+
+def make_schedule(
+    name: str, target: RunTarget, cron: str | None, options: ScheduleOptions
+) -> NewSchedule:
+    """Return a schedule to create. Raises ConfigurationError and InvalidInput with its name."""
+    with in_schedule(name):
+        note = options.get("note")
+        return NewSchedule(
+            name=name,
+            when=read_when(cron, options),
+            target=target,
+            policy=read_policy(options),
+            note=None if note is None else check_text("note", note),
+            paused=bool(options.get("paused")),
+        )
+
+
+def read_when(cron: str | None, options: ScheduleOptions) -> When:
+    """Return when a schedule fires. Raises ConfigurationError."""
+    return parse_when(
+        cron,
+        every=options.get("every"),
+        anchor=options.get("anchor"),
+        timezone=options.get("timezone", "UTC"),
+        start=options.get("start"),
+        end=options.get("end"),
+    )
+
+
+def read_policy(options: ScheduleOptions, known: TickPolicy | None = None) -> TickPolicy:
+    """Return what becomes of ticks; what the options do not say is as in `known`.
+
+    Raises ConfigurationError.
+    """
+    known = known or TickPolicy()
+    overlap = options.get("overlap", known.overlap)
+    max_missed = options.get("max_missed", known.max_missed)
+    if overlap not in get_args(Overlap):
+        raise ConfigurationError(f"overlap: it is {', '.join(get_args(Overlap))}, not {overlap!r}")
+    # Callers without a type checker pass anything.
+    if type(max_missed) is not int or not 0 <= max_missed <= MOST_MISSED:
+        raise ConfigurationError(
+            f"max_missed: a whole number from 0 to {MOST_MISSED:,} is needed, not {max_missed!r}"
+        )
+    return TickPolicy(
+        overlap=overlap,
+        catch_up_seconds=_seconds("catch_up", options, known.catch_up_seconds),
+        max_missed=max_missed,
+        jitter_seconds=_seconds("jitter", options, known.jitter_seconds),
+        bucket_retention_seconds=_seconds(
+            "bucket_retention", options, known.bucket_retention_seconds
+        ),
+    )
+
+
+def check_schedule_options(given: Iterable[str], known: type, of: str) -> None:
+    """Raise TypeError for an option of a schedule that the TypedDict `known` does not have."""
+    names = sorted(known.__annotations__)
+    for name in given:
+        if name not in names:
+            near = similar_name(name, names)
+            meant = f": did you mean {near}?" if near else "."
+            raise TypeError(
+                f"schedule {of}: there is no option {name}{meant} There are {', '.join(names)}"
+            )
+
+
+@contextmanager
+def in_schedule(name: str) -> Generator[None]:
+    """Name the schedule in each ConfigurationError and PayloadError of the block."""
+    try:
+        yield
+    except (ConfigurationError, PayloadError) as error:
+        raise type(error)(f"schedule {name}: {error}") from None
+
+
+def _target(
+    definition: Startable[Any, Any], input: object, options: AppScheduleOptions
+) -> RunTarget:
+    priority, timeout = options.get("priority"), options.get("timeout")
+    retention = options.get("retention")
+    if priority is None:
+        priority = definition.priority
+    if priority not in PRIORITIES:
+        raise ConfigurationError(f"priority: it is 0 (most urgent) to 4, not {priority!r}")
+    return RunTarget(
+        kind=definition.kind,
+        name=definition.full_name,
+        version=definition.version,
+        input=definition.encode_input(input),
+        queue=check_queue_name(options.get("queue") or definition.queue),
+        priority=priority,
+        timeout_seconds=definition.timeout_seconds if timeout is None else seconds(timeout),
+        retention_seconds=definition.retention_seconds if retention is None else seconds(retention),
+        tags=check_tags(options.get("tags", ())),
+        headers=check_headers(options.get("headers")),
+    )
+
+
+def _seconds(name: str, options: Mapping[str, Any], known: float) -> float:
+    length = options.get(name)
+    if length is None:
+        return known
+    try:
+        return seconds(length)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{name}: {error}") from None
