@@ -10,6 +10,7 @@ import contextvars
 import time
 from asyncio import _get_running_loop  # pyright: ignore[reportPrivateUsage]
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from datetime import datetime
 from types import MappingProxyType
 from typing import ClassVar, NoReturn, ParamSpec, TypeVar
 from uuid import UUID
@@ -25,7 +26,7 @@ from holdfast.durations import Duration
 from holdfast.errors import ConfigurationError
 from holdfast.names import check_queue_name, full_name, split_name
 from holdfast.retry import Retry
-from holdfast.types import DEFAULT_QUEUE, JSON, ClaimedTask
+from holdfast.types import DEFAULT_QUEUE, JSON, ClaimedTask, read_tick
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
@@ -164,6 +165,11 @@ class ActivityContext(AttemptContext):
     def headers(self) -> Mapping[str, str]:
         """The headers that the run was started with."""
         return MappingProxyType(self._task.headers or {})
+
+    @property
+    def scheduled_at(self) -> datetime | None:
+        """The tick of the schedule that started the run, in UTC; None if no schedule did."""
+        return read_tick(self._task.headers)
 
     @property
     def name(self) -> str:

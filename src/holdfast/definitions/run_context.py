@@ -30,6 +30,11 @@ class RunContext(Protocol):
         ...
 
     @property
+    def scheduled_at(self) -> datetime | None:
+        """The tick of the schedule that started the run, in UTC; None if no schedule did."""
+        ...
+
+    @property
     def workflow(self) -> str:
         """The workflow's name."""
         ...

@@ -6,6 +6,7 @@ import contextvars
 import types
 from asyncio import _get_running_loop  # pyright: ignore[reportPrivateUsage]
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from datetime import datetime
 from types import MappingProxyType
 from typing import ClassVar, Concatenate, ParamSpec, Protocol, TypeVar, overload
 from uuid import UUID
@@ -18,6 +19,7 @@ from holdfast.durations import Duration
 from holdfast.errors import ConfigurationError
 from holdfast.names import check_step_name
 from holdfast.retry import Retry
+from holdfast.types import read_tick
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -194,6 +196,11 @@ class StepContext(AttemptContext):
     def headers(self) -> Mapping[str, str]:
         """The headers that the run was started with."""
         return MappingProxyType(self._run.headers or {})
+
+    @property
+    def scheduled_at(self) -> datetime | None:
+        """The tick of the schedule that started the run, in UTC; None if no schedule did."""
+        return read_tick(self.headers)
 
     @property
     def workflow(self) -> str:

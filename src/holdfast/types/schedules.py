@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Final, Literal, TypeAlias
 from uuid import UUID
 
@@ -207,12 +208,13 @@ class DueBackfill(Value, frozen=True, kw_only=True):
 
 
 class NextLook(Value, frozen=True):
-    """When schedulers have to look again, None for never.
+    """When schedulers have to look again: at schedules, at backfills; None for never.
 
     `has_buffered` is True if ticks wait for ends of runs.
     """
 
     at: int | None
+    backfill_at: int | None
     has_buffered: bool
 
 
@@ -302,6 +304,21 @@ def tick_key(schedule: str, at: int) -> str:
     'shop/nightly@2026-01-01T00:00:00Z'
     """
     return f"{schedule}@{tick_text(at)}"
+
+
+def read_tick(headers: Mapping[str, str] | None) -> datetime | None:
+    """Return the tick that started a run, from the run's headers; None if no schedule did.
+
+    >>> read_tick({TICK_HEADER: "2026-01-01T00:00:00Z"})
+    datetime.datetime(2026, 1, 1, 0, 0, tzinfo=datetime.timezone.utc)
+    """
+    text = (headers or {}).get(TICK_HEADER)
+    if text is None:
+        return None
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except ValueError:  # not a schedule's: a client has made it up
+        return None
 
 
 def tick_jitter(schedule: str, at: int, jitter_seconds: float) -> float:

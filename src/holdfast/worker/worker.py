@@ -35,7 +35,7 @@ from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError
 from holdfast.ids import uuid7
 from holdfast.store.notifier import Notifier
-from holdfast.store.port import WORK_TOPIC, Store, worker_topic
+from holdfast.store.port import SCHEDULES_TOPIC, WORK_TOPIC, Store, worker_topic
 from holdfast.types import Lease, Release, WorkerInfo
 from holdfast.worker.activities import Activities
 from holdfast.worker.attempts import Launcher, StepRunner
@@ -50,8 +50,10 @@ from holdfast.worker.releases import LastCalls, Releases
 from holdfast.worker.resources import Resources
 from holdfast.worker.runs import Runs
 from holdfast.worker.services.app_sign_on import AppSignOn
+from holdfast.worker.services.code_schedules import CodeSchedules
 from holdfast.worker.services.deadlines import Deadlines
 from holdfast.worker.services.reaper import Reaper
+from holdfast.worker.services.scheduler import Scheduler
 from holdfast.worker.services.service import Service, ServiceContext
 from holdfast.worker.services.start_rules import FreedSingletons
 from holdfast.worker.services.unserved import Unserved
@@ -123,12 +125,16 @@ class Worker:
         )
         deadlines = Deadlines(context)
         self._app_sign_on = AppSignOn(context, app, info.queues, origin)
+        self._code_schedules = CodeSchedules(context, app.name, ())
+        self._scheduler = Scheduler(context)
         self._services: Sequence[Service] = [  # a new duty is one more line here
             Reaper(context, silent_seconds=options.silent_seconds),
             deadlines,
             self._app_sign_on,
             Unserved(context, info.handlers),
             FreedSingletons(context),
+            self._code_schedules,
+            self._scheduler,
         ]
         self._claimer = Claimer(
             store,
@@ -252,9 +258,11 @@ class Worker:
             self._clock.observe(sent, self._clock.local(), now)
         await self._app_sign_on.sign_on()
         await self._compile()
+        await self._code_schedules.sign_on()
         await self._enter()
         self._listening = [
             await self._store.listen(WORK_TOPIC, self._claimer.notified),
+            await self._store.listen(SCHEDULES_TOPIC, self._scheduler.notified),
             await self._store.listen(worker_topic(self.worker_id), self._workload.notified),
         ]
 
@@ -331,6 +339,7 @@ class Worker:
             self._workload.busy
             or not self._committer.idle
             or not self._claimer.idle
+            or self._scheduler.busy
             or not self._notifier.idle
             or not self._releases.idle
         )

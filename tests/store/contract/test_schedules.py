@@ -396,7 +396,7 @@ async def test_old_buckets_are_deleted(store: Store, sally: ManualScheduler, clo
 
 
 async def test_the_next_look_is_when_something_is_due(store: Store, sally: ManualScheduler) -> None:
-    assert msgspec.structs.astuple(await store.next_look()) == (None, False)
+    assert msgspec.structs.astuple(await store.next_look()) == (None, None, False)
     tick = await sally.create()
     assert (await store.next_look()).at == tick
     await store.pause_schedule(NAME)

@@ -27,6 +27,7 @@ from holdfast.runtime.code.steps import Steps
 from holdfast.runtime.code.updates import UpdatePart
 from holdfast.runtime.code.values import ValuePart
 from holdfast.suggestions import missing_attribute
+from holdfast.types import read_tick
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -90,6 +91,15 @@ class Context(
     def headers(self) -> Mapping[str, str]:
         """The headers that the run was started with; the children of the run get them too."""
         return MappingProxyType(self._run.info.headers or {})
+
+    @property
+    def scheduled_at(self) -> datetime | None:
+        """The tick of the schedule that started the run, in UTC; None if no schedule did.
+
+        Its moment by the schedule, not that of the start. Children, continuations, forks and
+        retries of the run have it too.
+        """
+        return read_tick(self._run.info.headers)
 
     @property
     def attempt(self) -> int:

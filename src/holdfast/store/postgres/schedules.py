@@ -150,7 +150,7 @@ class PostgresSchedules(Part):
     async def next_look(self) -> NextLook:
         """Return when there is something to compute next."""
         row = await self._database.row("next_look")
-        return NextLook(row["next_look_at"], row["has_buffered"])
+        return NextLook(row["next_look_at"], row["backfill_at"], row["has_buffered"])
 
     async def fire_schedules(self, firings: Sequence[Firing]) -> Fired:
         """Move schedules on; see `ScheduleStore.fire_schedules`."""

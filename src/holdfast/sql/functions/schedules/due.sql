@@ -85,21 +85,23 @@ begin
     order by l.created_at, l.backfill_id;
 end $$;
 
--- Return when schedulers have to look again, null for never, and whether ticks wait for ends of
--- runs. Locks nothing. Called by schedulers.
-create or replace function holdfast.next_look(out next_look_at bigint, out has_buffered boolean)
+-- Return when schedulers have to look at schedules and at backfills again, null for never, and
+-- whether ticks wait for ends of runs. Locks nothing. Called by schedulers.
+create or replace function holdfast.next_look(
+    out next_look_at bigint, out backfill_at bigint, out has_buffered boolean
+)
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
 begin
-    select holdfast._micros(least(
-        (select s.look_at from holdfast.schedules s
-        where s.look_at < 'infinity' order by s.look_at limit 1),
-        (select f.look_at from holdfast.schedule_backfills f
-        where f.ended_at is null order by f.look_at limit 1)))
-    into next_look_at;
+    next_look_at := (
+        select holdfast._micros(s.look_at) from holdfast.schedules s
+        where s.look_at < 'infinity' order by s.look_at limit 1);
+    backfill_at := (
+        select holdfast._micros(f.look_at) from holdfast.schedule_backfills f
+        where f.ended_at is null order by f.look_at limit 1);
     has_buffered := exists (
         select from holdfast.schedules s where s.buffered > 0 and s.paused_at is null);
 end $$;

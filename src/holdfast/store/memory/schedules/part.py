@@ -207,9 +207,9 @@ class MemorySchedules(Part):
         async with self._transaction() as (tables, _):
             rows = tables.schedules.values()
             moments = [row.look_at for row in rows if row.look_at < NEVER]
-            moments += [each.look_at for each in tables.backfills.values() if not each.ended_at]
+            asked = [each.look_at for each in tables.backfills.values() if each.ended_at is None]
             buffered = any(row.buffered and row.paused_at is None for row in rows)
-            return NextLook(min(moments, default=None), buffered)
+            return NextLook(min(moments, default=None), min(asked, default=None), buffered)
 
     async def fire_schedules(self, firings: Sequence[Firing]) -> Fired:
         """Move schedules on; see `ScheduleStore.fire_schedules`."""

@@ -1,0 +1,202 @@
+"""Firing schedules: computing their ticks, and moving them on in the database when these come.
+
+Any number of workers do it. Each is given other schedules, a little before they are due, and fires
+them at their moments. If it dies, others are given them a few seconds later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Sequence
+from typing import Final
+from uuid import UUID
+
+from holdfast.errors import DatabaseError, TransientDatabaseError
+from holdfast.schedules.planning import plan_backfill, plan_firing
+from holdfast.types import BackfillFiring, Firing, NextLook
+from holdfast.worker.services.service import Service, ServiceContext
+
+logger = logging.getLogger("holdfast.schedules")
+
+_BATCH: Final = 500  # schedules of one call
+_BREATH: Final = 50  # schedules that are computed before others on the event loop have a turn
+_AHEAD: Final = 0.5  # seconds before a tick at which it is computed
+_LEASE: Final = 5.0  # seconds after its tick for which a schedule is left to one worker
+_BUFFERED_SECONDS: Final = 5.0  # between looks at buffered ticks, of which nobody was told
+_SWEEP_SECONDS: Final = 60.0
+_SHORTEST: Final = 0.02  # seconds between two looks that find nothing to do
+_LONGEST: Final = 2.0
+
+
+class Scheduler(Service):
+    """Fire the schedules of the database, whatever app they belong to."""
+
+    def __init__(self, context: ServiceContext) -> None:
+        super().__init__(context)
+        self._planned: list[Firing] = []  # of schedules that this worker was given
+        self._ended: list[UUID] = []  # runs for whose ends ticks may wait
+        self._buffered_at = self._swept_at = 0.0
+        self._passing = False
+        self._fruitless = 0  # looks in a row that found nothing to do
+
+    @property
+    def busy(self) -> bool:
+        """True if something is under way that continues without waiting."""
+        return self._task is not None and (self._passing or self._woken.is_set())
+
+    def notified(self, payload: str) -> None:
+        """Look now: schedules have changed, or a run has ended for which a tick waits."""
+        with contextlib.suppress(ValueError):  # it may be the name of a schedule or of an app
+            self._ended.append(UUID(payload.partition(" ")[0]))
+        self._woken.set()
+
+    async def run_once(self) -> None:
+        """Fire everything that is due now, and start the buffered ticks that can start."""
+        while await self._look(0.0) is None:
+            pass
+        await self._start_buffered(None)
+        await self._sweep()
+
+    async def _run(self) -> None:
+        while True:
+            self._passing = True
+            self._woken.clear()
+            pause = self._interval
+            try:
+                pause = await self._pass()
+            except DatabaseError as error:
+                logger.warning("%s failed, and is tried again later: %s", self._duty, error)
+            except Exception:
+                logger.exception("%s failed", self._duty)
+            self._passing = False
+            await self._wait(pause)
+
+    async def _pass(self) -> float:
+        """Do what is due; return the seconds until the next look."""
+        ended, self._ended = self._ended, []
+        if ended:
+            await self._start_buffered(ended)
+        look = await self._look(_AHEAD)
+        now = asyncio.get_running_loop().time()
+        if look is None:
+            return 0.0
+        if look.has_buffered and now - self._buffered_at >= _BUFFERED_SECONDS:
+            self._buffered_at = now
+            await self._start_buffered(None)
+        if now - self._swept_at >= _SWEEP_SECONDS:
+            self._swept_at = now
+            await self._sweep()
+        return self._pause_until(look)
+
+    def _pause_until(self, look: NextLook) -> float:
+        """Return the seconds until there may be something to do."""
+        pause = _BUFFERED_SECONDS if look.has_buffered else self._interval
+        moments = [at - round(_AHEAD * 1e6) for at in (look.at, look.backfill_at) if at is not None]
+        if moments:
+            until = (min(moments) - self._clock.now()) / 1e6
+            if until <= 0:  # another transaction has what is due
+                until = min(_LONGEST, _SHORTEST * 2**self._fruitless)
+                self._fruitless = min(self._fruitless + 1, 10)
+            else:
+                self._fruitless = 0
+            pause = min(pause, until)
+        return pause
+
+    async def _look(self, ahead: float) -> NextLook | None:
+        """Compute and fire what is due; return when to look again, None for at once."""
+        await self._fire_planned()
+        look = await self._store.next_look()
+        horizon = self._clock.now() + round(ahead * 1e6)
+        found = False
+        if look.at is not None and look.at <= horizon:
+            found = await self._plan(ahead)
+            await self._fire_planned()
+        if look.backfill_at is not None and look.backfill_at <= self._clock.now():
+            found = await self._backfill() or found
+        return None if found else look
+
+    async def _plan(self, ahead: float) -> bool:
+        """Compute schedules that this worker is given; return True if there were some."""
+        given = await self._store.due_schedules(
+            limit=_BATCH, ahead_seconds=ahead, lease_seconds=_LEASE
+        )
+        for place, due in enumerate(given):
+            if place % _BREATH == _BREATH - 1:
+                await asyncio.sleep(0)
+            firing = plan_firing(due, self._clock.now())
+            if firing.error is not None:
+                logger.warning("schedule %s cannot be computed: %s", due.name, firing.error)
+            self._planned.append(firing)
+        self._planned.sort(key=lambda firing: firing.position)
+        return bool(given)
+
+    async def _fire_planned(self) -> None:
+        """Fire what has come due of that which was computed."""
+        while True:
+            now = self._clock.now()
+            ready = [firing for firing in self._planned[:_BATCH] if firing.position <= now]
+            if not ready:
+                return
+            del self._planned[: len(ready)]
+            await self._fire(ready)
+
+    async def _fire(self, firings: Sequence[Firing]) -> None:
+        """Move schedules on. If another transaction is in the way, the others are moved."""
+        try:
+            fired = await self._store.fire_schedules(firings)
+        except TransientDatabaseError as error:
+            if len(firings) == 1:
+                # It is given to a worker again when its lease is over.
+                logger.info("schedule %s is fired later: %s", firings[0].name, error)
+                return
+            middle = len(firings) // 2
+            await self._fire(firings[:middle])
+            await self._fire(firings[middle:])
+            return
+        self._notify(list(fired.notices))
+
+    async def _backfill(self) -> bool:
+        given = await self._store.due_backfills(lease_seconds=_LEASE)
+        for due in given:
+            await self._fire_backfill(plan_backfill(due), due.schedule)
+        return bool(given)
+
+    async def _fire_backfill(self, firing: BackfillFiring, schedule: str) -> None:
+        if firing.error is not None:
+            logger.warning("a backfill of schedule %s has ended: %s", schedule, firing.error)
+        try:
+            _, notices = await self._store.fire_backfill(firing)
+        except TransientDatabaseError as error:
+            logger.info("schedule %s is backfilled later: %s", schedule, error)
+            return
+        self._notify(notices)
+
+    async def _start_buffered(self, run_ids: Sequence[UUID] | None) -> None:
+        try:
+            while True:
+                started, notices = await self._store.start_buffered(run_ids=run_ids, limit=_BATCH)
+                self._notify(notices)
+                if started < _BATCH and (run_ids is not None or not started):
+                    return
+        except TransientDatabaseError as error:
+            logger.info("buffered ticks are started later: %s", error)
+
+    async def _sweep(self) -> None:
+        while await self._store.sweep_buckets(limit=_BATCH) == _BATCH:
+            pass
+
+    async def _wait(self, seconds: float) -> None:
+        """Wait for `seconds`, for the first tick that was computed, or until woken."""
+        alarm = None
+        if self._planned:
+            alarm = self._clock.call_at(self._planned[0].position, self._woken.set)
+        try:
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+        except TimeoutError:
+            pass
+        finally:
+            if alarm is not None:
+                alarm.cancel()
