@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from holdfast.definitions.app import App
     from holdfast.definitions.flow_context import FlowStepContext, current_flow_step
     from holdfast.definitions.flows import Flow
+    from holdfast.definitions.limits import Ageing, Fairness, Limit, Rate
     from holdfast.definitions.start_rules import Singleton
     from holdfast.definitions.steps import current_step
     from holdfast.errors import (
@@ -39,15 +40,19 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ActivityFailed",
+    "Ageing",
     "App",
     "ChildFailed",
     "Client",
     "Context",
     "DatabaseError",
+    "Fairness",
     "Flow",
     "FlowStepContext",
     "HoldfastError",
     "InvalidInput",
+    "Limit",
+    "Rate",
     "ResultTimeout",
     "Retry",
     "RunCancelled",
@@ -68,11 +73,15 @@ __all__ = [
 ]
 
 _MODULES = {
+    "Ageing": "holdfast.definitions.limits",
     "App": "holdfast.definitions.app",
     "Client": "holdfast.client",
     "Context": "holdfast.runtime.code.context",
+    "Fairness": "holdfast.definitions.limits",
     "Flow": "holdfast.definitions.flows",
     "FlowStepContext": "holdfast.definitions.flow_context",
+    "Limit": "holdfast.definitions.limits",
+    "Rate": "holdfast.definitions.limits",
     "Retry": "holdfast.retry",
     "RunHandle": "holdfast.client",
     "Singleton": "holdfast.definitions.start_rules",

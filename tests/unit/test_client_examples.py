@@ -17,6 +17,7 @@ from holdfast.client import Client
 from holdfast.client.handle import RunHandle
 from holdfast.client.messaging import Signal
 from holdfast.definitions.app import App
+from holdfast.definitions.limits import Limit, Rate
 from holdfast.errors import ForkRefused, ResultTimeout, RunEnded, RunFailed, TokenUnknown
 from holdfast.runtime.code.context import Context
 from holdfast.sync import SyncClient, SyncRunHandle
@@ -85,8 +86,10 @@ async def names(environment: Environment, code: str) -> dict[str, Any]:
         await ended.result()
     return {
         "ForkRefused": ForkRefused,
+        "Limit": Limit,
         "Order": Order,
         "app": app,
+        "Rate": Rate,
         "ResultTimeout": ResultTimeout,
         "RunEnded": RunEnded,
         "RunFailed": RunFailed,

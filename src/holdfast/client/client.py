@@ -11,6 +11,7 @@ from holdfast.client.activities import Activities
 from holdfast.client.approvals import Approvals
 from holdfast.client.flows import Flows
 from holdfast.client.handle import RunHandle
+from holdfast.client.limits import Limits
 from holdfast.client.messaging import Signal, send_signal, send_signals, send_update
 from holdfast.client.naming import RunRef, given_workflow, reference
 from holdfast.client.outcomes import Restorer
@@ -51,7 +52,7 @@ class Client:
     workflow may be given by its name and is still checked, and results have their types.
 
     What is needed less often is in groups, named as on the command line: `runs`, `approvals`,
-    `activities`, `flows`, `queues`, `workflows` and `workers`.
+    `activities`, `flows`, `limits`, `queues`, `workflows` and `workers`.
 
     ```python
     async with Client() as client:
@@ -82,6 +83,7 @@ class Client:
         self.activities: Activities = Activities(session)
         self.approvals: Approvals = Approvals(session)
         self.flows: Flows = Flows(session)
+        self.limits: Limits = Limits(session)
         self.queues: Queues = Queues(session)
         self.runs: Runs = Runs(session)
         self.workers: Workers = Workers(session)

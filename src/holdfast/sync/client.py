@@ -25,6 +25,7 @@ from holdfast.sync.approvals import SyncApprovals
 from holdfast.sync.base import SyncBase, Target
 from holdfast.sync.flows import SyncFlows
 from holdfast.sync.handle import SyncRunHandle
+from holdfast.sync.limits import SyncLimits
 from holdfast.sync.queues import SyncQueues
 from holdfast.sync.runs import SyncRuns
 from holdfast.sync.workers import SyncWorkers
@@ -44,7 +45,7 @@ class SyncClient(SyncBase):
     workflow may be given by its name and is still checked, and results have their types.
 
     What is needed less often is in groups, named as on the command line: `runs`, `approvals`,
-    `activities`, `flows`, `queues`, `workflows` and `workers`.
+    `activities`, `flows`, `limits`, `queues`, `workflows` and `workers`.
 
     ```python
     with SyncClient() as client:
@@ -83,6 +84,7 @@ class SyncClient(SyncBase):
         self.activities: SyncActivities = SyncActivities(self._portal, self._target.activities)
         self.approvals: SyncApprovals = SyncApprovals(self._portal, self._target.approvals)
         self.flows: SyncFlows = SyncFlows(self._portal, self._target.flows)
+        self.limits: SyncLimits = SyncLimits(self._portal, self._target.limits)
         self.queues: SyncQueues = SyncQueues(self._portal, self._target.queues)
         self.runs: SyncRuns = SyncRuns(self._portal, self._target.runs)
         self.workers: SyncWorkers = SyncWorkers(self._portal, self._target.workers)

@@ -42,6 +42,7 @@ from holdfast.types.flows import (
     Taker,
 )
 from holdfast.types.forms import FieldType, FormField
+from holdfast.types.limits import Holds, LimitInfo, LimitKind, LimitRule, LimitScope, LimitWait
 from holdfast.types.messages import (
     Approval,
     Decided,
@@ -188,7 +189,13 @@ __all__ = [
     "Forking",
     "FormField",
     "Heartbeat",
+    "Holds",
     "Lease",
+    "LimitInfo",
+    "LimitKind",
+    "LimitRule",
+    "LimitScope",
+    "LimitWait",
     "LoggedEvent",
     "NewRun",
     "NewSchedule",

@@ -69,12 +69,16 @@ class ClaimedTask(Value, frozen=True, gc=False):
 
 
 class Claims(Value, frozen=True):
-    """The answer to a claim: `next_due_at` is when the next task becomes due, None for never."""
+    """The answer to a claim: `next_due_at` is when the next task becomes due, None for never.
+
+    `limited` is True if tasks that the worker serves wait for limits: an end may let them begin.
+    """
 
     now: int
     tasks: list[ClaimedTask]
     next_due_at: int | None
     notices: list[Notice]
+    limited: bool = False
 
 
 class Suspend(Value, frozen=True, gc=False):

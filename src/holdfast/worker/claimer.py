@@ -97,6 +97,7 @@ class Claimer:
         self._claiming = False
         self._stopping = False
         self._short = False  # the last claim was limited by the worker's room
+        self._limited = False  # tasks wait for limits, which an end here may free
         self._next_due: float | None = None  # on the event loop's clock
         self._task: asyncio.Task[None] | None = None
 
@@ -205,6 +206,7 @@ class Claimer:
         )
         tasks, full = claims.tasks, len(claims.tasks) >= limit
         self._short = full or len(handlers) < len(self._handlers)
+        self._limited = claims.limited
         if tasks:
             self._pause = min(_FIRST_POLL_SECONDS, self._poll_seconds)
         else:
@@ -247,8 +249,8 @@ class Claimer:
                 await asyncio.sleep(_GATHER_SECONDS)
 
     def _room_freed(self) -> None:
-        """Claim again if the worker's room limited the last claim."""
-        if self._short:
+        """Claim again if the worker's room limited the last claim, or if limits did."""
+        if self._short or self._limited:
             self.wake()
 
     async def _wait(self) -> None:

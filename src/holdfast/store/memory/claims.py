@@ -13,6 +13,7 @@ from holdfast.store.memory.database import Part
 from holdfast.store.memory.ends import end_from_outside
 from holdfast.store.memory.flows.inputs import task_input
 from holdfast.store.memory.flows.losses import fail_lost, is_lost_for_good, lost_tasks
+from holdfast.store.memory.limits import choose, slots_of
 from holdfast.store.memory.tables import NEVER, TURN, Tables, TaskRow, distinct
 from holdfast.store.memory.workers import rivals_of, spared_by
 from holdfast.store.port import WORK_TOPIC
@@ -67,13 +68,18 @@ class MemoryClaims(Part):
             if suspects:
                 tried = [] if _holds_suspect(tables, now, claim) else suspects[:1]
                 due = [task for task in due if task in tried or not _is_suspect(tables, task)]
-            taken = _without_cancelled(tables, due[: claim.limit])
+            chosen, allowed_at = choose(tables, now, due, claim.limit)
+            taken = _without_cancelled(tables, chosen)
             poisoned = [task for task in taken if _is_poisoned(tables, task, claim.max_attempts)]
             healthy = [task for task in taken if task not in poisoned]
             _record_lost_workers(tables, now, healthy)
             claimed = [_lease(tables, now, task, claim) for task in healthy]
-            next_due_at = now if len(taken) == claim.limit else _next_due_at(tables, claim)
-            return Claims(now, claimed, next_due_at, _fail(tables, now, poisoned))
+            next_due_at = (
+                now if len(taken) == claim.limit else _next_due_at(tables, claim, now, allowed_at)
+            )
+            notices = _fail(tables, now, poisoned)
+            limited = any(task.worker is None and slots_of(tables, task) for task in due)
+            return Claims(now, claimed, next_due_at, notices, limited=limited)
 
     async def release_tasks(self, worker_id: str, releases: Sequence[Release]) -> list[Notice]:
         """Give tasks back; see `ClaimStore.release_tasks`."""
@@ -275,8 +281,16 @@ def _lease(tables: Tables, now: int, task: TaskRow, claim: Claim) -> ClaimedTask
     )
 
 
-def _next_due_at(tables: Tables, claim: Claim) -> int | None:
-    """Return when the next free task is due; expired leases are found by the reaper."""
-    waiting = (task for task in _served(tables, claim) if task.worker is None)
+def _next_due_at(tables: Tables, claim: Claim, now: int, allowed_at: int | None) -> int | None:
+    """Return when the next free task is due, or a rate allows more.
+
+    Expired leases are found by the reaper. Tasks that are due and wait for a limit are left out.
+    """
+    waiting = (
+        task
+        for task in _served(tables, claim)
+        if task.worker is None and not (claim.takes(task, now) and slots_of(tables, task))
+    )
     next_at = min((claim.due_at(task) for task in waiting), default=NEVER)
+    next_at = next_at if allowed_at is None else min(next_at, allowed_at)
     return None if next_at >= NEVER else next_at

@@ -13,6 +13,7 @@ from holdfast.store.memory.external import MemoryExternal
 from holdfast.store.memory.flows import MemoryFlows
 from holdfast.store.memory.flows.nesting import FlowNesting
 from holdfast.store.memory.forks import MemoryForks
+from holdfast.store.memory.limits import MemoryLimits
 from holdfast.store.memory.listening import MemoryListening
 from holdfast.store.memory.queries import MemoryQueries
 from holdfast.store.memory.schedules.part import MemorySchedules
@@ -34,6 +35,7 @@ class MemoryStore(
     MemoryExternal,
     MemoryApprovals,
     MemoryControl,
+    MemoryLimits,
     MemoryForks,
     MemoryFlows,
     MemorySchedules,

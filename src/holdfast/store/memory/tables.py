@@ -19,6 +19,9 @@ from holdfast.types import (
     EndStatus,
     Event,
     FlowShape,
+    LimitKind,
+    LimitRule,
+    LimitScope,
     NewRun,
     Notice,
     Pause,
@@ -34,6 +37,8 @@ from holdfast.types import (
 NEVER: Final = 1 << 62  # as PostgreSQL's 'infinity'
 TURN: Final = ""  # the key of a run's turn
 END: Final = ""  # the step that each flow has besides its own: it depends on all leaves
+
+LimitPlace: TypeAlias = tuple[LimitScope, str, LimitKind, str]  # scope, name, kind, key
 
 ParentClose: TypeAlias = Literal["terminate", "cancel", "abandon"]
 
@@ -112,6 +117,21 @@ class TaskRow:
     def handler(self) -> str:
         """The handler that a worker must have for this task; an approval has none."""
         return "" if self.kind == "approval" else f"{self.name}@{self.version}"
+
+
+@dataclass(eq=False)
+class LimitRow:
+    """A limit; for a rate also when tasks began, by the value of its key."""
+
+    limit_id: int
+    rule: LimitRule
+    changed_at: int
+    removed: bool = False
+    app: str | None = None
+    declared: LimitRule | None = None
+    uses: defaultdict[str, list[int]] = field(
+        default_factory=lambda: defaultdict[str, list[int]](list)
+    )
 
 
 @dataclass
@@ -224,6 +244,12 @@ class Tables:
     )
     apps: dict[str, AppInfo] = field(default_factory=dict[str, AppInfo])
     pauses: dict[tuple[Scope, str], Pause] = field(default_factory=dict[tuple[Scope, str], Pause])
+    limits: dict[LimitPlace, LimitRow] = field(default_factory=dict[LimitPlace, LimitRow])
+    limits_made: int = 0
+    # The group of tasks that was last in turn, by queue and handler.
+    limit_turns: dict[tuple[str, str], tuple[tuple[int, str], ...]] = field(
+        default_factory=dict[tuple[str, str], tuple[tuple[int, str], ...]]
+    )
     shapes: dict[str, ShapeRow] = field(default_factory=dict[str, ShapeRow])  # by handler
     steps: defaultdict[UUID, dict[str, StepRow]] = field(
         default_factory=lambda: defaultdict[UUID, dict[str, StepRow]](dict)

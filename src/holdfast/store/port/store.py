@@ -13,6 +13,7 @@ from holdfast.store.port.control import ControlStore
 from holdfast.store.port.external import ExternalStore
 from holdfast.store.port.flows import FlowStore
 from holdfast.store.port.forks import ForkStore
+from holdfast.store.port.limits import LimitStore
 from holdfast.store.port.listening import ListenStore
 from holdfast.store.port.queries import QueryStore
 from holdfast.store.port.schedules import ScheduleStore
@@ -31,6 +32,7 @@ class Store(
     ExternalStore,
     ApprovalStore,
     ControlStore,
+    LimitStore,
     ForkStore,
     FlowStore,
     ScheduleStore,

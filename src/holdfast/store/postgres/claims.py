@@ -127,7 +127,8 @@ async def claim(database: Database, wanted: Claim, watermark: Watermark) -> Clai
     again = watermark.again_after(first)
     if wanting and again is not None:  # for the tasks that it passed over
         next_due_at = now + again if next_due_at is None else min(next_due_at, now + again)
-    return Claims(now, [claimed_task(row) for row in found], next_due_at, notices)
+    tasks = [claimed_task(row) for row in found]
+    return Claims(now, tasks, next_due_at, notices, limited=bool(whole["limited"]))
 
 
 async def _look(

@@ -13,6 +13,7 @@ from holdfast.store.postgres.database import Database
 from holdfast.store.postgres.external import PostgresExternal
 from holdfast.store.postgres.flows import PostgresFlows
 from holdfast.store.postgres.forks import PostgresForks
+from holdfast.store.postgres.limits import PostgresLimits
 from holdfast.store.postgres.listening import PostgresListening
 from holdfast.store.postgres.queries import PostgresQueries
 from holdfast.store.postgres.schedules import PostgresSchedules
@@ -31,6 +32,7 @@ class PostgresStore(
     PostgresExternal,
     PostgresApprovals,
     PostgresControl,
+    PostgresLimits,
     PostgresForks,
     PostgresFlows,
     PostgresSchedules,

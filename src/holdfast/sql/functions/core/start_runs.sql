@@ -119,9 +119,16 @@ begin
     end if;
     insert into holdfast.events (run_id, idx, event_type, at)
     values (run_id, 0, 'WorkflowStarted', v_now);
-    insert into holdfast.tasks (run_id, queue, handler, priority, visible_at)
-    values (run_id, v_queue, p_name || '@' || coalesce(p_version, 1), coalesce(p_priority, 2),
-        v_visible_at)
+    insert into holdfast.tasks (
+        run_id, queue, handler, priority, visible_at, limited_at, limit_keys)
+    select run_id, v_queue, p_name || '@' || coalesce(p_version, 1), coalesce(p_priority, 2),
+        case when l.keys is null then v_visible_at else 'infinity' end,
+        case when l.keys is not null then v_visible_at end, l.keys
+    from (
+        select case when v_visible_at <= v_now and exists (select from holdfast.limits)
+            then holdfast._limit_keys(v_queue, p_name || '@' || coalesce(p_version, 1), '', 0,
+                p_input) end as keys
+    ) as l
     returning exists (select from holdfast.workers w where v_queue = any (w.queues)) into v_served;
     if p_waiter is not null then  -- without a lock: nobody else sees the run yet
         insert into holdfast.waiters (run_id, topic) values (run_id, p_waiter);
@@ -305,10 +312,17 @@ begin
         select s.run_id, 0, 'WorkflowStarted', p_now from started s
     ), queued as (
         insert into holdfast.tasks (run_id, queue, handler, priority, visible_at, parent_run_id,
-            awaiting)
-        select a.run_id, a.queue, a.name || '@' || a.version, a.priority, a.visible_at,
-            a.parent_run_id, case when a.awaiting is not null then array[a.awaiting] end
+            awaiting, limited_at, limit_keys)
+        select a.run_id, a.queue, a.name || '@' || a.version, a.priority,
+            case when l.keys is null then a.visible_at else 'infinity' end, a.parent_run_id,
+            case when a.awaiting is not null then array[a.awaiting] end,
+            case when l.keys is not null then a.visible_at end, l.keys
         from asked a join started s on s.run_id = a.run_id
+        cross join lateral (
+            select case when a.visible_at <= p_now and exists (select from holdfast.limits)
+                then holdfast._limit_keys(
+                    a.queue, a.name || '@' || a.version, '', 0, a.input) end as keys
+        ) as l
         on conflict do nothing  -- an id that was given twice
     )
     select coalesce(array_agg(s.run_id), '{}') into v_created from started s;

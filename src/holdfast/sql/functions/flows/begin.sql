@@ -1,12 +1,18 @@
 -- Begin steps: their tasks, and the states of maps.
 
--- Return to whom tasks of steps may be leased at once: nobody while something is paused, because
--- claims look at pauses and this does not. Called by _begin_singles and _begin_maps.
+-- Return how many tasks of steps may be leased to the taker at once: none while something is
+-- paused, or if a limit concerns what it serves. Claims look at pauses and limits, and this does
+-- not. Called by _begin_singles and _begin_maps.
 create or replace function holdfast._room(p_taker holdfast._taker) returns int
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
     select case when exists (select from holdfast.pauses) then 0
+        when exists (
+            select from holdfast.limits l
+            where l.scope = 'queue' and l.name = any (p_taker.queues) or exists (
+                select from unnest(p_taker.handlers) as h (handler)
+                where holdfast._concerns(l.scope, l.name, null, h.handler))) then 0
         else greatest(coalesce((p_taker).room, 0), 0) end
 $$;
 

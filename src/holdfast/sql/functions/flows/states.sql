@@ -88,10 +88,11 @@ declare
     v_leased boolean;
     v_due boolean;
 begin
-    select count(*), bool_or(t.worker is not null), bool_or(t.visible_at <= holdfast.now())
+    select count(*), bool_or(t.worker is not null), bool_or(
+        coalesce(t.limited_at, t.visible_at) <= holdfast.now())
     into v_seen, v_leased, v_due
     from (
-        select t.worker, t.visible_at from holdfast.tasks t
+        select t.worker, t.visible_at, t.limited_at from holdfast.tasks t
         where t.run_id = p_run_id and t.key <> '' limit 100
     ) as t;
     if v_seen = 100 and not v_leased then
@@ -136,8 +137,9 @@ begin
     return query
     with open as materialized (
         select split_part(t.key, ':', 1) as step_slug, t.key, t.handler, t.queue, t.worker,
-            t.visible_at, t.started_at, t.attempts, t.heartbeat,
-            case when t.worker is not null then 'running' when t.visible_at <= v_now then 'due'
+            coalesce(t.limited_at, t.visible_at) as visible_at, t.started_at, t.attempts,
+            t.heartbeat, case when t.worker is not null then 'running'
+                when coalesce(t.limited_at, t.visible_at) <= v_now then 'due'
                 when t.heartbeat is not null then 'retrying' else 'delayed' end as phase
         from holdfast.tasks t
         where t.run_id = p_run_id and t.kind = 'step'

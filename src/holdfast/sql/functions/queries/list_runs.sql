@@ -23,14 +23,15 @@ begin
     select r.run_id, r.name, r.version, r.key, r.queue, r.priority::int, r.status,
         case when r.kind = 'flow' and r.status = 'running'
             then holdfast._flow_state(r.run_id, t.paused)
-            else holdfast._state(r.status, t.worker, t.paused, t.stuck, t.visible_at) end,
+            else holdfast._state(r.status, t.worker, t.paused, t.stuck,
+                coalesce(t.limited_at, t.visible_at)) end,
         case when p_payloads then r.input end, case when p_payloads then r.output end,
         r.error, r.tags, r.headers,
         extract(epoch from r.retention)::float8, holdfast._micros(r.created_at),
         holdfast._micros(coalesce(r.started_at, t.started_at)),
         holdfast._micros(r.completed_at), holdfast._micros(r.deadline_at),
-        holdfast._micros(t.visible_at), t.awaiting, t.worker, t.attempts, t.lease_no,
-        t.stuck, t.paused, r.parent_run_id, r.parent_key, r.kind
+        holdfast._micros(coalesce(t.limited_at, t.visible_at)), t.awaiting, t.worker, t.attempts,
+        t.lease_no, t.stuck, t.paused, r.parent_run_id, r.parent_key, r.kind
     from unnest(p_run_ids) with ordinality as u (run_id, place)
     cross join lateral (
         select * from holdfast.runs r where r.run_id = u.run_id limit 1
@@ -98,6 +99,17 @@ begin
                 and t.worker is null and t.visible_at <= holdfast.now()
                 and (t.key = '' or t.kind = 'step')
             order by t.visible_at
+            limit p_limit + 1
+        ) as t
+        limit p_limit + 1;
+        return query  -- those that wait for limits
+        select t.run_id
+        from holdfast._limited_ranges() as l
+        cross join lateral (
+            select t.run_id from holdfast.tasks t
+            where t.queue = l.queue and t.handler = l.handler
+                and t.limited_at is not null and not t.paused
+                and (t.key = '' or t.kind = 'step')
             limit p_limit + 1
         ) as t
         limit p_limit + 1;
@@ -220,7 +232,8 @@ begin
     where (p_states is null
             or case when r.kind = 'flow' and r.status = 'running'
                 then holdfast._flow_state(r.run_id, t.paused)
-                else holdfast._state(r.status, t.worker, t.paused, t.stuck, t.visible_at)
+                else holdfast._state(r.status, t.worker, t.paused, t.stuck,
+                    coalesce(t.limited_at, t.visible_at))
             end = any (p_states))
         and (p_names is null or r.name = any (p_names))
         and (p_queues is null or r.queue = any (p_queues))

@@ -151,7 +151,7 @@ as $$
 begin
     return query
     select t.key, split_part(t.handler, '@', 1), t.queue, t.attempts, t.worker,
-        holdfast._micros(t.visible_at), holdfast._micros(t.started_at),
+        holdfast._micros(coalesce(t.limited_at, t.visible_at)), holdfast._micros(t.started_at),
         holdfast._micros(t.deadline_at), t.heartbeat, t.cancelled
     from holdfast.tasks t
     where t.run_id = p_run_id and t.kind = 'activity'

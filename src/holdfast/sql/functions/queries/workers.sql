@@ -69,7 +69,8 @@ as $$
             cross join lateral (
                 select from holdfast.tasks t
                 where t.queue = l.queue and t.handler = l.handler and t.priority = p.priority
-                    and t.worker is null and t.visible_at < 'infinity' limit 1000
+                    and t.worker is null
+                    and (t.visible_at < 'infinity' or t.limited_at is not null) limit 1000
             ) as t
             where f.is_flow limit 1000)
             union all

@@ -17,6 +17,9 @@
 -- A run begins when it is first claimed, but not before its log begins: a claim may have read the
 -- time before the start did.
 --
+-- A task that a limit concerns is leased if the limits allow it, otherwise it waits; `limited` is
+-- true in the last row if such tasks wait.
+--
 -- If another worker suspended a task and was heard in the last three seconds, the task is left to
 -- that worker until p_sticky_seconds after it came due. An expired lease is left to a worker that
 -- is still signed on, unless p_worker was heard without a gap for the length of a lease: the
@@ -45,7 +48,7 @@ create or replace function holdfast.claim_tasks(
     run_id uuid, key text, kind text, queue text, handler text, attempts int, lease_no int,
     log_length int, started_at bigint, input json, deadline_at bigint, payload json,
     heartbeat json, parent_run_id uuid, tail_from int, tail json, poisoned uuid[],
-    pages int, run_key text, headers json
+    pages int, run_key text, headers json, limited boolean
 )
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -67,6 +70,8 @@ declare
     v_spared text[];
     v_due record;
     v_next timestamptz := v_now;
+    v_limited timestamptz;
+    v_waiting boolean;
 begin
     if v_leased is not null then
         pages := - holdfast._pages_of_tasks();
@@ -86,6 +91,12 @@ begin
     if v_leased is not null then
         pages := pages + holdfast._pages_of_tasks();
     end if;
+    if exists (select from holdfast.limits) then
+        select l.run_ids, l.keys, l.newest, l.next_at, l.are_waiting
+        into v_due.run_ids, v_due.keys, v_due.newest, v_limited, v_waiting
+        from holdfast._apply_limits(v_now, p_queues, p_handlers, p_limit, p_until is null,
+            v_due.run_ids, v_due.keys, v_due.newest) as l;
+    end if;
     if v_due.expired then
         select * into v_due.run_ids, v_due.keys, poisoned
         from holdfast._lock_lost(v_due.run_ids, v_due.keys, p_max_attempts);
@@ -98,7 +109,8 @@ begin
             update holdfast.tasks t
             set worker = p_worker, visible_at = v_now + p_lease_seconds * interval '1 second',
                 attempts = t.attempts + 1, lease_no = t.lease_no + 1, claimed_idx = l.length,
-                awaiting = null, started_at = coalesce(t.started_at, greatest(v_now, l.at))
+                awaiting = null, limited_at = null,
+                started_at = coalesce(t.started_at, greatest(v_now, l.at))
             from unnest(v_due.run_ids, v_due.keys) with ordinality as u (run_id, key, ord)
             cross join lateral (
                 select e.idx + 1 as length, e.at from holdfast.events e
@@ -126,7 +138,8 @@ begin
                 then holdfast._tail(t.run_id, t.since, p_texts)
                 when t.since is not null then '[]' end,
             null::uuid[], null::int,
-            case when p_properties then r.key end, case when p_properties then r.headers end
+            case when p_properties then r.key end, case when p_properties then r.headers end,
+            null::boolean
         from leased t
         left join lateral (
             select r.input, r.deadline_at, r.key, r.headers from holdfast.runs r
@@ -147,8 +160,9 @@ begin
             coalesce(v_now + p_within_seconds * interval '1 second', 'infinity'));
     end if;
     now := holdfast._micros(v_now);
-    next_due_at := holdfast._micros(v_next);
+    next_due_at := holdfast._micros(least(v_next, v_limited));
     watermark := holdfast._micros(least(v_due.newest, v_now));
+    limited := v_waiting;
     return next;
 end $$;
 

@@ -1,0 +1,112 @@
+"""`client.limits`: how many tasks run at once or begin in a period, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.client.naming import Named
+from holdfast.client.session import Session
+from holdfast.definitions.limits import Ageing, AnyLimit, Fairness, Limit, Rate
+from holdfast.errors import InvalidInput
+from holdfast.names import check_queue_name, check_reference
+from holdfast.store.port import WORK_TOPIC
+from holdfast.types import LimitInfo, LimitKind, LimitScope, Notice
+
+
+class Limits:
+    """The limits of queues, workflows and activities, in all workers together."""
+
+    def __init__(self, session: Session) -> None:
+        """Make the group over a client's session."""
+        self._session = session
+
+    async def set(
+        self,
+        limit: AnyLimit,
+        *,
+        queue: str | None = None,
+        workflow: Named | str | None = None,
+        activity: Named | str | None = None,
+    ) -> bool:
+        """Set a limit on a queue, a workflow or an activity. Return False if it was just so.
+
+        It holds for what workers claim from now on; what runs already counts and is not stopped.
+        It stays when workers start again, until their code declares something else than before.
+        Raises InvalidInput unless one of the three is named.
+
+        ```python
+        await client.limits.set(Limit(5), queue="mail")
+        await client.limits.set(Rate(100, per="1m", key="input.customer"), workflow=checkout)
+        ```
+        """
+        scope, name = await self._named(queue, workflow, activity)
+        changed = await self._session.store.set_limit(limit.rule(scope, name))
+        await self._wake_workers()
+        return changed
+
+    async def remove(
+        self,
+        limit: type[AnyLimit],
+        *,
+        queue: str | None = None,
+        workflow: Named | str | None = None,
+        activity: Named | str | None = None,
+        key: str | None = None,
+    ) -> bool:
+        """Remove a limit, which is known by its class and its key. Return False if there is none.
+
+        What waits for it may run at once. A limit that code declares stays removed until the code
+        declares something else.
+
+        ```python
+        await client.limits.remove(Limit, queue="mail")
+        ```
+        """
+        scope, name = await self._named(queue, workflow, activity)
+        kind = _KINDS[limit]
+        removed = await self._session.store.remove_limit(scope, name, kind, key or "")
+        await self._wake_workers()
+        return removed
+
+    async def list(self) -> list[LimitInfo]:
+        """Return all limits, and how they are used.
+
+        ```python
+        for limit in await client.limits.list():
+            print(limit.rule.name, limit.rule.most, limit.held, limit.waiting)
+        ```
+        """
+        return await self._session.store.list_limits()
+
+    async def _named(
+        self, queue: str | None, workflow: Named | str | None, activity: Named | str | None
+    ) -> tuple[LimitScope, str]:
+        given: Sequence[tuple[LimitScope, Named | str | None]] = (
+            ("queue", queue),
+            ("workflow", workflow),
+            ("activity", activity),
+        )
+        named = [(scope, name) for scope, name in given if name is not None]
+        if len(named) != 1:
+            raise InvalidInput("name the queue, the workflow or the activity of the limit")
+        [(_, name)] = named
+        if workflow is not None:
+            return "workflow", await self._session.names.full(name)
+        if queue is not None:
+            return "queue", check_queue_name(queue)
+        full = name if isinstance(name, str) else name.full_name
+        return "activity", check_reference("an activity", full)
+
+    async def _wake_workers(self) -> None:
+        """Wake the workers: what waited for a limit may run now."""
+        workers = await self._session.store.list_workers()
+        queues = sorted({queue for worker in workers for queue in worker.queues})
+        self._session.tell([Notice(WORK_TOPIC, queue) for queue in queues])
+
+
+_KINDS: dict[type[AnyLimit], LimitKind] = {
+    Limit: "concurrency",
+    Rate: "rate",
+    Fairness: "fairness",
+    Ageing: "ageing",
+}

@@ -1,0 +1,144 @@
+-- Which limits concern a task, and the values of their keys.
+
+-- Return true if a limit concerns the tasks of a queue and a handler. Called by all that look for
+-- limits.
+create or replace function holdfast._concerns(
+    p_scope text, p_name text, p_queue text, p_handler text
+) returns boolean
+language sql immutable parallel safe
+return case p_scope when 'queue' then p_name = p_queue
+    when 'activity' then p_handler = p_name || '@0'
+    else p_handler not like '%@0' and p_name = regexp_replace(p_handler, '@[0-9]+$', '') end;
+
+-- Return the value of a limit's key in an input: the text of what its path leads to, 'null' if that
+-- is nothing, and a digest of a long one. Of several paths, with | in between, the first that leads
+-- to something counts. Called by _limit_keys and _count_present.
+create or replace function holdfast._key_value(p_key text, p_input json) returns text
+language sql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+    select case when octet_length(v.value) > 200 then 'md5:' || md5(v.value) else v.value end
+    from (select coalesce((
+        select p_input #>> (string_to_array(p.path, '.'))[2:]
+        from unnest(string_to_array(p_key, '|')) with ordinality as p (path, place)
+        where p_input #>> (string_to_array(p.path, '.'))[2:] is not null
+        order by p.place limit 1), 'null') as value) as v
+$$;
+
+-- Return the limits that a task must wait for, with the values of their keys:
+-- {"limit_id": "value"}; null if it need not wait. A limit that is held by runs, and a rate, let a
+-- run pass once: when it begins. Locks nothing. Called by all that let tasks wait for limits.
+create or replace function holdfast._limit_keys(
+    p_queue text, p_handler text, p_key text, p_lease_no int, p_input json
+) returns text
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+as $$
+begin
+    return jsonb_object_agg(l.limit_id, case l.key when '' then ''
+        else holdfast._key_value(l.key, p_input) end)::text
+    from holdfast.limits l
+    where holdfast._concerns(l.scope, l.name, p_queue, p_handler) and not l.removed
+        and case when l.holds = 'run' then p_key = '' and p_lease_no = 0
+            when l.kind = 'rate' then p_key <> '' or p_lease_no = 0
+            else true end;
+end $$;
+
+-- Return the limits with the values of their keys for a task that is stored. Called by
+-- _file_limited and _refile_groups.
+create or replace function holdfast._limit_keys_of(
+    p_run_id uuid, p_queue text, p_handler text, p_key text, p_lease_no int, p_payload json
+) returns text
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    return holdfast._limit_keys(p_queue, p_handler, p_key, p_lease_no,
+        case when p_handler like '%@0' then p_payload -> 'input'
+            else (select r.input from holdfast.runs r where r.run_id = p_run_id) end);
+end $$;
+
+-- Among tasks that are due and locked, let those wait that limits concern. Returns the others, in
+-- the order given; `filed` counts those that wait. Expired leases are left as they are: their tasks
+-- count for their limits already.
+-- Locks: expects the task rows locked. Called by _apply_limits.
+create or replace function holdfast._file_limited(
+    inout run_ids uuid[], inout keys text[], out filed int
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+begin
+    with due as materialized (
+        select u.run_id, u.key, u.place, t.tid, case when t.worker is null
+            then holdfast._limit_keys_of(
+                t.run_id, t.queue, t.handler, t.key, t.lease_no, t.payload) end as limit_keys
+        from unnest(_file_limited.run_ids, _file_limited.keys) with ordinality
+            as u (run_id, key, place)
+        cross join lateral (
+            select t.*, t.ctid as tid from holdfast.tasks t
+            where t.run_id = u.run_id and t.key = u.key limit 1
+        ) as t
+    ), waiting as (
+        update holdfast.tasks t
+        set limit_keys = d.limit_keys, limited_at = coalesce(t.limited_at, t.visible_at),
+            visible_at = 'infinity'
+        from due d
+        where t.ctid = d.tid and d.limit_keys is not null
+    )
+    select array_agg(d.run_id order by d.place) filter (where d.limit_keys is null),
+        array_agg(d.key order by d.place) filter (where d.limit_keys is null),
+        count(d.limit_keys)
+    into run_ids, keys, filed
+    from due d;
+end $$;
+
+-- Give tasks of groups their present limits, if limits came to them after they began to wait: of
+-- each group that needs it, at most 1,000 a call. Returns true if a group needed it.
+-- Locks: task rows, skipping locked ones. Called by _take_limited, which has the limits locked.
+create or replace function holdfast._refile_groups(
+    p_queues text[], p_handlers text[], p_priorities int[], p_groups text[]
+) returns boolean
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_changed int;
+begin
+    with stale as materialized (
+        select u.* from unnest(p_queues, p_handlers, p_priorities, p_groups)
+            as u (queue, handler, priority, limit_keys)
+        cross join lateral (
+            select t.* from holdfast.tasks t
+            where t.queue = u.queue and t.handler = u.handler and t.priority = u.priority
+                and t.limit_keys = u.limit_keys and t.limited_at is not null and not t.paused
+            order by t.limited_at limit 1
+        ) as t
+        where holdfast._limit_keys_of(
+            t.run_id, t.queue, t.handler, t.key, t.lease_no, t.payload) <> u.limit_keys
+    ), found as materialized (
+        select t.* from stale u
+        cross join lateral (
+            select t.ctid as tid, t.* from holdfast.tasks t
+            where t.queue = u.queue and t.handler = u.handler and t.priority = u.priority
+                and t.limit_keys = u.limit_keys and t.limited_at is not null and not t.paused
+            order by t.limited_at limit 1000
+            for update skip locked
+        ) as t
+    )
+    update holdfast.tasks t
+    set limit_keys = coalesce(holdfast._limit_keys_of(
+        f.run_id, f.queue, f.handler, f.key, f.lease_no, f.payload), t.limit_keys)
+    from found f
+    where t.ctid = f.tid;
+    get diagnostics v_changed = row_count;
+    return v_changed > 0;
+end $$;

@@ -1,0 +1,228 @@
+-- What a claim takes of the groups that wait, and what it writes about that.
+
+-- Choose tasks in the order of their priority, a task of each group in turn, as far as the limits
+-- allow. The groups are p_queues … p_groups, in the order of their turns; p_limits, p_slots and
+-- p_free say what the limits allow. p_run_ids, p_keys are tasks that need not wait: within a
+-- priority they and the others take turns. Returns all chosen tasks in order, and apart those that
+-- waited. `passed_over` is the earliest due time of a task that need not wait and was not chosen.
+-- `is_more` is true if others wait that the limits allow.
+--
+-- A task counts for each limit that concerns it although another limit may refuse it. So one call
+-- may take fewer than allowed, but never none: the first task is refused by no limit.
+-- Locks: task rows, skipping locked ones. Called by _take_limited, which has the limits locked.
+create or replace function holdfast._choose_limited(
+    p_now timestamptz, p_limit int,
+    p_queues text[], p_handlers text[], p_priorities int[], p_groups text[],
+    p_limits int[], p_slots text[], p_free int[], p_run_ids uuid[], p_keys text[],
+    out run_ids uuid[], out keys text[], out passed_over timestamptz, out is_more boolean,
+    out limited_runs uuid[], out limited_keys text[], out limited_queues text[],
+    out limited_handlers text[], out limited_groups text[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    with slots as materialized (
+        select s.* from unnest(p_limits, p_slots, p_free) as s (limit_id, slot, free)
+    ), groups as materialized (
+        select g.queue, g.handler, g.priority, g.limit_keys, g.place,
+            least(p_limit, min(s.free)) as free
+        from unnest(p_queues, p_handlers, p_priorities, p_groups) with ordinality
+            as g (queue, handler, priority, limit_keys, place)
+        left join lateral jsonb_each_text(g.limit_keys::jsonb) as k on true
+        left join slots s on s.limit_id = k.key::int and s.slot = k.value
+        group by g.queue, g.handler, g.priority, g.limit_keys, g.place
+        having coalesce(min(s.free), 1) > 0
+    ), waiting as materialized (
+        select t.run_id, t.key, t.limited_at, g.queue, g.handler, g.limit_keys, g.place,
+            holdfast._aged(g.priority, p_now - t.limited_at, a.period) as priority
+        from groups g
+        left join lateral (
+            select l.period from holdfast.limits l
+            where l.kind = 'ageing' and not l.removed
+                and holdfast._concerns(l.scope, l.name, g.queue, g.handler)
+            order by l.period limit 1
+        ) as a on true
+        cross join lateral (
+            select t.run_id, t.key, t.limited_at from holdfast.tasks t
+            where t.queue = g.queue and t.handler = g.handler and t.priority = g.priority
+                and t.limit_keys = g.limit_keys and t.limited_at is not null and not t.paused
+                and t.worker is null
+            order by t.limited_at
+            limit least(g.free, 1 + 2 * p_limit / (select count(*)::int from groups))
+        ) as t
+    ), numbered as (
+        select w.*, row_number() over (
+            partition by w.limit_keys order by w.priority, w.limited_at, w.run_id, w.key) as round
+        from waiting w
+    ), ranked as materialized (
+        select n.*, row_number() over (
+            order by n.priority, n.round, n.place, n.limited_at, n.run_id, n.key) as rank
+        from numbered n
+    ), refused as (
+        select distinct c.rank
+        from (
+            select r.rank, s.free,
+                row_number() over (partition by s.limit_id, s.slot order by r.rank) as nth
+            from ranked r
+            cross join lateral jsonb_each_text(r.limit_keys::jsonb) as k
+            join slots s on s.limit_id = k.key::int and s.slot = k.value
+        ) as c
+        where c.nth > c.free
+    ), others as (
+        select u.run_id, u.key, t.priority, t.visible_at, u.place
+        from unnest(p_run_ids, p_keys) with ordinality as u (run_id, key, place)
+        cross join lateral (
+            select t.priority, t.visible_at from holdfast.tasks t
+            where t.run_id = u.run_id and t.key = u.key limit 1
+        ) as t
+    ), merged as materialized (
+        select b.*, row_number() over (
+            order by b.priority, b.nth, b.is_limited, b.run_id, b.key) as place
+        from (
+            select r.run_id, r.key, r.priority::int, r.queue, r.handler, r.limit_keys,
+                null::timestamptz as visible_at, true as is_limited,
+                row_number() over (partition by r.priority order by r.rank) as nth
+            from ranked r where r.rank not in (select f.rank from refused f)
+            union all
+            select o.run_id, o.key, o.priority::int, null, null, null, o.visible_at, false,
+                row_number() over (partition by o.priority order by o.place)
+            from others o
+        ) as b
+    ), taken as materialized (
+        select m.* from merged m
+        cross join lateral (
+            select from holdfast.tasks t
+            where t.run_id = m.run_id and t.key = m.key
+                and (not m.is_limited
+                    or t.limited_at is not null and t.worker is null and not t.paused)
+            for update skip locked
+        ) as t
+        where m.place <= p_limit
+    )
+    select array_agg(t.run_id order by t.place), array_agg(t.key order by t.place),
+        (select min(m.visible_at) from merged m where m.place > p_limit),
+        coalesce((select bool_or(m.place > p_limit and m.is_limited) from merged m), false)
+            or (count(*) filter (where t.is_limited) > 0 and exists (select from refused)),
+        array_agg(t.run_id order by t.place) filter (where t.is_limited),
+        array_agg(t.key order by t.place) filter (where t.is_limited),
+        array_agg(t.queue order by t.place) filter (where t.is_limited),
+        array_agg(t.handler order by t.place) filter (where t.is_limited),
+        array_agg(t.limit_keys order by t.place) filter (where t.is_limited)
+    into run_ids, keys, passed_over, is_more, limited_runs, limited_keys, limited_queues,
+        limited_handlers, limited_groups
+    from taken t;
+end $$;
+
+-- Return the priority that a task counts as after waiting so long: one more urgent for each period.
+-- Called by _choose_limited.
+create or replace function holdfast._aged(
+    p_priority int, p_waited interval, p_period interval
+) returns int
+language sql immutable parallel safe
+return case when p_period is null then p_priority
+    else greatest(0, p_priority - floor(least(greatest(
+        extract(epoch from p_waited) / extract(epoch from p_period), 0), 4))::int) end;
+
+-- Record that chosen tasks count for their limits from now on: holders of concurrency limits, and
+-- uses of rates. Uses that are close together are kept as one, at the later moment.
+-- Locks: expects the limits locked; rows of uses. Called by _take_limited.
+create or replace function holdfast._hold_slots(
+    p_now timestamptz, p_run_ids uuid[], p_keys text[], p_groups text[]
+) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    with slots as materialized (
+        select u.run_id, u.key, l.limit_id, k.value collate "C" as slot, l.kind, l.period
+        from unnest(p_run_ids, p_keys, p_groups) as u (run_id, key, limit_keys)
+        cross join lateral jsonb_each_text(u.limit_keys::jsonb) as k
+        cross join lateral (
+            select * from holdfast.limits l where l.limit_id = k.key::int limit 1
+        ) as l
+    ), held as (
+        insert into holdfast.limit_holders (limit_id, slot, run_id, key)
+        select s.limit_id, s.slot, s.run_id, s.key from slots s where s.kind = 'concurrency'
+        on conflict do nothing
+    ), used as (
+        select s.limit_id, s.slot, s.period, count(*)::int as count
+        from slots s where s.kind = 'rate' group by 1, 2, 3
+    )
+    insert into holdfast.limit_uses as o (limit_id, slot, ats, counts)
+    select u.limit_id, u.slot, m.ats, m.counts
+    from used u
+    left join lateral (
+        select o.ats, o.counts from holdfast.limit_uses o
+        where o.limit_id = u.limit_id and o.slot = u.slot limit 1
+    ) as o on true
+    cross join lateral (
+        select array_agg(e.at order by e.at) as ats, array_agg(e.count order by e.at) as counts
+        from (
+            select max(e.at) as at, sum(e.count)::int as count
+            from unnest(o.ats || p_now, o.counts || u.count) as e (at, count)
+            where e.at > p_now - u.period
+            group by floor(extract(epoch from e.at) * 100 / extract(epoch from u.period))
+        ) as e
+    ) as m
+    on conflict (limit_id, slot) do update set ats = excluded.ats, counts = excluded.counts;
+end $$;
+
+-- Record where the next claim begins to look: after the group that was last in turn, or, if none of
+-- the groups was free, after those that were looked at. Returns true if it was none and others have
+-- not been looked at since something was taken.
+-- Locks: rows of limit_turns. Called by _take_limited, which has the limits locked.
+create or replace function holdfast._advance_turns(
+    p_queues text[], p_handlers text[], p_groups text[],
+    p_taken_queues text[], p_taken_handlers text[], p_taken_groups text[], p_most int
+) returns boolean
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_is_more boolean;
+begin
+    with looked as materialized (
+        select u.queue, u.handler, count(distinct u.limit_keys) >= p_most as is_part,
+            (array_agg(u.limit_keys order by u.place desc))[1] as last_keys,
+            bool_or(coalesce(u.limit_keys <= s.limit_keys, false)) as has_wrapped,
+            min(s.limit_keys) as since, coalesce(min(s.wraps), 0) as wraps
+        from unnest(p_queues, p_handlers, p_groups) with ordinality
+            as u (queue, handler, limit_keys, place)
+        left join lateral (
+            select s.limit_keys, s.wraps from holdfast.limit_turns s
+            where s.queue = u.queue and s.handler = u.handler limit 1
+        ) as s on true
+        group by u.queue, u.handler
+    ), taken as materialized (
+        select u.queue, u.handler, (array_agg(u.limit_keys order by u.place desc))[1] as last_keys
+        from unnest(p_taken_queues, p_taken_handlers, p_taken_groups) with ordinality
+            as u (queue, handler, limit_keys, place)
+        group by u.queue, u.handler
+    ), turned as materialized (
+        select l.queue, l.handler, l.since,
+            coalesce(t.last_keys, case when l.is_part then l.last_keys else l.since end, '')
+                as limit_keys,
+            case when t.queue is null and l.is_part then l.wraps + l.has_wrapped::int else 0 end
+                as wraps
+        from looked l left join taken t on t.queue = l.queue and t.handler = l.handler
+    ), written as (
+        insert into holdfast.limit_turns as s (queue, handler, limit_keys, wraps)
+        select t.queue, t.handler, t.limit_keys, case when t.wraps < 2 then t.wraps else 0 end
+        from turned t
+        where t.limit_keys is distinct from t.since or t.wraps > 0
+        on conflict (queue, handler) do update
+        set limit_keys = excluded.limit_keys, wraps = excluded.wraps
+    )
+    select bool_or(l.is_part and t.wraps between 0 and 1
+        and not exists (select from taken k where k.queue = l.queue and k.handler = l.handler))
+    into v_is_more
+    from looked l join turned t on t.queue = l.queue and t.handler = l.handler;
+    return coalesce(v_is_more, false);
+end $$;

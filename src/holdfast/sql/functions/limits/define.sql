@@ -1,0 +1,224 @@
+-- Limits are set, removed and declared.
+
+-- Set a limit on the tasks of a queue, a workflow or an activity, for all of them together or for
+-- each value of a key. It holds for what is claimed from now on; what runs already counts, and is
+-- not stopped. Kinds:
+--
+-- concurrency  p_most tasks at once. p_holds says how long one counts: 'turn', while a worker
+--              executes it, or 'run', from the first claim of a run to its end. Default: 'run' for
+--              a workflow, otherwise 'turn'.
+-- rate         p_most begin in each p_period_seconds; with p_smooth, at even distances.
+-- fairness     the tasks of each key in turn.
+-- ageing       a task that waits counts as one priority more urgent for each p_period_seconds.
+--
+-- p_key is the path of the key in the input, 'input.customer'. Returns false if the limit was just
+-- so. Refuses values that are not allowed (22004, 22023).
+-- Locks: the limit. Called by users and clients.
+create or replace function holdfast.set_limit(
+    p_scope text, p_name text, p_kind text, p_most int default null,
+    p_period_seconds float8 default null, p_key text default null, p_holds text default null,
+    p_smooth boolean default null
+) returns boolean
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_name text := holdfast._limit_name(p_scope, p_name);
+begin
+    perform holdfast._check_limit(
+        p_scope, v_name, p_kind, p_most, p_period_seconds, p_key, p_holds, p_smooth);
+    return holdfast._put_limit(p_scope, v_name, p_kind, p_most, p_period_seconds, p_key,
+        p_holds, p_smooth, null, null);
+end $$;
+
+-- Return the name of what a limit concerns, with its app. Refuses a workflow that several apps
+-- have, or none, and an activity without its app (22023). Called by set_limit and remove_limit.
+create or replace function holdfast._limit_name(p_scope text, p_name text) returns text
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if p_scope = 'activity' and strpos(p_name, '/') = 0 then
+        raise invalid_parameter_value using message = format(
+            'activity %s: name the app as well: APP/%s', left(p_name, 200), left(p_name, 200));
+    end if;
+    return case p_scope when 'workflow' then holdfast.full_name(p_name) else p_name end;
+end $$;
+
+-- Write a limit whose values are right. With p_app, its code declares the limit. Returns false if
+-- nothing changed.
+-- Locks: the limit. Called by set_limit and declare_limits.
+create or replace function holdfast._put_limit(
+    p_scope text, p_name text, p_kind text, p_most int, p_period_seconds float8, p_key text,
+    p_holds text, p_smooth boolean, p_app text, p_declared json
+) returns boolean
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_now timestamptz := holdfast.now();
+    v_limit holdfast.limits;
+    v_is_new boolean;
+    v_period interval := p_period_seconds * interval '1 second';
+    v_holds text := case p_kind when 'concurrency' then coalesce(
+        p_holds, case p_scope when 'workflow' then 'run' else 'turn' end) end;
+    v_smooth boolean := case p_kind when 'rate' then coalesce(p_smooth, false) end;
+begin
+    select * into v_limit from holdfast.limits l
+    where l.scope = p_scope and l.name = p_name and l.kind = p_kind
+        and l.key = coalesce(p_key, '')
+    for no key update;
+    v_is_new := v_limit is null or v_limit.removed;
+    if not v_is_new and p_declared is null and (v_limit.most, v_limit.period, v_limit.holds,
+        v_limit.smooth) is not distinct from (p_most, v_period, v_holds, v_smooth)
+    then
+        return false;
+    end if;
+    insert into holdfast.limits as l (scope, name, kind, key, most, period, holds, smooth,
+        declared, app, added_at, changed_at)
+    values (p_scope, p_name, p_kind, coalesce(p_key, ''), p_most, v_period, v_holds, v_smooth,
+        p_declared, p_app, v_now, v_now)
+    on conflict (scope, name, kind, key) do update
+    set most = excluded.most, period = excluded.period, holds = excluded.holds,
+        smooth = excluded.smooth, removed = false,
+        declared = coalesce(excluded.declared, l.declared), app = coalesce(excluded.app, l.app),
+        added_at = case when l.removed then excluded.added_at else l.added_at end,
+        changed_at = excluded.changed_at
+    returning * into v_limit;
+    if v_is_new and p_kind = 'concurrency' then
+        perform holdfast._count_present(v_limit);
+    end if;
+    return true;
+end $$;
+
+-- Let what runs already count for a limit that is new.
+-- Locks: expects the limit locked; rows of holders. Called by _put_limit.
+create or replace function holdfast._count_present(p_limit holdfast.limits) returns void
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+    insert into holdfast.limit_holders (limit_id, slot, run_id, key)
+    select p_limit.limit_id, case p_limit.key when '' then ''
+            else holdfast._key_value(p_limit.key, case when t.handler like '%@0'
+                then t.payload -> 'input'
+                else (select r.input from holdfast.runs r where r.run_id = t.run_id) end) end,
+        t.run_id, t.key
+    from holdfast.tasks t
+    where holdfast._concerns(p_limit.scope, p_limit.name, t.queue, t.handler)
+        and case p_limit.holds when 'turn' then t.worker is not null
+            else t.key = '' and t.kind = 'workflow' and t.lease_no > 0 end
+    on conflict do nothing
+$$;
+
+-- Remove a limit. Returns false if there is none. Tasks that wait for it may run at once; the row
+-- is deleted when none is left. A limit that code declares comes back only if the code changes it.
+-- Locks: the limit. Called by users and clients.
+create or replace function holdfast.remove_limit(
+    p_scope text, p_name text, p_kind text, p_key text default null
+) returns boolean
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_name text := holdfast._limit_name(p_scope, p_name);
+begin
+    update holdfast.limits l set removed = true, changed_at = holdfast.now()
+    where l.scope = p_scope and l.name = v_name and l.kind = p_kind
+        and l.key = coalesce(p_key, '') and not l.removed;
+    return found;
+end $$;
+
+-- Write the limits that the code of an app declares: a JSON array of objects with the parameters of
+-- set_limit, without p_. A limit that people have changed stays as they left it until the code
+-- declares something else. Those that the app declared before, and does not now, are removed.
+-- Returns how many were changed. Refuses what set_limit refuses.
+-- Locks: the limits, in one order. Called by workers that sign on.
+create or replace function holdfast.declare_limits(p_app text, p_limits json) returns int
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_changed int := 0;
+    v_one record;
+begin
+    for v_one in
+        select d.declared::text as declared, x.*, (
+                select l.declared::text from holdfast.limits l
+                where l.scope = x.scope and l.name = x.name and l.kind = x.kind
+                    and l.key = coalesce(x.key, '')) as known
+        from json_array_elements(p_limits) as d (declared)
+        cross join lateral json_to_record(d.declared) as x (scope text, name text, kind text,
+            most int, period_seconds float8, key text, holds text, smooth boolean)
+        order by x.scope, x.name, x.kind, x.key
+    loop
+        if v_one.known is distinct from v_one.declared then
+            perform holdfast._check_limit(v_one.scope, v_one.name, v_one.kind, v_one.most,
+                v_one.period_seconds, v_one.key, v_one.holds, v_one.smooth);
+            perform holdfast._put_limit(v_one.scope, v_one.name, v_one.kind, v_one.most,
+                v_one.period_seconds, v_one.key, v_one.holds, v_one.smooth, p_app,
+                v_one.declared::json);
+            v_changed := v_changed + 1;
+        end if;
+    end loop;
+    update holdfast.limits l set removed = true, declared = null, changed_at = holdfast.now()
+    where l.app = p_app and l.declared is not null and not exists (
+        select from json_array_elements(p_limits) as d (declared)
+        where d.declared ->> 'scope' = l.scope and d.declared ->> 'name' = l.name
+            and d.declared ->> 'kind' = l.kind
+            and coalesce(d.declared ->> 'key', '') = l.key);
+    return v_changed;
+end $$;
+
+-- Refuse a limit that cannot be. Called by set_limit and declare_limits.
+create or replace function holdfast._check_limit(
+    p_scope text, p_name text, p_kind text, p_most int, p_period_seconds float8, p_key text,
+    p_holds text, p_smooth boolean
+) returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_flaw text;
+begin
+    perform holdfast._check_given('a scope', p_scope is not null);
+    if p_scope not in ('queue', 'workflow', 'activity') then
+        raise invalid_parameter_value using message = format(
+            'a scope is queue, workflow or activity, not %s', quote_literal(left(p_scope, 200)));
+    end if;
+    perform holdfast._check_name(
+        case p_scope when 'queue' then 'a queue' else 'a workflow' end, p_name);
+    perform holdfast._check_given('a kind', p_kind is not null);
+    v_flaw := case
+        when p_kind not in ('concurrency', 'rate', 'fairness', 'ageing') then format(
+            'a kind is concurrency, rate, fairness or ageing, not %s',
+            quote_literal(left(p_kind, 200)))
+        when p_kind in ('concurrency', 'rate') and coalesce(p_most, 0) < 1 then format(
+            'a limit of the kind %s lets at least 1 task run: pause the %s to stop it', p_kind,
+            p_scope)
+        when p_kind in ('fairness', 'ageing') and p_most is not null then format(
+            'a limit of the kind %s does not count tasks: leave out how many', p_kind)
+        when p_kind in ('rate', 'ageing')
+            and coalesce(p_period_seconds not between 0.001 and 1e9, true)
+            then format('a limit of the kind %s has a period from 0.001 s to 1e9 s', p_kind)
+        when p_kind in ('concurrency', 'fairness') and p_period_seconds is not null then format(
+            'a limit of the kind %s does not have a period', p_kind)
+        when p_kind = 'fairness' and coalesce(p_key, '') = '' then
+            'fairness is between the values of a key: give its path'
+        when p_kind = 'ageing' and coalesce(p_key, '') <> '' then
+            'ageing does not have a key: it concerns all tasks'
+        when p_key <> '' and (octet_length(p_key) > 200
+            or p_key !~ '^input(\.[^.|]+)*(\|input(\.[^.|]+)*)*$') then format(
+            '%s is not the path of a key: write input, or input.customer for the member customer '
+            'of the input', quote_literal(left(p_key, 200)))
+        when p_holds not in ('turn', 'run') then format(
+            'a limit holds a turn or a run, not %s', quote_literal(left(p_holds, 200)))
+        when p_holds is not null and p_kind <> 'concurrency' then
+            'only a limit of the kind concurrency says what it holds'
+        when p_holds = 'run' and p_scope = 'activity' then
+            'a limit of an activity holds its attempts, not runs'
+        when p_smooth and p_kind <> 'rate' then 'only a limit of the kind rate can be smooth'
+        end;
+    if v_flaw is not null then
+        raise invalid_parameter_value using message = v_flaw;
+    end if;
+end $$;

@@ -1,0 +1,178 @@
+-- What is asked about limits, and what is left over of them.
+
+-- Return the queues and handlers in which tasks wait for limits. The search jumps from range to
+-- range through the index. Called by _active_runs, list_limits and sweep_limits.
+create or replace function holdfast._limited_ranges() returns table (queue text, handler text)
+language sql stable
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+    with recursive ranges as (
+        (select t.queue, t.handler from holdfast.tasks t
+        where t.limited_at is not null and not t.paused
+        order by t.queue, t.handler limit 1)
+        union all
+        select n.queue, n.handler
+        from ranges r
+        cross join lateral (
+            select t.queue, t.handler from holdfast.tasks t
+            where (t.queue, t.handler) > (r.queue, r.handler)
+                and t.limited_at is not null and not t.paused
+            order by t.queue, t.handler limit 1
+        ) as n
+    )
+    select r.queue, r.handler from ranges r
+$$;
+
+-- List the limits, by scope, name, kind and key. `held` counts the tasks that count for a limit of
+-- concurrency, `full` the values of its key that allow no more, `waiting` the tasks of its queue,
+-- workflow or activity that wait for any limit, at most 1,000 in each queue. Called by clients.
+create or replace function holdfast.list_limits()
+returns table (
+    scope text, name text, kind text, key text, most int, period_seconds float8, holds text,
+    smooth boolean, is_declared boolean, declared json, changed_at bigint, held int, full_keys int,
+    waiting int
+)
+language sql stable
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+    with ranges as materialized (
+        select r.queue, r.handler, c.waiting
+        from holdfast._limited_ranges() as r
+        cross join lateral (
+            select count(*)::int as waiting
+            from (
+                select from holdfast.tasks t
+                where t.queue = r.queue and t.handler = r.handler
+                    and t.limited_at is not null and not t.paused
+                limit 1000
+            ) as t
+        ) as c
+    )
+    select l.scope, l.name, l.kind, l.key, l.most, extract(epoch from l.period)::float8, l.holds,
+        l.smooth, l.declared is not null, l.declared, holdfast._micros(l.changed_at), h.held,
+        h.full_keys, coalesce((
+            select sum(r.waiting) from ranges r
+            where holdfast._concerns(l.scope, l.name, r.queue, r.handler)), 0)::int
+    from holdfast.limits l
+    cross join lateral (
+        select coalesce(sum(s.count), 0)::int as held,
+            count(*) filter (where s.count >= l.most)::int as full_keys
+        from (
+            select h.slot, count(*) as count
+            from holdfast.limit_holders h
+            cross join lateral (
+                select from holdfast.tasks t
+                where t.run_id = h.run_id and t.key = h.key
+                    and (l.holds = 'run' or t.worker is not null) limit 1
+            ) as t
+            where h.limit_id = l.limit_id
+            group by h.slot
+        ) as s
+    ) as h
+    where not l.removed
+    order by l.scope, l.name, l.kind, l.key
+$$;
+
+-- Return what the tasks of a run wait for: for each task and each of its limits, what the limit
+-- allows. `held` counts the tasks that count for the limit with this value of its key; `free` is
+-- what it allows now, `next_at` when a rate allows more. `ahead` counts the tasks of the same group
+-- that come first, at most 10,000. Locks nothing. Called by clients.
+create or replace function holdfast.explain_limits(p_run_id uuid)
+returns table (
+    task_key text, waits_since bigint, ahead int, scope text, name text, kind text, key text,
+    slot text, most int, period_seconds float8, holds text, smooth boolean, held int, free int,
+    next_at bigint
+)
+language sql stable
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+    select t.key, holdfast._micros(t.limited_at), a.ahead, l.scope, l.name, l.kind, l.key, k.value,
+        l.most, extract(epoch from l.period)::float8, l.holds, l.smooth, h.held,
+        case l.kind when 'concurrency' then greatest(l.most - h.held, 0) else r.free end,
+        holdfast._micros(r.next_at)
+    from holdfast.tasks t
+    cross join lateral (
+        select count(*)::int as ahead
+        from (
+            select from holdfast.tasks o
+            where o.queue = t.queue and o.handler = t.handler and o.limit_keys = t.limit_keys
+                and o.priority = any ('{0,1,2,3,4}') and o.priority <= t.priority
+                and o.limited_at is not null and not o.paused
+                and (o.priority < t.priority or o.limited_at < t.limited_at)
+            limit 10000
+        ) as o
+    ) as a
+    cross join lateral jsonb_each_text(t.limit_keys::jsonb) as k
+    cross join lateral (
+        select * from holdfast.limits l where l.limit_id = k.key::int and not l.removed limit 1
+    ) as l
+    cross join lateral (
+        select count(*)::int as held from holdfast.limit_holders h
+        cross join lateral (
+            select from holdfast.tasks o
+            where o.run_id = h.run_id and o.key = h.key
+                and (l.holds = 'run' or o.worker is not null) limit 1
+        ) as o
+        where h.limit_id = l.limit_id and h.slot = k.value
+    ) as h
+    left join lateral holdfast._rate_left(
+        holdfast.now(), l.limit_id, k.value, l.most, l.period, l.smooth) as r on l.kind = 'rate'
+    where t.run_id = p_run_id and t.limited_at is not null
+    order by t.key, l.scope, l.name, l.kind, l.key
+$$;
+
+-- Delete what counts no longer for limits under which nothing is claimed now: holders, uses that
+-- are older than their period, and removed limits for which no task waits. At most p_limit rows of
+-- each. Returns how many rows.
+-- Locks: limits by id, skipping locked ones: a claim must not count on a row that is deleted.
+-- Called by maintenance, in any number of processes at once.
+create or replace function holdfast.sweep_limits(p_limit int) returns int
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+as $$
+declare
+    v_now timestamptz := holdfast.now();
+    v_locked int[] := array(
+        select l.limit_id from holdfast.limits l order by l.limit_id
+        for no key update skip locked);
+    v_count int;
+    v_swept int := 0;
+begin
+    if cardinality(v_locked) = 0 then
+        return 0;
+    end if;
+    delete from holdfast.limit_holders h using (
+        select h.ctid as tid
+        from holdfast.limit_holders h join holdfast.limits l on l.limit_id = h.limit_id
+        where h.limit_id = any (v_locked) and not exists (
+            select from holdfast.tasks t
+            where t.run_id = h.run_id and t.key = h.key
+                and (l.holds = 'run' or t.worker is not null))
+        limit p_limit
+    ) as f
+    where h.ctid = f.tid;
+    get diagnostics v_count = row_count;
+    v_swept := v_swept + v_count;
+    delete from holdfast.limit_uses u using (
+        select u.ctid as tid
+        from holdfast.limit_uses u join holdfast.limits l on l.limit_id = u.limit_id
+        where u.limit_id = any (v_locked)
+            and u.ats[cardinality(u.ats)] <= v_now - l.period
+        limit p_limit
+    ) as f
+    where u.ctid = f.tid;
+    get diagnostics v_count = row_count;
+    v_swept := v_swept + v_count;
+    delete from holdfast.limits l
+    where l.limit_id = any (v_locked) and l.removed and l.declared is null and not exists (
+            select from holdfast._limited_ranges() as r
+            where holdfast._concerns(l.scope, l.name, r.queue, r.handler))
+        and not exists (
+            select from holdfast.limit_holders h where h.limit_id = l.limit_id);
+    get diagnostics v_count = row_count;
+    return v_swept + v_count;
+end $$;

@@ -1,0 +1,108 @@
+"""Keys of limits: their values in inputs, and the checks of limits."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import Final
+
+from holdfast.errors import ConfigurationError, InvalidInput
+from holdfast.names import check_queue_name, check_reference
+from holdfast.types import LimitRule
+
+_LONG: Final = 200
+_PATHS: Final = re.compile(r"input(\.[^.|]+)*(\|input(\.[^.|]+)*)*")
+
+
+class _Number(str):
+    """A number as it stands in the JSON text."""
+
+    __slots__ = ()
+
+
+def key_value(key: str, run_input: str, payload: str | None) -> str:
+    """Return the value of a limit's key, as text; `null` if its path leads to nothing.
+
+    `payload` is that of an activity, whose input counts instead of the run's.
+    """
+    document = json.loads(
+        run_input if payload is None else payload, parse_int=_Number, parse_float=_Number
+    )
+    start = document if payload is None else document.get("input")
+    found = (_at(start, path.split(".")[1:]) for path in key.split("|"))
+    value = next((each for each in found if each is not None), None)
+    text = "null" if value is None else _text(value)
+    if len(text.encode()) > _LONG:
+        return f"md5:{hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()}"
+    return text
+
+
+def _at(value: object, path: list[str]) -> object:
+    for part in path:
+        if isinstance(value, dict):
+            value = value.get(part)  # pyright: ignore[reportUnknownMemberType,reportUnknownVariableType]
+        elif isinstance(value, list) and re.fullmatch(r"-?\d+", part):
+            place = int(part)
+            value = value[place] if -len(value) <= place < len(value) else None  # pyright: ignore[reportUnknownVariableType,reportUnknownArgumentType]
+        else:
+            return None
+    return value  # pyright: ignore[reportUnknownVariableType]
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str):
+        return str(value)
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def check_rule(rule: LimitRule) -> None:
+    """Raise InvalidInput for a limit that cannot be."""
+    if rule.scope not in ("queue", "workflow", "activity"):
+        raise InvalidInput(f"a scope is queue, workflow or activity, not {rule.scope!r}")
+    try:
+        if rule.scope == "queue":
+            check_queue_name(rule.name)
+        else:
+            check_reference(f"a {rule.scope}", rule.name)
+    except ConfigurationError as error:
+        raise InvalidInput(str(error)) from None
+    if flaw := _flaw(rule):
+        raise InvalidInput(flaw)
+
+
+def _flaw(rule: LimitRule) -> str | None:
+    """Return what is wrong with a rule, as PostgreSQL says it."""
+    kind, counts = rule.kind, rule.kind in ("concurrency", "rate")
+    if kind not in ("concurrency", "rate", "fairness", "ageing"):
+        return f"a kind is concurrency, rate, fairness or ageing, not {kind!r}"
+    if counts and (rule.most or 0) < 1:
+        lets = f"a limit of the kind {kind} lets at least 1 task run"
+        return f"{lets}: pause the {rule.scope} to stop it"
+    if not counts and rule.most is not None:
+        return f"a limit of the kind {kind} does not count tasks: leave out how many"
+    timed = kind in ("rate", "ageing")
+    if timed and not 0.001 <= (rule.period_seconds or 0) <= 1e9:
+        return f"a limit of the kind {kind} has a period from 0.001 s to 1e9 s"
+    if not timed and rule.period_seconds is not None:
+        return f"a limit of the kind {kind} does not have a period"
+    return _flaw_of_key(rule)
+
+
+def _flaw_of_key(rule: LimitRule) -> str | None:
+    if rule.kind == "fairness" and not rule.key:
+        return "fairness is between the values of a key: give its path"
+    if rule.kind == "ageing" and rule.key:
+        return "ageing does not have a key: it concerns all tasks"
+    if rule.key and (len(rule.key) > _LONG or not _PATHS.fullmatch(rule.key)):
+        return (
+            f"{rule.key!r} is not the path of a key: write input, or input.customer for the member "
+            "customer of the input"
+        )
+    if rule.holds is not None and rule.kind != "concurrency":
+        return "only a limit of the kind concurrency says what it holds"
+    if rule.holds == "run" and rule.scope == "activity":
+        return "a limit of an activity holds its attempts, not runs"
+    if rule.smooth and rule.kind != "rate":
+        return "only a limit of the kind rate can be smooth"
+    return None

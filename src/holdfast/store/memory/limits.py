@@ -1,0 +1,360 @@
+"""Limits: how many tasks may run at once or begin in a period, and in which order.
+
+PostgreSQL keeps what counts for a limit in rows, so that a claim reads only the limits that it
+needs. Here it follows from the tasks, at each claim.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from holdfast.errors import InvalidInput
+from holdfast.store.memory.clock import to_micros
+from holdfast.store.memory.database import Part
+from holdfast.store.memory.keys import check_rule, key_value
+from holdfast.store.memory.tables import TURN, LimitPlace, LimitRow, Tables, TaskRow
+from holdfast.types import LimitInfo, LimitKind, LimitRule, LimitScope, LimitWait
+
+_UNLIMITED = 1 << 30
+_AT_ONCE_MICROS = 100_000  # a smooth rate lets so much begin together, if its distances are shorter
+
+
+class MemoryLimits(Part):
+    """Sets limits, and tells what waits for them."""
+
+    async def set_limit(self, rule: LimitRule) -> bool:
+        """Set a limit; see `LimitStore.set_limit`."""
+        async with self._transaction() as (tables, now):
+            check_rule(rule)
+            named = replace(rule, name=_full_name(tables, rule.scope, rule.name))
+            return _put(tables, now, named, None)
+
+    async def remove_limit(
+        self, scope: LimitScope, name: str, kind: LimitKind, key: str = ""
+    ) -> bool:
+        """Remove a limit; see `LimitStore.remove_limit`."""
+        async with self._transaction() as (tables, _):
+            row = tables.limits.get((scope, _full_name(tables, scope, name), kind, key))
+            if row is None or row.removed:
+                return False
+            row.removed = True
+            return True
+
+    async def declare_limits(self, app: str, rules: Sequence[LimitRule]) -> int:
+        """Write what the code of an app declares; see `LimitStore.declare_limits`."""
+        async with self._transaction() as (tables, now):
+            for rule in rules:
+                check_rule(rule)
+            known = {place: row.declared for place, row in tables.limits.items()}
+            changed = [rule for rule in rules if known.get(_place(rule)) != rule]
+            for rule in changed:
+                _put(tables, now, rule, app)
+            places = {_place(rule) for rule in rules}
+            for place, row in tables.limits.items():
+                if row.app == app and row.declared is not None and place not in places:
+                    row.removed, row.declared = True, None
+            return len(changed)
+
+    async def list_limits(self) -> list[LimitInfo]:
+        """Return the limits; see `LimitStore.list_limits`."""
+        async with self._transaction() as (tables, now):
+            return [
+                _info(tables, now, row)
+                for _, row in sorted(tables.limits.items())
+                if not row.removed
+            ]
+
+    async def explain_limits(self, run_id: UUID) -> list[LimitWait]:
+        """Return the limits that a run waits for; see `LimitStore.explain_limits`."""
+        async with self._transaction() as (tables, now):
+            return [
+                wait
+                for _, task in tables.tasks_of_run(run_id)
+                if task.worker is None and task.visible_at <= now and not task.paused
+                for wait in _waits(tables, now, task)
+            ]
+
+    async def sweep_limits(self, *, limit: int = 1000) -> int:
+        """Forget removed limits; see `LimitStore.sweep_limits`."""
+        async with self._transaction() as (tables, _):
+            gone = [
+                place
+                for place, row in tables.limits.items()
+                if row.removed and row.declared is None
+            ]
+            for place in gone:
+                del tables.limits[place]
+            return len(gone)
+
+
+def choose(
+    tables: Tables, now: int, due: Sequence[TaskRow], limit: int
+) -> tuple[list[TaskRow], int | None]:
+    """Choose among tasks that are due, in the order given, as far as limits allow.
+
+    Return them, and when a rate allows more, None for never. Of one priority, tasks that limits
+    concern and others take turns, and so do the groups of tasks with the same keys.
+    """
+    if not tables.limits:
+        return list(due[:limit]), None
+    keys = {(task.run_id, task.key): slots_of(tables, task) for task in due}
+    limited = [task for task in due if keys[task.run_id, task.key]]
+    others = [task for task in due if not keys[task.run_id, task.key]]
+    left, next_at = _left(tables, now, keys.values())
+    allowed: list[tuple[int, TaskRow]] = []
+    for priority, task in _in_turn(tables, now, limited, keys):
+        slots = keys[task.run_id, task.key]
+        if all(left[slot] > 0 for slot in slots):
+            allowed.append((priority, task))
+            for slot in slots:
+                left[slot] -= 1
+    merged = _merge(allowed, [(task.priority, task) for task in others])[:limit]
+    for task in merged:
+        slots = keys[task.run_id, task.key]
+        for row, value in slots:
+            if row.rule.kind == "rate":
+                row.uses[value].append(now)
+                next_at = now  # the next claim knows when the rate allows more
+        if slots:
+            tables.limit_turns[task.queue, task.handler] = _group(slots)
+    if len(merged) < len(allowed) + len(others):
+        next_at = now
+    return merged, next_at
+
+
+_Slot = tuple[LimitRow, str]
+_Group = tuple[tuple[int, str], ...]
+
+
+def slots_of(tables: Tables, task: TaskRow) -> list[_Slot]:
+    """Return the limits that a task must wait for, with the values of their keys.
+
+    A limit that is held by runs, and a rate, let a run pass once: when it begins.
+    """
+    if task.worker is not None:
+        return []
+    return [
+        (row, _slot(tables, row, task))
+        for row in tables.limits.values()
+        if not row.removed and _concerns(row.rule, task) and _applies(row.rule, task)
+    ]
+
+
+def _applies(rule: LimitRule, task: TaskRow) -> bool:
+    if rule.holds == "run":
+        return task.key == TURN and task.lease_no == 0
+    return rule.kind != "rate" or task.key != TURN or task.lease_no == 0
+
+
+def _concerns(rule: LimitRule, task: TaskRow) -> bool:
+    if task.kind in ("approval", "child", "flow"):
+        return False
+    if rule.scope == "queue":
+        return rule.name == task.queue
+    return rule.name == task.name and (rule.scope == "activity") == (task.version == 0)
+
+
+def _slot(tables: Tables, row: LimitRow, task: TaskRow) -> str:
+    if not row.rule.key:
+        return ""
+    run_input = tables.runs[task.run_id].new.input
+    return key_value(row.rule.key, run_input, task.payload if task.version == 0 else None)
+
+
+def _group(slots: Iterable[_Slot]) -> _Group:
+    return tuple((row.limit_id, value) for row, value in slots)
+
+
+def _in_turn(
+    tables: Tables,
+    now: int,
+    limited: Sequence[TaskRow],
+    keys: dict[tuple[UUID, str], list[_Slot]],
+) -> list[tuple[int, TaskRow]]:
+    """Return the tasks with the priorities that they count as, a task of each group in turn."""
+    aged = [(_aged(now, task, keys[task.run_id, task.key]), task) for task in limited]
+    aged.sort(key=lambda item: (item[0], item[1].visible_at, item[1].run_id, item[1].key))
+    rounds: defaultdict[_Group, int] = defaultdict(int)
+    ranked: list[tuple[tuple[int, int, bool, _Group], tuple[int, TaskRow]]] = []
+    for priority, task in aged:
+        group = _group(keys[task.run_id, task.key])
+        since = tables.limit_turns.get((task.queue, task.handler))
+        rounds[group] += 1
+        rank = (priority, rounds[group], since is not None and group <= since, group)
+        ranked.append((rank, (priority, task)))
+    return [item for _, item in sorted(ranked, key=lambda each: each[0])]
+
+
+def _aged(now: int, task: TaskRow, slots: Iterable[_Slot]) -> int:
+    periods = [
+        to_micros(row.rule.period_seconds)
+        for row, _ in slots
+        if row.rule.kind == "ageing" and row.rule.period_seconds is not None
+    ]
+    if not periods:
+        return task.priority
+    return max(0, task.priority - max(0, now - task.visible_at) // min(periods))
+
+
+def _merge(
+    limited: Sequence[tuple[int, TaskRow]], others: Sequence[tuple[int, TaskRow]]
+) -> list[TaskRow]:
+    """Return tasks of both kinds by priority; within one, the kinds take turns."""
+    ranked: list[tuple[tuple[int, int, bool], TaskRow]] = []
+    for is_limited, tasks in ((False, others), (True, limited)):
+        nth: defaultdict[int, int] = defaultdict(int)
+        for priority, task in tasks:
+            nth[priority] += 1
+            ranked.append(((priority, nth[priority], is_limited), task))
+    return [task for _, task in sorted(ranked, key=lambda each: each[0])]
+
+
+def _left(
+    tables: Tables, now: int, slots: Iterable[Sequence[_Slot]]
+) -> tuple[dict[_Slot, int], int | None]:
+    """Return what each limit still allows for a value of its key, and when a rate allows more."""
+    left: dict[_Slot, int] = {}
+    moments: list[int] = []
+    for slot in {slot for some in slots for slot in some}:
+        row, value = slot
+        if row.rule.kind == "rate":
+            left[slot], next_at = rate_left(row, value, now)
+            moments += [] if next_at is None else [next_at]
+        elif row.rule.kind == "concurrency":
+            left[slot] = (row.rule.most or 0) - len(holders(tables, row, value))
+        else:
+            left[slot] = _UNLIMITED
+    return left, min(moments, default=None)
+
+
+def holders(tables: Tables, row: LimitRow, value: str | None = None) -> list[TaskRow]:
+    """Return the tasks that count for a limit, with any value of its key or with this one."""
+    return [
+        task
+        for task in tables.tasks.values()
+        if _concerns(row.rule, task)
+        and (
+            task.key == TURN and task.lease_no > 0
+            if row.rule.holds == "run"
+            else task.worker is not None
+        )
+        and (value is None or _slot(tables, row, task) == value)
+    ]
+
+
+def rate_left(row: LimitRow, value: str, now: int) -> tuple[int, int | None]:
+    """Return how many tasks a rate lets begin now; if none, also when it lets more begin."""
+    most = row.rule.most or 1
+    period = to_micros(row.rule.period_seconds or 1.0)
+    uses = row.uses[value] = [at for at in row.uses[value] if at > now - period]
+    free = max(most - len(uses), 0)
+    if free == 0:
+        return 0, uses[0] + period
+    if not row.rule.smooth:
+        return free, None
+    at_once = max(1, most * _AT_ONCE_MICROS // period)
+    if not uses:
+        return min(free, at_once), None
+    distance = period / most
+    free = min(free, at_once, int((now - uses[-1]) // distance))
+    return free, None if free > 0 else round(uses[-1] + distance)
+
+
+def _info(tables: Tables, now: int, row: LimitRow) -> LimitInfo:
+    held = holders(tables, row) if row.rule.kind == "concurrency" else []
+    counts: defaultdict[str, int] = defaultdict(int)
+    for task in held:
+        counts[_slot(tables, row, task)] += 1
+    waiting = [
+        task
+        for task in tables.tasks.values()
+        if _concerns(row.rule, task)
+        and task.worker is None
+        and task.visible_at <= now
+        and not task.paused
+        and slots_of(tables, task)
+    ]
+    return LimitInfo(
+        rule=row.rule,
+        is_declared=row.declared is not None,
+        changed_at=row.changed_at,
+        held=len(held),
+        full_keys=sum(1 for count in counts.values() if count >= (row.rule.most or 0)),
+        waiting=len(waiting),
+    )
+
+
+def _waits(tables: Tables, now: int, task: TaskRow) -> list[LimitWait]:
+    slots = slots_of(tables, task)
+    ahead = sum(
+        1
+        for other in tables.tasks.values()
+        if (other.queue, other.handler) == (task.queue, task.handler)
+        and other.worker is None
+        and not other.paused
+        and (other.priority, other.visible_at) < (task.priority, task.visible_at)
+        and _group(slots_of(tables, other)) == _group(slots)
+    )
+    waits: list[LimitWait] = []
+    for row, value in sorted(slots, key=lambda slot: _place(slot[0].rule)):
+        held = len(holders(tables, row, value)) if row.rule.kind == "concurrency" else 0
+        free, next_at = None, None
+        if row.rule.kind == "concurrency":
+            free = max((row.rule.most or 0) - held, 0)
+        elif row.rule.kind == "rate":
+            free, next_at = rate_left(row, value, now)
+        waits.append(
+            LimitWait(
+                task_key=task.key,
+                waits_since=task.visible_at,
+                ahead=ahead,
+                rule=row.rule,
+                slot=value,
+                held=held,
+                free=free,
+                next_at=next_at,
+            )
+        )
+    return waits
+
+
+def _put(tables: Tables, now: int, rule: LimitRule, app: str | None) -> bool:
+    """Write a limit. Return False if nothing changed."""
+    check_rule(rule)
+    full = _with_defaults(rule)
+    row = tables.limits.get(_place(rule))
+    if row is not None and not row.removed and app is None and row.rule == full:
+        return False
+    if row is None:
+        tables.limits_made += 1
+        row = tables.limits[_place(rule)] = LimitRow(tables.limits_made, full, now)
+    row.rule, row.removed, row.changed_at = full, False, now
+    if app is not None:
+        row.app, row.declared = app, rule
+    return True
+
+
+def _with_defaults(rule: LimitRule) -> LimitRule:
+    if rule.kind == "concurrency" and rule.holds is None:
+        return replace(rule, holds="run" if rule.scope == "workflow" else "turn")
+    if rule.kind == "rate" and rule.smooth is None:
+        return replace(rule, smooth=False)
+    return rule
+
+
+def _place(rule: LimitRule) -> LimitPlace:
+    return rule.scope, rule.name, rule.kind, rule.key
+
+
+def _full_name(tables: Tables, scope: LimitScope, name: str) -> str:
+    """Return the name of a workflow with its app. Raises InvalidInput if no one app has it."""
+    if scope == "queue" or "/" in name:
+        return name
+    apps = sorted(app for app, info in tables.apps.items() if name in info.workflows)
+    if scope == "activity" or len(apps) != 1:
+        raise InvalidInput(f"{scope} {name}: name the app as well: APP/{name}")
+    return f"{apps[0]}/{name}"

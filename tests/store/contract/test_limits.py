@@ -1,0 +1,492 @@
+"""Limits: how many tasks run at once or begin in a period, and in which order."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from uuid import UUID
+
+import pytest
+from clocks import Clock
+
+from holdfast.errors import InvalidInput
+from holdfast.store.port import Store
+from holdfast.types import ClaimedTask, LimitRule
+
+from .actors import SECOND, ManualWorker, get, start
+from .commands import activity, ordered
+
+BUY = ("shop/buy@1",)
+
+
+def queue_limit(most: int = 2, **fields: Any) -> LimitRule:
+    """Return a limit of tasks at once in the queue `default`."""
+    rule: dict[str, Any] = {
+        "scope": "queue",
+        "name": "default",
+        "kind": "concurrency",
+        "most": most,
+        **fields,
+    }
+    return LimitRule(**rule)
+
+
+def workflow_limit(most: int = 1, **fields: Any) -> LimitRule:
+    """Return a limit of runs at once of the workflow `shop/buy`."""
+    return queue_limit(most, scope="workflow", name="shop/buy", **fields)
+
+
+def rate(most: int = 2, period: float = 10, **fields: Any) -> LimitRule:
+    """Return a rate of the queue `default`."""
+    return queue_limit(most, kind="rate", period_seconds=period, **fields)
+
+
+async def buy(store: Store, customer: object = "ann", **fields: Any) -> UUID:
+    """Start a run of `shop/buy` for a customer."""
+    given = json.dumps({"customer": customer})
+    return await start(store, name="shop/buy", input=given, **fields)
+
+
+async def later(store: Store, clock: Clock, **fields: Any) -> UUID:
+    """Start a run, later than those before it."""
+    await clock.advance(1)
+    return await start(store, **fields)
+
+
+async def buys(worker: ManualWorker, limit: int = 100) -> list[ClaimedTask]:
+    """Claim runs of `shop/buy`."""
+    return (await worker.claim(limit, handlers=BUY)).tasks
+
+
+async def test_a_queue_runs_no_more_than_its_limit(
+    store: Store, clock: Clock, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    """Any number of workers, and the next one when one has ended."""
+    run_ids = [await later(store, clock) for _ in range(4)]
+    assert await store.set_limit(queue_limit(2)) is True
+    first, second = (await ann.claim()).tasks
+    assert [first.run_id, second.run_id] == run_ids[:2]
+    answer = await bob.claim()
+    assert (answer.tasks, answer.next_due_at) == ([], None)
+    await ann.finish(first)
+    assert await bob.claims() == [run_ids[2]]
+    assert await bob.claims() == []
+
+
+async def test_runs_started_after_the_limit_wait_in_the_order_of_their_starts(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    await store.set_limit(queue_limit(1))
+    run_ids = [await later(store, clock) for _ in range(3)]
+    for run_id in run_ids:
+        run = await get(store, run_id)
+        assert run.wait is not None
+        assert (run.state, run.wait.visible_at) == ("queued", run.created_at)
+    for run_id in run_ids:
+        task = await ann.take()
+        assert (task.run_id, task.input) == (run_id, "null")
+        await ann.finish(task)
+
+
+async def test_a_limit_of_turns_is_free_while_a_run_waits(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """A suspended run executes nothing. It waits for the limit again when it wakes."""
+    await store.set_limit(queue_limit(1))
+    sleeper, other = await later(store, clock), await later(store, clock)
+    task = await ann.take()
+    assert task.run_id == sleeper
+    await ann.suspend(task, until=await store.now() + SECOND)
+    busy = await ann.take()
+    assert busy.run_id == other
+    await clock.advance(2)
+    assert await ann.claims() == []
+    await ann.finish(busy)
+    assert (await ann.take()).run_id == sleeper
+
+
+async def test_a_limit_of_runs_is_held_until_the_run_ends(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """What began wakes without waiting for the limit: it holds its place."""
+    await store.set_limit(workflow_limit(1))
+    sleeper = await buy(store)
+    await clock.advance(1)
+    other = await buy(store)
+    [task] = await buys(ann)
+    assert task.run_id == sleeper
+    await ann.suspend(task, until=await store.now() + SECOND)
+    assert await buys(ann) == []
+    await clock.advance(2)
+    [task] = await buys(ann)
+    assert task.run_id == sleeper
+    await ann.finish(task)
+    assert [task.run_id for task in await buys(ann)] == [other]
+
+
+async def test_each_key_has_a_limit_of_its_own(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """The key is read from the input; runs without it share one."""
+    await store.set_limit(workflow_limit(1, key="input.customer"))
+    customers = ("a", "b", 7, None, 1.5)
+    first = [await buy(store, customer) for customer in customers]
+    await clock.advance(1)
+    for customer in customers:
+        await buy(store, customer)
+    taken = await buys(ann)
+    assert sorted(task.run_id for task in taken) == sorted(first)
+    assert await buys(ann) == []
+    await ann.finish(taken[0])
+    assert len(await buys(ann)) == 1
+
+
+async def test_all_limits_of_a_task_must_allow_it(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """A queue's, a workflow's, and one for each key."""
+    await store.set_limit(queue_limit(3))
+    await store.set_limit(workflow_limit(2))
+    await store.set_limit(workflow_limit(1, key="input.customer"))
+    for customer in "aabbc":
+        await buy(store, customer)
+    other = await later(store, clock)
+    handlers = (*BUY, "order@1")
+    taken = (await ann.claim(handlers=handlers)).tasks
+    taken += (await ann.claim(handlers=handlers)).tasks
+    kinds = [task.name for task in taken]
+    assert (kinds.count("shop/buy"), other in [task.run_id for task in taken]) == (2, True)
+    inputs = [task.input for task in taken if task.input != "null"]
+    assert len(set(inputs)) == 2
+
+
+async def test_a_lost_worker_keeps_nothing(
+    store: Store, clock: Clock, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    """The next worker takes the task over with its place; the limit is not exceeded."""
+    await store.set_limit(queue_limit(1))
+    lost, other = await later(store, clock), await later(store, clock)
+    task = await ann.take(lease_seconds=10)
+    assert await bob.claims() == []
+    await clock.advance(20)
+    again = await bob.take()
+    assert (task.run_id, again.run_id, again.lease_no) == (lost, lost, 2)
+    assert await bob.claims() == []
+    await bob.finish(again)
+    assert await bob.claims() == [other]
+
+
+@pytest.mark.parametrize("holds", ["turn", "run"])
+async def test_a_run_that_is_terminated_frees_its_place(
+    store: Store, clock: Clock, ann: ManualWorker, holds: Any
+) -> None:
+    await store.set_limit(queue_limit(1, holds=holds))
+    first, second, third = [await later(store, clock) for _ in range(3)]
+    assert await ann.claims() == [first]
+    await store.terminate_runs([first, second])
+    assert await ann.claims() == [third]
+
+
+async def test_a_task_that_is_given_back_waits_again(
+    store: Store, clock: Clock, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    await store.set_limit(queue_limit(1))
+    first, second = await later(store, clock), await later(store, clock)
+    task = await ann.take()
+    await clock.advance(1)
+    await ann.release(task)
+    task = await bob.take()
+    assert (task.run_id, await ann.claims()) == (second, [])
+    await bob.finish(task)
+    assert await ann.claims() == [first]
+
+
+async def test_a_paused_run_lets_others_pass(store: Store, clock: Clock, ann: ManualWorker) -> None:
+    await store.set_limit(queue_limit(1))
+    first, second = await later(store, clock), await later(store, clock)
+    await store.pause_runs([first])
+    task = await ann.take()
+    assert task.run_id == second
+    await store.resume_runs([first])
+    assert await ann.claims() == []
+    await ann.finish(task)
+    assert await ann.claims() == [first]
+
+
+async def test_a_delayed_run_waits_for_its_time_first(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    await store.set_limit(queue_limit(1))
+    run_id = await start(store, delay_seconds=5.0)
+    answer = await ann.claim()
+    assert (answer.tasks, answer.next_due_at) == ([], await store.now() + 5 * SECOND)
+    await clock.advance(5)
+    assert await ann.claims() == [run_id]
+
+
+async def test_activities_have_limits_too(store: Store, clock: Clock, ann: ManualWorker) -> None:
+    """Each attempt counts while a worker executes it; the key is one of the arguments."""
+    rule = LimitRule(
+        scope="activity", name="shop/resize", kind="concurrency", most=1, key="input.0.0"
+    )
+    await store.set_limit(rule)
+    calls = [
+        activity(key, activity_name="shop/resize", input=[[picture], {}])
+        for key, picture in (("a1", "a"), ("a2", "a"), ("b1", "b"))
+    ]
+    await ordered(store, ann, *calls)
+    taken = (await ann.claim(handlers=("shop/resize@0",))).tasks
+    assert sorted(task.key for task in taken) == ["a1", "b1"]
+    await ann.end(taken[0], result="1")
+    assert len((await ann.claim(handlers=("shop/resize@0",))).tasks) == (taken[0].key == "a1")
+
+
+async def test_a_rate_lets_so_many_begin_in_any_period(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """Not so many in each of two periods that touch: they would begin together."""
+    await store.set_limit(rate(2, 10))
+    run_ids = [await start(store) for _ in range(5)]
+    began_at = await store.now()
+    first = await ann.claim(1)
+    await clock.advance(6)
+    second = await ann.claim()
+    assert (len(first.tasks), len(second.tasks)) == (1, 1)
+    assert second.next_due_at is not None
+    answer = await ann.claim()
+    assert (answer.tasks, answer.next_due_at) == ([], began_at + 10 * SECOND)
+    await clock.advance(4)
+    third = await ann.claim()
+    assert len(third.tasks) == 1
+    await clock.advance(5.9)
+    assert await ann.claims() == []
+    await clock.advance(0.1)
+    assert len(await ann.claims()) == 1
+    assert len(run_ids) == 5
+
+
+async def test_a_rate_counts_a_run_once(store: Store, clock: Clock, ann: ManualWorker) -> None:
+    await store.set_limit(rate(1, 10))
+    await start(store)
+    task = await ann.take()
+    await ann.suspend(task, until=await store.now() + SECOND)
+    await clock.advance(1)
+    assert (await ann.take()).run_id == task.run_id
+
+
+async def test_a_smooth_rate_begins_at_even_distances(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    await store.set_limit(rate(5, 10, smooth=True))
+    for _ in range(4):
+        await start(store)
+    for _ in range(3):
+        answer = await ann.claim()
+        assert len(answer.tasks) == 1
+        answer = await ann.claim()
+        assert (answer.tasks, answer.next_due_at) == ([], await store.now() + 2 * SECOND)
+        await clock.advance(2)
+
+
+async def test_each_key_has_a_rate_of_its_own(store: Store, ann: ManualWorker) -> None:
+    await store.set_limit(rate(1, 10, key="input.customer", scope="workflow", name="shop/buy"))
+    for customer in "aab":
+        await buy(store, customer)
+    assert len(await buys(ann)) == 2
+
+
+async def test_the_keys_of_a_fair_queue_take_turns(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """One with much work does not delay one with little."""
+    fair = LimitRule(scope="queue", name="default", kind="fairness", key="input.customer")
+    await store.set_limit(fair)
+    for _ in range(6):
+        await buy(store, "much")
+        await clock.advance(1)
+    little = await buy(store, "little")
+    taken = await buys(ann, 2)
+    assert little in [task.run_id for task in taken]
+    for customer in ("x", "y"):
+        await buy(store, customer)
+    inputs = [json.loads((await buys(ann, 1))[0].input or "")["customer"] for _ in range(3)]
+    assert sorted(inputs) == ["much", "x", "y"]
+
+
+async def test_priorities_come_first_and_what_waits_long_gains_one(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    await store.set_limit(
+        LimitRule(scope="queue", name="default", kind="ageing", period_seconds=60)
+    )
+    late = await start(store, priority=4)
+    await clock.advance(30)
+    soon = await start(store, priority=3)
+    task = await ann.first()
+    assert task.run_id == soon
+    await ann.finish(task)
+    await clock.advance(40)
+    third = await start(store, priority=3)
+    assert await ann.claims(limit=1) == [late]
+    assert await ann.claims(limit=1) == [third]
+
+
+async def test_limited_and_other_tasks_of_one_priority_take_turns(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """Neither kind starves the other; a more urgent one comes first."""
+    await store.set_limit(workflow_limit(100))
+    others = [await later(store, clock) for _ in range(6)]
+    limited = [await buy(store) for _ in range(6)]
+    urgent = await start(store, priority=0)
+    handlers = (*BUY, "order@1")
+    first = (await ann.claim(5, handlers=handlers)).tasks
+    assert first[0].run_id == urgent
+    kinds = [task.name for task in first[1:]]
+    assert (kinds.count("order"), kinds.count("shop/buy")) == (2, 2)
+    rest = [task.run_id for task in (await ann.claim(handlers=handlers)).tasks]
+    taken = {task.run_id for task in first} | set(rest)
+    assert taken == {*others, *limited, urgent}
+
+
+async def test_a_limit_changes_while_it_is_used(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    for _ in range(5):
+        await later(store, clock)
+    await store.set_limit(queue_limit(2))
+    assert await store.set_limit(queue_limit(2)) is False
+    taken = (await ann.claim()).tasks
+    assert await store.set_limit(queue_limit(3)) is True
+    assert len(await ann.claims()) == 1
+    await store.set_limit(queue_limit(1))
+    await ann.finish(taken[0])
+    assert await ann.claims() == []
+    assert await store.remove_limit("queue", "default", "concurrency") is True
+    assert await store.remove_limit("queue", "default", "concurrency") is False
+    assert len(await ann.claims()) == 2
+    await store.sweep_limits()
+    assert await store.list_limits() == []
+
+
+async def test_what_runs_already_counts_for_a_new_limit(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    first = await ann_takes_one(store, ann)
+    await start(store)
+    await store.set_limit(queue_limit(1))
+    assert await ann.claims() == []
+    await ann.finish(first)
+    assert len(await ann.claims()) == 1
+
+
+async def ann_takes_one(store: Store, ann: ManualWorker) -> ClaimedTask:
+    """Start a run and claim it."""
+    await start(store)
+    return await ann.take()
+
+
+async def test_a_limit_that_comes_later_concerns_what_waits(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """What waits for one limit waits for the new one as well."""
+    await store.set_limit(queue_limit(2))
+    for customer in "aab":
+        await buy(store, customer)
+    await clock.advance(1)
+    await store.set_limit(workflow_limit(1, key="input.customer"))
+    taken = await buys(ann) or await buys(ann)
+    assert sorted(json.loads(task.input or "")["customer"] for task in taken) == ["a", "b"]
+
+
+async def test_code_declares_limits_and_people_change_them(store: Store) -> None:
+    """What people set stays until the code declares something else; what it drops is removed."""
+    rules = [queue_limit(5), workflow_limit(1, key="input.customer")]
+    assert await store.declare_limits("shop", rules) == 2
+    assert await store.declare_limits("shop", rules) == 0
+    await store.set_limit(queue_limit(1))
+    assert await store.declare_limits("shop", rules) == 0
+    infos = await store.list_limits()
+    assert [(info.rule.name, info.rule.most, info.is_declared) for info in infos] == [
+        ("default", 1, True),
+        ("shop/buy", 1, True),
+    ]
+    assert [info.rule.holds for info in infos] == ["turn", "run"]
+    await store.remove_limit("queue", "default", "concurrency")
+    assert await store.declare_limits("shop", rules) == 0
+    assert len(await store.list_limits()) == 1
+    assert await store.declare_limits("shop", [queue_limit(6)]) == 1
+    [info] = await store.list_limits()
+    assert (info.rule.most, info.is_declared) == (6, True)
+
+
+async def test_a_run_says_which_limits_it_waits_for(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """Each limit, what it allows for the run's key, and how many come first."""
+    await store.set_limit(workflow_limit(1, key="input.customer"))
+    await store.set_limit(queue_limit(9))
+    for customer in "aaa":
+        await buy(store, customer)
+        await clock.advance(1)
+    last = await buy(store, "b")
+    await clock.advance(1)
+    taken = await buys(ann)
+    assert len(taken) == 2
+    assert await store.explain_limits(taken[0].run_id) == []
+    run_id = await buy(store, "a")
+    by_queue, by_key = await store.explain_limits(run_id)
+    assert (by_queue.rule.scope, by_queue.held, by_queue.free) == ("queue", 2, 7)
+    assert (by_key.rule.scope, by_key.slot, by_key.held, by_key.free) == ("workflow", "a", 1, 0)
+    assert (by_key.ahead, by_key.waits_since) == (2, await store.now())
+    of_queue, of_key = await store.list_limits()
+    assert (of_queue.held, of_queue.full_keys, of_queue.waiting) == (2, 0, 3)
+    assert (of_key.held, of_key.full_keys, of_key.waiting) == (2, 2, 3)
+    assert last in [task.run_id for task in taken]
+
+
+async def test_what_counts_no_longer_is_swept(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """It frees nothing that counts."""
+    await store.set_limit(workflow_limit(1, key="input.customer"))
+    await store.set_limit(rate(5, 10))
+    for customer in "aab":
+        await buy(store, customer)
+    first, second = await buys(ann)
+    await ann.finish(first)
+    await clock.advance(11)
+    await store.sweep_limits()
+    assert await store.sweep_limits() == 0
+    customers = [json.loads(task.input or "")["customer"] for task in (first, second)]
+    assert len(await buys(ann)) == (customers[0] == "a")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"scope": "tenant"}, "a scope is queue, workflow or activity"),
+        ({"name": "no name"}, "no name"),
+        ({"kind": "speed"}, "a kind is concurrency, rate, fairness or ageing"),
+        ({"most": 0}, "pause the queue to stop it"),
+        ({"most": None}, "lets at least 1 task run"),
+        ({"period_seconds": 1}, "does not have a period"),
+        ({"kind": "rate"}, "has a period"),
+        ({"kind": "rate", "period_seconds": 0}, "has a period"),
+        ({"kind": "fairness", "most": None}, "give its path"),
+        ({"kind": "fairness", "key": "input.a"}, "does not count tasks"),
+        ({"kind": "ageing", "most": None, "period_seconds": 1, "key": "input"}, "have a key"),
+        ({"key": "customer"}, "is not the path of a key"),
+        ({"key": "input..a"}, "is not the path of a key"),
+        ({"kind": "rate", "period_seconds": 1, "holds": "run"}, "only a limit of the kind"),
+        ({"scope": "activity", "name": "a/b", "holds": "run"}, "holds its attempts"),
+        ({"smooth": True}, "can be smooth"),
+        ({"scope": "activity", "name": "resize"}, "name the app as well"),
+    ],
+)
+async def test_a_limit_that_cannot_be_is_refused(
+    store: Store, fields: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        await store.set_limit(queue_limit(**{"most": 1, **fields}))
+    assert await store.list_limits() == []
