@@ -50,6 +50,8 @@ delete from holdfast.start_keys;
 delete from holdfast.singleton_waits;
 delete from holdfast.throttle_slots;
 delete from holdfast.freed_singletons;
+update holdfast.sweeper set holder = null, held_until = null, begun_at = null, ended_at = null,
+    deleted = 0, failed_at = null, error = null, archive = null;
 delete from test.clock;
 insert into test.clock select holdfast._moment({now});
 """

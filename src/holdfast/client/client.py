@@ -17,6 +17,7 @@ from holdfast.client.naming import RunRef, given_workflow, reference
 from holdfast.client.outcomes import Restorer
 from holdfast.client.queues import Queues
 from holdfast.client.reading import get_record
+from holdfast.client.retention import Retention
 from holdfast.client.runs import Runs
 from holdfast.client.session import Session
 from holdfast.client.starting import (
@@ -52,7 +53,8 @@ class Client:
     workflow may be given by its name and is still checked, and results have their types.
 
     What is needed less often is in groups, named as on the command line: `runs`, `approvals`,
-    `activities`, `flows`, `limits`, `queues`, `workflows` and `workers`.
+    `activities`, `flows`, `limits`, `queues`, `retention`, `workflows` and
+    `workers`.
 
     ```python
     async with Client() as client:
@@ -85,6 +87,7 @@ class Client:
         self.flows: Flows = Flows(session)
         self.limits: Limits = Limits(session)
         self.queues: Queues = Queues(session)
+        self.retention: Retention = Retention(session)
         self.runs: Runs = Runs(session)
         self.workers: Workers = Workers(session)
         self.workflows: Workflows = Workflows(session)

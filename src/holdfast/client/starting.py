@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,12 +18,9 @@ from holdfast.errors import ConfigurationError, PayloadError
 from holdfast.ids import keyed_run_id, uuid7
 from holdfast.moments import to_micros
 from holdfast.names import check_queue_name, check_reference, split_name
+from holdfast.retention import DEFAULT_RETENTION_SECONDS, kept_seconds
 from holdfast.texts import check_headers, check_id, check_tags
 from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, NewRun, RunKind
-
-DEFAULT_RETENTION_SECONDS = 30 * 86_400.0
-MAX_RETENTION_VARIABLE = "HOLDFAST_MAX_RETENTION_DAYS"
-MAX_RETENTION_DAYS = 365.0
 
 
 class RunOptions(AnyRunOptions, total=False):
@@ -191,7 +187,7 @@ def prepare(
         start_at=None if start_at is None else moment(start_at),
         delay_seconds=None if delay is None else seconds(delay),
         timeout_seconds=defaults.timeout_seconds if timeout is None else seconds(timeout),
-        retention_seconds=_retention(options.get("retention"), defaults.retention_seconds),
+        retention_seconds=kept_seconds(options.get("retention"), defaults.retention_seconds),
         tags=check_tags(options.get("tags", ())),
         headers=check_headers(options.get("headers")),
         rules=rules_of_start(
@@ -236,21 +232,3 @@ def _priority(wish: int | None, default: int) -> int:
     if priority not in PRIORITIES:
         raise ConfigurationError(f"a priority is 0 (most urgent) to 4, not {priority!r}")
     return priority
-
-
-def _retention(wish: Duration | None, default: float | None) -> float:
-    length = default if wish is None else seconds(wish)
-    most = _max_retention_seconds()
-    return most if length is None else min(length, most)
-
-
-def _max_retention_seconds() -> float:
-    text = os.environ.get(MAX_RETENTION_VARIABLE)
-    if not text:
-        return MAX_RETENTION_DAYS * 86_400
-    try:
-        return seconds(f"{text.strip()}d")
-    except ConfigurationError:
-        raise ConfigurationError(
-            f"{MAX_RETENTION_VARIABLE} is {text!r}: set it to a number of days"
-        ) from None

@@ -43,6 +43,7 @@ FOLDERS: Final = (
     "queries",
     "flows",
     "schedules",
+    "retention",
 )
 
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")

@@ -21,6 +21,7 @@ ActionName: TypeAlias = Literal[
     "resume_workflow",
     "start_worker",
     "migrate",
+    "sweep",
 ]
 
 
@@ -33,6 +34,7 @@ class Action(Value, frozen=True, omit_defaults=True):
     - `decide`: the approval `name` of the run `run_id`; `fields` must be filled in.
     - `resume_queue`, `resume_workflow`: the queue or workflow `name`.
     - `start_worker`: it must serve the queue `name`, any if that is empty.
+    - `sweep`: delete the runs whose retention is over.
     - `migrate`: the schema `schema`; the role `name`, if there is one, must get rights.
     """
 

@@ -5,22 +5,22 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from holdfast.database.grants import lacking
 from holdfast.database.schema import check_schema as refuse_schema
 from holdfast.errors import DatabaseError, SchemaMissing, SchemaOutdated
 from holdfast.insight.actions import Action, resume_action
+from holdfast.insight.findings import Finding
+from holdfast.insight.retention import check_sweeper
 from holdfast.insight.serving import live_workers
 from holdfast.insight.wording import length, several
 from holdfast.store.port import Store
-from holdfast.types import Notice, Value
+from holdfast.types import Notice
 
 if TYPE_CHECKING:
     from holdfast.database.schema import Connection
-
-Level: TypeAlias = Literal["ok", "warn", "fail"]
 
 _CLOCK_WARN_SECONDS = 5.0
 _LONG_TRANSACTION_SECONDS = 300
@@ -37,19 +37,6 @@ limit 1
 _DEAD_TASKS = """
 select coalesce(n_dead_tup, 0) from pg_stat_user_tables where schemaname = $1 and relname = 'tasks'
 """
-
-
-class Finding(Value, frozen=True):
-    """What a check found, and what to do about it: an action, a sentence, or both.
-
-    Both are empty if all is well.
-    """
-
-    check: str
-    level: Level
-    message: str
-    remedy: str = ""
-    action: Action | None = None
 
 
 async def check_server(connection: Connection) -> Finding:
@@ -274,7 +261,8 @@ async def examine(
         store = await open_store()
         findings += [await check_apps(store)]
         findings += [await check_workers(store), await check_unserved(store)]
-        findings += [await check_pauses(store), await check_notifications(store)]
+        findings += [await check_pauses(store), await check_sweeper(store)]
+        findings += [await check_notifications(store)]
         findings += [await check_transactions(connection)]
         findings += [await check_dead_rows(connection, schema)]
     return findings

@@ -27,6 +27,7 @@ from holdfast.sync.flows import SyncFlows
 from holdfast.sync.handle import SyncRunHandle
 from holdfast.sync.limits import SyncLimits
 from holdfast.sync.queues import SyncQueues
+from holdfast.sync.retention import SyncRetention
 from holdfast.sync.runs import SyncRuns
 from holdfast.sync.workers import SyncWorkers
 from holdfast.sync.workflows import SyncWorkflows
@@ -45,7 +46,8 @@ class SyncClient(SyncBase):
     workflow may be given by its name and is still checked, and results have their types.
 
     What is needed less often is in groups, named as on the command line: `runs`, `approvals`,
-    `activities`, `flows`, `limits`, `queues`, `workflows` and `workers`.
+    `activities`, `flows`, `limits`, `queues`, `retention`, `workflows` and
+    `workers`.
 
     ```python
     with SyncClient() as client:
@@ -86,6 +88,7 @@ class SyncClient(SyncBase):
         self.flows: SyncFlows = SyncFlows(self._portal, self._target.flows)
         self.limits: SyncLimits = SyncLimits(self._portal, self._target.limits)
         self.queues: SyncQueues = SyncQueues(self._portal, self._target.queues)
+        self.retention: SyncRetention = SyncRetention(self._portal, self._target.retention)
         self.runs: SyncRuns = SyncRuns(self._portal, self._target.runs)
         self.workers: SyncWorkers = SyncWorkers(self._portal, self._target.workers)
         self.workflows: SyncWorkflows = SyncWorkflows(self._portal, self._target.workflows)

@@ -53,6 +53,7 @@ from holdfast.types.messages import (
     Pause,
     Scope,
 )
+from holdfast.types.retention import BegunDeletions, SweeperState, SweepShare, Swept
 from holdfast.types.runs import (
     End,
     Fork,
@@ -158,6 +159,7 @@ __all__ = [
     "AppInfo",
     "Approval",
     "BackfillFiring",
+    "BegunDeletions",
     "Bucket",
     "ClaimedTask",
     "Claims",
@@ -236,6 +238,9 @@ __all__ = [
     "StepTaskOutcome",
     "StepTasksEnded",
     "Suspend",
+    "SweepShare",
+    "SweeperState",
+    "Swept",
     "Taker",
     "Target",
     "ThreadUse",

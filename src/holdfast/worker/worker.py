@@ -34,6 +34,7 @@ from holdfast.definitions.app import App
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError
 from holdfast.ids import uuid7
+from holdfast.retention import sweeper_interval
 from holdfast.store.notifier import Notifier
 from holdfast.store.port import SCHEDULES_TOPIC, WORK_TOPIC, Store, worker_topic
 from holdfast.types import Lease, Release, WorkerInfo
@@ -56,6 +57,7 @@ from holdfast.worker.services.reaper import Reaper
 from holdfast.worker.services.scheduler import Scheduler
 from holdfast.worker.services.service import Service, ServiceContext
 from holdfast.worker.services.start_rules import FreedSingletons
+from holdfast.worker.services.sweeper import Sweeper
 from holdfast.worker.services.unserved import Unserved
 from holdfast.worker.step_reporter import StepReporter
 from holdfast.worker.step_tasks import StepTasks
@@ -123,7 +125,7 @@ class Worker:
         context = ServiceContext(
             store, info.worker_id, self._clock, notify, options.maintenance_seconds
         )
-        deadlines = Deadlines(context)
+        deadlines, interval = Deadlines(context), sweeper_interval()
         self._app_sign_on = AppSignOn(context, app, info.queues, origin)
         self._code_schedules = CodeSchedules(context, app.name, ())
         self._scheduler = Scheduler(context)
@@ -135,6 +137,7 @@ class Worker:
             FreedSingletons(context),
             self._code_schedules,
             self._scheduler,
+            *([Sweeper(context, interval_seconds=interval)] if interval else ()),
         ]
         self._claimer = Claimer(
             store,

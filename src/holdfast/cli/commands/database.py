@@ -16,7 +16,7 @@ from holdfast.cli.settings import Settings, settings_of
 if TYPE_CHECKING:
     from holdfast.database.migrate import MigrationReport
     from holdfast.database.resolve import Database
-    from holdfast.insight.doctor import Finding
+    from holdfast.insight.findings import Finding
 
 
 @command(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # Not the command's name alone, nor if options follow it already.
 _COMMAND = re.compile(
-    r"\bholdfast (?=(?:activities|approvals|dev|doctor|flows|migrate|queues|runs|start|worker"
+    r"\bholdfast (?=(?:activities|approvals|dev|doctor|flows|migrate|queues|runs|start|sweep|worker"
     r"|workers|workflows)\b)"
 )
 
@@ -70,6 +70,8 @@ def command_of(action: Action) -> str:
             return f"holdfast workflows resume {name}"
         case "start_worker":
             return "holdfast worker MODULE:APP" + (f" --queue {name}" if action.name else "")
+        case "sweep":
+            return "holdfast sweep"
         case "migrate":
             return _migrate(action)
 

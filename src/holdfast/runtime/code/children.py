@@ -45,6 +45,7 @@ from holdfast.names import (
     full_name,
     split_name,
 )
+from holdfast.retention import DEFAULT_RETENTION_SECONDS, kept_seconds
 from holdfast.runtime.code.commands import CHILD, Command, CommandCall, Commands
 from holdfast.runtime.code.run import ContextPart, Run
 from holdfast.runtime.code.sending import send_signal
@@ -56,7 +57,6 @@ T = TypeVar("T")
 Out = TypeVar("Out")
 T_co = TypeVar("T_co", covariant=True)
 
-_RETENTION: Final = seconds("30d")
 _CLOSES: Final[tuple[str, ...]] = get_args(ParentClose)
 _HOW_ENDED: Final[dict[str, Callable[[UUID], RunError]]] = {
     "cancelled": RunCancelled,
@@ -349,7 +349,9 @@ def _started(
         key=key if command.run_id.bytes[0] == 0xFF else None,
         parent_close=parent_close,
         timeout=timeout_seconds if timeout is None else seconds(timeout),
-        retention=local.retention_seconds if local else _RETENTION,
+        retention=kept_seconds(
+            None, local.retention_seconds if local else DEFAULT_RETENTION_SECONDS
+        ),
         tags=check_tags(options.get("tags", ())),
         headers=_headers(run, options),
         kind=kind,

@@ -191,5 +191,13 @@ def successor(old: RunRow) -> NewRun:
 def newest(tables: Tables, run_id: UUID) -> UUID:
     """Return the last run of a chain of runs that continued as new."""
     while run_id in tables.runs and tables.runs[run_id].status == "continued":
-        run_id = details.read(tables.runs[run_id].output, _Continued).run_id
+        following = next_of(tables.runs[run_id])
+        if following not in tables.runs:
+            break
+        run_id = following
     return run_id
+
+
+def next_of(continued: RunRow) -> UUID:
+    """Return the run that a run continued as."""
+    return details.read(continued.output, _Continued).run_id

@@ -16,6 +16,7 @@ from holdfast.store.memory.forks import MemoryForks
 from holdfast.store.memory.limits import MemoryLimits
 from holdfast.store.memory.listening import MemoryListening
 from holdfast.store.memory.queries import MemoryQueries
+from holdfast.store.memory.retention import MemoryRetention
 from holdfast.store.memory.schedules.part import MemorySchedules
 from holdfast.store.memory.start_rules import MemoryStartRules
 from holdfast.store.memory.starts import MemoryStarts
@@ -43,6 +44,7 @@ class MemoryStore(
     MemorySweeps,
     MemoryApps,
     MemoryQueries,
+    MemoryRetention,
     MemoryListening,
 ):
     """A `Store` in this process's memory.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, Literal, Protocol, TypeAlias
@@ -66,6 +66,7 @@ class RunRow:
     started_at: int | None = None
     completed_at: int | None = None
     singleton_key: str | None = None
+    delete_after: int | None = None  # None: never
 
     @property
     def is_flow(self) -> bool:
@@ -207,6 +208,20 @@ class WaitingRun:
     timeout: int | None
 
 
+@dataclass(slots=True)
+class SweeperRow:
+    """Who deletes ended runs, and what came of it."""
+
+    holder: str | None = None
+    held_until: int | None = None
+    begun_at: int | None = None
+    ended_at: int | None = None
+    deleted: int = 0
+    failed_at: int | None = None
+    error: str | None = None
+    archive: str | None = None
+
+
 class Nesting(Protocol):
     """What follows for runs of flows from runs that are steps of theirs, and the reverse.
 
@@ -254,6 +269,7 @@ class Tables:
     steps: defaultdict[UUID, dict[str, StepRow]] = field(
         default_factory=lambda: defaultdict[UUID, dict[str, StepRow]](dict)
     )
+    sweeper: SweeperRow = field(default_factory=lambda: SweeperRow())
     elements: defaultdict[tuple[UUID, str], dict[int, str]] = field(
         default_factory=lambda: defaultdict[tuple[UUID, str], dict[int, str]](dict)
     )  # outputs of a map's elements, by index
@@ -356,6 +372,20 @@ class Tables:
         """Yield the tasks that a worker has leased."""
         return (task for task in self.tasks.values() if task.worker == worker_id)
 
+    def delete(self, run_ids: Collection[UUID]) -> None:
+        """Delete runs that have ended, with all that is theirs."""
+        gone = set(run_ids)
+        for run_id in gone:
+            parent = self.runs.pop(run_id).parent
+            if parent is not None and run_id in self.children[parent.run_id]:
+                self.children[parent.run_id].remove(run_id)
+            self.children.pop(run_id, None)
+            self.steps.pop(run_id, None)
+            self.waiters.pop(run_id, None)
+            del self.logs[run_id]
+        for place in [place for place in self.elements if place[0] in gone]:
+            del self.elements[place]
+
     def wake(self, task: TaskRow, now: int) -> list[Notice]:
         """Make a task due. A leased task is left alone, and its holder is notified instead."""
         if task.worker is not None:
@@ -387,6 +417,8 @@ class Tables:
         run, turn = self.runs[run_id], self.turn(run_id)
         run.status, run.output, run.error = status, output, error
         run.started_at, run.completed_at = turn.started_at, now
+        if run.new.retention_seconds is not None:
+            run.delete_after = now + round(run.new.retention_seconds * 1_000_000)
         for key in [key for key in self.tasks if key[0] == run_id]:
             del self.tasks[key]
         payload = end_payload(run_id, status, output)

@@ -16,6 +16,7 @@ from holdfast.store.port.forks import ForkStore
 from holdfast.store.port.limits import LimitStore
 from holdfast.store.port.listening import ListenStore
 from holdfast.store.port.queries import QueryStore
+from holdfast.store.port.retention import RetentionStore
 from holdfast.store.port.schedules import ScheduleStore
 from holdfast.store.port.start_rules import StartRuleStore
 from holdfast.store.port.starts import StartStore
@@ -40,6 +41,7 @@ class Store(
     SweepStore,
     AppStore,
     QueryStore,
+    RetentionStore,
     ListenStore,
     Protocol,
 ):

@@ -16,6 +16,7 @@ from holdfast.store.postgres.forks import PostgresForks
 from holdfast.store.postgres.limits import PostgresLimits
 from holdfast.store.postgres.listening import PostgresListening
 from holdfast.store.postgres.queries import PostgresQueries
+from holdfast.store.postgres.retention import PostgresRetention
 from holdfast.store.postgres.schedules import PostgresSchedules
 from holdfast.store.postgres.start_rules import PostgresStartRules
 from holdfast.store.postgres.starts import PostgresStarts
@@ -40,6 +41,7 @@ class PostgresStore(
     PostgresSweeps,
     PostgresApps,
     PostgresQueries,
+    PostgresRetention,
     PostgresListening,
 ):
     """A `Store` in a schema of a PostgreSQL database, 14 or newer.

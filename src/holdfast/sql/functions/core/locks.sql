@@ -1,4 +1,4 @@
--- Lock rows of tasks in one order: turns by run id, then other tasks by run id and key.
+-- Lock rows of tasks in one order: turns by run id, then other tasks by run id and key. Hold runs.
 
 -- Lock the turn rows of runs, by run_id. Called by commit and by all that change runs from outside.
 create or replace function holdfast._lock_turns(p_run_ids uuid[]) returns void
@@ -47,4 +47,41 @@ begin
     cross join lateral (
         select from holdfast.tasks t where t.run_id = u.run_id and t.key = u.key for update
     ) as t;
+end $$;
+
+-- Hold runs, so that none of them is deleted before this transaction ends. Returns true if all of
+-- them exist. A row that is held can still change: the run can end.
+-- Locks: the runs FOR KEY SHARE, by run_id. Called by _start_runs, _start_flows and _hold_origin.
+create or replace function holdfast._hold_runs(p_run_ids uuid[]) returns boolean
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_held int;
+    v_asked int;
+begin
+    select count(r.run_id), count(*) into v_held, v_asked
+    from (
+        select distinct u.run_id from unnest(p_run_ids) as u (run_id) order by u.run_id
+    ) as u
+    left join lateral (
+        select r.run_id from holdfast.runs r where r.run_id = u.run_id for key share
+    ) as r on true;
+    return v_held = v_asked;
+end $$;
+
+-- Hold the run that another run is to be made of. Returns false if there is none, or if its
+-- retention is over and a part of it is deleted.
+-- Locks: the run FOR KEY SHARE. Called by fork_run, fork_flow and retry_flow.
+create or replace function holdfast._hold_origin(p_run_id uuid) returns boolean
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    return holdfast._hold_runs(array[p_run_id]) and not exists (
+        select from holdfast.runs r where r.run_id = p_run_id and r.delete_after = '-infinity');
 end $$;

@@ -113,6 +113,13 @@ begin
         if not created then
             perform holdfast._check_workflows(array[run_id], array[p_name]);
             status := (select r.status from holdfast.runs r where r.run_id = start_one.run_id);
+            if status is null then  -- it was deleted meanwhile: its retention is over
+                select * into run_id, created, status, told, refused, refused_until
+                from holdfast.start_one(p_run_id, p_name, p_input, p_version, p_key, p_queue,
+                    p_priority, p_start_at, p_delay, p_timeout, p_retention, p_tags, p_headers,
+                    p_waiter, p_tell, p_rules, p_outcomes);
+                return;
+            end if;
         end if;
         told := created and p_tell is not null and holdfast._tell(p_tell, v_notices) is null;
         return;
@@ -261,9 +268,9 @@ end $$;
 
 -- Start many runs, top ones or children: the arrays are those of start_runs, with moments, and of
 -- parents. A run with a moment of 'infinity' waits for what p_awaiting says. Returns the ids that
--- were new, in no order.
--- Locks: the ids, in order. Called by start_runs, _start_ruled, _start_children,
--- _start_child_steps and _start_ticks.
+-- were new, in no order. The others exist until the transaction ends.
+-- Locks: the ids, in order; runs that exist, so that they are not deleted. Called by start_runs,
+-- _start_ruled, _start_children, _start_child_steps and _start_ticks.
 create or replace function holdfast._start_runs(
     p_now timestamptz, p_run_ids uuid[], p_names text[], p_inputs json[], p_versions int[],
     p_keys text[], p_queues text[], p_priorities int[], p_visible_ats timestamptz[],
@@ -326,6 +333,12 @@ begin
         on conflict do nothing  -- an id that was given twice
     )
     select coalesce(array_agg(s.run_id), '{}') into v_created from started s;
+    if cardinality(v_created) < cardinality(p_run_ids) and not holdfast._hold_runs(p_run_ids) then
+        -- One of the others was deleted meanwhile: its retention is over.
+        return v_created || holdfast._start_runs(p_now, p_run_ids, p_names, p_inputs, p_versions,
+            p_keys, p_queues, p_priorities, p_visible_ats, p_timeouts, p_retentions, p_tags,
+            p_headers, p_parents, p_parent_keys, p_parent_closes, p_singleton_keys, p_awaiting);
+    end if;
     return v_created;
 end $$;
 
@@ -353,7 +366,8 @@ begin
 end $$;
 
 -- Start one run from SQL, in the caller's transaction: `select holdfast.start_run('shop/checkout',
--- '{"order": 1}')`. With a key every start finds the same run. The app may be left
+-- '{"order": 1}')`. With a key every start finds the same run. An ended run is kept for 30 days;
+-- with null for ever. The app may be left
 -- out if only one has ever signed on with the name; otherwise that is refused (22023).
 -- Workers find it when they look next; to wake them at once, notify them as well.
 create or replace function holdfast.start_run(
@@ -363,7 +377,8 @@ create or replace function holdfast.start_run(
     p_queue text default 'default',
     p_version int default 1,
     p_priority int default 2,
-    p_delay_seconds float8 default 0
+    p_delay_seconds float8 default 0,
+    p_retention_seconds float8 default 2592000
 ) returns uuid
 language sql
 set search_path = pg_catalog, pg_temp
@@ -372,5 +387,6 @@ as $$
     from (select holdfast.full_name(p_name) as name) as n
     cross join lateral holdfast.start_one(
         coalesce(holdfast.keyed_run_id(n.name, p_key), holdfast.new_run_id()),
-        n.name, p_input, p_version, p_key, p_queue, p_priority, null, p_delay_seconds) as s
+        n.name, p_input, p_version, p_key, p_queue, p_priority, null, p_delay_seconds,
+        p_retention => p_retention_seconds) as s
 $$;

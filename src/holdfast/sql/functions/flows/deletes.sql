@@ -110,10 +110,6 @@ declare
         where r.kind = 'flow'
         limit p_limit);
 begin
-    delete from holdfast.waiters w where w.run_id = any (v_ended);
-    delete from holdfast.step_tasks x where x.run_id = any (v_ended);
-    delete from holdfast.step_states s where s.run_id = any (v_ended);
-    delete from holdfast.events e where e.run_id = any (v_ended);
-    delete from holdfast.runs r where r.run_id = any (v_ended);
+    perform holdfast._delete_runs(v_ended);
     return cardinality(v_ended);
 end $$;

@@ -10,8 +10,8 @@
 -- flow does not have.
 -- Refuses values that are not allowed (22004, 22023), a result of a map that is not an array, an
 -- input over which the flow cannot map, and runs of workflows (22023).
--- Locks: the flow's starts, shared; the other run's turn row, shared, so that none of its maps gets
--- its last result while it is read; the new id. Called by clients.
+-- Locks: the flow's starts, shared; the other run, so that it is not deleted; its turn row, shared,
+-- so that none of its maps gets its last result while it is read; the new id. Called by clients.
 create or replace function holdfast.fork_flow(
     p_run_id uuid, p_new_run_id uuid, p_from text default null, p_input json default null,
     p_results json default null, out outcome text, out notices text[]
@@ -23,6 +23,7 @@ set enable_seqscan = off
 as $$
 declare
     v_origin holdfast.runs;
+    v_is_there boolean;
     v_handler text;
 begin
     perform holdfast._check_fork(p_run_id, p_new_run_id, false, p_input, p_results, null);
@@ -32,13 +33,14 @@ begin
             'run %s is not one of a flow: fork it with fork_run', p_run_id);
     end if;
     perform pg_advisory_xact_lock_shared(hashtext('holdfast.flow'), hashtext(v_origin.name));
+    v_is_there := holdfast._hold_origin(p_run_id);
     perform from holdfast.tasks t where t.run_id = p_run_id and t.key = '' for share;
     v_handler := v_origin.name || '@' || v_origin.version;
     outcome := case
         when holdfast._has_run(p_new_run_id) then 'exists'
-        when not holdfast._has_run(p_run_id) or not exists (
+        when not v_is_there or not exists (
             select from holdfast.flows f where f.handler = v_handler)
-        then 'missing'  -- the flow may have been deleted while this waited
+        then 'missing'  -- the flow or the run may have been deleted while this waited
         when not holdfast._has_steps(v_handler, p_from, p_results) then 'unknown_key' end;
     if outcome is null then
         perform holdfast._check_results(v_handler, p_results);

@@ -9,7 +9,8 @@
 -- Outcomes: 'started', 'exists' if the new id is taken, 'missing', 'running' for a run that has not
 -- ended, or that completed if no step is given, 'unknown_step'.
 -- Refuses nulls (22004), runs of workflows, and an input over which a new shape cannot map (22023).
--- Locks: the flow's starts, shared; the new id; nothing of the other run. Called by clients.
+-- Locks: the flow's starts, shared; the other run, so that it is not deleted; the new id. Called by
+-- clients.
 create or replace function holdfast.retry_flow(
     p_run_id uuid, p_new_run_id uuid, p_from text default null,
     out outcome text, out notices text[]
@@ -21,6 +22,7 @@ set enable_seqscan = off
 as $$
 declare
     v_origin holdfast.runs;
+    v_is_there boolean;
     v_handler text;
     v_again text[];
 begin
@@ -32,12 +34,13 @@ begin
             'run %s is not one of a flow: retry it with fork_run', p_run_id);
     end if;
     perform pg_advisory_xact_lock_shared(hashtext('holdfast.flow'), hashtext(v_origin.name));
+    v_is_there := holdfast._hold_origin(p_run_id);
     v_handler := v_origin.name || '@' || v_origin.version;
     outcome := case
         when holdfast._has_run(p_new_run_id) then 'exists'
-        when not holdfast._has_run(p_run_id) or not exists (
+        when not v_is_there or not exists (
             select from holdfast.flows f where f.handler = v_handler)
-        then 'missing'  -- the flow may have been deleted while this waited
+        then 'missing'  -- the flow or the run may have been deleted while this waited
         when v_origin.status = 'running' then 'running'
         when v_origin.status = 'completed' and p_from is null then 'running'
         when p_from = '' or p_from is not null and not exists (

@@ -213,8 +213,8 @@ end $$;
 -- of parents. The shapes have their first run by it: steps that are added come into the next
 -- version. Returns the ids that were new, in no order, and (topic, payload) notices.
 -- Locks: expects the flows' starts locked, and the turn rows of the parents; the shapes if they
--- have no run yet; the ids, in order. Called by start_flows, _start_child_flows,
--- _start_step_flows and _start_tick_flows.
+-- have no run yet; the ids, in order; runs that exist, so that they are not deleted. Called by
+-- start_flows, _start_child_flows, _start_step_flows and _start_tick_flows.
 create or replace function holdfast._start_flows(
     p_now timestamptz, p_run_ids uuid[], p_shapes text[], p_inputs json[], p_keys text[],
     p_queues text[], p_priorities int[], p_timeouts float8[], p_retentions float8[],
@@ -232,6 +232,7 @@ set enable_mergejoin = off
 as $$
 declare
     v_roots holdfast._ready_step[];
+    v_all_exist boolean := true;
 begin
     perform holdfast._seal_shapes(p_shapes);
     with asked as materialized (
@@ -283,6 +284,9 @@ begin
         order by r.run_id, r.step_index)
     into created, v_roots
     from roots r;
+    if cardinality(created) < cardinality(p_run_ids) then
+        v_all_exist := holdfast._hold_runs(p_run_ids);
+    end if;
 
     if v_roots is not null then
         select a.notices into notices
@@ -291,11 +295,17 @@ begin
             perform holdfast._start_later(p_now, created, p_run_ids, p_start_ats, p_delays);
         end if;
     end if;
+    if not v_all_exist then  -- one was deleted meanwhile: its retention is over
+        select created || s.created, _start_flows.notices || s.notices into created, notices
+        from holdfast._start_flows(p_now, p_run_ids, p_shapes, p_inputs, p_keys, p_queues,
+            p_priorities, p_timeouts, p_retentions, p_tags, p_headers, p_parents, p_parent_keys,
+            p_parent_closes, p_start_ats, p_delays) as s;
+    end if;
 end $$;
 
 -- Start a flow in the caller's transaction, and return its run. With a key the same run is found
--- again. Workers find it when they look next; to wake them at once, notify them as well. Refuses
--- what start_flows does. Called by users.
+-- again. A run that has ended is kept for 30 days. Workers find it when they look next; to wake
+-- them at once, notify them as well. Refuses what start_flows does. Called by users.
 create or replace function holdfast.start_flow(
     flow_slug text, input jsonb, run_id uuid default null, key text default null
 ) returns setof holdfast.runs
@@ -313,6 +323,7 @@ begin
     v_run_id := coalesce(start_flow.run_id,
         holdfast.keyed_run_id(v_name, start_flow.key), holdfast.new_run_id());
     perform holdfast.start_flows(
-        array[v_run_id], array[v_name], array[start_flow.input::json], array[start_flow.key]);
+        array[v_run_id], array[v_name], array[start_flow.input::json], array[start_flow.key],
+        p_retentions => array[2592000]);
     return query select r.* from holdfast.runs r where r.run_id = v_run_id;
 end $$;

@@ -11,7 +11,7 @@
 -- that has not failed, 'bad_index', 'unknown_key', and 'unreadable' if the log has an event that no
 -- worker can read: it would stop the fork as well.
 -- Refuses values that are not allowed (22004, 22023).
--- Locks: the new id; nothing of the origin, whose log only grows. Called by clients.
+-- Locks: the origin, so that it is not deleted; the new id. Called by clients.
 create or replace function holdfast.fork_run(
     p_run_id uuid, p_new_run_id uuid, p_until int default null, p_retry boolean default false,
     p_input json default null, p_results json default null, p_version int default null,
@@ -24,11 +24,13 @@ set enable_seqscan = off
 as $$
 declare
     v_origin holdfast.runs;
+    v_is_there boolean;
     v_until int;
     v_calls text[] := '{}';
     v_seen int := 0;
 begin
     perform holdfast._check_fork(p_run_id, p_new_run_id, p_retry, p_input, p_results, p_version);
+    v_is_there := holdfast._hold_origin(p_run_id);
     select * into v_origin from holdfast.runs r where r.run_id = p_run_id;
     if v_origin.kind = 'flow' then
         raise invalid_parameter_value using message = format(
@@ -38,7 +40,7 @@ begin
     from holdfast.events e where e.run_id = p_run_id order by e.idx desc limit 1;
     outcome := case
         when holdfast._has_run(p_new_run_id) then 'exists'
-        when v_origin.run_id is null then 'missing'
+        when not v_is_there then 'missing'
         when p_retry and v_origin.status in ('running', 'completed', 'continued') then 'running'
         when p_until not between 1 and v_until then 'bad_index' end;
     if outcome is not null then

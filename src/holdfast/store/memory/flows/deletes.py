@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from uuid import UUID
-
 from holdfast.errors import FlowInUse
 from holdfast.store.memory import details
 from holdfast.store.memory.ends import end_from_outside
@@ -28,19 +25,8 @@ def delete_flow(tables: Tables, now: int, name: str, *, terminate: bool) -> int 
         )
     event = Event("WorkflowTerminated", None, details.write(reason="its flow is deleted"), now)
     end_from_outside(tables, running, "terminated", event)
-    _delete_runs(tables, run_ids)
+    tables.delete(run_ids)
     for handler, row in list(tables.shapes.items()):
         if row.shape.name == newest.shape.name:
             del tables.shapes[handler]
     return len(run_ids)
-
-
-def _delete_runs(tables: Tables, run_ids: Collection[UUID]) -> None:
-    """Delete what there is of runs that have ended."""
-    for run_id in run_ids:
-        del tables.runs[run_id], tables.logs[run_id]
-        tables.steps.pop(run_id, None)
-        tables.waiters.pop(run_id, None)
-    gone = set(run_ids)
-    for place in [place for place in tables.elements if place[0] in gone]:
-        del tables.elements[place]

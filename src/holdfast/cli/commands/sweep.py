@@ -1,0 +1,126 @@
+"""`holdfast sweep`: delete ended runs whose retention is over, or show which these are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.framework import command
+from holdfast.cli.render.hints import with_database
+from holdfast.cli.settings import settings_of
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from holdfast.cli.connecting import Link
+    from holdfast.types import SweepShare
+
+_PREVIEWED = 100_000
+
+
+@command(
+    "sweep",
+    examples=(
+        "holdfast sweep --dry-run",
+        "holdfast sweep",
+        "holdfast sweep --dry-run --json | jq '.[] | {name, due}'",
+    ),
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted, and change nothing.")
+@click.pass_context
+def sweep(context: click.Context, dry_run: bool) -> None:
+    """Delete ended runs whose retention is over, now.
+
+    Workers do this in the background, every 5 minutes. A run is kept for the `retention` that it
+    was started with, 30 days after its end by default. It is kept longer while a child of it has
+    not ended, and while the run that continues or retries it is there.
+    """
+    from holdfast.cli.connecting import with_link
+
+    settings = settings_of(context)
+    if dry_run:
+        shares, now, database = with_link(settings, _preview)
+        _write_preview(shares, now, database, as_json=settings.json)
+    else:
+        with_link(settings, _sweep_quietly if settings.json else _sweep)
+
+
+async def _preview(link: Link) -> tuple[list[SweepShare], int, str]:
+    store = link.store
+    return await store.preview_sweep(limit=_PREVIEWED), await store.now(), str(link.database)
+
+
+async def _sweep_quietly(link: Link) -> None:
+    from holdfast.cli.render.console import write_json
+    from holdfast.deletion import sweep_batches
+
+    deleted = kept = 0
+    async for swept in sweep_batches(link.store):
+        deleted, kept = deleted + swept.deleted, kept + swept.kept
+    write_json({"deleted": deleted, "kept": kept})
+
+
+async def _sweep(link: Link) -> None:
+    """Sweep, and say every 10 batches how far it is."""
+    from holdfast.deletion import sweep_batches
+    from holdfast.insight.wording import several
+
+    deleted = kept = batches = 0
+    async for swept in sweep_batches(link.store):
+        deleted, kept, batches = deleted + swept.deleted, kept + swept.kept, batches + 1
+        if swept.has_more and batches % 10 == 0:
+            click.echo(f"deleted {several(deleted, 'run')} …", err=True)
+    text = f"deleted {several(deleted, 'run')}"
+    if kept:
+        text += f"; {several(kept, 'run')} kept for runs that belong to them"
+    click.echo(text)
+
+
+def _write_preview(shares: list[SweepShare], now: int, database: str, *, as_json: bool) -> None:
+    from holdfast.cli.render.console import console, plain, write_json
+    from holdfast.insight.wording import several
+
+    if as_json:
+        write_json([{**plain(each), "kept": each.kept} for each in shares])
+        return
+    due, kept = sum(each.due for each in shares), sum(each.kept for each in shares)
+    if not due:
+        click.echo(f"nothing to delete in {database}")
+        return
+    console().print(_table(shares, now))
+    text = f"{several(due - kept, 'run')} would be deleted"
+    if due >= _PREVIEWED:
+        text = f"of the first {due:,} runs that are due, {text}"
+    click.echo(with_database(f"{text}; `holdfast sweep` deletes them now"))
+
+
+def _table(shares: list[SweepShare], now: int) -> Table:
+    from rich.table import Table
+
+    from holdfast.insight.wording import ago
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("workflow", overflow="fold")
+    for column in ("to delete", "kept", "oldest due"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("kept because", overflow="fold")
+    for each in shares:
+        table.add_row(
+            each.name,
+            f"{each.due - each.kept:,}",
+            f"{each.kept:,}",
+            "" if each.oldest is None else ago(each.oldest, now),
+            _reasons(each),
+        )
+    return table
+
+
+def _reasons(share: SweepShare) -> str:
+    """Return why runs are kept, as `2 have open children, 1 was continued`."""
+    reasons = (
+        (share.kept_for_child, "with a child that has not ended"),
+        (share.kept_for_successor, "whose next run is there"),
+        (share.kept_for_retry, "whose retry is there"),
+    )
+    return ", ".join(f"{count:,} {reason}" for count, reason in reasons if count)

@@ -1,0 +1,53 @@
+"""`client.retention`: delete ended runs whose retention is over, or see what would be deleted."""
+
+from __future__ import annotations
+
+import builtins
+
+from holdfast.client.session import Session
+from holdfast.deletion import sweep_batches
+from holdfast.types import SweeperState, SweepShare
+
+
+class Retention:
+    """The sweeper: workers delete ended runs in the background, and programs may do so at once."""
+
+    def __init__(self, session: Session) -> None:
+        """Make the group over a client's session."""
+        self._session = session
+
+    async def state(self) -> SweeperState:
+        """Return who sweeps, when a pass last ended, and how many runs are due.
+
+        It counts 10,000 due runs at most.
+
+        ```python
+        state = await client.retention.state()
+        print(state.due, "runs to delete")
+        ```
+        """
+        return await self._session.store.get_sweeper()
+
+    async def preview(self, limit: int = 100_000) -> builtins.list[SweepShare]:
+        """Return what a sweep would delete and what it would keep, by workflow; change nothing.
+
+        It looks at `limit` runs at most, those first whose retention ended first.
+
+        ```python
+        for share in await client.retention.preview():
+            print(share.name, share.due - share.kept)
+        ```
+        """
+        return await self._session.store.preview_sweep(limit=limit)
+
+    async def sweep(self) -> int:
+        """Delete the ended runs whose retention is over, and return how many these were.
+
+        A run is kept while a child of it has not ended, and while a run that continues or retries
+        it is there. Other processes may sweep at the same time.
+
+        ```python
+        print(await client.retention.sweep(), "runs deleted")
+        ```
+        """
+        return sum([swept.deleted async for swept in sweep_batches(self._session.store)])

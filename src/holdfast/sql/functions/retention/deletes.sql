@@ -1,0 +1,80 @@
+-- Delete runs that have ended, with all that is theirs.
+
+-- Delete runs that have ended, and everything that has their ids. A test compares the tables here
+-- with those that have a column run_id. Returns how many runs there were.
+-- Locks: rows of runs, by run_id, first: who reads a run that has ended to make another of it holds
+-- its row. Then what belongs to them, which nobody else locks. Called by sweep_runs,
+-- delete_archived and _delete_runs_of.
+create or replace function holdfast._delete_runs(p_run_ids uuid[]) returns int
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_deleted int;
+begin
+    perform from (
+        select u.run_id from unnest(p_run_ids) as u (run_id) order by u.run_id
+    ) as u
+    cross join lateral (
+        select from holdfast.runs r where r.run_id = u.run_id for update
+    ) as r;
+    delete from holdfast.waiters w where w.run_id = any (p_run_ids);
+    delete from holdfast.tasks t where t.run_id = any (p_run_ids);
+    delete from holdfast.step_tasks x where x.run_id = any (p_run_ids);
+    delete from holdfast.step_states s where s.run_id = any (p_run_ids);
+    delete from holdfast.events e where e.run_id = any (p_run_ids);
+    delete from holdfast.runs r where r.run_id = any (p_run_ids);
+    get diagnostics v_deleted = row_count;
+    return v_deleted;
+end $$;
+
+-- Delete the last p_rows entries of a run's log, and p_rows results of elements: a part of a run
+-- that is too large for one transaction. From now on the run counts as deleted for forks and
+-- retries, and it is the first that the next call finds.
+-- Locks: expects the run's row locked. Called by sweep_runs and delete_archived.
+create or replace function holdfast._delete_part(p_run_id uuid, p_rows int) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    update holdfast.runs r set delete_after = '-infinity'
+    where r.run_id = p_run_id and r.delete_after <> '-infinity';
+    delete from holdfast.events e
+    where e.run_id = p_run_id and e.idx > (
+        select l.idx - p_rows from holdfast.events l
+        where l.run_id = p_run_id order by l.idx desc limit 1);
+    delete from holdfast.step_tasks x where x.ctid = any (array(
+        select l.ctid from holdfast.step_tasks l where l.run_id = p_run_id limit p_rows));
+end $$;
+
+-- Return how many rows are to be deleted with each run, about: the length of its log and the
+-- elements of its maps. Locks nothing. Called by _due_runs and delete_archived.
+create or replace function holdfast._rows_of_runs(p_run_ids uuid[])
+returns table (run_id uuid, row_count bigint)
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    return query
+    select u.run_id, 1 + coalesce(e.idx + 1, 0) + coalesce(s.elements, 0)
+    from unnest(p_run_ids) as u (run_id)
+    left join lateral (
+        select e.idx from holdfast.events e
+        where e.run_id = u.run_id order by e.idx desc limit 1
+    ) as e on true
+    left join lateral (
+        select sum(case when x.is_left then coalesce(s.initial_tasks, 1) else 1 end) as elements
+        from holdfast.step_states s
+        left join lateral (
+            select true as is_left from holdfast.step_tasks x
+            where x.run_id = s.run_id and x.step_slug = s.step_slug limit 1
+        ) as x on true
+        where s.run_id = u.run_id offset 0
+    ) as s on true;
+end $$;

@@ -1,0 +1,65 @@
+-- Which runs are kept although their retention is over.
+
+-- Return those of some ended runs that must be kept, each with the reason and, if it is known, the
+-- moment until which at least:
+--
+-- 'child'      a child of it has not ended
+-- 'successor'  it continued as a run that is still there, which callers find through it
+-- 'retry'      it was retried by a run that is still there, which callers find through it
+--
+-- A successor or a retry that is itself among the runs, and not kept, keeps nothing: both go
+-- together. Locks nothing: expects the rows of the runs locked, in an earlier statement, so that no
+-- retry begins. Called by _keep_runs and preview_sweep.
+create or replace function holdfast._kept_runs(p_run_ids uuid[])
+returns table (run_id uuid, reason text, until timestamptz)
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+begin
+    return query
+    with recursive asked as materialized (
+        select r.run_id, r.next, r.retry, r.former_retry
+        from unnest(p_run_ids) as u (run_id)
+        cross join lateral (
+            select r.run_id,
+                case r.status when 'continued' then (r.output ->> 'run_id')::uuid end as next,
+                case when r.status in ('failed', 'cancelled', 'timed_out', 'terminated')
+                    then holdfast.keyed_run_id('//retry', r.run_id::text) end as retry,
+                case when r.status in ('failed', 'cancelled', 'timed_out', 'terminated')
+                    then holdfast.keyed_run_id('run/retry', r.run_id::text) end as former_retry
+            from holdfast.runs r where r.run_id = u.run_id limit 1
+        ) as r
+    ), links as materialized (
+        select a.run_id, c.reason, n.run_id as next, n.delete_after
+        from asked a
+        cross join lateral (values
+            (a.next, 'successor', false), (a.retry, 'retry', false), (a.former_retry, 'retry', true)
+        ) as c (run_id, reason, is_former)
+        cross join lateral (
+            select r.run_id, r.delete_after, r.key from holdfast.runs r
+            where r.run_id = c.run_id limit 1
+        ) as n
+        where c.run_id is not null and not (c.is_former and n.key is not null)
+    ), kept as (
+        select a.run_id, 'child' as reason, null::timestamptz as until
+        from asked a
+        cross join lateral (
+            select from holdfast.runs c
+            where c.parent_run_id = a.run_id and c.status = 'running' limit 1
+        ) as c
+        union
+        select l.run_id, l.reason, l.delete_after
+        from links l
+        where not exists (select from asked a where a.run_id = l.next)
+        union
+        select l.run_id, l.reason, null
+        from kept k
+        join links l on l.next = k.run_id
+    )
+    select distinct on (k.run_id) k.run_id, k.reason, k.until
+    from kept k
+    order by k.run_id, k.until desc nulls last, k.reason;
+end $$;

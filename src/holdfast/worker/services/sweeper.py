@@ -1,0 +1,57 @@
+"""Deleting ended runs whose retention is over."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from holdfast.deletion import sweep_batches
+from holdfast.errors import HoldfastError
+from holdfast.worker.services.service import Service, ServiceContext
+
+logger = logging.getLogger("holdfast.maintenance")
+
+_BATCHES: Final = 200  # in a pass; the next begins a moment later
+_REST: Final = 2.0  # after a batch, as a multiple of the time that it took: runs come first
+
+
+class Sweeper(Service):
+    """Delete ended runs, in batches with pauses, so that runs are not held up.
+
+    The workers of a database take turns: one of them sweeps, and the others leave it to that one
+    until the next interval.
+    """
+
+    def __init__(self, context: ServiceContext, *, interval_seconds: float) -> None:
+        super().__init__(context, interval_seconds=interval_seconds)
+
+    async def run_once(self) -> None:
+        """Delete what is due, up to a limit; continue soon if there is more."""
+        begun = await self._store.begin_deletions(self._worker_id, interval_seconds=self._interval)
+        if begun != "begun":
+            return
+        deleted, has_more, error = 0, True, None
+        try:
+            batches, began = 0, _local_time()
+            async for swept in sweep_batches(self._store):
+                batches, deleted, has_more = batches + 1, deleted + swept.deleted, swept.has_more
+                if batches == _BATCHES:
+                    break
+                await asyncio.sleep(_REST * (_local_time() - began) if has_more else 0)
+                began = _local_time()
+        except HoldfastError as failure:
+            error = str(failure)
+            raise
+        finally:
+            await self._store.end_deletions(
+                self._worker_id, deleted=deleted, has_more=has_more, error=error
+            )
+        if deleted:
+            logger.info("deleted %d run(s) whose retention is over", deleted)
+        if has_more:
+            self.due_at(self._clock.now())
+
+
+def _local_time() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,173 @@
+"""The deletion of runs in the database: no table is left out, and races are decided."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from uuid import UUID, uuid4
+
+import pytest
+from contract.actors import ManualWorker, log, new_run, start, step
+from scene import Scene
+
+from holdfast.database.scripts import load_scripts
+from holdfast.ids import keyed_run_id, retry_run_id
+from holdfast.types import Finish, Fork, NewRun
+
+# Tables that name runs, and keep what they tell of them after the runs are gone.
+NAMING = {
+    "freed_singletons",
+    "limit_holders",  # of leases: gone with them
+    "schedule_buckets",
+    "singleton_waits",
+    "start_keys",
+}
+DUE = "update holdfast.runs set delete_after = now() - interval '1 s' where status <> 'running'"
+
+
+@pytest.fixture
+async def scene(any_database_url: str) -> AsyncIterator[Scene]:
+    async with Scene.on(any_database_url) as scene:
+        yield scene
+
+
+@pytest.fixture
+def ann(scene: Scene) -> ManualWorker:
+    return ManualWorker(scene.store, "ann")
+
+
+async def ended(scene: Scene, ann: ManualWorker, **fields: object) -> UUID:
+    """Return a run that has ended, and may be deleted."""
+    run_id = await start(scene.store, **fields)
+    await ann.finish(await ann.take())
+    await scene.value(DUE)
+    return run_id
+
+
+async def test_each_table_with_a_run_id_is_cleared(scene: Scene) -> None:
+    """B8. A new table with a column run_id must be added to _delete_runs, or to NAMING."""
+    tables = await scene.value(
+        """
+        select array_agg(c.table_name::text order by c.table_name)
+        from information_schema.columns c
+        join information_schema.tables t using (table_schema, table_name)
+        where c.table_schema = 'holdfast' and c.column_name = 'run_id'
+            and t.table_type = 'BASE TABLE'
+        """
+    )
+    texts = [
+        f.text for f in load_scripts().functions if "function holdfast._delete_runs(" in f.text
+    ]
+    body = texts[0].partition("function holdfast._delete_runs(")[2].partition("end $$;")[0]
+    assert sorted(re.findall(r"delete from holdfast\.(\w+)", body)) == sorted(set(tables) - NAMING)
+
+
+async def test_a_start_with_the_key_of_a_run_that_is_being_deleted_starts_a_new_run(
+    scene: Scene, ann: ManualWorker
+) -> None:
+    """B5, B8. It waits for the deletion, and does not find a run that is about to go."""
+    await ended(scene, ann, run_id=keyed_run_id("order", "k"), key="k")
+    session = await scene.session()
+    deleting = session.transaction()
+    await deleting.start()
+    [swept] = await session.call("sweep_runs")
+    assert swept["deleted"] == 1
+    run = NewRun(run_id=keyed_run_id("order", "k"), name="order", key="k", input="1")
+    [started], _ = await scene.while_blocked(scene.store.start_runs([run]), deleting.commit)
+    assert (started.created, started.status) == (True, "running")
+    assert len(await log(scene.store, run.run_id)) == 1
+
+
+async def test_starts_of_many_wait_for_the_deletion_as_well(
+    scene: Scene, ann: ManualWorker
+) -> None:
+    """B5, B8. None of them is lost."""
+    await ended(scene, ann, run_id=keyed_run_id("order", "k"), key="k")
+    session = await scene.session()
+    deleting = session.transaction()
+    await deleting.start()
+    await session.call("sweep_runs")
+    keyed = NewRun(run_id=keyed_run_id("order", "k"), name="order", key="k", input="1")
+    call = scene.store.start_runs([keyed, new_run()])
+    started, _ = await scene.while_blocked(call, deleting.commit)
+    assert [(each.created, each.status) for each in started] == [(True, "running")] * 2
+
+
+async def test_a_run_that_a_start_has_found_is_not_deleted_before_its_commit(
+    scene: Scene, ann: ManualWorker
+) -> None:
+    """B5, B8. The sweeper passes over it, and does not wait."""
+    run_id = await ended(scene, ann, run_id=keyed_run_id("order", "k"), key="k")
+    session = await scene.session()
+    async with session.transaction():
+        found = await session.call("start_runs", [run_id, uuid4()], ["order", "order"])
+        assert [row["status"] for row in found] == ["completed", "running"]
+        assert (await scene.store.sweep_runs()).deleted == 0
+    assert (await scene.store.sweep_runs()).deleted == 1
+
+
+async def test_a_fork_under_way_keeps_its_origin(scene: Scene, ann: ManualWorker) -> None:
+    """B8. The fork's log is whole: nothing of the origin goes while it is copied."""
+    run_id = await start(scene.store)
+    task = await ann.take()
+    await ann.commit(task, step(), then=Finish("completed", output="1"))
+    await scene.value(DUE)
+    session, new_id = await scene.session(), uuid4()
+    async with session.transaction():
+        [forked] = await session.call("fork_run", run_id, new_id)
+        assert forked["outcome"] == "forked"
+        assert (await scene.store.sweep_runs()).deleted == 0
+    assert (await scene.store.sweep_runs()).deleted == 1
+    assert len(await log(scene.store, new_id)) == 3
+
+
+async def test_a_fork_waits_for_a_deletion_and_finds_no_run(
+    scene: Scene, ann: ManualWorker
+) -> None:
+    """B8. It does not copy a part of a log."""
+    run_id = await ended(scene, ann)
+    session = await scene.session()
+    deleting = session.transaction()
+    await deleting.start()
+    await session.call("sweep_runs")
+    call = scene.store.fork_run(Fork(run_id=run_id, new_run_id=uuid4()))
+    outcome, _ = await scene.while_blocked(call, deleting.commit)
+    assert outcome == "missing"
+
+
+async def test_a_retry_that_is_not_committed_keeps_its_run(scene: Scene, ann: ManualWorker) -> None:
+    """B8. Before its commit by the lock, afterwards because it is there."""
+    run_id = await start(scene.store)
+    await ann.commit(await ann.take(), then=Finish("failed", error='{"kind":"x","message":"y"}'))
+    await scene.value(DUE)
+    session = await scene.session()
+    async with session.transaction():
+        await session.call("fork_run", run_id, retry_run_id(run_id), None, True)
+        assert (await scene.store.sweep_runs()).deleted == 0
+    swept = await scene.store.sweep_runs()
+    assert (swept.deleted, swept.kept) == (0, 1)
+
+
+async def test_two_sweepers_share_the_work(scene: Scene, ann: ManualWorker) -> None:
+    """B8. Each passes over what the other deletes."""
+    runs = [await ended(scene, ann) for _ in range(4)]
+    session = await scene.session()
+    async with session.transaction():
+        [first] = await session.call("sweep_runs", 2)
+        second = await scene.store.sweep_runs()
+        assert (first["deleted"], second.deleted) == (2, 2)
+    assert await scene.store.get_runs(runs) == {}
+
+
+async def test_a_deletion_of_given_runs_waits_for_the_sweeper(
+    scene: Scene, ann: ManualWorker
+) -> None:
+    """As delete_flow does. Both lock runs before what belongs to them: there is no deadlock."""
+    runs = [await ended(scene, ann) for _ in range(3)]
+    session, other = await scene.session(), await scene.session()
+    sweeping = session.transaction()
+    await sweeping.start()
+    await session.call("sweep_runs", 2)
+    [row] = await scene.while_blocked(other.call("_delete_runs", runs), sweeping.commit)
+    assert row[0] == 1
+    assert await scene.store.get_runs(runs) == {}
