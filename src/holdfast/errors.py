@@ -22,6 +22,9 @@ HoldfastError
 │   ├── RunEnded                  no more signals or cancels are accepted
 │   ├── UnknownWorkflow
 │   ├── AmbiguousWorkflow         several apps have a workflow of this name
+│   ├── UnknownSchedule           the database has no schedule of this name
+│   ├── ScheduleExists            the name of a new schedule is taken
+│   ├── ScheduleChanged           other programs changed it meanwhile
 │   ├── RunFailed                 its result is an error
 │   ├── RunCancelled
 │   ├── RunTerminated
@@ -171,6 +174,32 @@ class UnknownFlow(RunError):
 
 class FlowInUse(RunError):
     """Runs of the flow have not ended, so that it cannot be deleted."""
+
+
+class UnknownSchedule(RunError):
+    """The database has no schedule of this name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"the database has no schedule {name}; `holdfast schedules list` names those it has"
+        )
+        self.name = name
+
+
+class ScheduleExists(RunError):
+    """The name of a new schedule is taken."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is a schedule {name}: update it, or give the new one another name")
+        self.name = name
+
+
+class ScheduleChanged(RunError):
+    """Other programs changed a schedule again and again while it was to be changed."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"schedule {name} was changed by others meanwhile: look at it, try again")
+        self.name = name
 
 
 class AmbiguousWorkflow(RunError):

@@ -38,13 +38,30 @@ _DEFINITIONS = (
     definitions.Step,
     definitions.Activity,
     definitions.FlowStep,
+    definitions.Schedule,
     steps.StepContext,
     activities.ActivityContext,
     middleware.Middleware,
 )
-_CLIENT = (client.Run, client.RunPage, client.RunWait, client.Signal)
+_CLIENT = (
+    client.Run,
+    client.RunPage,
+    client.RunWait,
+    client.ScheduleInfo,
+    client.Signal,
+    client.Tick,
+)
 # What a value of `holdfast.types` is, where callers get one in hand.
-_VALUES = (types.RunRecord, types.Wait, types.LoggedEvent, types.Event, types.ErrorInfo)
+_VALUES = (
+    types.RunRecord,
+    types.Wait,
+    types.LoggedEvent,
+    types.Event,
+    types.ErrorInfo,
+    types.When,
+    types.RunTarget,
+    types.TickPolicy,
+)
 
 _FOUND = (  # what a client's `why`, `timeline` and `approvals` return
     why.Explanation,

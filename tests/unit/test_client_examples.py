@@ -81,6 +81,8 @@ async def names(environment: Environment, code: str) -> dict[str, Any]:
     ended = await client.start(checkout, Order(1))
     await ended.result()
     waiting = await client.start(checkout, Order(2), delay="1d")
+    if "schedules" in code:
+        await client.schedules.create("nightly", checkout, "0 3 * * *", input=Order(7))
     if "steps" in code or "flows" in code:
         ended = await client.start(analyze, "holdfast.dev")
         await ended.result()

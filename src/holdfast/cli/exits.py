@@ -15,6 +15,7 @@ from holdfast.errors import (
     RunNotFound,
     TokenUnknown,
     UnknownFlow,
+    UnknownSchedule,
     UnknownWorkflow,
 )
 
@@ -31,7 +32,7 @@ MEANINGS: Final = (
     (FAILED, "the run failed, a check failed, or nothing was changed"),
     (USAGE, "the command, its input or the app cannot be used as given"),
     (DATABASE, "the database cannot be used"),
-    (NOT_FOUND, "there is no such run, approval, token or flow"),
+    (NOT_FOUND, "there is no such run, approval, token, flow or schedule"),
     (TIMED_OUT, "the time limit was reached; the run continues"),
     (INTERRUPTED, "ended by Ctrl-C"),
 )
@@ -51,7 +52,9 @@ def code_for(error: HoldfastError) -> int:
         return error.code
     if isinstance(error, DatabaseError):
         return DATABASE
-    if isinstance(error, RunNotFound | ApprovalNotFound | TokenUnknown | UnknownFlow):
+    if isinstance(
+        error, RunNotFound | ApprovalNotFound | TokenUnknown | UnknownFlow | UnknownSchedule
+    ):
         return NOT_FOUND
     if isinstance(error, ResultTimeout):
         return TIMED_OUT

@@ -4,5 +4,6 @@ from holdfast.client.client import Client
 from holdfast.client.handle import RunHandle
 from holdfast.client.messaging import Signal
 from holdfast.client.run import Run, RunPage, RunWait
+from holdfast.client.schedule import ScheduleInfo, Tick
 
-__all__ = ["Client", "Run", "RunHandle", "RunPage", "RunWait", "Signal"]
+__all__ = ["Client", "Run", "RunHandle", "RunPage", "RunWait", "ScheduleInfo", "Signal", "Tick"]

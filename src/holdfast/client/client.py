@@ -19,6 +19,7 @@ from holdfast.client.queues import Queues
 from holdfast.client.reading import get_record
 from holdfast.client.retention import Retention
 from holdfast.client.runs import Runs
+from holdfast.client.schedules import Schedules
 from holdfast.client.session import Session
 from holdfast.client.starting import (
     PreparedStart,
@@ -53,7 +54,7 @@ class Client:
     workflow may be given by its name and is still checked, and results have their types.
 
     What is needed less often is in groups, named as on the command line: `runs`, `approvals`,
-    `activities`, `flows`, `limits`, `queues`, `retention`, `workflows` and
+    `activities`, `flows`, `limits`, `queues`, `retention`, `schedules`, `workflows` and
     `workers`.
 
     ```python
@@ -89,6 +90,7 @@ class Client:
         self.queues: Queues = Queues(session)
         self.retention: Retention = Retention(session)
         self.runs: Runs = Runs(session)
+        self.schedules: Schedules = Schedules(session)
         self.workers: Workers = Workers(session)
         self.workflows: Workflows = Workflows(session)
 

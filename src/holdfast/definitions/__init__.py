@@ -6,7 +6,18 @@ from holdfast.definitions.flow_steps import FlowStep
 from holdfast.definitions.flows import Flow
 from holdfast.definitions.lifespan import Lifespan
 from holdfast.definitions.middleware import Middleware
+from holdfast.definitions.schedules import Schedule
 from holdfast.definitions.steps import Step
 from holdfast.definitions.workflows import Workflow
 
-__all__ = ["Activity", "App", "Flow", "FlowStep", "Lifespan", "Middleware", "Step", "Workflow"]
+__all__ = [
+    "Activity",
+    "App",
+    "Flow",
+    "FlowStep",
+    "Lifespan",
+    "Middleware",
+    "Schedule",
+    "Step",
+    "Workflow",
+]

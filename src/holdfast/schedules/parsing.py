@@ -82,20 +82,25 @@ def _interval(every: Duration) -> float:
     return length
 
 
+def parse_moment(moment: Moment, timezone: str) -> int:
+    """Return the microseconds since 1970 UTC of a moment. Raises ConfigurationError."""
+    written = _read(moment) if isinstance(moment, str) else moment
+    if written.tzinfo is not None:
+        return to_micros(written)
+    if not isinstance(moment, str):
+        raise ConfigurationError(
+            f"{moment.isoformat()} has no time zone: add one, or write it as text, which is "
+            "read in the schedule's time zone"
+        )
+    whole = written.replace(microsecond=0)
+    return moment_of(load_zone(timezone), whole) * _MICROS + written.microsecond
+
+
 def _moment(name: str, moment: Moment | None, timezone: str) -> int | None:
     if moment is None:
         return None
     with _named(name):
-        written = _read(moment) if isinstance(moment, str) else moment
-        if written.tzinfo is not None:
-            return to_micros(written)
-        if not isinstance(moment, str):
-            raise ConfigurationError(
-                f"{moment.isoformat()} has no time zone: add one, or write it as text, which is "
-                "read in the schedule's time zone"
-            )
-        whole = written.replace(microsecond=0)
-        return moment_of(load_zone(timezone), whole) * _MICROS + written.microsecond
+        return parse_moment(moment, timezone)
 
 
 def _read(text: str) -> datetime:

@@ -29,6 +29,7 @@ from holdfast.sync.limits import SyncLimits
 from holdfast.sync.queues import SyncQueues
 from holdfast.sync.retention import SyncRetention
 from holdfast.sync.runs import SyncRuns
+from holdfast.sync.schedules import SyncSchedules
 from holdfast.sync.workers import SyncWorkers
 from holdfast.sync.workflows import SyncWorkflows
 from holdfast.types import Delivery
@@ -46,7 +47,7 @@ class SyncClient(SyncBase):
     workflow may be given by its name and is still checked, and results have their types.
 
     What is needed less often is in groups, named as on the command line: `runs`, `approvals`,
-    `activities`, `flows`, `limits`, `queues`, `retention`, `workflows` and
+    `activities`, `flows`, `limits`, `queues`, `retention`, `schedules`, `workflows` and
     `workers`.
 
     ```python
@@ -90,6 +91,7 @@ class SyncClient(SyncBase):
         self.queues: SyncQueues = SyncQueues(self._portal, self._target.queues)
         self.retention: SyncRetention = SyncRetention(self._portal, self._target.retention)
         self.runs: SyncRuns = SyncRuns(self._portal, self._target.runs)
+        self.schedules: SyncSchedules = SyncSchedules(self._portal, self._target.schedules)
         self.workers: SyncWorkers = SyncWorkers(self._portal, self._target.workers)
         self.workflows: SyncWorkflows = SyncWorkflows(self._portal, self._target.workflows)
 

@@ -1,0 +1,325 @@
+"""`client.schedules`: start runs by the clock."""
+
+from __future__ import annotations
+
+import builtins
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final, TypeVar, Unpack, cast, overload
+from uuid import UUID, uuid4
+
+from holdfast.client.schedule import ScheduleInfo, Tick, read_bucket
+from holdfast.client.scheduling import (
+    RUN_OPTIONS,
+    CreateScheduleOptions,
+    UpdateScheduleOptions,
+    changed_schedule,
+    changed_target,
+    find_schedule,
+    full_schedule_name,
+    new_target,
+    read_tick,
+)
+from holdfast.client.session import Session, persist
+from holdfast.client.starting import RunOptions
+from holdfast.client.submitting import prepare_start
+from holdfast.definitions.schedules import check_schedule_options, in_schedule, make_schedule
+from holdfast.definitions.startable import AnyStartable, Startable
+from holdfast.errors import ScheduleChanged, ScheduleExists, UnknownSchedule
+from holdfast.schedules import Moment
+from holdfast.texts import check_text
+from holdfast.types import NewSchedule, Overlap, RunTarget, ScheduleRecord
+
+In = TypeVar("In")
+
+_MAX_TRIES: Final = 5  # of a change that other clients make at the same time
+
+
+class Schedules:
+    """The schedules of all apps, by name: `app/name`, or the name alone if only one app has it.
+
+    Those that an app's code has are written to the database by its workers.
+    """
+
+    def __init__(self, session: Session) -> None:
+        """Make the group over a client's session."""
+        self._session = session
+
+    async def list(
+        self, *, app: str | None = None, after: str | None = None, limit: int = 100
+    ) -> builtins.list[ScheduleInfo]:
+        """Return schedules by name, those of an app or all; `after` continues after a name.
+
+        ```python
+        for schedule in await client.schedules.list():
+            print(schedule.name, schedule.last_tick_at, schedule.next_tick_at)
+        ```
+        """
+        found = await self._session.store.list_schedules(app=app, after=after, limit=limit)
+        return [ScheduleInfo(each) for each in found]
+
+    async def get(self, name: str) -> ScheduleInfo:
+        """Return a schedule. Raises UnknownSchedule.
+
+        ```python
+        schedule = await client.schedules.get("nightly")
+        print(schedule.when.cron, schedule.policy.overlap, schedule.input)
+        ```
+        """
+        return ScheduleInfo(await self._record(name))
+
+    @overload
+    async def create(
+        self,
+        name: str,
+        workflow: Startable[None, Any],
+        cron: str | None = None,
+        *,
+        input: None = None,
+        **options: Unpack[CreateScheduleOptions],
+    ) -> ScheduleInfo: ...
+    @overload
+    async def create(
+        self,
+        name: str,
+        workflow: Startable[In, Any],
+        cron: str | None = None,
+        *,
+        input: In,
+        **options: Unpack[CreateScheduleOptions],
+    ) -> ScheduleInfo: ...
+    @overload
+    async def create(
+        self,
+        name: str,
+        workflow: str,
+        cron: str | None = None,
+        *,
+        input: object = None,
+        **options: Unpack[CreateScheduleOptions],
+    ) -> ScheduleInfo: ...
+    async def create(
+        self,
+        name: str,
+        workflow: AnyStartable | str,
+        cron: str | None = None,
+        *,
+        input: object = None,
+        **options: Unpack[CreateScheduleOptions],
+    ) -> ScheduleInfo:
+        """Create a schedule that starts a workflow or a flow: by a cron expression, or `every`.
+
+        A name without an app is that of the client's app, else of the workflow's. `options` are
+        those of `CreateScheduleOptions`; those of the runs are by default the workflow's. Its first
+        tick is after now. Raises ScheduleExists, ConfigurationError for an expression or an option
+        that cannot work, InvalidInput, and what `start` raises for a workflow.
+
+        ```python
+        await client.schedules.create(
+            "weekdays", checkout, "0 9 * * 1-5", timezone="Europe/Berlin", input=Order(7)
+        )
+        ```
+        """
+        check_schedule_options(options, CreateScheduleOptions, name)
+        with in_schedule(name):
+            target = await self._target(workflow, input, options)
+        full = full_schedule_name(name, self._session.app, target)
+        new = make_schedule(full, target, cron, options)
+        created, notices = await persist(lambda: self._session.store.create_schedule(new))
+        self._session.tell(notices)
+        if not created:
+            raise ScheduleExists(full)
+        return await self.get(full)
+
+    async def update(
+        self, name: str, cron: str | None = None, **options: Unpack[UpdateScheduleOptions]
+    ) -> ScheduleInfo:
+        """Change what is given of a schedule; the rest stays. Its next tick is after now.
+
+        A cron expression replaces an interval, and the other way round. `options` are those of
+        `UpdateScheduleOptions`. If the code of an app has the schedule, the change holds until the
+        code changes it. Raises UnknownSchedule, and what `create` raises.
+
+        ```python
+        await client.schedules.update("nightly", "30 3 * * *", overlap="buffer_one")
+        ```
+        """
+        check_schedule_options(options, UpdateScheduleOptions, name)
+        for _ in range(_MAX_TRIES):
+            record = await self._record(name)
+            new = await self._changed(record, cron, options)
+            store = self._session.store
+            done, notices = await persist(
+                partial(store.update_schedule, new, revision=record.revision)
+            )
+            self._session.tell(notices)
+            if done:
+                return await self.get(record.name)
+        raise ScheduleChanged(name)
+
+    async def delete(self, name: str) -> None:
+        """Delete a schedule and what its ticks did; runs that it started continue.
+
+        If the code of an app has it, the next worker that starts creates it again. Raises
+        UnknownSchedule.
+
+        ```python
+        await client.schedules.delete("nightly")
+        ```
+        """
+        full = await self._name(name)
+        if not await persist(lambda: self._session.store.delete_schedule(full)):
+            raise UnknownSchedule(full)
+
+    async def pause(self, name: str, note: str | None = None) -> bool:
+        """Let a schedule's ticks pass without starting runs. Return False if it was paused before.
+
+        Runs that it has started continue; ticks that wait for them are not started. Raises
+        UnknownSchedule.
+
+        ```python
+        await client.schedules.pause("nightly", note="until the new disks are there")
+        ```
+        """
+        full = await self._name(name)
+        note = None if note is None else check_text("note", note)
+        paused = await persist(lambda: self._session.store.pause_schedule(full, note=note))
+        if paused is None:
+            raise UnknownSchedule(full)
+        return paused
+
+    async def resume(self, name: str) -> bool:
+        """Let a schedule fire again, from its next tick on. Return False if it was not paused.
+
+        Ticks of the pause are not made up for: `backfill` does that. Raises UnknownSchedule.
+
+        ```python
+        await client.schedules.resume("nightly")
+        ```
+        """
+        full = await self._name(name)
+        resumed, notices = await persist(lambda: self._session.store.resume_schedule(full))
+        self._session.tell(notices)
+        if resumed is None:
+            raise UnknownSchedule(full)
+        return resumed
+
+    async def trigger(
+        self, name: str, *, at: Moment | None = None, overlap: Overlap | None = None
+    ) -> Tick:
+        """Fire a schedule now, also if it is paused; return what that tick did.
+
+        The tick is `at`, by default this moment: a call that is repeated with the same moment is
+        one tick, and starts one run. `overlap` is used in place of the schedule's policy. Raises
+        UnknownSchedule.
+
+        ```python
+        tick = await client.schedules.trigger("nightly", overlap="allow")
+        print(tick.outcome, tick.run_id)
+        ```
+        """
+        record = await self._record(name)
+        moment = None if at is None else read_tick("at", at, record.when)
+        bucket, notices = await persist(
+            lambda: self._session.store.trigger_schedule(record.name, at=moment, overlap=overlap)
+        )
+        self._session.tell(notices)
+        if bucket is None:
+            raise UnknownSchedule(record.name)
+        return read_bucket(bucket)
+
+    async def backfill(
+        self,
+        name: str,
+        start: Moment,
+        end: Moment,
+        *,
+        overlap: Overlap | None = None,
+        backfill_id: UUID | None = None,
+    ) -> bool:
+        """Fire the ticks of a range of the past, both ends included; a worker does so soon.
+
+        Ticks that have started a run do not start another one. By default each run waits for the
+        end of the one before it; with `overlap="allow"` they run at once. Returns False if a
+        backfill with this `backfill_id` was asked for before. Raises UnknownSchedule, and
+        InvalidInput for a range that ends in the future.
+
+        ```python
+        await client.schedules.backfill("nightly", "2025-11-01", "2025-11-08")
+        ```
+        """
+        record = await self._record(name)
+        first, last = read_tick("start", start, record.when), read_tick("end", end, record.when)
+        chosen = backfill_id or uuid4()
+        asked, notices = await persist(
+            lambda: self._session.store.backfill_schedule(
+                record.name, first, last, backfill_id=chosen, overlap=overlap
+            )
+        )
+        self._session.tell(notices)
+        if asked is None:
+            raise UnknownSchedule(record.name)
+        return asked
+
+    async def next_ticks(
+        self, name: str, count: int = 10, *, after: datetime | None = None
+    ) -> builtins.list[datetime]:
+        """Return the next moments at which a schedule fires, in UTC, whether or not it is paused.
+
+        They are fewer if the schedule ends. Raises UnknownSchedule.
+
+        ```python
+        for moment in await client.schedules.next_ticks("nightly", 3):
+            print(moment.isoformat())
+        ```
+        """
+        return (await self.get(name)).next_ticks(count, after=after or datetime.now(UTC))
+
+    async def ticks(
+        self, name: str, *, before: datetime | None = None, limit: int = 50
+    ) -> builtins.list[Tick]:
+        """Return what the ticks of a schedule did, newest first; `before` continues the list.
+
+        Raises UnknownSchedule.
+
+        ```python
+        for tick in await client.schedules.ticks("nightly"):
+            print(tick.at, tick.outcome, tick.run_id or tick.cause)
+        ```
+        """
+        record = await self._record(name)
+        moment = None if before is None else read_tick("before", before, record.when)
+        found = await self._session.store.list_buckets(record.name, before=moment, limit=limit)
+        return [read_bucket(each) for each in found]
+
+    async def _record(self, name: str) -> ScheduleRecord:
+        full = await self._name(name)
+        record = await self._session.store.get_schedule(full)
+        if record is None:
+            raise UnknownSchedule(full)
+        return record
+
+    async def _name(self, name: str) -> str:
+        """Return the full name: of the client's app, else of the one app that has it."""
+        return await find_schedule(self._session, name)
+
+    async def _target(
+        self, workflow: AnyStartable | str, input: object, options: CreateScheduleOptions
+    ) -> RunTarget:
+        wishes = cast("RunOptions", {k: v for k, v in options.items() if k in RUN_OPTIONS})
+        prepared = await prepare_start(self._session, workflow, wishes, RUN_OPTIONS)
+        return new_target(prepared, input)
+
+    async def _changed(
+        self, record: ScheduleRecord, cron: str | None, options: UpdateScheduleOptions
+    ) -> NewSchedule:
+        target = record.target
+        with in_schedule(record.name):
+            if options.keys() & (RUN_OPTIONS | {"input"}):
+                wishes = {k: v for k, v in options.items() if k in RUN_OPTIONS}
+                wishes.setdefault("version", target.version)
+                prepared = await prepare_start(
+                    self._session, target.name, cast("RunOptions", wishes), RUN_OPTIONS
+                )
+                target = changed_target(target, prepared, options)
+            return changed_schedule(record, target, cron, options)

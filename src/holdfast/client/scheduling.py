@@ -1,0 +1,162 @@
+"""Read the options of schedules, and what a change leaves of a schedule that there is."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final, cast
+
+import msgspec
+
+from holdfast.client.session import Session
+from holdfast.client.starting import PreparedStart
+from holdfast.definitions.app import App
+from holdfast.definitions.options import AnyRunOptions
+from holdfast.definitions.schedules import ScheduleOptions, read_policy
+from holdfast.durations import Duration
+from holdfast.errors import ConfigurationError, InvalidInput, UnknownSchedule
+from holdfast.moments import to_datetime
+from holdfast.names import check_reference, check_schedule_name, full_name, split_name
+from holdfast.schedules import Moment, parse_moment, parse_when
+from holdfast.texts import check_text
+from holdfast.types import NewSchedule, RunTarget, ScheduleRecord, When
+
+
+class RunsOfSchedule(AnyRunOptions, total=False):
+    """Options of the runs that a schedule starts; by default those of the workflow."""
+
+    version: int | None
+    """The workflow's version; by default the newest that this program knows."""
+    retention: Duration | None
+    """How long after its end each run is kept; HOLDFAST_MAX_RETENTION_DAYS (365) at most."""
+
+
+class CreateScheduleOptions(RunsOfSchedule, ScheduleOptions, total=False):
+    """Options of `client.schedules.create`."""
+
+
+class UpdateScheduleOptions(RunsOfSchedule, ScheduleOptions, total=False):
+    """Options of `client.schedules.update`: what is left out stays as it is."""
+
+    input: object
+    """Another input of each run."""
+
+
+_PAGE: Final = 1_000
+RUN_OPTIONS: Final = frozenset(RunsOfSchedule.__annotations__)
+_WHEN_OPTIONS: Final = frozenset({"every", "anchor", "timezone", "start", "end"})
+_FIELDS: Final = {  # of a target, by the option that sets it
+    "version": "version",
+    "queue": "queue",
+    "priority": "priority",
+    "timeout": "timeout_seconds",
+    "retention": "retention_seconds",
+    "tags": "tags",
+    "headers": "headers",
+}
+
+
+def full_schedule_name(name: str, app: App | None, target: RunTarget) -> str:
+    """Return the full name of a new schedule: of the client's app, else of the workflow's."""
+    if "/" in check_reference("a schedule", name):
+        return name
+    of = split_name(target.name)[0] if app is None else app.name
+    return full_name(of, check_schedule_name(name))
+
+
+async def find_schedule(session: Session, name: str) -> str:
+    """Return the full name of a schedule: of the client's app, else of the one app that has it.
+
+    Raises UnknownSchedule if no app has it, and InvalidInput if several have.
+    """
+    if "/" in check_reference("a schedule", name):
+        return name
+    if session.app is not None:
+        own = full_name(session.app.name, name)
+        if await session.store.get_schedule(own) is not None:
+            return own
+    found: list[str] = []
+    last: str | None = None
+    while page := await session.store.list_schedules(after=last, limit=_PAGE):
+        last = page[-1].name
+        found += [each.name for each in page if split_name(each.name)[1] == name]
+    if len(found) > 1:
+        raise InvalidInput(f"several apps have a schedule {name}: name one of {', '.join(found)}")
+    if not found:
+        raise UnknownSchedule(name)
+    return found[0]
+
+
+def new_target(prepared: PreparedStart, input: object) -> RunTarget:
+    """Return what each tick starts. Raises InvalidInput and PayloadError for the input."""
+    fields = prepared.fields
+    return RunTarget(
+        kind=fields["kind"],
+        name=fields["name"],
+        version=fields["version"] or None,
+        input=prepared.encode(input),
+        queue=fields["queue"],
+        priority=fields["priority"],
+        timeout_seconds=fields["timeout_seconds"],
+        retention_seconds=fields["retention_seconds"],
+        tags=fields["tags"],
+        headers=fields["headers"],
+    )
+
+
+def changed_target(
+    known: RunTarget, prepared: PreparedStart, options: UpdateScheduleOptions
+) -> RunTarget:
+    """Return what each tick starts after a change. Raises InvalidInput and PayloadError."""
+    changes = {
+        field: cast("dict[str, object]", prepared.fields)[field]
+        for option, field in _FIELDS.items()
+        if option in options
+    }
+    if "input" in options:
+        changes["input"] = prepared.encode(options["input"])
+    return msgspec.structs.replace(known, **changes)
+
+
+def changed_schedule(
+    record: ScheduleRecord, target: RunTarget, cron: str | None, options: UpdateScheduleOptions
+) -> NewSchedule:
+    """Return a schedule with changes. Raises ConfigurationError and InvalidInput."""
+    note = options.get("note", record.note)
+    return NewSchedule(
+        name=record.name,
+        when=_changed_when(record.when, cron, options),
+        target=target,
+        policy=read_policy(options, record.policy),
+        note=None if note is None else check_text("note", note),
+    )
+
+
+def _changed_when(known: When, cron: str | None, options: UpdateScheduleOptions) -> When:
+    if cron is None and not _WHEN_OPTIONS & options.keys():
+        return known
+    every = options.get("every")
+    if cron is None and every is None:
+        cron, every = known.cron, known.every_seconds
+    return parse_when(
+        cron,
+        every=every,
+        anchor=options.get("anchor", None if every is None else _moment(known.anchor)),
+        timezone=options.get("timezone", known.timezone),
+        start=options.get("start", _moment(known.starts_at)),
+        end=options.get("end", _moment(known.ends_at)),
+    )
+
+
+def read_tick(name: str, moment: Moment, when: When) -> int:
+    """Return a moment in microseconds; a text without an offset is read in the schedule's zone.
+
+    Raises InvalidInput, which names the parameter.
+    """
+    try:
+        return parse_moment(moment, when.timezone)
+    except ConfigurationError as error:
+        raise InvalidInput(f"{name}: {error}") from None
+
+
+def _moment(at: int | None) -> datetime | None:
+    return None if at is None else to_datetime(at)
