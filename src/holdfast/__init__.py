@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from holdfast.definitions.flow_context import FlowStepContext, current_flow_step
     from holdfast.definitions.flows import Flow
     from holdfast.definitions.limits import Ageing, Fairness, Limit, Rate
-    from holdfast.definitions.start_rules import Singleton
+    from holdfast.definitions.start_rules import Debounce, Singleton, Throttle
     from holdfast.definitions.steps import current_step
     from holdfast.errors import (
         ActivityFailed,
@@ -46,6 +46,7 @@ __all__ = [
     "Client",
     "Context",
     "DatabaseError",
+    "Debounce",
     "Fairness",
     "Flow",
     "FlowStepContext",
@@ -63,6 +64,7 @@ __all__ = [
     "Singleton",
     "StepFailed",
     "SyncClient",
+    "Throttle",
     "__version__",
     "current_activity",
     "current_flow_step",
@@ -78,6 +80,7 @@ _MODULES = {
     "Client": "holdfast.client",
     "Context": "holdfast.runtime.code.context",
     "Fairness": "holdfast.definitions.limits",
+    "Debounce": "holdfast.definitions.start_rules",
     "Flow": "holdfast.definitions.flows",
     "FlowStepContext": "holdfast.definitions.flow_context",
     "Limit": "holdfast.definitions.limits",
@@ -86,6 +89,7 @@ _MODULES = {
     "RunHandle": "holdfast.client",
     "Singleton": "holdfast.definitions.start_rules",
     "SyncClient": "holdfast.sync",
+    "Throttle": "holdfast.definitions.start_rules",
     "current_activity": "holdfast.definitions.activities",
     "current_flow_step": "holdfast.definitions.flow_context",
     "current_step": "holdfast.definitions.steps",

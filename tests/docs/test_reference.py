@@ -21,6 +21,7 @@ from holdfast.client.forking import ForkOptions
 from holdfast.client.starting import StartOptions
 from holdfast.definitions.flow_steps import FlowStepOptions
 from holdfast.definitions.schedules import AppScheduleOptions
+from holdfast.definitions.start_rules import RuleOptions
 from holdfast.events import TYPES
 from holdfast.runtime.code.children import ChildOptions
 from holdfast.store.memory import MemoryStore
@@ -115,7 +116,10 @@ def test_each_error_has_its_row() -> None:
     ("title", "names"),
     [
         ("`App(", set(inspect.signature(App).parameters) - {"name"}),
-        ("`@app.workflow", set(inspect.signature(App.workflow).parameters) - {"self", "fn"}),
+        (
+            "`@app.workflow",
+            options_of(App.workflow, "fn", "rules") | {*RuleOptions.__annotations__},
+        ),
         ("`@app.step", (set(inspect.signature(App.step).parameters) - {"self", "fn"}) | {"id"}),
         ("`@app.activity", options_of(App.activity, "fn")),
         ("`app.flow(", options_of(App.flow, "name")),

@@ -11,7 +11,7 @@ from uuid import UUID
 from holdfast.codec import encode
 from holdfast.definitions.app import App
 from holdfast.definitions.options import AnyRunOptions
-from holdfast.definitions.start_rules import Singleton, rules_of_start
+from holdfast.definitions.start_rules import RuleOptions, rules_of_start
 from holdfast.definitions.startable import AnyStartable, Startable
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError, PayloadError
@@ -23,7 +23,7 @@ from holdfast.texts import check_headers, check_id, check_tags
 from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, NewRun, RunKind
 
 
-class RunOptions(AnyRunOptions, total=False):
+class RunOptions(AnyRunOptions, RuleOptions, total=False):
     """Options of any start: they hold for each of its runs."""
 
     delay: Duration | None
@@ -34,8 +34,6 @@ class RunOptions(AnyRunOptions, total=False):
     """The workflow's version; the run keeps it."""
     retention: Duration | None
     """How long after its end the run is kept; HOLDFAST_MAX_RETENTION_DAYS (365) at most."""
-    singleton: Singleton | None
-    """Allows one active run for each key, instead of what the workflow declares."""
 
 
 class TransactionOptions(RunOptions, total=False):
@@ -191,10 +189,9 @@ def prepare(
         tags=check_tags(options.get("tags", ())),
         headers=check_headers(options.get("headers")),
         rules=rules_of_start(
-            "start",
             Any if known is None else known.input_annotation,
             None if known is None else known.rules,
-            singleton=options.get("singleton"),
+            options,
         ),
     )
     return PreparedStart(known, encode if known is None else known.encode_input, fields)

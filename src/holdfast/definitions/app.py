@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import MappingProxyType
-from typing import Any, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from holdfast.definitions.activities import Activity
 from holdfast.definitions.flows import Flow
@@ -13,7 +13,7 @@ from holdfast.definitions.lifespan import Lifespan
 from holdfast.definitions.middleware import Middleware
 from holdfast.definitions.run_context import RunContext
 from holdfast.definitions.scheduling import Scheduling
-from holdfast.definitions.start_rules import Singleton
+from holdfast.definitions.start_rules import RuleOptions
 from holdfast.definitions.startable import AnyStartable
 from holdfast.definitions.steps import Step
 from holdfast.definitions.workflows import (
@@ -255,7 +255,7 @@ class App(Scheduling):
         retention: Duration | None = "30d",
         timeout: Duration | None = None,
         priority: int = DEFAULT_PRIORITY,
-        singleton: Singleton | None = None,
+        **rules: Unpack[RuleOptions],
     ) -> WorkflowDecorator: ...
     def workflow(
         self,
@@ -268,15 +268,15 @@ class App(Scheduling):
         retention: Duration | None = "30d",
         timeout: Duration | None = None,
         priority: int = DEFAULT_PRIORITY,
-        singleton: Singleton | None = None,
+        **rules: Unpack[RuleOptions],
     ) -> object:
         """Register a workflow: an async function of a context and at most one input.
 
         A new `version` runs what is started from then on; a run keeps the version that it was
         started with. `retention` is how long an ended run is kept, `timeout` how long a run may
-        take (None: no limit), `priority` is 0 (first) to 4. `singleton` allows one active run for
-        each key. Raises ConfigurationError for a function or options that cannot work, and for a
-        version that the app has already.
+        take (None: no limit), `priority` is 0 (first) to 4. `rules` hold for its starts:
+        a `singleton`, a `debounce`, a `throttle`. Raises ConfigurationError for a function or
+        options that cannot work, and for a version that the app has already.
         """
 
         def define(fn: Callable[..., Coroutine[object, None, object]]) -> AnyWorkflow:
@@ -288,7 +288,7 @@ class App(Scheduling):
                 retention=retention,
                 timeout=timeout,
                 priority=priority,
-                singleton=singleton,
+                rules=rules,
                 registry=self.registry,
             )
             self.registry.add_workflow(workflow)

@@ -18,7 +18,7 @@ from holdfast.definitions.middleware import CallNext, Layers, surround
 from holdfast.definitions.options import option
 from holdfast.definitions.schedules import Schedule
 from holdfast.definitions.signatures import Declared, read_signature
-from holdfast.definitions.start_rules import Singleton, rules_of
+from holdfast.definitions.start_rules import RuleOptions, rules_of
 from holdfast.definitions.startable import AnyStartable, Startable
 from holdfast.definitions.steps import Step
 from holdfast.durations import Duration, seconds
@@ -55,7 +55,7 @@ class Workflow(Startable[In_contra, Out_co]):
         retention: Duration | None = "30d",
         timeout: Duration | None = None,
         priority: int = DEFAULT_PRIORITY,
-        singleton: Singleton | None = None,
+        rules: RuleOptions | None = None,
         registry: Registry | None = None,
     ) -> None:
         """Wrap `fn`; `registry` has the definitions of its program, by default none.
@@ -87,7 +87,7 @@ class Workflow(Startable[In_contra, Out_co]):
             self._input = Declared(fn, parameter.name, f"input of {self.name}")
         self._default = _default(parameter)
         self._output = Declared(fn, "return", f"output of {self.name}")
-        self.rules = rules_of(f"workflow {self.name}", self.input_annotation, singleton=singleton)
+        self.rules = rules_of(f"workflow {self.name}", self.input_annotation, rules or {})
 
     def __repr__(self) -> str:
         return f"<Workflow {self.handler}>"

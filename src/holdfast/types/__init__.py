@@ -108,6 +108,7 @@ from holdfast.types.start_rules import (
     RulesOfStart,
     SingletonConflict,
     StartRules,
+    StartWait,
     ThrottleExcess,
 )
 from holdfast.types.work import (
@@ -227,6 +228,7 @@ __all__ = [
     "SkipReason",
     "SkippedTicks",
     "StartRules",
+    "StartWait",
     "StartedRun",
     "State",
     "Status",

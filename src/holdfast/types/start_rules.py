@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, Final, Literal, TypeAlias
+from uuid import UUID
 
 from holdfast.types.base import Value
 
@@ -40,6 +41,20 @@ class DeclaredRules(Value, frozen=True):
     name: str
     version: int
     rules: StartRules | None
+
+
+class StartWait(Value, frozen=True):
+    """The rule that a run waits for before it begins.
+
+    A singleton waits for the end of `active_run_id`, and `place` counts from 1, the next. A
+    debounce ends at `latest`, however often the workflow is started.
+    """
+
+    rule: RuleKind
+    key: str
+    active_run_id: UUID | None = None
+    place: int | None = None
+    latest: int | None = None
 
 
 class RulesOfStart(Value, frozen=True, omit_defaults=True):

@@ -56,7 +56,7 @@ from holdfast.worker.services.deadlines import Deadlines
 from holdfast.worker.services.reaper import Reaper
 from holdfast.worker.services.scheduler import Scheduler
 from holdfast.worker.services.service import Service, ServiceContext
-from holdfast.worker.services.start_rules import FreedSingletons
+from holdfast.worker.services.start_rules import StartKeys
 from holdfast.worker.services.sweeper import Sweeper
 from holdfast.worker.services.unserved import Unserved
 from holdfast.worker.step_reporter import StepReporter
@@ -134,10 +134,10 @@ class Worker:
             deadlines,
             self._app_sign_on,
             Unserved(context, info.handlers),
-            FreedSingletons(context),
             self._code_schedules,
             self._scheduler,
             *([Sweeper(context, interval_seconds=interval)] if interval else ()),
+            StartKeys(context),
         ]
         self._claimer = Claimer(
             store,

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from datetime import timedelta
 
 import pytest
 
-from holdfast import Context, Singleton
+from holdfast import Context, Debounce, Singleton, Throttle
 from holdfast.client import Client
 from holdfast.definitions.app import App
+from holdfast.definitions.start_rules import RuleOptions
 from holdfast.definitions.workflows import declared_rules
-from holdfast.errors import ConfigurationError, RunActive
+from holdfast.errors import ConfigurationError, RunActive, StartThrottled
+from holdfast.moments import to_datetime
 from holdfast.store.port import Store
 
 app = App("shop")
@@ -83,3 +86,66 @@ def test_key_that_is_no_path_is_refused(path: str) -> None:
 def test_unknown_conflict_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="on_conflict is 'refuse', 'return', 'queue'"):
         Singleton(on_conflict="explode")  # type: ignore[arg-type]
+
+
+@app.workflow(debounce=Debounce("5s", key="input.customer", max_wait="1m"))
+async def index(ctx: Context, order: Order) -> int:
+    return order.number
+
+
+@app.workflow(throttle=Throttle(1, per="1h", key="input.customer", on_excess="refuse"))
+async def remind(ctx: Context, order: Order) -> int:
+    return order.number
+
+
+@app.workflow(singleton=Singleton(on_conflict="queue"))
+async def rebuild(ctx: Context) -> None: ...
+
+
+async def test_debounced_starts_return_one_handle_and_why_says_until_when(client: Client) -> None:
+    first = await client.start(index, Order("ann", 1))
+    second = await client.start(index, Order("ann", 2))
+    assert (second.run_id, second.already_existed) == (first.run_id, True)
+    assert (await second.get()).input == Order("ann", 2)
+    because = (await client.why(first.run_id)).because
+    assert because.startswith("it is debounced: it begins at ")
+
+
+async def test_throttled_start_raises_and_says_until_when(client: Client, store: Store) -> None:
+    before = to_datetime(await store.now())
+    await client.start(remind, Order("ann"))
+    with pytest.raises(StartThrottled, match="as often as its throttle allows") as refused:
+        await client.start(remind, Order("ann"))
+    assert before < refused.value.until < before + timedelta(hours=1, minutes=10)
+    later = Throttle(1, per="1h", key="input.customer")
+    delayed = await client.start(remind, Order("ann"), throttle=later)
+    assert (await client.why(delayed.run_id)).because.startswith("it is throttled: ")
+
+
+async def test_why_names_the_active_run_of_a_singleton_and_the_runs_before(client: Client) -> None:
+    runs = [await client.start(rebuild) for _ in range(3)]
+    found = await client.why(runs[2].run_id)
+    assert f"run {runs[0].run_id}" in found.because
+    assert found.because.endswith(", and 1 wait before it")
+    assert [action.do for action in found.actions] == ["why"]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Debounce(0), "quiet is more than 0 s"),
+        (lambda: Debounce("5s", max_wait="4s"), "max_wait is shorter than quiet"),
+        (lambda: Throttle(0, per="1m"), "limit is 1 to 1,000,000 starts, not 0"),
+        (lambda: Throttle(1, per=0), "per is more than 0 s"),
+        (lambda: Throttle(1, per="1m", on_excess="drop"), "on_excess is 'delay', 'refuse'"),
+    ],
+)
+def test_rules_that_cannot_work_are_refused(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        make()
+
+
+def test_singleton_and_debounce_have_one_key() -> None:
+    rules = RuleOptions(singleton=Singleton("input.customer"), debounce=Debounce("5s"))
+    with pytest.raises(ConfigurationError, match="give both the same key"):
+        App("a").workflow(**rules)(sync.fn)

@@ -15,6 +15,7 @@ from holdfast.insight.why.calls import call_reasons
 from holdfast.insight.why.explanation import Explanation, explanation
 from holdfast.insight.why.flows import explain_flow, running_steps
 from holdfast.insight.why.queued import explain_queued
+from holdfast.insight.why.start_rules import explain_start
 from holdfast.insight.why.surroundings import Surroundings, look_around, sent_signals
 from holdfast.insight.why.waiting import (
     cancel_notes,
@@ -72,7 +73,10 @@ def _open(run: RunRecord, wait: Wait, spans: Sequence[Span], around: Surrounding
         return explain_flow(run, spans, around, around.flow)
     if wait.worker is not None:
         return _leased(run, wait, wait.worker, spans, around)
-    if wait.visible_at is not None and wait.visible_at <= around.now:
+    begins_later = wait.visible_at is None or wait.visible_at > around.now
+    if around.start_wait is not None and begins_later:
+        return explain_start(run, wait, around.start_wait)
+    if not begins_later:
         return explain_queued(run, wait, around)
     return explain_waiting(run, wait, spans, around.now)
 

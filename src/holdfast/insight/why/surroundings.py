@@ -11,6 +11,7 @@ from holdfast.insight.approvals import OpenApproval, read_approval
 from holdfast.insight.flow_progress import StepProgress, progress_of
 from holdfast.insight.retries import find_retry
 from holdfast.insight.spans import Span
+from holdfast.insight.why.start_rules import waits_for_rule
 from holdfast.store.port import Store
 from holdfast.types import (
     FlowShape,
@@ -19,6 +20,7 @@ from holdfast.types import (
     Pause,
     RunRecord,
     Scope,
+    StartWait,
     WorkerInfo,
 )
 
@@ -44,7 +46,8 @@ class Surroundings:
 
     `children` are the newest runs of the open children, by the id with which each was started.
     `retried_as` is the run that retries this one after it failed. `origin` is the run of which
-    this one, if it is stuck, is a fork. `targets` are the newest runs of those that signals were
+    this one, if it is stuck, is a fork. `start_wait` is the rule because of which it has not begun.
+    `targets` are the newest runs of those that signals were
     sent to, by the id that the sender gave. `flow` is there if the run is one of a flow.
     """
 
@@ -58,6 +61,7 @@ class Surroundings:
     origin: RunRecord | None = None
     targets: Mapping[UUID, RunRecord] = field(default_factory=dict[UUID, RunRecord])
     flow: FlowSurroundings | None = None
+    start_wait: StartWait | None = None
 
     def pause_of(self, scope: Scope, name: str) -> Pause | None:
         """Return the pause of a queue or a workflow."""
@@ -85,6 +89,7 @@ async def look_around(store: Store, run: RunRecord, spans: Sequence[Span]) -> Su
         origin=await _origin(store, run, spans) if run.state == "stuck" else None,
         targets=await _targets(store, spans),
         flow=await _flow(store, run) if run.kind == "flow" else None,
+        start_wait=await store.start_wait(run.run_id) if waits_for_rule(run) else None,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -13,8 +12,7 @@ from holdfast.store.memory import details
 from holdfast.store.memory.ends import request_cancels
 from holdfast.store.memory.external import send_signals
 from holdfast.store.memory.flows.starts import start_child_flow
-from holdfast.store.memory.start_rules import rules_of, start_ruled
-from holdfast.store.memory.starts import insert_run
+from holdfast.store.memory.starts import insert_run, start_free
 from holdfast.store.memory.tables import Parent, ParentClose, RunRow, Tables
 from holdfast.store.port import WORK_TOPIC, refusal
 from holdfast.types import ErrorInfo, Event, NewRun, NewSignal, Notice, RunKind, Undelivered
@@ -101,12 +99,7 @@ def start(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notice]:
             return start_child_flow(tables, now, new, parent)
         except (UnknownFlow, InvalidInput) as error:
             return _refuse(tables, now, run_id, command.child_run_id, event.key, error)
-    rules = rules_of(tables, new)
-    if rules is None:
-        insert_run(tables, now, new, parent)
-        return [Notice(WORK_TOPIC, command.queue)]
-    insert = partial(insert_run, tables, now, parent=parent)
-    started = start_ruled(tables, now, new, rules, insert, parent)
+    started = start_free(tables, now, new, parent)
     if started.refused is None:
         return [Notice(WORK_TOPIC, command.queue)]
     return _refuse(tables, now, run_id, command.child_run_id, event.key, refusal(new.name, started))

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Final
+from uuid import UUID
 
 import msgspec
 
 from holdfast.errors import InvalidInput
 from holdfast.key_paths import key_of
+from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.tables import (
     NEVER,
-    Parent,
+    TURN,
     RunRow,
     StartKey,
     Tables,
@@ -20,13 +22,16 @@ from holdfast.store.memory.tables import (
     WaitingRun,
 )
 from holdfast.types import (
+    DEBOUNCE,
     SINGLETON,
+    THROTTLE,
     DeclaredRules,
     NewRun,
     Notice,
     RulesOfStart,
     StartedRun,
     StartRules,
+    StartWait,
 )
 
 _NONE: Final = StartRules()
@@ -52,6 +57,25 @@ class MemoryStartRules(Part):
         """Return the rules that are in force, by name."""
         async with self._transaction() as (tables, _):
             return [rules for _, rules in sorted(tables.start_rules.items())]
+
+    async def start_wait(self, run_id: UUID) -> StartWait | None:
+        """Return the rule that a run waits for; see `StartRuleStore.start_wait`."""
+        async with self._transaction() as (tables, _):
+            return _wait_of(tables, run_id)
+
+    async def expire_start_keys(self, *, limit: int = 1000) -> int:
+        """Delete keys that have no meaning any more; return how many."""
+        async with self._transaction() as (tables, now):
+            expired = [
+                place
+                for place, key in tables.start_keys.items()
+                if key.expires_at is not None and key.expires_at < now
+            ][:limit]
+            for rule, name, key in expired:
+                del tables.start_keys[rule, name, key]
+                if rule == "throttle":
+                    del tables.throttle_slots[name, key]
+            return len(expired)
 
     async def free_singletons(self, *, limit: int = 1000) -> tuple[int, list[Notice]]:
         """Do nothing: no other transaction ever has a row."""
@@ -79,20 +103,126 @@ def start_ruled(
     new: NewRun,
     rules: StartRules,
     insert: Callable[[NewRun], TaskRow],
-    parent: Parent | None = None,
+    *,
+    is_child: bool,
 ) -> StartedRun:
     """Start a run, whose id is free, as the rules allow; `insert` writes it."""
-    singleton = None
+    debounce = singleton = None
+    if rules.debounce_seconds is not None:
+        debounce = key_of(new.input, rules.debounce_key)
+        waiting = _debounced(tables, now, new.name, debounce)
+        if waiting is not None and is_child:
+            return StartedRun(waiting.run_id, False, "running", "debounce")
+        if waiting is not None:
+            _merge(tables, now, new, rules, waiting)
+            return StartedRun(waiting.run_id, False, "running")
     if rules.singleton_conflict is not None:
         singleton = key_of(new.input, rules.singleton_key)
         active = tables.start_keys.get(("singleton", new.name, singleton))
         if active is not None and rules.singleton_conflict != "queue":
-            refuses = rules.singleton_conflict == "refuse" or parent is not None
+            refuses = rules.singleton_conflict == "refuse" or is_child
             return StartedRun(active.run_id, False, "running", "singleton" if refuses else None)
+    slot = 0
+    if rules.throttle_limit is not None:
+        throttle = key_of(new.input, rules.throttle_key)
+        slots = tables.throttle_slots[new.name, throttle]
+        slot = _next_slot(slots, now, rules)
+        if slot > now and rules.throttle_excess == "refuse":
+            return StartedRun(new.run_id, False, "running", "throttle", slot)
+        slots.append(slot)
+        expires_at = slot + to_micros(rules.throttle_period_seconds or 0.0)
+        tables.start_keys["throttle", new.name, throttle] = StartKey(
+            new.run_id, expires_at=expires_at
+        )
     turn = insert(new)
+    if slot > turn.visible_at:
+        _postpone(tables, turn, slot)
+        turn.awaiting = (THROTTLE,)
+    if debounce is not None:
+        _postpone(tables, turn, max(turn.visible_at, _end_of_quiet(rules, now, now)))
+        turn.awaiting = (DEBOUNCE,)
+        tables.start_keys["debounce", new.name, debounce] = StartKey(
+            new.run_id, since=now, not_before=slot, expires_at=turn.visible_at
+        )
     if singleton is not None:
         _enter(tables, tables.runs[new.run_id], turn, singleton)
     return StartedRun(new.run_id, True, "running")
+
+
+def _wait_of(tables: Tables, run_id: UUID) -> StartWait | None:
+    turn = tables.tasks.get((run_id, TURN))
+    if turn is None or turn.lease_no > 0:
+        return None
+    run, rules = tables.runs[run_id], _NONE
+    if (declared := tables.start_rules.get(run.new.name)) is not None:
+        rules = declared.rules or _NONE
+    if turn.awaiting == (SINGLETON,) and run.singleton_key is not None:
+        waits = tables.singleton_waits[run.new.name, run.singleton_key]
+        place = [each.run_id for each in waits].index(run_id) + 1
+        active = tables.start_keys["singleton", run.new.name, run.singleton_key].run_id
+        return StartWait("singleton", run.singleton_key, active, place)
+    if turn.awaiting == (DEBOUNCE,):
+        key = key_of(run.new.input, rules.debounce_key)
+        known = tables.start_keys.get(("debounce", run.new.name, key))
+        if known is None or known.run_id != run_id or rules.debounce_max_wait_seconds is None:
+            return StartWait("debounce", key)
+        latest = known.since + to_micros(rules.debounce_max_wait_seconds)
+        return StartWait("debounce", key, latest=latest)
+    if turn.awaiting == (THROTTLE,):
+        return StartWait("throttle", key_of(run.new.input, rules.throttle_key))
+    return None
+
+
+def _postpone(tables: Tables, turn: TaskRow, at: int) -> None:
+    """Let a run begin later; its timeout counts from then."""
+    run = tables.runs[turn.run_id]
+    if run.deadline_at is not None:
+        run.deadline_at += at - turn.visible_at
+    turn.visible_at = at
+
+
+def _end_of_quiet(rules: StartRules, now: int, since: int) -> int:
+    end = now + to_micros(rules.debounce_seconds or 0.0)
+    if rules.debounce_max_wait_seconds is None:
+        return end
+    return min(end, since + to_micros(rules.debounce_max_wait_seconds))
+
+
+def _debounced(tables: Tables, now: int, name: str, key: str) -> StartKey | None:
+    """Return the key of a run that waits for the end of its quiet time."""
+    known = tables.start_keys.get(("debounce", name, key))
+    if known is None or known.expires_at is None or known.expires_at <= now:
+        return None
+    turn = tables.tasks.get((known.run_id, TURN))
+    return known if turn is not None and turn.lease_no == 0 else None
+
+
+def _merge(tables: Tables, now: int, new: NewRun, rules: StartRules, key: StartKey) -> None:
+    """Give a run that waits for quiet what a further start asks for."""
+    run, turn = tables.runs[key.run_id], tables.turn(key.run_id)
+    wish = new.start_at
+    if wish is None:
+        wish = now + to_micros(new.delay_seconds or 0.0)
+    due_at = max(_end_of_quiet(rules, now, key.since), key.not_before, wish)
+    run.new = msgspec.structs.replace(new, run_id=run.new.run_id, key=run.new.key)
+    turn.queue, turn.version, turn.priority = new.queue, new.version, new.priority
+    timeout = None if new.timeout_seconds is None else to_micros(new.timeout_seconds)
+    waits = tables.singleton_waits.get((new.name, run.singleton_key or ""), [])
+    place = next((n for n, each in enumerate(waits) if each.run_id == key.run_id), None)
+    if place is None:
+        turn.visible_at = due_at
+        run.deadline_at = None if timeout is None else due_at + timeout
+    else:
+        waits[place] = WaitingRun(key.run_id, due_at, timeout)
+    key.expires_at = due_at
+
+
+def _next_slot(slots: list[int], now: int, rules: StartRules) -> int:
+    """Return the moment at which the next run may begin: a period after the one `limit` before."""
+    limit = rules.throttle_limit or 1
+    if len(slots) < limit:
+        return now
+    return max(now, slots[-limit] + to_micros(rules.throttle_period_seconds or 0.0))
 
 
 def _enter(tables: Tables, run: RunRow, turn: TaskRow, key: str) -> None:

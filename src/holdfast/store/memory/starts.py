@@ -42,10 +42,16 @@ class MemoryStarts(Part):
 def _start(tables: Tables, now: int, new: NewRun) -> StartedRun:
     if new.run_id in tables.runs:
         return StartedRun(new.run_id, False, tables.runs[new.run_id].status)
+    return start_free(tables, now, new)
+
+
+def start_free(tables: Tables, now: int, new: NewRun, parent: Parent | None = None) -> StartedRun:
+    """Start a run of a workflow, whose id is free, as the rules for its starts allow."""
     rules = rules_of(tables, new)
+    insert = partial(insert_run, tables, now, parent=parent)
     if rules is not None:
-        return start_ruled(tables, now, new, rules, partial(insert_run, tables, now))
-    insert_run(tables, now, new)
+        return start_ruled(tables, now, new, rules, insert, is_child=parent is not None)
+    insert(new)
     return StartedRun(new.run_id, True, "running")
 
 

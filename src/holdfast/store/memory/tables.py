@@ -278,6 +278,10 @@ class Tables:
     start_keys: dict[tuple[RuleKind, str, str], StartKey] = field(
         default_factory=dict[tuple[RuleKind, str, str], StartKey]
     )
+    # Moments of the starts of a throttle's key, by name and key.
+    throttle_slots: defaultdict[tuple[str, str], list[int]] = field(
+        default_factory=lambda: defaultdict[tuple[str, str], list[int]](list)
+    )
     # Runs that wait for the end of a singleton, by name and key.
     singleton_waits: defaultdict[tuple[str, str], list[WaitingRun]] = field(
         default_factory=lambda: defaultdict[tuple[str, str], list[WaitingRun]](list)

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Protocol
+from uuid import UUID
 
 from holdfast.errors import RunActive, RunError, StartThrottled
 from holdfast.moments import to_datetime
-from holdfast.types import DeclaredRules, Notice, StartedRun
+from holdfast.types import DeclaredRules, Notice, StartedRun, StartWait
 
 
 def refusal(workflow: str, started: StartedRun) -> RunError:
     """Return the error for a start that a rule of the workflow refused."""
+    if started.refused == "debounce":
+        return RunActive(
+            started.run_id,
+            f"run {started.run_id} of workflow {workflow} waits for a quiet time with the same "
+            "key, and a child is not shared: start it without the parent",
+        )
     if started.refused_until is None:
         return RunActive.of(workflow, started.run_id)
     return StartThrottled.of(workflow, to_datetime(started.refused_until))
@@ -29,6 +36,14 @@ class StartRuleStore(Protocol):
 
     async def list_start_rules(self) -> list[DeclaredRules]:
         """Return the rules that are in force, by name."""
+        ...
+
+    async def start_wait(self, run_id: UUID) -> StartWait | None:
+        """Return the rule that a run waits for before it begins; None if it does not."""
+        ...
+
+    async def expire_start_keys(self, *, limit: int = 1000) -> int:
+        """Delete keys of debounces and throttles that have no meaning any more; return how many."""
         ...
 
     async def free_singletons(self, *, limit: int = 1000) -> tuple[int, list[Notice]]:

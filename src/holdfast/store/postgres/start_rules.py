@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from uuid import UUID
 
 import msgspec
 
 from holdfast.store.postgres.database import Part, read_notices
-from holdfast.types import DeclaredRules, Notice, StartRules
+from holdfast.types import DeclaredRules, Notice, StartRules, StartWait
 
 
 class PostgresStartRules(Part):
@@ -32,6 +33,16 @@ class PostgresStartRules(Part):
             )
             for row in await self._database.rows("list_start_rules")
         ]
+
+    async def start_wait(self, run_id: UUID) -> StartWait | None:
+        """Return the rule that a run waits for; see `StartRuleStore.start_wait`."""
+        rows = await self._database.rows("start_wait", run_id)
+        return StartWait(*rows[0]) if rows else None
+
+    async def expire_start_keys(self, *, limit: int = 1000) -> int:
+        """Delete keys that have no meaning any more; return how many."""
+        row = await self._database.row("expire_start_keys", limit)
+        return int(row[0])
 
     async def free_singletons(self, *, limit: int = 1000) -> tuple[int, list[Notice]]:
         """Free keys of runs that have ended; see `StartRuleStore.free_singletons`."""

@@ -55,9 +55,9 @@ begin
         if v_new.is_ruled and not v_new.is_flow then
             select s.created, s.notices into v_created, v_told
             from holdfast._start_ruled_children(p_now, v_new.run_ids, v_new.names, v_new.inputs,
-                v_new.versions, v_new.keys, v_new.queues, v_new.priorities, v_new.timeouts,
-                v_new.retentions, v_new.tags, v_new.headers, v_new.parents, v_new.parent_keys,
-                v_new.closes) as s;
+                v_new.versions, v_new.keys, v_new.queues, v_new.priorities, v_new.visible_ats,
+                v_new.timeouts, v_new.retentions, v_new.tags, v_new.headers, v_new.parents,
+                v_new.parent_keys, v_new.closes) as s;
             v_notices := v_notices || v_told;
         elsif v_new.is_flow then
             select f.created, f.notices into v_created, v_told

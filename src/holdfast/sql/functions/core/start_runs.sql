@@ -96,7 +96,7 @@ begin
         then
             select s.run_id, s.created, s.status, s.refused, holdfast._micros(s.until), s.notices
             into run_id, created, status, refused, refused_until, v_notices
-            from holdfast._start_ruled(v_now, 'workflow', run_id, p_name, p_input, p_version,
+            from holdfast._start_ruled(v_now, run_id, p_name, p_input, p_version,
                 p_key, v_queue, p_priority, v_visible_at, p_timeout, p_retention, p_tags,
                 p_headers, p_rules) as s;
             if refused is not null then

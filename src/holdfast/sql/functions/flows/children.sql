@@ -193,7 +193,15 @@ begin
         ) as c
         group by c.runs_kind order by c.runs_kind desc
     loop
-        if v_new.runs_kind = 'workflow' then
+        if v_new.runs_kind = 'workflow' and exists (
+            select from holdfast.start_rules r where r.name = any (v_new.names))
+        then
+            v_notices := v_notices || holdfast._start_ruled_steps(p_now, v_new.run_ids,
+                v_new.names, v_new.inputs, v_new.versions, v_new.queues, v_new.priorities,
+                v_new.visible_ats, v_new.timeouts, v_new.retentions, v_new.headers,
+                v_new.parents, v_new.keys);
+            continue;
+        elsif v_new.runs_kind = 'workflow' then
             perform holdfast._start_runs(p_now, v_new.run_ids, v_new.names, v_new.inputs,
                 v_new.versions, null, v_new.queues, v_new.priorities, v_new.visible_ats,
                 v_new.timeouts, v_new.retentions, null, v_new.headers, v_new.parents, v_new.keys,
@@ -277,8 +285,8 @@ end $$;
 
 -- End tasks of steps that runs stand for; a failure is tried again if p_retryable and as the step's
 -- options say. The arrays are parallel. Returns (topic, payload) notices.
--- Locks: as end_step_tasks, whose turn rows are expected locked. Called by _tell_flow and
--- _start_child_steps.
+-- Locks: as end_step_tasks, whose turn rows are expected locked. Called by _tell_flow,
+-- _start_child_steps and _start_ruled_steps.
 create or replace function holdfast._end_child_steps(
     p_run_ids uuid[], p_keys text[], p_outputs json[], p_errors json[], p_retryable boolean
 ) returns text[]

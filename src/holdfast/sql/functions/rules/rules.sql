@@ -59,7 +59,7 @@ $$;
 -- given with the start. p_rules is null or a JSON object: `declared` are the rules in the code of
 -- the caller, for a workflow of which no worker has signed on yet, `given` what the caller asks for
 -- instead. Refuses values that are not allowed (22023). Locks nothing. Called by _start_ruled,
--- _start_each and _start_ruled_children.
+-- _start_each and _start_ruled_runs.
 create or replace function holdfast._rules_of(p_name text, p_rules json)
 returns holdfast.start_rules
 language plpgsql stable
@@ -120,6 +120,9 @@ declare
             then 'throttle_period_seconds is more than 0'
         when p_rules.throttle_excess not in ('delay', 'refuse')
             then 'throttle_excess is delay or refuse'
+        when p_rules.singleton_conflict is not null and p_rules.debounce_seconds is not null
+            and p_rules.singleton_key is distinct from p_rules.debounce_key
+            then 'a singleton and a debounce of one workflow have the same key'
         when num_nulls(p_rules.throttle_limit, p_rules.throttle_period_seconds,
             p_rules.throttle_excess) not in (0, 3)
             then 'a throttle has a throttle_limit, throttle_period_seconds and throttle_excess'
@@ -135,7 +138,7 @@ begin
 end $$;
 
 -- Return the row of a rule's key, locked; p_run_id is written if there was none, which `is_new`
--- tells. Locks: the row. Called by _take_singleton.
+-- tells. Locks: the row. Called by _take_singleton, _find_debounced and _take_slot.
 create or replace function holdfast._lock_start_key(
     p_rule text, p_name text, p_key text, p_run_id uuid,
     out run_id uuid, out since timestamptz, out not_before timestamptz, out count bigint,

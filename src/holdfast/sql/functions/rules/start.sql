@@ -4,18 +4,20 @@
 -- other parameters are those of _start_runs, p_kind is 'workflow' or 'flow', and p_rules is that of
 -- _rules_of.
 --
--- A singleton's key that an active run has is not taken: this start is refused, or leads to the
--- active run, or its run waits. A child is not shared: for it, what would lead to another run is
--- refused.
+-- First comes the debounce: a run that waits for quiet is changed, and is this start's run. Then
+-- the singleton: if a run with the key is active, this start is refused, or leads to the active
+-- run, or its run waits. Then the throttle. A child is not shared: for it, what would lead to
+-- another run is refused.
 --
--- `run_id` is the run that the start leads to. `refused` is null, 'singleton' (`run_id` is the
--- active run) or 'throttle' (`until` is the moment from which a start is possible). Notices are
--- (topic, payload).
+-- `run_id` is the run that the start leads to. `refused` is null, 'singleton' or 'debounce'
+-- (`run_id` is the other run) or 'throttle' (`until` is the moment from which a start is possible).
+-- Notices are (topic, payload).
 -- Refuses rules that are not allowed (22023).
--- Locks: rows of start_keys; the id that it inserts. Expects the turn row of the parent locked.
--- Called by start_one and _start_ruled_children.
+-- Locks: rows of start_keys, debounce before singleton before throttle; the turn row of a run that
+-- waits for quiet; the id that it inserts. Expects the turn row of the parent locked. Called by
+-- start_one and _start_ruled_runs.
 create or replace function holdfast._start_ruled(
-    p_now timestamptz, p_kind text, p_run_id uuid, p_name text, p_input json, p_version int,
+    p_now timestamptz, p_run_id uuid, p_name text, p_input json, p_version int,
     p_key text, p_queue text, p_priority int, p_visible_at timestamptz, p_timeout float8,
     p_retention float8, p_tags json, p_headers json, p_rules json default null,
     p_parent uuid default null, p_parent_key text default null, p_parent_close text default null,
@@ -31,40 +33,91 @@ declare
     v_rules holdfast.start_rules := holdfast._rules_of(p_name, p_rules);
     v_visible_at timestamptz := p_visible_at;
     v_awaiting text;
+    v_debounce text;
+    v_waiting uuid;
+    v_since timestamptz;
+    v_not_before timestamptz;
     v_singleton text;
-    v_taken record;
+    v_other uuid;
+    v_is_new boolean;
+    v_slot timestamptz;
+    v_is_excess boolean;
 begin
     run_id := p_run_id;
     created := false;
+    if v_rules.debounce_seconds is not null then
+        v_debounce := holdfast._key_of(coalesce(p_input, 'null'), v_rules.debounce_key);
+        select d.run_id, d.since, d.not_before into v_waiting, v_since, v_not_before
+        from holdfast._find_debounced(p_now, p_name, v_debounce) as d;
+    end if;
+    if v_rules.singleton_conflict is not null then
+        v_singleton := holdfast._key_of(coalesce(p_input, 'null'), v_rules.singleton_key);
+    end if;
+    -- After the locks: another start with this id may have been first.
     select r.status into status from holdfast.runs r where r.run_id = p_run_id;
     if found then
         return;
     end if;
-    if v_rules.singleton_conflict is not null then
-        v_singleton := holdfast._key_of(coalesce(p_input, 'null'), v_rules.singleton_key);
-        select * into v_taken from holdfast._take_singleton(p_name, v_singleton, p_run_id);
-        -- A statement later: another start with this id may have been first.
+    if v_waiting is not null then
+        run_id := v_waiting;
+        status := 'running';
+        if p_parent is not null then
+            refused := 'debounce';
+            return;
+        end if;
+        perform holdfast._merge_debounced(v_rules, p_now, run_id, v_debounce, v_since,
+            v_not_before, p_name, p_input, p_version, p_queue, p_priority, p_visible_at,
+            p_timeout, p_retention, p_tags, p_headers);
+        return;
+    end if;
+
+    if v_singleton is not null then
+        select s.other, s.is_new into v_other, v_is_new
+        from holdfast._take_singleton(p_name, v_singleton, p_run_id) as s;
         select r.status into status from holdfast.runs r where r.run_id = p_run_id;
         if found then
-            if v_taken.is_new then
+            if v_is_new then
                 perform holdfast._drop_singleton(p_name, v_singleton);
             end if;
             return;
         end if;
-        if v_taken.other is not null and v_rules.singleton_conflict <> 'queue' then
-            run_id := v_taken.other;
+        if v_other is not null and v_rules.singleton_conflict <> 'queue' then
+            run_id := v_other;
             status := 'running';
             if v_rules.singleton_conflict = 'refuse' or p_parent is not null then
                 refused := 'singleton';
             end if;
             return;
         end if;
-        if v_taken.other is not null then
-            perform holdfast._join_singleton(
-                p_name, v_singleton, p_run_id, v_visible_at, p_timeout);
-            v_visible_at := 'infinity';
-            v_awaiting := ':singleton';
+    end if;
+    if v_rules.throttle_limit is not null then
+        select s.at, s.refused into v_slot, v_is_excess
+        from holdfast._take_slot(v_rules, p_now, p_name,
+            holdfast._key_of(coalesce(p_input, 'null'), v_rules.throttle_key)) as s;
+        if v_is_excess then
+            if v_is_new then
+                perform holdfast._drop_singleton(p_name, v_singleton);
+            end if;
+            refused := 'throttle';
+            until := v_slot;
+            return;
         end if;
+        if v_slot > v_visible_at then
+            v_visible_at := v_slot;
+            v_awaiting := ':throttle';
+        end if;
+    end if;
+    if v_debounce is not null then
+        v_visible_at := greatest(v_visible_at, holdfast._end_of_quiet(v_rules, p_now, p_now));
+        v_awaiting := ':debounce';
+        update holdfast.start_keys k
+        set run_id = p_run_id, since = p_now, not_before = v_slot, expires_at = v_visible_at
+        where k.rule = 'debounce' and k.name = p_name and k.key = v_debounce;
+    end if;
+    if v_other is not null then
+        perform holdfast._join_singleton(p_name, v_singleton, p_run_id, v_visible_at, p_timeout);
+        v_visible_at := 'infinity';
+        v_awaiting := ':singleton';
     end if;
     created := true;
     status := 'running';
@@ -77,7 +130,7 @@ begin
 end $$;
 
 -- Return what is said of a start that a rule refused: the same as holdfast.errors says. Called by
--- _refuse_start and _start_ruled_children.
+-- _refuse_start and _start_ruled_runs.
 create or replace function holdfast._refusal(
     p_name text, p_refused text, p_run_id uuid, p_until timestamptz
 ) returns text
@@ -87,6 +140,8 @@ as $$
     select case p_refused
         when 'singleton' then format('run %s of workflow %s is active with the same key: '
             'wait for its end, or cancel it', p_run_id, p_name)
+        when 'debounce' then format('run %s of workflow %s waits for a quiet time with the same '
+            'key, and a child is not shared: start it without the parent', p_run_id, p_name)
         else format('workflow %s has been started as often as its throttle allows: start it again '
             'after %s', p_name, to_char(p_until at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS')
                 || '+00:00') end
@@ -148,16 +203,20 @@ begin
     from started s order by s.place;
 end $$;
 
--- Start children of workflows that have rules; the arrays are those of _start_runs. A run that
--- asked for a child which a rule refuses is told. Returns the ids that were new, and (topic,
--- payload) notices.
--- Locks: as _start_ruled, by name and key; expects the turn rows of the parents locked; their
--- events. Called by _start_children.
-create or replace function holdfast._start_ruled_children(
+-- Start runs of workflows that have rules, if the caller is not told of each: the arrays are those
+-- of _start_runs. `created` are the ids that were new, `refused` those that a rule refused, and
+-- `errors` say why, as they are recorded. `leads` are the runs that starts led to, of the ids in
+-- `asked`. Notices are (topic, payload).
+-- Locks: as _start_ruled, by name and keys; expects the turn rows of the parents locked. Called by
+-- _start_ruled_children, _start_ruled_steps and _start_ticks.
+create or replace function holdfast._start_ruled_runs(
     p_now timestamptz, p_run_ids uuid[], p_names text[], p_inputs json[], p_versions int[],
-    p_keys text[], p_queues text[], p_priorities int[], p_timeouts float8[],
-    p_retentions float8[], p_tags json[], p_headers json[], p_parents uuid[],
-    p_parent_keys text[], p_parent_closes text[], out created uuid[], out notices text[]
+    p_keys text[], p_queues text[], p_priorities int[], p_visible_ats timestamptz[],
+    p_timeouts float8[], p_retentions float8[], p_tags json[], p_headers json[],
+    p_parents uuid[] default null, p_parent_keys text[] default null,
+    p_parent_closes text[] default null,
+    out created uuid[], out refused uuid[], out errors json[], out asked uuid[],
+    out leads uuid[], out notices text[]
 )
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -165,34 +224,109 @@ set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
 declare
-    v_child record;
+    v_new record;
     v_started record;
 begin
     created := '{}';
-    for v_child in
+    refused := '{}';
+    errors := '{}';
+    for v_new in
         select u.* from unnest(p_run_ids, p_names, p_inputs, p_versions, p_keys, p_queues,
-            p_priorities, p_timeouts, p_retentions, p_tags, p_headers, p_parents, p_parent_keys,
-            p_parent_closes)
-            as u (run_id, name, input, version, key, queue, priority, timeout, retention, tags,
-                headers, parent, parent_key, parent_close)
+            p_priorities, p_visible_ats, p_timeouts, p_retentions, p_tags, p_headers, p_parents,
+            p_parent_keys, p_parent_closes)
+            as u (run_id, name, input, version, key, queue, priority, visible_at, timeout,
+                retention, tags, headers, parent, parent_key, parent_close)
         cross join lateral holdfast._rules_of(u.name, null) as r
         order by u.name, holdfast._key_of(coalesce(u.input, 'null'), r.debounce_key),
             holdfast._key_of(coalesce(u.input, 'null'), r.singleton_key),
             holdfast._key_of(coalesce(u.input, 'null'), r.throttle_key), u.run_id
     loop
-        select * into v_started from holdfast._start_ruled(p_now, 'workflow', v_child.run_id,
-            v_child.name, v_child.input, v_child.version, v_child.key, v_child.queue,
-            v_child.priority, p_now, v_child.timeout, v_child.retention, v_child.tags,
-            v_child.headers, null, v_child.parent, v_child.parent_key, v_child.parent_close);
+        select * into v_started from holdfast._start_ruled(p_now, v_new.run_id, v_new.name,
+            v_new.input, v_new.version, v_new.key, v_new.queue, v_new.priority,
+            v_new.visible_at, v_new.timeout, v_new.retention, v_new.tags, v_new.headers, null,
+            v_new.parent, v_new.parent_key, v_new.parent_close);
         notices := notices || v_started.notices;
+        asked := asked || v_new.run_id;
+        leads := leads || v_started.run_id;
         if v_started.created then
-            created := created || v_child.run_id;
+            created := created || v_new.run_id;
         elsif v_started.refused is not null then
-            notices := notices || holdfast._refuse_child(p_now, v_child.parent,
-                v_child.parent_key, v_child.run_id,
-                case v_started.refused when 'singleton' then 'RunActive' else 'StartThrottled' end,
-                holdfast._refusal(v_child.name, v_started.refused, v_started.run_id,
+            refused := refused || v_new.run_id;
+            errors := errors || json_build_object(
+                'kind', 'holdfast.errors.' || case v_started.refused
+                    when 'throttle' then 'StartThrottled' else 'RunActive' end,
+                'message', holdfast._refusal(v_new.name, v_started.refused, v_started.run_id,
                     v_started.until));
         end if;
     end loop;
+end $$;
+
+-- Start children of workflows that have rules; the arrays are those of _start_runs. A run that
+-- asked for a child which a rule refuses is told. Returns the ids that were new, and (topic,
+-- payload) notices.
+-- Locks: as _start_ruled_runs; the events of the parents, run by run. Called by _start_children.
+create or replace function holdfast._start_ruled_children(
+    p_now timestamptz, p_run_ids uuid[], p_names text[], p_inputs json[], p_versions int[],
+    p_keys text[], p_queues text[], p_priorities int[], p_visible_ats timestamptz[],
+    p_timeouts float8[], p_retentions float8[], p_tags json[], p_headers json[],
+    p_parents uuid[], p_parent_keys text[], p_parent_closes text[],
+    out created uuid[], out notices text[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_started record;
+    v_refused record;
+begin
+    select * into v_started from holdfast._start_ruled_runs(p_now, p_run_ids, p_names, p_inputs,
+        p_versions, p_keys, p_queues, p_priorities, p_visible_ats, p_timeouts, p_retentions,
+        p_tags, p_headers, p_parents, p_parent_keys, p_parent_closes);
+    created := v_started.created;
+    notices := v_started.notices;
+    for v_refused in
+        select u.parent, u.parent_key, f.run_id, f.error
+        from unnest(v_started.refused, v_started.errors) as f (run_id, error)
+        join unnest(p_run_ids, p_parents, p_parent_keys) as u (run_id, parent, parent_key)
+            on u.run_id = f.run_id
+        order by u.parent, u.parent_key
+    loop
+        notices := notices || holdfast._refuse_child(p_now, v_refused.parent,
+            v_refused.parent_key, v_refused.run_id,
+            replace(v_refused.error ->> 'kind', 'holdfast.errors.', ''),
+            v_refused.error ->> 'message');
+    end loop;
+end $$;
+
+-- Start runs of workflows that have rules as steps of flows; the arrays are those of _start_runs. A
+-- step that a rule refuses fails for good. Returns (topic, payload) notices.
+-- Locks: as _start_ruled_runs, then as _end_child_steps. Called by _start_child_steps.
+create or replace function holdfast._start_ruled_steps(
+    p_now timestamptz, p_run_ids uuid[], p_names text[], p_inputs json[], p_versions int[],
+    p_queues text[], p_priorities int[], p_visible_ats timestamptz[], p_timeouts float8[],
+    p_retentions float8[], p_headers json[], p_parents uuid[], p_keys text[]
+) returns text[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_started record;
+    v_refused record;
+begin
+    select * into v_started from holdfast._start_ruled_runs(p_now, p_run_ids, p_names, p_inputs,
+        p_versions, null, p_queues, p_priorities, p_visible_ats, p_timeouts, p_retentions, null,
+        p_headers, p_parents, p_keys, array_fill('cancel'::text, array[cardinality(p_run_ids)]));
+    if cardinality(v_started.refused) = 0 then
+        return v_started.notices;
+    end if;
+    select array_agg(u.parent) as parents, array_agg(u.key) as keys, array_agg(f.error) as errors
+    into v_refused
+    from unnest(v_started.refused, v_started.errors) as f (run_id, error)
+    join unnest(p_run_ids, p_parents, p_keys) as u (run_id, parent, key) on u.run_id = f.run_id;
+    return v_started.notices || holdfast._end_child_steps(
+        v_refused.parents, v_refused.keys, null, v_refused.errors, false);
 end $$;

@@ -24,9 +24,10 @@ end $$;
 
 -- Start the runs of ticks whose outcome is 'started'. The key of a run is that of its tick, so its
 -- id follows from schedule, tick and target: a tick has one run. `ticks` are all of them, with the
--- runs; a tick that cannot start is 'failed'. `notices` are (topic, payload).
--- Locks: expects the schedules locked, and the starts of the flows; the ids that it inserts, in
--- order. Called by _fire_round and start_buffered.
+-- runs; a tick that cannot start is 'failed', also if a rule of the workflow refuses the start. A
+-- rule may lead to another run. `notices` are (topic, payload).
+-- Locks: expects the schedules locked, and the starts of the flows; as _start_ruled_runs, if there
+-- are rules; the ids that it inserts, in order. Called by _fire_round and start_buffered.
 create or replace function holdfast._start_ticks(
     p_now timestamptz, p_ticks holdfast._tick[],
     out ticks holdfast._tick[], out notices text[]
@@ -39,6 +40,11 @@ as $$
 declare
     v_workflows record;
     v_created uuid[];
+    v_ruled record;
+    v_asked uuid[];
+    v_leads uuid[];
+    v_excess text[];
+    v_excess_errors text[];
     v_refused text[];
     v_errors text[];
     v_told text[];
@@ -53,10 +59,28 @@ begin
     from holdfast._starts_of(p_ticks) as n
     where n.kind = 'workflow';
     if v_workflows.run_ids is not null then
-        v_created := holdfast._start_runs(p_now, v_workflows.run_ids, v_workflows.targets,
-            v_workflows.inputs, v_workflows.versions, v_workflows.keys, v_workflows.queues,
-            v_workflows.priorities, v_workflows.start_ats, v_workflows.timeouts,
-            v_workflows.retentions, v_workflows.tags, v_workflows.headers);
+        if exists (
+            select from holdfast.start_rules r where r.name = any (v_workflows.targets))
+        then
+            select s.created, s.refused, s.errors, s.asked, s.leads
+            into v_ruled from holdfast._start_ruled_runs(p_now, v_workflows.run_ids,
+                v_workflows.targets, v_workflows.inputs, v_workflows.versions, v_workflows.keys,
+                v_workflows.queues, v_workflows.priorities, v_workflows.start_ats,
+                v_workflows.timeouts, v_workflows.retentions, v_workflows.tags,
+                v_workflows.headers) as s;
+            v_created := v_ruled.created;
+            v_asked := v_ruled.asked;
+            v_leads := v_ruled.leads;
+            select array_agg(n.schedule), array_agg(e.error ->> 'message')
+            into v_excess, v_excess_errors
+            from unnest(v_ruled.refused, v_ruled.errors) as e (run_id, error)
+            join holdfast._starts_of(p_ticks) as n on n.run_id = e.run_id;
+        else
+            v_created := holdfast._start_runs(p_now, v_workflows.run_ids, v_workflows.targets,
+                v_workflows.inputs, v_workflows.versions, v_workflows.keys, v_workflows.queues,
+                v_workflows.priorities, v_workflows.start_ats, v_workflows.timeouts,
+                v_workflows.retentions, v_workflows.tags, v_workflows.headers);
+        end if;
         select array_agg(distinct array['work', coalesce(u.queue, 'default')]) into notices
         from unnest(v_workflows.run_ids, v_workflows.queues) as u (run_id, queue)
         where u.run_id = any (v_created);
@@ -68,11 +92,13 @@ begin
     ticks := array(
         select (u.schedule, u.tick_at, u.origin, u.overlap, u.open_run_ids, u.buffered,
             case when f.error is null then u.outcome else 'failed' end, u.cause,
-            case when f.error is null then n.run_id end, u.stopped_run_id,
+            case when f.error is null then coalesce(l.run_id, n.run_id) end, u.stopped_run_id,
             f.error)::holdfast._tick
         from unnest(p_ticks) as u
         left join holdfast._starts_of(p_ticks) as n on n.schedule = u.schedule
-        left join unnest(v_refused, v_errors) as f (schedule, error) on f.schedule = u.schedule);
+        left join unnest(v_asked, v_leads) as l (asked, run_id) on l.asked = n.run_id
+        left join unnest(v_refused || v_excess, v_errors || v_excess_errors)
+            as f (schedule, error) on f.schedule = u.schedule);
 end $$;
 
 -- Start the runs of flows among the ticks. `refused` are the schedules whose flows do not exist, or

@@ -15,9 +15,9 @@ from holdfast.store.memory.flows.inputs import step_output
 from holdfast.store.memory.flows.progress import Progress
 from holdfast.store.memory.flows.rows import place_of, shape_of
 from holdfast.store.memory.flows.starts import start_child_flow
-from holdfast.store.memory.starts import insert_run
+from holdfast.store.memory.starts import start_free
 from holdfast.store.memory.tables import Parent, Tables, TaskRow
-from holdfast.store.port import WORK_TOPIC
+from holdfast.store.port import WORK_TOPIC, refusal
 from holdfast.types import NewRun, Notice, Status, StepShape, StepTaskEnd
 
 _RETRYABLE: Final[frozenset[Status]] = frozenset({"completed", "failed", "timed_out"})
@@ -40,7 +40,8 @@ class FlowNesting:
     def start(self, tables: Tables, now: int, tasks: list[tuple[UUID, str]]) -> list[Notice]:
         """Start a run for each task that is still there: those of workflows before those of flows.
 
-        A task fails for good if its flow does not exist or refuses the input.
+        A task fails for good if its flow does not exist or refuses the input, or if a rule refuses
+        the start.
         """
         rows = [tables.tasks[place] for place in tasks if place in tables.tasks]
         notices: list[Notice] = []
@@ -49,7 +50,9 @@ class FlowNesting:
             new = _new_run(tables, task)
             parent = Parent(task.run_id, task.key, "cancel")
             if _shape(tables, task).runs_kind == "workflow":
-                insert_run(tables, now, new, parent)
+                started = start_free(tables, now, new, parent)
+                if started.refused is not None:
+                    refused.append(_refusal(task, refusal(new.name, started)))
                 notices.append(Notice(WORK_TOPIC, task.queue))
                 continue
             try:

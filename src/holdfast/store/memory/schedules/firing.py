@@ -14,9 +14,9 @@ from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.ends import end_from_outside, request_cancels
 from holdfast.store.memory.flows.starts import start_flows
 from holdfast.store.memory.schedules.rows import ScheduleRow
-from holdfast.store.memory.starts import insert_run
+from holdfast.store.memory.starts import start_free
 from holdfast.store.memory.tables import Tables
-from holdfast.store.port import SCHEDULES_TOPIC, WORK_TOPIC
+from holdfast.store.port import SCHEDULES_TOPIC, WORK_TOPIC, refusal
 from holdfast.types import (
     MOST_BUFFERED,
     SCHEDULE_HEADER,
@@ -109,7 +109,16 @@ def start_tick(
                 [],
             )
     elif run.run_id not in tables.runs:
-        insert_run(tables, now, run)
+        begun = start_free(tables, now, run)
+        if begun.refused is not None:
+            why = str(refusal(run.name, begun))
+            return (
+                msgspec.structs.replace(
+                    tick, outcome="failed", error=why, handled_at=now, run_id=None
+                ),
+                [],
+            )
+        run = msgspec.structs.replace(run, run_id=begun.run_id)
         notices = [Notice(WORK_TOPIC, run.queue)]
     row.open_run_ids = [*row.open_run_ids, run.run_id][-_MOST_OPEN:]
     row.last_run_id = run.run_id

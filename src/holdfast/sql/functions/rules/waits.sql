@@ -1,0 +1,48 @@
+-- What runs wait for that have not begun because of a rule.
+
+-- Return the rule that a run waits for before it begins; no row if it does not. Of a singleton:
+-- `active_run_id`, and the run's place in line from 1; of a debounce: `latest`, the moment at which
+-- it begins however often the workflow is started; null if there is none. Locks nothing. Called by
+-- clients.
+create or replace function holdfast.start_wait(p_run_id uuid)
+returns table (rule text, key text, active_run_id uuid, place int, latest bigint)
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+begin
+    return query
+    select substr(a.topic, 2), case a.topic
+            when ':singleton' then w.key
+            when ':debounce' then k.key
+            else holdfast._key_of(r.input, s.throttle_key) end,
+        w.active_run_id, w.place::int,
+        case a.topic when ':debounce' then holdfast._micros(
+            k.since + s.debounce_max_wait_seconds * interval '1 second') end
+    from holdfast.tasks t
+    cross join lateral (
+        select u.topic from unnest(t.awaiting) as u (topic)
+        where u.topic in (':singleton', ':debounce', ':throttle') limit 1
+    ) as a
+    cross join lateral (
+        select r.name, r.input from holdfast.runs r where r.run_id = t.run_id limit 1
+    ) as r
+    left join holdfast.start_rules s on s.name = r.name
+    left join lateral (
+        select w.key, k.run_id as active_run_id, (
+            select count(*) from holdfast.singleton_waits o
+            where o.name = w.name and o.key = w.key and o.place <= w.place) as place
+        from holdfast.singleton_waits w
+        left join holdfast.start_keys k
+            on k.rule = 'singleton' and k.name = w.name and k.key = w.key
+        where w.run_id = t.run_id limit 1
+    ) as w on true
+    left join lateral (
+        select k.key, k.since from holdfast.start_keys k
+        where k.rule = 'debounce' and k.name = r.name
+            and k.key = holdfast._key_of(r.input, s.debounce_key) and k.run_id = t.run_id limit 1
+    ) as k on true
+    where t.run_id = p_run_id and t.key = '' and t.lease_no = 0;
+end $$;
