@@ -168,7 +168,7 @@ def _given(of: str, input_type: object, options: RuleOptions) -> dict[str, Any]:
         if rule is None:
             continue
         with option(of, name):
-            if not isinstance(rule, kind):
+            if not isinstance(rule, kind):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise ConfigurationError(f"takes a {kind.__name__}(…), not {rule!r}")
             _check_field(rule.key, input_type)
         found |= rule.fields()
