@@ -19,6 +19,7 @@ _COMMANDS = "holdfast.cli.commands"
         "worker": f"{_COMMANDS}.worker:worker",
         "start": f"{_COMMANDS}.start:start",
         "runs": f"{_COMMANDS}.runs:runs",
+        "schedules": f"{_COMMANDS}.schedules:schedules",
         "flows": f"{_COMMANDS}.flows:flows",
         "approvals": f"{_COMMANDS}.approvals:approvals",
         "activities": f"{_COMMANDS}.activities:activities",

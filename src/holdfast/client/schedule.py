@@ -150,7 +150,7 @@ class Tick:
     than the catch-up window), "too_many" (it was missed, and later ones were enough) or
     "buffer_full". `origin` is "tick", "trigger" or "backfill". `stopped_run_id` is the run that was
     cancelled or terminated for it. Several ticks that were skipped together last from `at` to
-    `until`; `count` says how many they are, None if they were not counted.
+    `until`; `count` says how many they are, None if they were not counted. `bucket` is its row.
     """
 
     schedule: str
@@ -164,6 +164,7 @@ class Tick:
     cause: SkipCause | None
     error: str | None
     handled_at: datetime
+    bucket: Bucket
 
 
 def read_bucket(bucket: Bucket) -> Tick:
@@ -180,6 +181,7 @@ def read_bucket(bucket: Bucket) -> Tick:
         cause=bucket.cause,
         error=bucket.error,
         handled_at=to_datetime(bucket.handled_at),
+        bucket=bucket,
     )
 
 

@@ -127,7 +127,9 @@ class Worker:
         )
         deadlines, interval = Deadlines(context), sweeper_interval()
         self._app_sign_on = AppSignOn(context, app, info.queues, origin)
-        self._code_schedules = CodeSchedules(context, app.name, ())
+        self._code_schedules = CodeSchedules(
+            context, app.name, [each.new for each in app.schedules.values()]
+        )
         self._scheduler = Scheduler(context)
         self._services: Sequence[Service] = [  # a new duty is one more line here
             Reaper(context, silent_seconds=options.silent_seconds),

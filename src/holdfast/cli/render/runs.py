@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from holdfast.cli.render.console import decoded, embed, plain
 from holdfast.insight.spans import error_text
 from holdfast.insight.wording import ago, length, moment, shorten
-from holdfast.types import JSON, LoggedEvent, RunRecord
+from holdfast.types import JSON, SCHEDULE_HEADER, TICK_HEADER, LoggedEvent, RunRecord
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -101,6 +101,9 @@ def summary(run: RunRecord, values: Mapping[str, JSON], now: int) -> Table:
 
 def _facts(run: RunRecord, now: int) -> list[tuple[str, str]]:
     facts = [("key", run.key), ("queue", run.queue), ("tags", ", ".join(run.tags))]
+    headers = run.headers or {}
+    if SCHEDULE_HEADER in headers:
+        facts.append(("schedule", f"{headers[SCHEDULE_HEADER]}, tick {headers.get(TICK_HEADER)}"))
     if run.parent_run_id is not None:
         facts.append(("parent", f"{run.parent_run_id} ({run.parent_key})"))
     facts.append(("input", None if run.input == "null" else run.input))

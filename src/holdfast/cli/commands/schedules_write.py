@@ -1,0 +1,186 @@
+"""`holdfast schedules create` and `update`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from holdfast.cli.commands.schedules import overlap_option
+from holdfast.cli.framework import command
+from holdfast.cli.inputs import app_option, duration, read_json
+from holdfast.cli.settings import Settings, settings_of
+
+if TYPE_CHECKING:
+    from holdfast.cli.connecting import Link
+    from holdfast.client import ScheduleInfo
+    from holdfast.definitions.app import App
+
+F = TypeVar("F", bound=Callable[..., object])
+
+_NONE: Final = "none"
+_OPTIONS = (
+    click.option("--cron", metavar="EXPR", help="Five fields, six with seconds, or @daily."),
+    click.option("--every", metavar="TIME", type=duration, help="At this interval: 90s, 15m, 1d."),
+    click.option(
+        "--anchor", metavar="MOMENT", help="Count intervals from this moment. Default: --start."
+    ),
+    click.option(
+        "--timezone",
+        metavar="ZONE",
+        help="Of the expression, and of moments without an offset: Europe/Berlin. Default: UTC.",
+    ),
+    click.option("--start", metavar="MOMENT", help="No tick before this moment, in ISO 8601."),
+    click.option("--end", metavar="MOMENT", help="No tick after this moment, in ISO 8601."),
+    overlap_option,
+    click.option(
+        "--catch-up", metavar="TIME", type=duration, help="Make up for ticks that are so late."
+    ),
+    click.option("--max-missed", type=int, help="Make up for so many missed ticks at most."),
+    click.option("--jitter", metavar="TIME", type=duration, help="Start each run up to so late."),
+    click.option(
+        "--bucket-retention",
+        metavar="TIME",
+        type=duration,
+        help="Keep what each tick did for so long.",
+    ),
+    click.option("--queue", metavar="NAME", help="Let the workers of this queue do the runs."),
+    click.option("--priority", type=click.IntRange(0, 4), help="From 0 (first) to 4 (last)."),
+    click.option("--timeout", metavar="TIME", type=duration, help="End runs that take longer."),
+    click.option("--retention", metavar="TIME", type=duration, help="Keep ended runs for so long."),
+    click.option("--tag", "tags", metavar="TAG", multiple=True, help="Of each run; repeatable."),
+    click.option("--workflow-version", type=click.IntRange(1), help="Start this version."),
+    click.option("--note", metavar="TEXT", help="A note for people."),
+    app_option,
+)
+
+
+def schedule_options(fn: F) -> F:
+    """Declare the options that `create` and `update` share."""
+    for option in reversed(_OPTIONS):
+        fn = option(fn)
+    return fn
+
+
+@command(
+    "create",
+    examples=(
+        "holdfast schedules create nightly report --cron '0 3 * * *' --timezone Europe/Berlin",
+        """holdfast schedules create poll shop/fetch '{"url": "…"}' --every 15m --jitter 30s""",
+        "holdfast schedules create nightly report --cron @daily --overlap buffer_one --paused",
+    ),
+)
+@click.argument("name")
+@click.argument("workflow")
+@click.argument("input", required=False)
+@click.option("--paused", is_flag=True, help="Create it paused.")
+@schedule_options
+@click.pass_context
+def create(
+    context: click.Context,
+    /,
+    name: str,
+    workflow: str,
+    input: str | None,
+    paused: bool,
+    app_reference: str | None,
+    cron: str | None,
+    **given: Any,
+) -> None:
+    """Create the schedule NAME, which starts WORKFLOW at each tick.
+
+    Give --cron or --every. WORKFLOW is the name of a workflow or a flow, or app/name. INPUT is
+    JSON, @FILE, or - for stdin; the default is null. With --app, it is checked against the type
+    that the workflow declares. Exit code 1 if there is a schedule of this name.
+    """
+    from holdfast.cli.render.console import decoded
+
+    settings, options = settings_of(context), _given(given)
+    text = read_json(input, "input")
+    app = _load(app_reference)
+    if app is None:
+        payload: object = decoded(text)
+    else:
+        known = app.startable(workflow.removeprefix(f"{app.name}/"), options.get("version"))
+        payload = known.decode_input(text)
+
+    async def work(link: Link) -> tuple[ScheduleInfo, int]:
+        made = await link.client.schedules.create(
+            name, workflow, cron, input=payload, paused=paused, **options
+        )
+        return made, await link.store.now()
+
+    _run(settings, work, app)
+
+
+@command(
+    "update",
+    examples=(
+        "holdfast schedules update nightly --cron '30 3 * * *'",
+        """holdfast schedules update nightly --input '{"kind": "full"}' --end 2027-01-01""",
+        "holdfast schedules update nightly --end none",
+    ),
+)
+@click.argument("name")
+@click.option("--input", metavar="JSON", help="Another input of each run: JSON, @FILE or -.")
+@schedule_options
+@click.pass_context
+def update(
+    context: click.Context,
+    /,
+    name: str,
+    input: str | None,
+    app_reference: str | None,
+    cron: str | None,
+    **given: Any,
+) -> None:
+    """Change what is given of the schedule NAME; the rest stays.
+
+    `--start none`, `--end none` and `--note none` take these away. A change of a schedule that an
+    app has in its code holds until the code changes it. Exit code 4 if there is no such schedule.
+    """
+    from holdfast.cli.render.console import decoded
+
+    settings, options = settings_of(context), _given(given)
+    for each in ("start", "end", "note"):
+        if options.get(each) == _NONE:
+            options[each] = None
+    if input is not None:
+        options["input"] = decoded(read_json(input, "input"))
+    if cron is None and not options:
+        raise click.UsageError("give what is to be changed")
+
+    async def work(link: Link) -> tuple[ScheduleInfo, int]:
+        changed = await link.client.schedules.update(name, cron, **options)
+        return changed, await link.store.now()
+
+    _run(settings, work, _load(app_reference))
+
+
+def _given(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that were given, by the names that the client has for them."""
+    found = {name: each for name, each in given.items() if each not in (None, ())}
+    if "workflow_version" in found:
+        found["version"] = found.pop("workflow_version")
+    return found
+
+
+def _load(app_reference: str | None) -> App | None:
+    from holdfast.cli.process.loading import AppReference
+
+    return None if app_reference is None else AppReference.parse(app_reference).load()
+
+
+def _run(settings: Settings, work: Callable[[Link], Any], app: App | None) -> None:
+    from holdfast.cli.connecting import with_link
+    from holdfast.cli.render.console import console, write_json
+    from holdfast.cli.render.schedules import schedule_lines, schedule_object
+
+    schedule, now = with_link(settings, work, app=app)
+    if settings.json:
+        write_json(schedule_object(schedule.record))
+        return
+    output = console()
+    for line in schedule_lines(schedule.record, now):
+        output.print(line, soft_wrap=True, markup=False)

@@ -1,0 +1,138 @@
+"""T6: schedules on the command line."""
+
+from __future__ import annotations
+
+from holdfast.cli import exits
+from tests.cli.conftest import CommandLine
+from tests.cli.processes import SAMPLE, until
+
+
+def make(cli: CommandLine, *options: str) -> None:
+    """Create `sample/nightly`, which doubles 21 at three o'clock in Berlin."""
+    berlin = ("--timezone", "Europe/Berlin")
+    cli("schedules", "create", "nightly", "double", "21", "--cron", "0 3 * * *", *berlin, *options)
+
+
+def test_a_schedule_is_created_listed_and_shown(cli: CommandLine) -> None:
+    assert "no schedules in" in cli("schedules", "list").stderr
+    make(cli, "--overlap", "buffer_one", "--jitter", "30s", "--tag", "a", "--note", "for finance")
+    cli(
+        "schedules",
+        "create",
+        "often",
+        "sample/double",
+        "1",
+        "--every",
+        "15m",
+        "--end",
+        "2099-01-01",
+    )
+    listed = cli("schedules", "list").stdout.splitlines()
+    assert listed[0].split() == ["schedule", "fires", "starts", "last", "next"]
+    assert listed[1].startswith("sample/nightly  0 3 * * * Europe/Berlin  sample/double")
+    assert listed[2].startswith("sample/often    every 15 m")
+    shown = cli("schedules", "show", "nightly").stdout
+    assert "starts workflow sample/double@1 with input 21" in shown
+    assert "overlap buffer_one, catch_up 1 d, max_missed 1, jitter 30.0 s" in shown
+    assert "note: for finance" in shown
+    assert shown.count(" 03:00:00+0") == 3
+    fields = cli.json("schedules", "show", "sample/nightly")
+    assert (fields["name"], fields["when"]["cron"]) == ("sample/nightly", "0 3 * * *")
+    assert (fields["target"]["input"], fields["target"]["tags"]) == (21, ["a"])
+    assert len(fields["next_ticks"]) == 3
+    assert [each["name"] for each in cli.json("schedules", "list", "--limit", "1")] == [
+        "sample/nightly"
+    ]
+    assert "--after sample/nightly" in cli("schedules", "list", "--limit", "1").stderr
+
+
+def test_a_wrong_schedule_is_refused_with_the_way_out(cli: CommandLine) -> None:
+    def refused(*options: str) -> str:
+        arguments = ("schedules", "create", "nightly", "double", *options)
+        return cli(*arguments, code=exits.USAGE).stderr
+
+    assert "the hour cannot be '25'; it may be 0 to 23" in refused("--cron", "0 25 * * *")
+    assert "needs a cron expression or every=" in refused()
+    assert "Europe/Berlin?" in refused("--cron", "@daily", "--timezone", "Europe/Berlim")
+    assert "input of double" in refused("--cron", "@daily", '"x"', "--app", SAMPLE)
+    make(cli)
+    again = cli(
+        "schedules", "create", "nightly", "double", "--cron", "@daily", code=exits.FAILED
+    ).stderr
+    assert "there is a schedule sample/nightly: update it" in again
+    missing = cli("schedules", "show", "weekly", code=exits.NOT_FOUND).stderr
+    assert "no schedule weekly; `holdfast schedules list` names" in missing
+
+
+def test_a_change_leaves_what_it_does_not_name(cli: CommandLine) -> None:
+    make(cli, "--end", "2099-01-01")
+    changed = cli.json(
+        "schedules", "update", "nightly", "--cron", "30 4 * * *", "--input", "7", "--end", "none"
+    )
+    assert (changed["when"]["cron"], changed["when"]["timezone"]) == ("30 4 * * *", "Europe/Berlin")
+    assert (changed["target"]["input"], changed["when"]["ends_at"]) == (7, None)
+    cli("schedules", "update", "nightly", code=exits.USAGE)
+
+
+def test_a_pause_is_shown_with_its_note_and_ends(cli: CommandLine) -> None:
+    make(cli)
+    assert "is paused" in cli("schedules", "pause", "nightly", "--note", "new disks").stdout
+    cli("schedules", "pause", "nightly", code=exits.FAILED)
+    assert cli("schedules", "list").stdout.splitlines()[1].endswith("paused")
+    shown = cli("schedules", "show", "nightly").stdout
+    assert "ago: new disks" in shown
+    assert "next:" not in shown
+    assert cli.json("schedules", "resume", "nightly") == {"changed": True}
+    cli("schedules", "resume", "nightly", code=exits.FAILED)
+
+
+def test_a_trigger_writes_the_run_which_says_its_schedule(cli: CommandLine) -> None:
+    make(cli)
+    at = ("--at", "2026-01-05T03:00")
+    run = cli("schedules", "trigger", "nightly", *at).stdout.strip()
+    assert cli("schedules", "trigger", "nightly", *at).stdout.strip() == run
+    skipped = cli("schedules", "trigger", "nightly", code=exits.FAILED)
+    assert "skipped: a run had not ended (trigger)" in skipped.stderr
+    shown = cli("schedules", "show", "nightly").stdout
+    assert f"2026-01-05 03:00:00+01:00  started {run} (trigger)" in shown
+    assert "schedule sample/nightly, tick 2026-01-05T02:00:00Z" in " ".join(
+        cli("runs", "show", run).stdout.split()
+    )
+
+
+def test_the_next_moments_of_a_schedule_and_of_an_expression(cli: CommandLine) -> None:
+    make(cli)
+    moments = cli("schedules", "next", "nightly", "--count", "4").stdout.splitlines()
+    assert len(moments) == 4
+    assert all(" 03:00:00+0" in each for each in moments)
+    assert len(cli.json("schedules", "next", "@hourly", "--count", "2")) == 2
+    assert len(cli("schedules", "next", "--every", "90s").stdout.splitlines()) == 10
+    assert (
+        "minute cannot be '61'" in cli("schedules", "next", "61 * * * *", code=exits.USAGE).stderr
+    )
+    cli("schedules", "next", code=exits.USAGE)
+    cli("schedules", "next", "nightly", "--timezone", "UTC", code=exits.USAGE)
+
+
+def test_a_deleted_schedule_is_gone(cli: CommandLine) -> None:
+    make(cli)
+    cli("schedules", "delete", "nightly", stdin="n\n", code=exits.INTERRUPTED)
+    assert cli.json("schedules", "delete", "nightly", "--yes") == {"schedule": "sample/nightly"}
+    cli("schedules", "show", "nightly", code=exits.NOT_FOUND)
+
+
+def test_a_worker_fires_the_ticks_of_a_backfill(served: CommandLine) -> None:
+    served("schedules", "create", "hours", "double", "4", "--cron", "@hourly")
+    served("schedules", "backfill", "hours", "2026-01-05T00:00", "2026-01-05T02:30")
+
+    def started() -> list[dict[str, object]] | None:
+        ticks = served.json("schedules", "show", "hours")["ticks"]
+        done = [tick for tick in ticks if tick["origin"] == "backfill" and tick["run_id"]]
+        return done if len(done) == 3 else None
+
+    ticks = until(started, "three ticks to start runs")
+    assert [each["tick_at"] for each in ticks] == [
+        f"2026-01-05T0{hour}:00:00Z" for hour in (2, 1, 0)
+    ]
+    for tick in ticks:
+        served.await_state(str(tick["run_id"]), "completed")
