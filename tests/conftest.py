@@ -7,20 +7,16 @@ $HOLDFAST_TEST_DATABASE_URL, or the programs under /usr/lib/postgresql.
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from urllib.parse import urlsplit
 
-import psycopg
 import pytest
 
-from holdfast.database.embedded import EmbeddedServer
-from holdfast.database.migrate import render
+from holdfast.database.embedded import EmbeddedServer, cluster
+from tests.databases import DatabaseServer
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Where the tests run in the background of a shell; the programs that they start, and
@@ -36,50 +32,23 @@ SYSTEM_BINARIES = max(
 SERVERS = ["embedded", "system"] if SYSTEM_URL or SYSTEM_BINARIES else ["embedded"]
 
 
-@dataclass
-class DatabaseServer:
-    """A server that hands out databases of their own; migrated ones copy a template."""
+@contextmanager
+def shared_server(home: Path, binaries: Path | None = None) -> Iterator[EmbeddedServer]:
+    """Start or join a server that many tests share.
 
-    url: str
-    worker: str
-    numbers: Iterator[int] = field(default_factory=itertools.count)
-    template: str | None = None
-
-    @contextmanager
-    def database(self, *, migrated: bool = True) -> Iterator[str]:
-        """Make a database for the length of the block, and give its URL."""
-        name = self._create(self._template() if migrated else "template1")
-        try:
-            yield self.url_of(name)
-        finally:
-            self._drop(name)
-
-    def close(self) -> None:
-        """Leave a server that is not ours as it was."""
-        if self.template is not None:
-            self._drop(self.template)
-
-    def url_of(self, name: str) -> str:
-        return urlsplit(self.url)._replace(path=f"/{name}").geturl()
-
-    def _template(self) -> str:
-        if self.template is None:
-            self.template = self._create("template1")
-            execute(self.url_of(self.template), render())
-        return self.template
-
-    def _create(self, template: str) -> str:
-        name = f"holdfast_test_{self.worker}_{os.getpid()}_{next(self.numbers)}"
-        execute(self.url, f"create database {name} template {template}")
-        return name
-
-    def _drop(self, name: str) -> None:
-        execute(self.url, f"drop database {name} with (force)")
+    It does not wait for the disk: what it holds need not survive a failure of the machine.
+    """
+    with ExitStack() as stack:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(cluster._SETTINGS, "fsync", "off")
+            patch.setitem(cluster._SETTINGS, "full_page_writes", "off")
+            server = stack.enter_context(EmbeddedServer.acquire(home, binaries=binaries))
+        yield server
 
 
-def execute(url: str, statements: str) -> None:
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(statements.encode())
+def wants_fresh(request: pytest.FixtureRequest) -> bool:
+    """Return True if a test measures what a database reads, and wants one without dead rows."""
+    return request.node.get_closest_marker("fresh_database") is not None
 
 
 @pytest.fixture(scope="session")
@@ -98,7 +67,14 @@ def server_homes(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Pa
 @pytest.fixture(scope="session")
 def embedded_server(server_homes: Path) -> Iterator[EmbeddedServer]:
     """The embedded server of this session. Do not kill it: others use it."""
-    with EmbeddedServer.acquire(server_homes / "embedded") as server:
+    with shared_server(server_homes / "embedded") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def durable_server(server_homes: Path) -> Iterator[EmbeddedServer]:
+    """A server of this session with the settings that users get. Do not kill it either."""
+    with EmbeddedServer.acquire(server_homes / "durable") as server:
         yield server
 
 
@@ -110,16 +86,18 @@ def database_server(embedded_server: EmbeddedServer, worker_id: str) -> Iterator
 
 
 @pytest.fixture
-def database_url(database_server: DatabaseServer) -> Iterator[str]:
+def database_url(request: pytest.FixtureRequest, database_server: DatabaseServer) -> Iterator[str]:
     """A migrated database of the test's own."""
-    with database_server.database() as url:
+    with database_server.database(fresh=wants_fresh(request)) as url:
         yield url
 
 
 @pytest.fixture(scope="module")
-def module_database_url(database_server: DatabaseServer) -> Iterator[str]:
+def module_database_url(
+    request: pytest.FixtureRequest, database_server: DatabaseServer
+) -> Iterator[str]:
     """A migrated database that the tests of one module share."""
-    with database_server.database() as url:
+    with database_server.database(fresh=wants_fresh(request)) as url:
         yield url
 
 
@@ -142,12 +120,14 @@ def any_database_server(
         yield server
         server.close()
     else:
-        with EmbeddedServer.acquire(server_homes / "system", binaries=SYSTEM_BINARIES) as system:
+        with shared_server(server_homes / "system", SYSTEM_BINARIES) as system:
             yield DatabaseServer(system.url, worker_id)
 
 
 @pytest.fixture
-def any_database_url(any_database_server: DatabaseServer) -> Iterator[str]:
+def any_database_url(
+    request: pytest.FixtureRequest, any_database_server: DatabaseServer
+) -> Iterator[str]:
     """A migrated database of the test's own, on each server in turn."""
-    with any_database_server.database() as url:
+    with any_database_server.database(fresh=wants_fresh(request)) as url:
         yield url

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
 
 import psycopg
+import pytest
 
 from holdfast.cli import exits
+from holdfast.database.embedded import EmbeddedServer
 from tests.cli.conftest import CommandLine
 from tests.cli.hand import Hand, activity
 from tests.cli.processes import SAMPLE, running
+from tests.databases import DatabaseServer
+
+
+@pytest.fixture(scope="module")
+def database_server(durable_server: EmbeddedServer, worker_id: str) -> Iterator[DatabaseServer]:
+    """A server whose durability is what users get: one of the checks."""
+    server = DatabaseServer(durable_server.url, worker_id)
+    yield server
+    server.close()
 
 
 def levels(cli: CommandLine, code: int = exits.OK) -> dict[str, str]:

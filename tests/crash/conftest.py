@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.database.embedded import EmbeddedServer
 from holdfast.database.migrate import render
-from tests.conftest import execute
 from tests.crash.fleet import Fleet
+from tests.databases import execute
 
 
 @pytest.fixture

@@ -7,6 +7,8 @@ from uuid import UUID
 import pytest
 from hand import Hand
 
+pytestmark = pytest.mark.fresh_database
+
 RUNS = 20
 
 

@@ -94,8 +94,8 @@ def test_passwords_are_not_printed() -> None:
         assert "sslmode=require" in text
 
 
-def test_the_embedded_url_serves_every_driver(embedded_server: EmbeddedServer) -> None:
-    url = embedded_server.url
+def test_the_embedded_url_serves_every_driver(durable_server: EmbeddedServer) -> None:
+    url = durable_server.url
     with psycopg.connect(url) as connection:
         assert connection.execute("show synchronous_commit").fetchone() == ("on",)
     engine = sqlalchemy.create_engine(url.replace("postgresql://", "postgresql+psycopg://"))

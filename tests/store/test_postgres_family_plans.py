@@ -15,6 +15,8 @@ from test_postgres_plans import Meter, Reading, seed
 from holdfast.ids import uuid7
 from holdfast.types import ANY_END, ClaimedTask, Event, Finish, Suspend, TurnCommit
 
+pytestmark = pytest.mark.fresh_database
+
 
 @pytest.fixture
 async def scene(any_database_url: str) -> AsyncIterator[Scene]:

@@ -12,6 +12,8 @@ from test_postgres_lists import READ
 from holdfast.store.postgres import PostgresStore
 from holdfast.types import RunFilter
 
+pytestmark = pytest.mark.fresh_database
+
 WIDE = 60_000  # elements of a map
 # Runs of one flow: in each state one, two of them with a wide map; and many that wait.
 SEED = f"""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from scene import Scene
-from tests.conftest import DatabaseServer
+from tests.databases import DatabaseServer
 from tests.proxy import Proxy
 
 from holdfast.store.postgres import PostgresStore, listening

@@ -13,6 +13,8 @@ import pytest
 from holdfast.store.postgres import PostgresStore
 from holdfast.types import RunFilter
 
+pytestmark = pytest.mark.fresh_database
+
 RUNS = 60_000
 BOUND = 20_000
 # Ended runs of one busy workflow, and a few of all else. Runs are a millisecond apart.

@@ -17,6 +17,8 @@ from holdfast.ids import uuid7
 from holdfast.store.postgres.claims import claimed_task
 from holdfast.types import ClaimedTask, TurnCommit
 
+pytestmark = pytest.mark.fresh_database
+
 SEED = """
     with numbers as (
         select n, gen_random_uuid() as run_id from generate_series(1, {count}) as n

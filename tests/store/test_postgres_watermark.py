@@ -15,6 +15,8 @@ from scene import Scene, Session
 from holdfast.store.postgres.claims import Claim, Look, Watermark, claim
 from holdfast.store.postgres.database import Database
 
+pytestmark = pytest.mark.fresh_database
+
 SECOND = 1_000_000
 PASSED = """
     insert into holdfast.tasks (run_id, queue, handler, priority, visible_at)

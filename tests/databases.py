@@ -1,0 +1,185 @@
+"""Databases for tests: copied from a template, and used again after tests that left them whole."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, LiteralString
+from urllib.parse import urlsplit
+
+import psycopg
+from psycopg.rows import TupleRow
+
+from holdfast.database.migrate import render
+
+MOST_BYTES = 1 << 20  # of the tables of a database that is used again: dead rows slow searches
+
+# What a test may have left: sessions, and transactions that are prepared.
+END_SESSIONS = """
+select coalesce(bool_and(pg_terminate_backend(pid, 10000)), true) and not exists (
+    select from pg_prepared_xacts where database = current_database())
+from pg_stat_activity
+where datname = current_database() and pid <> pg_backend_pid()
+"""
+
+# All that a test may change of a database but the rows: objects, rights, settings, statistics. A
+# row of a catalog has another xmin after each change, and the same one in each copy.
+STATE = """
+select md5(string_agg(part, '|' order by part)) from (
+    select 'class' || coalesce(sum(hashtext(
+        concat_ws(' ', c.oid, c.xmin, c.reltuples, c.relpages))::bigint), 0)
+    from pg_class c where c.oid >= 16384
+    union all
+    select 'attribute' || coalesce(sum(hashtext(
+        concat_ws(' ', a.attrelid, a.attnum, a.xmin))::bigint), 0)
+    from pg_attribute a where a.attrelid >= 16384
+    {objects}
+    union all
+    select 'statistics' || count(*) from pg_statistic where starelid >= 16384
+    union all
+    select 'settings' || count(*) from pg_db_role_setting s
+    join pg_database d on d.oid = s.setdatabase and d.datname = current_database()
+    union all
+    select 'roles' || count(*) from pg_shdepend s
+    join pg_database d on d.oid = s.dbid and d.datname = current_database()
+    union all
+    select 'rights' || coalesce(d.datacl::text, '') || d.datconnlimit || d.datallowconn
+    from pg_database d where d.datname = current_database()
+    union all
+    select 'sequences' || coalesce(sum(last_value), 0) from pg_sequences
+) as parts (part)
+"""
+OBJECTS = (
+    "attrdef",
+    "constraint",
+    "default_acl",
+    "event_trigger",
+    "extension",
+    "namespace",
+    "policy",
+    "proc",
+    "publication",
+    "rewrite",
+    "trigger",
+    "type",
+)
+OF_OBJECT = """
+    union all
+    select '{name}' || coalesce(sum(hashtext(concat_ws(' ', o.oid, o.xmin))::bigint), 0)
+    from pg_{name} o where o.oid >= 16384 or 'pg_{name}' = 'pg_namespace'
+"""
+TABLES = """
+select c.oid::regclass::text from pg_class c
+where c.relnamespace = 'holdfast'::regnamespace and c.relkind = 'r' order by c.relname
+"""
+BYTES = """
+select sum(pg_relation_size(c.oid))::bigint from pg_class c
+where c.relnamespace = 'holdfast'::regnamespace and c.relkind = 'r'
+"""
+
+
+@dataclass(frozen=True)
+class Template:
+    """A migrated database that others are copies of, and what tells whether they still are."""
+
+    name: str
+    state: str
+    rows: dict[str, str]  # of its tables, as a digest; empty for tables without rows
+
+
+@dataclass
+class DatabaseServer:
+    """A server that hands out databases of their own; migrated ones copy a template."""
+
+    url: str
+    worker: str
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+    spare: list[str] = field(default_factory=list[str])  # as new
+    template: Template | None = None
+
+    @contextmanager
+    def database(self, *, migrated: bool = True, fresh: bool = False) -> Iterator[str]:
+        """Make a database for the length of the block, and give its URL.
+
+        A migrated one may have been another test's, and be another's afterwards, unless it is to
+        be `fresh`: then no test has used its tables and indexes.
+        """
+        used_again = migrated and not fresh
+        if used_again and self.spare:
+            name = self.spare.pop()
+        else:
+            name = self._create(self._template().name if migrated else "template1")
+        whole = False
+        try:
+            yield self.url_of(name)
+            whole = used_again and self._renew(name)
+        finally:
+            if whole:
+                self.spare.append(name)
+            else:
+                self._drop(name)
+
+    def close(self) -> None:
+        """Leave a server that is not ours as it was."""
+        for name in self.spare:
+            self._drop(name)
+        if self.template is not None:
+            self._drop(self.template.name)
+
+    def url_of(self, name: str) -> str:
+        return urlsplit(self.url)._replace(path=f"/{name}").geturl()
+
+    def _template(self) -> Template:
+        if self.template is None:
+            name = self._create("template1")
+            execute(self.url_of(name), render())
+            with psycopg.connect(self.url_of(name), autocommit=True) as connection:
+                tables = [table for (table,) in connection.execute(TABLES)]
+                rows = {table: _digest(connection, table) for table in tables}
+                self.template = Template(name, _state(connection), rows)
+        return self.template
+
+    def _renew(self, name: str) -> bool:
+        """Empty the tables of a database; return False if it still is not as new."""
+        template = self._template()
+        filled = [table for table, digest in template.rows.items() if digest]
+        emptied = [table for table, digest in template.rows.items() if not digest]
+        with psycopg.connect(self.url_of(name), autocommit=True) as connection:
+            if not _first(connection, END_SESSIONS) or _state(connection) != template.state:
+                return False
+            connection.execute("; ".join(f"delete from {table}" for table in emptied).encode())
+            return _first(connection, BYTES) < MOST_BYTES and all(
+                _digest(connection, table) == template.rows[table] for table in filled
+            )
+
+    def _create(self, template: str) -> str:
+        name = f"holdfast_test_{self.worker}_{os.getpid()}_{next(self.numbers)}"
+        execute(self.url, f"create database {name} template {template}")
+        return name
+
+    def _drop(self, name: str) -> None:
+        execute(self.url, f"drop database {name} with (force)")
+
+
+def execute(url: str, statements: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(statements.encode())
+
+
+def _first(connection: psycopg.Connection[TupleRow], query: LiteralString) -> Any:
+    row = connection.execute(query).fetchone()
+    assert row is not None
+    return row[0]
+
+
+def _state(connection: psycopg.Connection[TupleRow]) -> str:
+    objects = "".join(OF_OBJECT.format(name=name) for name in OBJECTS)
+    return str(_first(connection, STATE.format(objects=objects)))
+
+
+def _digest(connection: psycopg.Connection[TupleRow], table: str) -> str:
+    query = f"select coalesce(md5(string_agg(t::text, ',' order by t::text)), '') from {table} t"
+    return str(_first(connection, query))
