@@ -122,6 +122,18 @@ class Engine(Protocol):
         """Put `count` runs into the tables that are due in a year."""
         ...
 
+    async def create_schedules(self, count: int, cron: str, workflow: str) -> None:
+        """Create schedules with one cron expression, in the time zone of Berlin."""
+        ...
+
+    async def lateness(self) -> list[float]:
+        """Return for each tick that has fired how many seconds late it was."""
+        ...
+
+    async def outputs(self, workflow: str) -> list[float]:
+        """Return the outputs of the runs of a workflow that have ended."""
+        ...
+
     async def transactions(self) -> int:
         """Return the number of transactions that the server has ended in this database."""
         ...

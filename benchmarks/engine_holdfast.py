@@ -114,6 +114,29 @@ class HoldfastEngine:
             )
             await self._ask(f"analyze {table}")
 
+    async def create_schedules(self, count: int, cron: str, workflow: str) -> None:
+        await self._connection.fetch(
+            "select create_schedule('bench/tick-' || n, $2, $3, p_timezone => 'Europe/Berlin',"
+            " p_input => '0', p_overlap => 'allow') from generate_series(1, $1) as n",
+            count,
+            f"bench/{workflow}",
+            cron,
+        )
+
+    async def lateness(self) -> list[float]:
+        rows = await self._connection.fetch(
+            "select extract(epoch from handled_at - tick_at)::float8 from schedule_buckets"
+            " where outcome = 'started'"
+        )
+        return [row[0] for row in rows]
+
+    async def outputs(self, workflow: str) -> list[float]:
+        rows = await self._connection.fetch(
+            "select (output #>> '{}')::float8 from runs where name = $1 and output is not null",
+            f"bench/{workflow}",
+        )
+        return [row[0] for row in rows]
+
     async def transactions(self) -> int:
         return await self._ask(
             "select xact_commit + xact_rollback from pg_stat_database"

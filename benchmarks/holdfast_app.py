@@ -56,6 +56,11 @@ async def nap(ctx: Context, seconds: float) -> float:
 
 
 @app.workflow
+async def punctual(ctx: Context, n: int) -> float:
+    return time.time() - (ctx.scheduled_at or ctx.now()).timestamp()
+
+
+@app.workflow
 async def long(ctx: Context, n: int) -> list[float]:
     moments = [await clock() for _ in range(n)]
     await ctx.wait_for_signal("go")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from benchmarks import across, graphs, lasting, latency, storms, throughput
+from benchmarks import across, graphs, lasting, latency, schedules, storms, throughput
 from benchmarks.bench import Bench
 from benchmarks.engine import Measurement
 
@@ -34,6 +34,9 @@ WORKLOADS: dict[str, Callable[[Bench], Awaitable[list[Measurement]]]] = {
     "FLM100000": graphs.map_100000,
     "FLD": graphs.diamonds,
     "FLI": graphs.idle_flow,
+    "SCH": schedules.one_worker,
+    "SCH4": schedules.four_workers,
+    "SCHL": schedules.idle_lateness,
     "idle": lasting.idle_worker,
     "memory": lasting.memory,
     "million": lasting.million_waiting,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from holdfast.errors import HoldfastError
-from holdfast.schedules.ticks import last_ticks, next_after, ticks_between
+from holdfast.schedules.ticks import last_ticks, ticks_between
+from holdfast.schedules.ticks import next_after as compute_next
 from holdfast.types import (
     BackfillFiring,
     DueBackfill,
@@ -20,6 +22,10 @@ PROMPT: Final = 10_000_000  # µs; a tick that is at most so late counts as in t
 _ONE_BY_ONE: Final = 100  # skipped ticks in a row that have a bucket each
 _COUNTED: Final = 1_000  # more skipped ticks in a row are not counted
 _BACKFILLED: Final = 50  # ticks that one call fires
+
+
+# Many schedules have the same expression, and come due at the same moment.
+next_after: Final = lru_cache(maxsize=4096)(compute_next)
 
 
 def plan_firing(due: DueSchedule, now: int) -> Firing:

@@ -21,9 +21,10 @@ from holdfast.worker.services.service import Service, ServiceContext
 logger = logging.getLogger("holdfast.schedules")
 
 _BATCH: Final = 500  # schedules of one call
-_BREATH: Final = 50  # schedules that are computed before others on the event loop have a turn
-_AHEAD: Final = 0.5  # seconds before a tick at which it is computed
-_LEASE: Final = 5.0  # seconds after its tick for which a schedule is left to one worker
+_AT_ONCE: Final = 2  # calls that fire
+_BREATH: Final = 5  # schedules that are computed before others on the event loop have a turn
+_AHEAD: Final = 5.0  # seconds before a tick at which it is computed
+_LEASE: Final = 2.0  # seconds after its tick for which a schedule is left to one worker
 _BUFFERED_SECONDS: Final = 5.0  # between looks at buffered ticks, of which nobody was told
 _SWEEP_SECONDS: Final = 60.0
 _SHORTEST: Final = 0.02  # seconds between two looks that find nothing to do
@@ -54,8 +55,9 @@ class Scheduler(Service):
 
     async def run_once(self) -> None:
         """Fire everything that is due now, and start the buffered ticks that can start."""
-        while await self._look(0.0) is None:
+        while (look := await self._look(0.0)) is None:
             pass
+        self._next_due = min(filter(None, (look.at, look.backfill_at)), default=None)
         await self._start_buffered(None)
         await self._sweep()
 
@@ -123,7 +125,7 @@ class Scheduler(Service):
             limit=_BATCH, ahead_seconds=ahead, lease_seconds=_LEASE
         )
         for place, due in enumerate(given):
-            if place % _BREATH == _BREATH - 1:
+            if place % _BREATH == 0:
                 await asyncio.sleep(0)
             firing = plan_firing(due, self._clock.now())
             if firing.error is not None:
@@ -136,11 +138,14 @@ class Scheduler(Service):
         """Fire what has come due of that which was computed."""
         while True:
             now = self._clock.now()
-            ready = [firing for firing in self._planned[:_BATCH] if firing.position <= now]
+            most = _BATCH * _AT_ONCE
+            ready = [firing for firing in self._planned[:most] if firing.position <= now]
             if not ready:
                 return
             del self._planned[: len(ready)]
-            await self._fire(ready)
+            # The database works on one part while the answer to the other waits for its turn here.
+            parts = [ready[place : place + _BATCH] for place in range(0, len(ready), _BATCH)]
+            await asyncio.gather(*map(self._fire, parts))
 
     async def _fire(self, firings: Sequence[Firing]) -> None:
         """Move schedules on. If another transaction is in the way, the others are moved."""

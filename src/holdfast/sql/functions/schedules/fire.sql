@@ -26,13 +26,17 @@ set lock_timeout = '500ms'
 as $$
 declare
     v_now timestamptz := holdfast.now();
-    v_round int;
+    v_rounds int;
     v_ticks holdfast._tick[];
 begin
     now := holdfast._micros(v_now);
     moved := holdfast._lock_at_ticks(v_now, p_names, p_revisions, p_expecteds, p_positions);
     if cardinality(moved) = 0 then
         return;
+    end if;
+    if cardinality(moved) < cardinality(p_names) then
+        select array_agg(u.name), array_agg(u.at) into p_tick_names, p_tick_ats
+        from unnest(p_tick_names, p_tick_ats) as u (name, at) where u.name = any (moved);
     end if;
     insert into holdfast.schedule_buckets (schedule, tick_at, until, ticks, outcome, origin,
         cause, handled_at, delete_after)
@@ -44,20 +48,17 @@ begin
     cross join lateral (
         select s.name, s.bucket_retention from holdfast.schedules s where s.name = u.name limit 1
     ) as s
-    where s.name = any (moved)
+    where u.name = any (moved)
     on conflict do nothing;
 
-    for v_round in
-        select distinct row_number() over (partition by u.name) as round
-        from unnest(p_tick_names) as u (name) where u.name = any (moved)
-        order by round
-    loop
+    select coalesce(max(t.ticks), 0) into v_rounds
+    from (select count(*) as ticks from unnest(p_tick_names) as u (name) group by u.name) as t;
+    for v_round in 1..v_rounds loop
         select array_agg((t.name, holdfast._moment(t.at), 'tick', null, null, null, null, null,
             null, null, null)::holdfast._tick) into v_ticks
         from (
             select u.name, u.at, row_number() over (partition by u.name order by u.at) as round
             from unnest(p_tick_names, p_tick_ats) as u (name, at)
-            where u.name = any (moved)
         ) as t
         where t.round = v_round;
         notices := notices || holdfast._fire_round(v_now, v_ticks);
@@ -72,7 +73,11 @@ begin
             else v_now + interval '10 minutes' end,
         error = u.error
     from unnest(p_names, p_positions, p_nexts, p_errors) as u (name, position, next, error)
-    where s.name = u.name and u.name = any (moved);
+    cross join lateral (
+        select s.ctid from holdfast.schedules s where s.name = u.name limit 1
+    ) as f
+    where s.ctid = f.ctid
+        and (cardinality(moved) = cardinality(p_names) or u.name = any (moved));
 end $$;
 
 -- Lock the schedules that have these revisions and are at these ticks, and return their names. A
@@ -165,33 +170,26 @@ as $$
 declare
     v_ticks holdfast._tick[];
 begin
-    with asked as materialized (
-        select u.schedule, u.tick_at, u.origin, coalesce(u.overlap, s.overlap) as overlap,
-            s.open_run_ids, s.buffered, u.stopped_run_id
-        from unnest(p_ticks) as u
-        cross join lateral (
-            select s.overlap, s.open_run_ids, s.buffered from holdfast.schedules s
-            where s.name = u.schedule limit 1
-        ) as s
+    select array_agg((u.schedule, u.tick_at, u.origin, coalesce(u.overlap, s.overlap), r.run_ids,
+        s.buffered, null, null, null, coalesce(u.stopped_run_id,
+            case when coalesce(u.overlap, s.overlap) like '%_running'
+                then r.run_ids[cardinality(r.run_ids)] end), null)::holdfast._tick)
+    into v_ticks
+    from (
+        select u.* from unnest(p_ticks) as u
         where not exists (
             select from holdfast.schedule_buckets b
             where b.schedule = u.schedule and b.tick_at = u.tick_at and b.until is null
                 and (u.origin = 'tick' or b.outcome in ('started', 'buffered')) offset 0)
-    ), open as materialized (
-        select o.run_id, o.newest from holdfast._still_open(array(
-            select unnest(a.open_run_ids) from asked a)) as o
-    )
-    select array_agg((a.schedule, a.tick_at, a.origin, a.overlap, r.run_ids, a.buffered, null,
-        null, null, coalesce(a.stopped_run_id, case when a.overlap like '%_running'
-            then r.run_ids[cardinality(r.run_ids)] end), null)::holdfast._tick)
-    into v_ticks
-    from asked a
+    ) as u
     cross join lateral (
-        select array(
-            select o.newest
-            from unnest(a.open_run_ids) with ordinality as i (run_id, place)
-            join open o on o.run_id = i.run_id
-            order by i.place) as run_ids
+        select s.overlap, s.open_run_ids, s.buffered from holdfast.schedules s
+        where s.name = u.schedule limit 1
+    ) as s
+    cross join lateral (
+        select case when cardinality(s.open_run_ids) = 0 then s.open_run_ids
+            else array(select o.newest from holdfast._still_open(s.open_run_ids) as o)
+            end as run_ids
     ) as r;
     return v_ticks;
 end $$;

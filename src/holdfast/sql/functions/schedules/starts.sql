@@ -86,16 +86,28 @@ begin
         where u.run_id = any (v_created);
     end if;
 
-    select f.refused, f.errors, f.notices into v_refused, v_errors, v_told
-    from holdfast._start_tick_flows(p_now, p_ticks) as f;
-    notices := notices || v_told;
+    if exists (
+        select from unnest(p_ticks) as u
+        cross join lateral (
+            select s.kind from holdfast.schedules s where s.name = u.schedule limit 1
+        ) as s
+        where s.kind = 'flow')
+    then
+        select f.refused, f.errors, f.notices into v_refused, v_errors, v_told
+        from holdfast._start_tick_flows(p_now, p_ticks) as f;
+        notices := notices || v_told;
+    end if;
     ticks := array(
         select (u.schedule, u.tick_at, u.origin, u.overlap, u.open_run_ids, u.buffered,
             case when f.error is null then u.outcome else 'failed' end, u.cause,
-            case when f.error is null then coalesce(l.run_id, n.run_id) end, u.stopped_run_id,
-            f.error)::holdfast._tick
+            case when f.error is null and u.outcome = 'started' then coalesce(l.run_id, n.run_id)
+                end, u.stopped_run_id, f.error)::holdfast._tick
         from unnest(p_ticks) as u
-        left join holdfast._starts_of(p_ticks) as n on n.schedule = u.schedule
+        cross join lateral (
+            select holdfast.keyed_run_id(
+                s.target, u.schedule || '@' || holdfast._tick_text(u.tick_at)) as run_id
+            from holdfast.schedules s where s.name = u.schedule limit 1
+        ) as n
         left join unnest(v_asked, v_leads) as l (asked, run_id) on l.asked = n.run_id
         left join unnest(v_refused || v_excess, v_errors || v_excess_errors)
             as f (schedule, error) on f.schedule = u.schedule);
@@ -205,11 +217,13 @@ begin
         where u.overlap like '%_running' and u.buffered > 0 and b.schedule = u.schedule
             and b.outcome = 'buffered';
     end if;
-    update holdfast.schedule_buckets b  -- a range of skipped ticks, the first of which is fired now
-    set tick_at = b.tick_at + interval '1 microsecond', ticks = b.ticks - 1
-    from unnest(p_ticks) as u
-    where u.origin <> 'tick' and b.schedule = u.schedule and b.tick_at = u.tick_at
-        and b.until is not null;
+    if exists (select from unnest(p_ticks) as u where u.origin <> 'tick') then
+        update holdfast.schedule_buckets b  -- ranges of skipped ticks: the first one is fired now
+        set tick_at = b.tick_at + interval '1 microsecond', ticks = b.ticks - 1
+        from unnest(p_ticks) as u
+        where u.origin <> 'tick' and b.schedule = u.schedule and b.tick_at = u.tick_at
+            and b.until is not null;
+    end if;
     insert into holdfast.schedule_buckets as b (schedule, tick_at, ticks, outcome, origin, run_id,
         stopped_run_id, cause, error, handled_at, delete_after)
     select s.name, u.tick_at, 1, u.outcome, u.origin, u.run_id, u.stopped_run_id, u.cause,
@@ -234,5 +248,8 @@ begin
         last_tick_at = greatest(s.last_tick_at, u.tick_at),
         last_run_id = coalesce(u.run_id, s.last_run_id)
     from unnest(p_ticks) as u
-    where s.name = u.schedule;
+    cross join lateral (
+        select s.ctid from holdfast.schedules s where s.name = u.schedule limit 1
+    ) as f
+    where s.ctid = f.ctid;
 end $$;
