@@ -131,3 +131,22 @@ def any_database_url(
     """A migrated database of the test's own, on each server in turn."""
     with any_database_server.database(fresh=wants_fresh(request)) as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[str]:
+    """Run a server that speaks S3 in a process of its own, and return its URL."""
+    from tests.objects import running_s3
+
+    with running_s3() as url:
+        yield url
+
+
+@pytest.fixture
+def s3_bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the URL of a bucket, for which the environment is set up."""
+    from tests.objects import environment
+
+    for name, value in environment(s3_server).items():
+        monkeypatch.setenv(name, value)
+    return "s3://runs"

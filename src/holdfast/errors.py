@@ -17,6 +17,7 @@ HoldfastError
 │   ├── EmbeddedServerError
 │   ├── QueryTooSlow              a list that took too long: narrow it
 │   └── TransientDatabaseError    safe to try again: deadlock, serialization, lock timeout
+├── ObjectsUnavailable            the folder or the object store of the archive
 ├── RunError                      one run, as a caller sees it
 │   ├── RunNotFound
 │   ├── RunEnded                  no more signals or cancels are accepted
@@ -140,6 +141,14 @@ class QueryTooSlow(DatabaseError):
 
 class TransientDatabaseError(DatabaseError):
     """The database gave up on this transaction; the same call may be made again."""
+
+
+class ObjectsUnavailable(HoldfastError):
+    """The folder or the object store of the archive cannot be used; nothing was deleted."""
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(f"{url} cannot be used: {reason}")
+        self.url, self.reason = url, reason
 
 
 class RunError(HoldfastError):

@@ -27,6 +27,7 @@ _COMMANDS = "holdfast.cli.commands"
         "workflows": f"{_COMMANDS}.pausable:workflows",
         "workers": f"{_COMMANDS}.worker:workers",
         "migrate": f"{_COMMANDS}.database:migrate",
+        "archive": f"{_COMMANDS}.archive:archive",
         "sweep": f"{_COMMANDS}.sweep:sweep",
         "doctor": f"{_COMMANDS}.database:doctor",
         "demo": f"{_COMMANDS}.demo:demo",

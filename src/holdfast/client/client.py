@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Never, Self, TypeVar, Unpack, overload
 
 from holdfast.client.activities import Activities
 from holdfast.client.approvals import Approvals
+from holdfast.client.archive import Archives
 from holdfast.client.flows import Flows
 from holdfast.client.handle import RunHandle
 from holdfast.client.limits import Limits
@@ -54,7 +55,7 @@ class Client:
     workflow may be given by its name and is still checked, and results have their types.
 
     What is needed less often is in groups, named as on the command line: `runs`, `approvals`,
-    `activities`, `flows`, `limits`, `queues`, `retention`, `schedules`, `workflows` and
+    `activities`, `archive`, `flows`, `limits`, `queues`, `retention`, `schedules`, `workflows` and
     `workers`.
 
     ```python
@@ -85,6 +86,7 @@ class Client:
         self._session = session = Session(database, schema, app, store, connecting)
         self.activities: Activities = Activities(session)
         self.approvals: Approvals = Approvals(session)
+        self.archive: Archives = Archives(session)
         self.flows: Flows = Flows(session)
         self.limits: Limits = Limits(session)
         self.queues: Queues = Queues(session)

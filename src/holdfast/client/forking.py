@@ -136,7 +136,7 @@ async def fork_run(session: Session, fork: Fork | FlowFork) -> tuple[bool, Statu
     if outcome == "exists":
         return False, await _existing(session, fork)
     if outcome == "missing":
-        raise RunNotFound(fork.run_id)
+        raise await _absence(session, fork.run_id)
     raise ForkRefused(fork.run_id, await _reason(session, outcome, fork))
 
 
@@ -166,7 +166,7 @@ async def _retry_flow(session: Session, retry: Fork, from_step: str | None) -> t
         case "exists":
             return False, await _existing(session, retry)
         case "missing":
-            raise RunNotFound(retry.run_id)
+            raise await _absence(session, retry.run_id)
         case "running":
             raise ForkRefused(retry.run_id, await _unfit(session, retry.run_id))
         case "unknown_step":
@@ -182,10 +182,22 @@ async def _fork_flow(session: Session, fork: FlowFork) -> tuple[bool, Status]:
         case "exists":
             return False, await _existing(session, fork)
         case "missing":
-            raise RunNotFound(fork.run_id)
+            raise await _absence(session, fork.run_id)
         case "unknown_key":
             asked = [] if fork.from_step is None else [fork.from_step]
             raise await _without_step(session, fork.run_id, [*asked, *fork.results])
+
+
+async def _absence(session: Session, run_id: UUID) -> RunNotFound | ForkRefused:
+    """Return the error for a run that the database does not have; the archive may have it."""
+    archived = await session.archived(run_id)
+    if archived is None:
+        return RunNotFound(run_id)
+    return ForkRefused(
+        run_id,
+        f"it is archived in {archived.record.archive}: restore it first (`holdfast archive restore "
+        f"{run_id}`, client.archive.restore)",
+    )
 
 
 async def _without_step(session: Session, run_id: UUID, asked: Sequence[str]) -> ForkRefused:

@@ -92,7 +92,11 @@ async def wait_for_end(session: Session, run_id: UUID, timeout: float | None) ->
     Raises RunNotFound, and ResultTimeout after `timeout` seconds.
     """
     began = asyncio.get_running_loop().time()
-    end = await session.ends.wait(run_id, timeout)
+    try:
+        end = await session.ends.wait(run_id, timeout)
+    except RunNotFound:
+        record = await get_record(session, run_id)  # of the archive
+        end = End(run_id, record.status, record.output, record.error)
     return await last_end(session, end, run_id, timeout, began)
 
 

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.archive.viewing import archived_store
 from holdfast.client.chains import find_successor
 from holdfast.client.naming import RunRef, given_workflow
 from holdfast.client.run import Run, decode_plain, read_run
@@ -16,6 +17,7 @@ from holdfast.client.session import Session
 from holdfast.definitions.startable import AnyStartable
 from holdfast.errors import ConfigurationError, RunNotFound
 from holdfast.insight.flow_progress import StepProgress, progress_without_tasks
+from holdfast.store.port import Store
 from holdfast.types import JSON, LoggedEvent, RunRecord
 
 POLL_SECONDS = (0.05, 1.0)  # between two reads of a log that is followed: least, most
@@ -29,11 +31,13 @@ class _Set(msgspec.Struct):
 
 
 async def get_record(session: Session, run_id: UUID) -> RunRecord:
-    """Return a run's row. Raises RunNotFound."""
+    """Return a run's row, which may be one of the archive. Raises RunNotFound."""
     found = await session.store.get_runs([run_id])
-    if run_id not in found:
+    if run_id in found:
+        return found[run_id]
+    if (archived := await session.archived(run_id)) is None:
         raise RunNotFound(run_id)
-    return found[run_id]
+    return archived.record
 
 
 async def get_run(session: Session, run: RunRef, workflow: AnyStartable | None = None) -> Run:
@@ -47,16 +51,31 @@ async def get_values(session: Session, run: RunRef) -> dict[str, JSON]:
     run_id = await session.newest_of(run)
     found = await session.store.get_values([run_id])
     if run_id not in found:
-        raise RunNotFound(run_id)
+        found = await (await store_of(session, run_id)).get_values([run_id])
     return {name: decode_plain(text) for name, text in found[run_id].items()}
+
+
+async def store_of(session: Session, run_id: UUID) -> Store:
+    """Return where a run can be read: the database, or a store that has an archived run alone.
+
+    Raises RunNotFound.
+    """
+    if run_id in await session.store.get_runs([run_id]):
+        return session.store
+    if (archived := await session.archived(run_id)) is None:
+        raise RunNotFound(run_id)
+    return await archived_store(archived, session.store)
 
 
 async def read_log(session: Session, run: RunRef, from_index: int) -> list[LoggedEvent]:
     """Return a run's log from an index on. Raises RunNotFound."""
     run_id = await session.newest_of(run)
     entries = await read_entries(session, run_id, from_index)
-    if not entries:
-        await get_record(session, run_id)
+    if not entries and run_id not in await session.store.get_runs([run_id]):
+        if (archived := await session.archived(run_id)) is None:
+            raise RunNotFound(run_id)
+        events = archived.events[from_index:]
+        return [LoggedEvent(run_id, idx, event) for idx, event in enumerate(events, from_index)]
     return entries
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import builtins
+from collections.abc import AsyncGenerator
 
 from holdfast.client.session import Session
 from holdfast.deletion import sweep_batches
-from holdfast.types import SweeperState, SweepShare
+from holdfast.types import SweeperState, SweepShare, Swept
 
 
 class Retention:
@@ -44,10 +45,24 @@ class Retention:
         """Delete the ended runs whose retention is over, and return how many these were.
 
         A run is kept while a child of it has not ended, and while a run that continues or retries
-        it is there. Other processes may sweep at the same time.
+        it is there. Other processes may sweep at the same time. If there is an archive, runs are
+        written there first. Raises ObjectsUnavailable if that cannot be done, and InvalidInput if
+        the runs of this database are archived elsewhere.
 
         ```python
         print(await client.retention.sweep(), "runs deleted")
         ```
         """
-        return sum([swept.deleted async for swept in sweep_batches(self._session.store)])
+        return sum([swept.deleted async for swept in self.batches()])
+
+    async def batches(self) -> AsyncGenerator[Swept]:
+        """Sweep, and yield what came of each batch; raises what `sweep` raises.
+
+        ```python
+        async for batch in client.retention.batches():
+            print(batch.deleted)
+        ```
+        """
+        store, archive = self._session.store, await self._session.archive()
+        async for swept in sweep_batches(store, archive):
+            yield swept

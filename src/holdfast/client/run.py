@@ -56,6 +56,7 @@ class Run:
     `key` and `headers` were given at its start; `parent_run_id` and `parent_key` name the run and
     the call that started it. `created_at`, `started_at` (first, by a worker), `completed_at` and
     `deadline_at` are moments in UTC. `wait` describes what it is doing, until it has ended.
+    `archive` is where a run was archived that is not in the database any more, else None.
     `record` is its row: values as JSON text, moments in microseconds since 1970.
     """
 
@@ -78,6 +79,7 @@ class Run:
         self.deadline_at = _moment(record.deadline_at)
         self.wait = None if record.wait is None else _wait(record.wait)
         self.parent_run_id, self.parent_key = record.parent_run_id, record.parent_key
+        self.archive: str | None = record.archive
 
     def __repr__(self) -> str:
         return f"<Run {self.run_id} of {self.handler}: {self.state}>"

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Generic, TypeAlias, TypeVar
 from uuid import UUID
 
+from holdfast.archive import Archive, ArchivedRun, open_archive
 from holdfast.client.chains import newest_of_key
 from holdfast.client.naming import Names, RunRef
 from holdfast.client.replies import Replies
@@ -191,6 +192,23 @@ class Session:
         """Sends signals; signals of the same moment share a transaction."""
         return self._live.signals
 
+    async def archive(self) -> Archive | None:
+        """Return the archive: the app's, that of the environment, or the one that workers use.
+
+        Raises ConfigurationError if its URL cannot be used.
+        """
+        parts = self._live
+        if parts.archive is None:
+            parts.archive = open_archive(None if self.app is None else self.app.archive)
+        if parts.archive is None:
+            parts.archive = open_archive((await parts.store.get_sweeper(limit=0)).archive)
+        return parts.archive
+
+    async def archived(self, run_id: UUID) -> ArchivedRun | None:
+        """Return a run that was archived; None if it was not. Raises ObjectsUnavailable."""
+        archive = await self.archive()
+        return None if archive is None else (await archive.find([run_id])).get(run_id)
+
     @property
     def busy(self) -> bool:
         """True while wake-ups wait to be sent."""
@@ -238,6 +256,7 @@ class _Parts:
         self.ends = EndWatcher(store)
         self.replies = Replies(store, self.ends)
         self.notifier = Notifier(store.notify)
+        self.archive: Archive | None = None  # until it is asked for
         self.starts: Mapping[RunKind, Coalescer[NewRun, StartedRun]] = {
             "workflow": Coalescer(partial(self._start, store.start_runs)),
             "flow": Coalescer(partial(self._start, store.start_flows)),

@@ -24,6 +24,7 @@ from holdfast.definitions.workflows import (
     Workflow,
 )
 from holdfast.durations import Duration
+from holdfast.objects import check_objects_url
 from holdfast.retry import Retry
 from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE
 
@@ -76,7 +77,8 @@ class App(Scheduling):
     that a new call may be recorded in the log under another name, the run is stuck; with `careful`
     False the call is made. With `strict`, a run is stuck on any difference between its code and its
     log, an added step included. `blocking_limit` is how long workflow code may run without
-    waiting: it holds its worker's thread meanwhile. After that the run is stuck.
+    waiting: it holds its worker's thread meanwhile. After that the run is stuck. `archive` is where
+    workers write ended runs before they delete them: `s3://bucket/prefix` or `file:///folder`.
 
     ```python
     app = App("shop")
@@ -98,11 +100,16 @@ class App(Scheduling):
         strict: bool = False,
         careful: bool = True,
         blocking_limit: Duration = "2s",
+        archive: str | None = None,
     ) -> None:
-        """Make an empty app. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`."""
+        """Make an empty app. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`.
+
+        Raises ConfigurationError for an archive that does not name a place for objects.
+        """
         self.registry = Registry(name, retry, blocking_limit)
         self.name, self.retry = self.registry.name, self.registry.retry
         self.strict, self.careful = strict, careful
+        self.archive = None if archive is None else check_objects_url(archive)
 
     def __repr__(self) -> str:
         return f"<App {self.name}: {', '.join(self.handlers()) or 'no workflows'}>"

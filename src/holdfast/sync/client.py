@@ -22,6 +22,7 @@ from holdfast.insight.why import Explanation
 from holdfast.store.port import Store
 from holdfast.sync.activities import SyncActivities
 from holdfast.sync.approvals import SyncApprovals
+from holdfast.sync.archive import SyncArchives
 from holdfast.sync.base import SyncBase, Target
 from holdfast.sync.flows import SyncFlows
 from holdfast.sync.handle import SyncRunHandle
@@ -47,7 +48,7 @@ class SyncClient(SyncBase):
     workflow may be given by its name and is still checked, and results have their types.
 
     What is needed less often is in groups, named as on the command line: `runs`, `approvals`,
-    `activities`, `flows`, `limits`, `queues`, `retention`, `schedules`, `workflows` and
+    `activities`, `archive`, `flows`, `limits`, `queues`, `retention`, `schedules`, `workflows` and
     `workers`.
 
     ```python
@@ -86,6 +87,7 @@ class SyncClient(SyncBase):
         )
         self.activities: SyncActivities = SyncActivities(self._portal, self._target.activities)
         self.approvals: SyncApprovals = SyncApprovals(self._portal, self._target.approvals)
+        self.archive: SyncArchives = SyncArchives(self._portal, self._target.archive)
         self.flows: SyncFlows = SyncFlows(self._portal, self._target.flows)
         self.limits: SyncLimits = SyncLimits(self._portal, self._target.limits)
         self.queues: SyncQueues = SyncQueues(self._portal, self._target.queues)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import builtins
+from collections.abc import Generator
 
 from holdfast.client.retention import Retention
 from holdfast.sync.base import SyncGroup
-from holdfast.types import SweeperState, SweepShare
+from holdfast.types import SweeperState, SweepShare, Swept
 
 
 class SyncRetention(SyncGroup[Retention]):
@@ -40,10 +41,22 @@ class SyncRetention(SyncGroup[Retention]):
         """Delete the ended runs whose retention is over, and return how many these were.
 
         A run is kept while a child of it has not ended, and while a run that continues or retries
-        it is there. Other processes may sweep at the same time.
+        it is there. Other processes may sweep at the same time. If there is an archive, runs are
+        written there first. Raises ObjectsUnavailable if that cannot be done, and InvalidInput if
+        the runs of this database are archived elsewhere.
 
         ```python
         print(client.retention.sweep(), "runs deleted")
         ```
         """
         return self._call(self._target.sweep)
+
+    def batches(self) -> Generator[Swept]:
+        """Sweep, and yield what came of each batch; raises what `sweep` raises.
+
+        ```python
+        for batch in client.retention.batches():
+            print(batch.deleted)
+        ```
+        """
+        return self._portal.iterate(self._target.batches())

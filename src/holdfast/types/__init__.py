@@ -6,6 +6,7 @@ Payloads are JSON text (`str`): they are encoded once and decoded where they are
 """
 
 from holdfast.types.apps import AppInfo, SignedOn
+from holdfast.types.archives import ExportedRuns, LeasedRun, LeasedRuns, Restoring
 from holdfast.types.base import (
     DEFAULT_PRIORITY,
     DEFAULT_QUEUE,
@@ -178,6 +179,7 @@ __all__ = [
     "EnsuredSchedules",
     "ErrorInfo",
     "Event",
+    "ExportedRuns",
     "FieldType",
     "Finish",
     "Fired",
@@ -194,6 +196,8 @@ __all__ = [
     "Heartbeat",
     "Holds",
     "Lease",
+    "LeasedRun",
+    "LeasedRuns",
     "LimitInfo",
     "LimitKind",
     "LimitRule",
@@ -214,6 +218,7 @@ __all__ = [
     "RecordPage",
     "Refusal",
     "Release",
+    "Restoring",
     "RuleKind",
     "RulesOfStart",
     "RunFilter",

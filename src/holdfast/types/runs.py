@@ -71,7 +71,8 @@ class Wait(Value, frozen=True):
 class RunRecord(Value, frozen=True, kw_only=True):
     """A run as a caller sees it. `wait` is there until it has ended.
 
-    In lists `input` and `output` are None unless payloads were asked for.
+    In lists `input` and `output` are None unless payloads were asked for. `archive` is where a run
+    stands that is not in the database any more.
 
     `app` is empty in a run from before names had apps, until a worker of an app has taken it over.
     """
@@ -99,6 +100,7 @@ class RunRecord(Value, frozen=True, kw_only=True):
     wait: Wait | None
     parent_run_id: UUID | None = None
     parent_key: str | None = None
+    archive: str | None = None
 
     @property
     def full_name(self) -> str:

@@ -29,6 +29,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from holdfast._version import __version__
+from holdfast.archive import open_archive
 from holdfast.compiling import compile_flows
 from holdfast.definitions.app import App
 from holdfast.durations import Duration, seconds
@@ -138,7 +139,7 @@ class Worker:
             Unserved(context, info.handlers),
             self._code_schedules,
             self._scheduler,
-            *([Sweeper(context, interval_seconds=interval)] if interval else ()),
+            *([Sweeper(context, open_archive(app.archive), interval)] if interval else ()),
             StartKeys(context),
         ]
         self._claimer = Claimer(

@@ -68,6 +68,7 @@ class _Picture:
 
 
 async def _look(link: Link, reference: str) -> _Picture:
+    from holdfast.archive.viewing import archived_store
     from holdfast.cli.finding import find_run
     from holdfast.insight.flow_progress import progress_of
     from holdfast.insight.timeline import read_spans, read_steps
@@ -76,7 +77,10 @@ async def _look(link: Link, reference: str) -> _Picture:
     run = await find_run(link.client, reference)
     log = await link.client.runs.log(run.run_id)
     events = [entry.event for entry in log]
-    states = await read_steps(link.store, run)
+    store = link.store
+    if run.archive is not None:
+        store = await archived_store(await link.client.archive.get(run.run_id), link.store)
+    states = await read_steps(store, run)
     spans = read_spans(events, run.completed_at, states)
     children = await read_children(link.store, spans)
     values = await link.client.runs.values(run.run_id)

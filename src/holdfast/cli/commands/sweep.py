@@ -35,6 +35,9 @@ def sweep(context: click.Context, dry_run: bool) -> None:
     Workers do this in the background, every 5 minutes. A run is kept for the `retention` that it
     was started with, 30 days after its end by default. It is kept longer while a child of it has
     not ended, and while the run that continues or retries it is there.
+
+    With HOLDFAST_ARCHIVE (s3://bucket/prefix or file:///folder), or if the workers of this database
+    use an archive, runs are written there before they are deleted.
     """
     from holdfast.cli.connecting import with_link
 
@@ -53,21 +56,19 @@ async def _preview(link: Link) -> tuple[list[SweepShare], int, str]:
 
 async def _sweep_quietly(link: Link) -> None:
     from holdfast.cli.render.console import write_json
-    from holdfast.deletion import sweep_batches
 
     deleted = kept = 0
-    async for swept in sweep_batches(link.store):
+    async for swept in link.client.retention.batches():
         deleted, kept = deleted + swept.deleted, kept + swept.kept
     write_json({"deleted": deleted, "kept": kept})
 
 
 async def _sweep(link: Link) -> None:
     """Sweep, and say every 10 batches how far it is."""
-    from holdfast.deletion import sweep_batches
     from holdfast.insight.wording import several
 
     deleted = kept = batches = 0
-    async for swept in sweep_batches(link.store):
+    async for swept in link.client.retention.batches():
         deleted, kept, batches = deleted + swept.deleted, kept + swept.kept, batches + 1
         if swept.has_more and batches % 10 == 0:
             click.echo(f"deleted {several(deleted, 'run')} …", err=True)

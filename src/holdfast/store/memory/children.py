@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.errors import HoldfastError, InvalidInput, RunExists, UnknownFlow
 from holdfast.store.memory import details
+from holdfast.store.memory.chains import newest
 from holdfast.store.memory.ends import request_cancels
 from holdfast.store.memory.external import send_signals
 from holdfast.store.memory.flows.starts import start_child_flow
@@ -66,10 +67,6 @@ class _ContinuedAsNew(msgspec.Struct, frozen=True):
     version: int
     input: msgspec.Raw = _NULL
     signals: tuple[_Carried, ...] = ()
-
-
-class _Continued(msgspec.Struct, frozen=True):
-    run_id: UUID
 
 
 def start(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notice]:
@@ -179,18 +176,3 @@ def successor(old: RunRow) -> NewRun:
         timeout_seconds=timeout,
         waiter=None,
     )
-
-
-def newest(tables: Tables, run_id: UUID) -> UUID:
-    """Return the last run of a chain of runs that continued as new."""
-    while run_id in tables.runs and tables.runs[run_id].status == "continued":
-        following = next_of(tables.runs[run_id])
-        if following not in tables.runs:
-            break
-        run_id = following
-    return run_id
-
-
-def next_of(continued: RunRow) -> UUID:
-    """Return the run that a run continued as."""
-    return details.read(continued.output, _Continued).run_id

@@ -13,7 +13,7 @@ from holdfast.codec import contains
 from holdfast.events import UPDATE_ENDS
 from holdfast.ids import keyed_run_id
 from holdfast.names import split_name
-from holdfast.store.memory.children import newest
+from holdfast.store.memory.chains import newest
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.tables import NEVER, RunRow, Tables, TaskRow
 from holdfast.types import Event, LoggedEvent, RecordPage, RunFilter, RunRecord, State, Wait

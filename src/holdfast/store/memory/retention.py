@@ -9,7 +9,7 @@ from uuid import UUID
 
 from holdfast.errors import InvalidInput
 from holdfast.ids import former_retry_run_id, retry_run_id
-from holdfast.store.memory.children import next_of
+from holdfast.store.memory.chains import next_of
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.tables import Tables
@@ -61,7 +61,7 @@ class MemoryRetention(Part):
     ) -> Swept:
         """Delete ended runs whose retention is over; see `RetentionStore.sweep_runs`."""
         async with self._transaction() as (tables, now):
-            _check_batch(limit, rows)
+            check_batch(limit, rows)
             if tables.sweeper.archive is not None:
                 raise InvalidInput(
                     "runs of this database are archived before they are deleted, in "
@@ -149,7 +149,8 @@ def kept_runs(tables: Tables, run_ids: Collection[UUID]) -> dict[UUID, str]:
     return kept
 
 
-def _check_batch(limit: int, rows: int) -> None:
+def check_batch(limit: int, rows: int) -> None:
+    """Refuse a batch of a size that is not allowed."""
     if min(limit, rows) < 1:
         raise InvalidInput(
             f"runs are deleted in batches of 1 run and 1 row or more, not of {limit} and {rows}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from holdfast.store.memory.activities import MemoryActivities
 from holdfast.store.memory.approvals import MemoryApprovals
 from holdfast.store.memory.apps import MemoryApps
+from holdfast.store.memory.archives import MemoryArchives
 from holdfast.store.memory.claims import MemoryClaims
 from holdfast.store.memory.clock import Clock, VirtualClock, to_micros
 from holdfast.store.memory.commits import MemoryCommits
@@ -45,6 +46,7 @@ class MemoryStore(
     MemoryApps,
     MemoryQueries,
     MemoryRetention,
+    MemoryArchives,
     MemoryListening,
 ):
     """A `Store` in this process's memory.

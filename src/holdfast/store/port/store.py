@@ -7,6 +7,7 @@ from typing import Protocol
 from holdfast.store.port.activities import ActivityStore
 from holdfast.store.port.approvals import ApprovalStore
 from holdfast.store.port.apps import AppStore
+from holdfast.store.port.archives import ArchiveStore
 from holdfast.store.port.claims import ClaimStore
 from holdfast.store.port.commits import CommitStore
 from holdfast.store.port.control import ControlStore
@@ -42,6 +43,7 @@ class Store(
     AppStore,
     QueryStore,
     RetentionStore,
+    ArchiveStore,
     ListenStore,
     Protocol,
 ):

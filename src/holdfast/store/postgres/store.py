@@ -6,6 +6,7 @@ from holdfast.database.scripts import DEFAULT_SCHEMA
 from holdfast.store.postgres.activities import PostgresActivities
 from holdfast.store.postgres.approvals import PostgresApprovals
 from holdfast.store.postgres.apps import PostgresApps
+from holdfast.store.postgres.archives import PostgresArchives
 from holdfast.store.postgres.claims import PostgresClaims
 from holdfast.store.postgres.commits import PostgresCommits
 from holdfast.store.postgres.control import PostgresControl
@@ -42,6 +43,7 @@ class PostgresStore(
     PostgresApps,
     PostgresQueries,
     PostgresRetention,
+    PostgresArchives,
     PostgresListening,
 ):
     """A `Store` in a schema of a PostgreSQL database, 14 or newer.

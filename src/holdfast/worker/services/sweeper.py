@@ -6,8 +6,9 @@ import asyncio
 import logging
 from typing import Final
 
+from holdfast.archive import Archive
 from holdfast.deletion import sweep_batches
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, ObjectsUnavailable
 from holdfast.worker.services.service import Service, ServiceContext
 
 logger = logging.getLogger("holdfast.maintenance")
@@ -23,33 +24,52 @@ class Sweeper(Service):
     until the next interval.
     """
 
-    def __init__(self, context: ServiceContext, *, interval_seconds: float) -> None:
+    def __init__(
+        self, context: ServiceContext, archive: Archive | None, interval_seconds: float
+    ) -> None:
+        """With an `archive`, runs are written there before they are deleted."""
         super().__init__(context, interval_seconds=interval_seconds)
+        self._archive = archive
+        self._warned = False
 
     async def run_once(self) -> None:
         """Delete what is due, up to a limit; continue soon if there is more."""
-        begun = await self._store.begin_deletions(self._worker_id, interval_seconds=self._interval)
+        archive = None if self._archive is None else self._archive.url
+        begun = await self._store.begin_deletions(
+            self._worker_id, interval_seconds=self._interval, archive=archive
+        )
+        if begun == "archive" and not self._warned:
+            self._warned = True
+            logger.warning(
+                "ended runs of this database are archived in %s, and this worker has %s: it "
+                "deletes none",
+                (await self._store.get_sweeper(limit=0)).archive,
+                "no archive" if archive is None else f"the archive {archive}",
+            )
         if begun != "begun":
             return
         deleted, has_more, error = 0, True, None
         try:
             batches, began = 0, _local_time()
-            async for swept in sweep_batches(self._store):
+            async for swept in sweep_batches(self._store, self._archive):
                 batches, deleted, has_more = batches + 1, deleted + swept.deleted, swept.has_more
                 if batches == _BATCHES:
                     break
                 await asyncio.sleep(_REST * (_local_time() - began) if has_more else 0)
                 began = _local_time()
+        except ObjectsUnavailable as failure:
+            error = str(failure)
+            logger.warning("no run is deleted, because it cannot be archived: %s", failure)
         except HoldfastError as failure:
             error = str(failure)
             raise
         finally:
             await self._store.end_deletions(
-                self._worker_id, deleted=deleted, has_more=has_more, error=error
+                self._worker_id, deleted=deleted, has_more=has_more and error is None, error=error
             )
         if deleted:
             logger.info("deleted %d run(s) whose retention is over", deleted)
-        if has_more:
+        if has_more and error is None:
             self.due_at(self._clock.now())
 
 

@@ -52,7 +52,7 @@ begin
 end $$;
 
 -- Return how many rows are to be deleted with each run, about: the length of its log and the
--- elements of its maps. Locks nothing. Called by _due_runs and delete_archived.
+-- elements of its maps. Locks nothing. Called by _due_runs, lease_due_runs and delete_archived.
 create or replace function holdfast._rows_of_runs(p_run_ids uuid[])
 returns table (run_id uuid, row_count bigint)
 language plpgsql stable

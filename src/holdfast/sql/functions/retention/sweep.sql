@@ -44,8 +44,8 @@ begin
     end if;
 end $$;
 
--- Refuse a batch of a size that is not allowed. Called by sweep_runs, lease_due_runs and
--- delete_archived.
+-- Refuse a batch of a size that is not allowed. Called by sweep_runs, lease_due_runs, export_runs
+-- and delete_archived.
 create or replace function holdfast._check_sweep(p_limit int, p_rows int) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -102,7 +102,8 @@ end $$;
 
 -- Keep those of some locked runs that must be kept (see _kept_runs) for an hour, or until what
 -- keeps them is due. Returns them.
--- Locks: expects the rows of the runs locked. Called by sweep_runs and delete_archived.
+-- Locks: expects the rows of the runs locked. Called by sweep_runs, lease_due_runs
+-- and delete_archived.
 create or replace function holdfast._keep_runs(p_run_ids uuid[]) returns uuid[]
 language plpgsql
 set search_path = pg_catalog, pg_temp

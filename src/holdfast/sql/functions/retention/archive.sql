@@ -1,0 +1,228 @@
+-- Write ended runs to an archive before they are deleted, and read them back.
+--
+-- Three calls, each a transaction: lease_due_runs chooses runs, export_runs returns all that they
+-- are, and delete_archived deletes them when that is written elsewhere. A crash in between leaves
+-- the runs here; they are written a second time when the lease is over.
+
+-- Choose runs whose retention is over, and lease them: no other sweeper is given them for
+-- p_lease_seconds. Runs that must be kept are left out; see _kept_runs. `row_count` is about how
+-- many rows a run has. `is_written` is true for a run of which a part is deleted already: it is in
+-- the archive, and must not be written again. All rows have `has_more`; there is one without a run
+-- if no run was chosen.
+--
+-- Refuses limits below 1 (22023), a lease that is not a length of time (22023), and nulls (22004).
+-- Locks: rows of runs, skipping what others hold. Called by clients and by workers.
+create or replace function holdfast.lease_due_runs(
+    p_limit int default 1000, p_rows int default 20000, p_lease_seconds float8 default 600
+) returns table (
+    run_id uuid, completed_at bigint, row_count bigint, is_written boolean, has_more boolean
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+    v_due record;
+    v_kept uuid[];
+    v_leased uuid[];
+begin
+    perform holdfast._check_sweep(p_limit, p_rows);
+    perform holdfast._check_given('the length of a lease', p_lease_seconds is not null);
+    perform holdfast._check_seconds('a lease', p_lease_seconds);
+    select * into v_due from holdfast._due_runs(p_limit, p_rows, null);
+    v_kept := holdfast._keep_runs(v_due.run_ids);
+    v_leased := array(
+        select u.run_id from unnest(v_due.run_ids) as u (run_id) where u.run_id <> all (v_kept));
+    return query
+    with leased as (
+        update holdfast.runs r
+        set delete_after = case when r.delete_after = '-infinity' then r.delete_after
+            else holdfast.now() + p_lease_seconds * interval '1 second' end
+        where r.run_id = any (v_leased)
+        returning r.run_id, r.completed_at, r.delete_after
+    )
+    select l.run_id, holdfast._micros(l.completed_at), s.row_count, l.delete_after = '-infinity',
+        v_due.has_more
+    from leased l
+    join holdfast._rows_of_runs(v_leased) as s on s.run_id = l.run_id
+    order by l.run_id;
+    if not found then
+        return query select null::uuid, null::bigint, null::bigint, null::boolean, v_due.has_more;
+    end if;
+end $$;
+
+-- Return all that runs are, as lines of JSON: part 0 has the run, the first p_events entries of its
+-- log, the states of its steps and the first p_events results of elements of its maps; the next
+-- parts have the entries and results that follow. A run that has no more has no line. Values stand
+-- in it as they were stored. `has_output` tells a result null from none. Locks nothing. Called by
+-- clients and by workers.
+create or replace function holdfast.export_runs(
+    p_run_ids uuid[], p_part int default 0, p_events int default 5000
+) returns table (run_id uuid, line text, has_more boolean)
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+begin
+    perform holdfast._check_given('the number of a part', p_part is not null);
+    perform holdfast._check_sweep(1, p_events);
+    return query
+    select r.run_id,
+        '{"run":' || case when p_part = 0 then r.run else to_json(r.run_id)::text end
+            || case when p_part = 0 then ',"has_output":' || r.has_output
+                || ',"retention_seconds":' || coalesce(r.retention_seconds::text, 'null')
+                else '' end
+            || ',"events":' || coalesce(e.events, '[]')
+            || coalesce(',"states":' || s.states, '')
+            || coalesce(',"elements":' || x.elements, '') || '}',
+        coalesce(e.count = p_events, false) or coalesce(x.count = p_events, false)
+    from unnest(p_run_ids) as u (run_id)
+    cross join lateral (
+        select r.run_id, row_to_json(r)::text as run, r.kind, r.output is not null as has_output,
+            extract(epoch from r.retention)::float8 as retention_seconds
+        from holdfast.runs r where r.run_id = u.run_id limit 1
+    ) as r
+    cross join lateral (
+        select json_agg(json_build_object('idx', e.idx, 'event_type', e.event_type, 'key', e.key,
+            'details', e.details, 'at', e.at) order by e.idx)::text as events, count(*) as count
+        from holdfast.events e
+        where e.run_id = u.run_id
+            and e.idx >= p_part * p_events and e.idx < (p_part + 1) * p_events
+        offset 0
+    ) as e
+    cross join lateral (
+        select json_agg(row_to_json(s) order by s.step_slug)::text as states
+        from (
+            select s.*, s.output is not null as has_output from holdfast.step_states s
+            where r.kind = 'flow' and p_part = 0 and s.run_id = u.run_id
+        ) as s
+    ) as s
+    cross join lateral (
+        select json_agg(x.element)::text as elements, count(*) as count
+        from (
+            select row_to_json(x) as element from holdfast.step_tasks x
+            where r.kind = 'flow' and x.run_id = u.run_id
+            order by x.step_slug, x.task_index offset p_part * p_events limit p_events
+        ) as x
+    ) as x
+    where p_part = 0 or e.count > 0 or x.count > 0
+    order by r.run_id;
+end $$;
+
+-- Delete runs that are in the archive, named by their ids and the moments of their ends: a run that
+-- was deleted and started again meanwhile is another one. Runs that others hold, and runs that must
+-- be kept by now, stay: they are written again later. A run with more than p_rows rows is deleted
+-- in parts. Returns how many were deleted, and those of which a part is left: the call is to be
+-- repeated with them.
+--
+-- Refuses nulls (22004) and numbers below 1 (22023). Locks: rows of runs, skipping what others
+-- hold, and what belongs to them. Called by clients and by workers.
+create or replace function holdfast.delete_archived(
+    p_run_ids uuid[], p_completed_ats bigint[], p_rows int default 20000,
+    out deleted int, out remaining uuid[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_locked uuid[];
+    v_kept uuid[];
+begin
+    perform holdfast._check_given('the ids of runs', p_run_ids is not null);
+    perform holdfast._check_sweep(1, p_rows);
+    v_locked := array(
+        select l.run_id
+        from unnest(p_run_ids, p_completed_ats) as u (run_id, completed_at)
+        cross join lateral (
+            select r.run_id from holdfast.runs r
+            where r.run_id = u.run_id and r.status <> 'running'
+                and r.completed_at = holdfast._moment(u.completed_at)
+            for update skip locked
+        ) as l);
+    v_kept := holdfast._keep_runs(v_locked);
+    remaining := array(
+        select s.run_id from holdfast._rows_of_runs(v_locked) as s
+        where s.row_count > p_rows and s.run_id <> all (v_kept));
+    perform holdfast._delete_part(u.run_id, p_rows) from unnest(remaining) as u (run_id);
+    deleted := holdfast._delete_runs(array(
+        select u.run_id from unnest(v_locked) as u (run_id)
+        where u.run_id <> all (v_kept) and u.run_id <> all (remaining)));
+end $$;
+
+-- Make an archived run an ended run again, with its log, states and results: p_lines are the lines
+-- of export_runs, in order. It is kept for p_retention_seconds from now on. Returns 'restored', or
+-- 'exists' if there is a run with this id.
+--
+-- Refuses nulls (22004), and lines that are not those of an ended run (22023).
+-- Locks: the id. Called by clients.
+create or replace function holdfast.restore_run(p_lines json[], p_retention_seconds float8)
+returns text
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_run holdfast.runs;
+begin
+    perform holdfast._check_given('the lines of a run', cardinality(p_lines) > 0 or null);
+    perform holdfast._check_given('a retention', p_retention_seconds is not null);
+    perform holdfast._check_seconds('a retention', p_retention_seconds);
+    if coalesce(json_typeof(p_lines[1] -> 'run'), '') <> 'object' then
+        raise invalid_parameter_value using message = 'the first line of a run has no run';
+    end if;
+    select * into v_run from json_populate_record(null::holdfast.runs, p_lines[1] -> 'run');
+    if v_run.run_id is null or coalesce(v_run.status, 'running') = 'running' then
+        raise invalid_parameter_value using message = 'the first line has no run that has ended';
+    end if;
+    if (p_lines[1] ->> 'has_output')::boolean then
+        v_run.output := coalesce(v_run.output, 'null');
+    end if;
+    v_run.retention := (p_lines[1] ->> 'retention_seconds')::float8 * interval '1 second';
+    v_run.delete_after := holdfast.now() + p_retention_seconds * interval '1 second';
+    insert into holdfast.runs select v_run.* on conflict do nothing;
+    if not found then
+        return 'exists';
+    end if;
+    insert into holdfast.events (run_id, idx, event_type, key, details, at)
+    select v_run.run_id, e.idx, e.event_type, e.key, e.details, e.at
+    from unnest(p_lines) as l (line)
+    cross join lateral json_to_recordset(l.line -> 'events')
+        as e (idx int, event_type text, key text, details json, at timestamptz);
+    insert into holdfast.step_states
+    select (json_populate_record(null::holdfast.step_states, s.state)).*
+    from unnest(p_lines) as l (line)
+    cross join lateral json_array_elements(l.line -> 'states') as s (state);
+    update holdfast.step_states s set output = 'null'  -- a result that is null
+    from json_array_elements(p_lines[1] -> 'states') as t (state)
+    where s.run_id = v_run.run_id and s.step_slug = t.state ->> 'step_slug'
+        and s.output is null and (t.state ->> 'has_output')::boolean;
+    insert into holdfast.step_tasks (
+        run_id, step_slug, task_index, output, attempts, worker, started_at, completed_at)
+    select v_run.run_id, x.step_slug, x.task_index, coalesce(x.output, 'null'), x.attempts,
+        x.worker, x.started_at, x.completed_at
+    from unnest(p_lines) as l (line)
+    cross join lateral json_populate_recordset(
+        null::holdfast.step_tasks, l.line -> 'elements') as x;
+    return 'restored';
+end $$;
+
+-- Say that runs are not archived any more before they are deleted. Returns the archive that was
+-- noted, null if there was none. Locks: the row of the sweeper. Called by clients.
+create or replace function holdfast.forget_archive() returns text
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_archive text;
+begin
+    select s.archive into v_archive from holdfast.sweeper s for update;
+    update holdfast.sweeper set archive = null where v_archive is not null;
+    return v_archive;
+end $$;

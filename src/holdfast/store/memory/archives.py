@@ -1,0 +1,301 @@
+"""Archives: choose ended runs, read all of them, delete them; take them back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+
+from holdfast.durations import LONGEST_SECONDS
+from holdfast.errors import InvalidInput
+from holdfast.moments import to_datetime, to_micros
+from holdfast.store.memory.clock import to_micros as seconds_to_micros
+from holdfast.store.memory.database import Part
+from holdfast.store.memory.retention import check_batch, due_runs, keep_runs
+from holdfast.store.memory.tables import EventRow, Parent, RunRow, StepRow, Tables
+from holdfast.types import Event, ExportedRuns, LeasedRun, LeasedRuns, NewRun, Restoring
+
+_STEP_FIELDS: Final = (
+    "status",
+    "deps_done",
+    "initial_tasks",
+    "remaining_tasks",
+    "skip_reason",
+    "attempts",
+    "worker",
+)
+
+
+class MemoryArchives(Part):
+    """Gives out ended runs to be archived, deletes them after that, and takes them back."""
+
+    async def lease_due_runs(
+        self, *, limit: int = 1000, rows: int = 20_000, lease_seconds: float = 600.0
+    ) -> LeasedRuns:
+        """Choose runs whose retention is over; see `ArchiveStore.lease_due_runs`."""
+        async with self._transaction() as (tables, now):
+            check_batch(limit, rows)
+            due = due_runs(tables, now, limit, rows, None)
+            kept = keep_runs(tables, now, due)
+            leased: list[LeasedRun] = []
+            for run_id in sorted(set(due) - kept):
+                run = tables.runs[run_id]
+                run.delete_after = now + seconds_to_micros(lease_seconds)
+                assert run.completed_at is not None
+                leased.append(LeasedRun(run_id, run.completed_at, 1 + len(tables.logs[run_id])))
+            return LeasedRuns(leased, bool(due_runs(tables, now, 1, rows, None)))
+
+    async def export_runs(self, run_ids: Sequence[UUID], *, part: int = 0) -> ExportedRuns:
+        """Return a part of all that runs are; see `ArchiveStore.export_runs`."""
+        async with self._transaction() as (tables, _):
+            there = [run_id for run_id in run_ids if part == 0 and run_id in tables.runs]
+            return ExportedRuns({run_id: _line(tables, run_id) for run_id in there}, [])
+
+    async def delete_archived(
+        self, runs: Sequence[LeasedRun], *, rows: int = 20_000
+    ) -> tuple[int, list[UUID]]:
+        """Delete runs that are in the archive; see `ArchiveStore.delete_archived`."""
+        async with self._transaction() as (tables, now):
+            check_batch(1, rows)
+            there = [
+                run.run_id
+                for run in runs
+                if run.run_id in tables.runs
+                and tables.runs[run.run_id].completed_at == run.completed_at
+            ]
+            gone = set(there) - keep_runs(tables, now, there)
+            tables.delete(gone)
+            return len(gone), []
+
+    async def restore_run(self, lines: Sequence[str], *, retention_seconds: float) -> Restoring:
+        """Make an ended run of its lines; see `ArchiveStore.restore_run`."""
+        async with self._transaction() as (tables, now):
+            if not 0 <= retention_seconds <= LONGEST_SECONDS:
+                raise InvalidInput(f"{retention_seconds} is outside 0 to 10,000,000,000 seconds")
+            read = [msgspec.json.decode(line, type=_Line) for line in lines]
+            if not read or isinstance(read[0].run, UUID):
+                raise InvalidInput("the first line of a run has no run")
+            run = read[0].run
+            if run.status == "running":
+                raise InvalidInput("the first line has no run that has ended")
+            if run.run_id in tables.runs:
+                return "exists"
+            row = _run_row(run, read[0])
+            row.delete_after = now + seconds_to_micros(retention_seconds)
+            tables.runs[run.run_id] = row
+            if row.parent is not None:
+                tables.children[row.parent.run_id].append(run.run_id)
+            tables.logs[run.run_id] = [
+                EventRow(Event(e.event_type, e.key, _text(e.details), to_micros(e.at)))
+                for line in read
+                for e in line.events
+            ]
+            for line in read:
+                _restore_steps(tables, run.run_id, line)
+            return "restored"
+
+    async def forget_archive(self) -> str | None:
+        """Delete runs without archiving them from now on; return where they were archived."""
+        async with self._transaction() as (tables, _):
+            archive, tables.sweeper.archive = tables.sweeper.archive, None
+            return archive
+
+
+_NULL: Final = msgspec.Raw(b"null")
+
+
+class _Run(msgspec.Struct):
+    run_id: UUID
+    name: str
+    version: int
+    queue: str
+    priority: int
+    status: Any
+    created_at: datetime
+    completed_at: datetime
+    kind: Any = "workflow"
+    key: str | None = None
+    input: msgspec.Raw = _NULL
+    output: msgspec.Raw = _NULL
+    error: msgspec.Raw = _NULL
+    parent_run_id: UUID | None = None
+    parent_key: str | None = None
+    parent_close: Any = None
+    tags: tuple[str, ...] = ()
+    headers: dict[str, str] | None = None
+    started_at: datetime | None = None
+    deadline_at: datetime | None = None
+
+
+class _Entry(msgspec.Struct):
+    event_type: str
+    at: datetime
+    key: str | None = None
+    details: msgspec.Raw = _NULL
+
+
+class _State(msgspec.Struct):
+    step_slug: str
+    status: Any
+    deps_done: int
+    has_output: bool = False
+    initial_tasks: int | None = None
+    remaining_tasks: int | None = None
+    output: msgspec.Raw = _NULL
+    error: msgspec.Raw = _NULL
+    skip_reason: Any = None
+    attempts: int | None = None
+    worker: str | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+
+
+class _Element(msgspec.Struct):
+    step_slug: str
+    task_index: int
+    output: msgspec.Raw = _NULL
+
+
+class _Line(msgspec.Struct):
+    run: _Run | UUID
+    has_output: bool = False
+    retention_seconds: float | None = None
+    events: list[_Entry] = []
+    states: list[_State] = []
+    elements: list[_Element] = []
+
+
+def _line(tables: Tables, run_id: UUID) -> str:
+    """Return all that a run is, as the database writes it."""
+    row = tables.runs[run_id]
+    new, parent = row.new, row.parent
+    run = {
+        "run_id": run_id,
+        "kind": new.kind,
+        "name": new.name,
+        "version": new.version,
+        "key": new.key,
+        "queue": new.queue,
+        "priority": new.priority,
+        "status": row.status,
+        "input": _raw(new.input),
+        "output": _raw(row.output),
+        "error": _raw(row.error),
+        "parent_run_id": None if parent is None else parent.run_id,
+        "parent_key": None if parent is None else parent.key,
+        "parent_close": None if parent is None else parent.close,
+        "tags": new.tags,
+        "headers": new.headers,
+        "created_at": _moment(row.created_at),
+        "started_at": _moment(row.started_at),
+        "completed_at": _moment(row.completed_at),
+        "deadline_at": _moment(row.deadline_at),
+    }
+    events = [
+        {
+            "idx": idx,
+            "event_type": entry.event.type,
+            "key": entry.event.key,
+            "details": _raw(entry.event.details),
+            "at": _moment(entry.event.at),
+        }
+        for idx, entry in enumerate(tables.logs[run_id])
+    ]
+    line: dict[str, object] = {
+        "run": run,
+        "has_output": row.output is not None,
+        "retention_seconds": new.retention_seconds,
+        "events": events,
+    }
+    if row.is_flow:
+        steps = tables.steps.get(run_id, {})
+        line["states"] = [_state(slug, step) for slug, step in sorted(steps.items())]
+        line["elements"] = [
+            {"step_slug": slug, "task_index": index, "output": _raw(output)}
+            for (of, slug), outputs in tables.elements.items()
+            if of == run_id
+            for index, output in outputs.items()
+        ]
+    return msgspec.json.encode(line).decode()
+
+
+def _state(slug: str, step: StepRow) -> dict[str, object]:
+    return {
+        "step_slug": slug,
+        **{name: getattr(step, name) for name in _STEP_FIELDS},
+        "has_output": step.output is not None,
+        "output": _raw(step.output),
+        "error": _raw(step.error),
+        "started_at": _moment(step.started_at),
+        "ended_at": _moment(step.ended_at),
+    }
+
+
+def _run_row(run: _Run, line: _Line) -> RunRow:
+    deadline = _micros(run.deadline_at)
+    new = NewRun(
+        run_id=run.run_id,
+        kind=run.kind,
+        name=run.name,
+        version=run.version,
+        key=run.key,
+        queue=run.queue,
+        priority=run.priority,
+        input=_given(run.input),
+        retention_seconds=line.retention_seconds,
+        tags=run.tags,
+        headers=run.headers,
+    )
+    parent = None
+    if run.parent_run_id is not None:
+        parent = Parent(run.parent_run_id, run.parent_key or "", run.parent_close)
+    return RunRow(
+        new,
+        to_micros(run.created_at),
+        deadline,
+        parent,
+        status=run.status,
+        output=_given(run.output) if line.has_output else None,
+        error=_text(run.error),
+        started_at=_micros(run.started_at),
+        completed_at=to_micros(run.completed_at),
+    )
+
+
+def _restore_steps(tables: Tables, run_id: UUID, line: _Line) -> None:
+    for state in line.states:
+        fields = {name: getattr(state, name) for name in _STEP_FIELDS}
+        tables.steps[run_id][state.step_slug] = StepRow(
+            **fields,
+            output=_given(state.output) if state.has_output else None,
+            error=_text(state.error),
+            started_at=_micros(state.started_at),
+            ended_at=_micros(state.ended_at),
+        )
+    for element in line.elements:
+        outputs = tables.elements[run_id, element.step_slug]
+        outputs[element.task_index] = _given(element.output)
+
+
+def _moment(at: int | None) -> datetime | None:
+    return None if at is None else to_datetime(at)
+
+
+def _micros(moment: datetime | None) -> int | None:
+    return None if moment is None else to_micros(moment)
+
+
+def _raw(text: str | None) -> msgspec.Raw | None:
+    return None if text is None else msgspec.Raw(text.encode())
+
+
+def _given(value: msgspec.Raw) -> str:
+    return bytes(value).decode()
+
+
+def _text(value: msgspec.Raw) -> str | None:
+    text = _given(value)
+    return None if text == "null" else text

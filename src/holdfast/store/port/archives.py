@@ -1,0 +1,44 @@
+"""The part of the port for archives: choose ended runs, read all of them, delete them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+from uuid import UUID
+
+from holdfast.types import ExportedRuns, LeasedRun, LeasedRuns, Restoring
+
+
+class ArchiveStore(Protocol):
+    """Gives out ended runs to be archived, deletes them after that, and takes them back."""
+
+    async def lease_due_runs(
+        self, *, limit: int = 1000, rows: int = 20_000, lease_seconds: float = 600.0
+    ) -> LeasedRuns:
+        """Choose runs whose retention is over; no other sweeper is given them meanwhile.
+
+        At most `limit` runs with about `rows` rows. A single run may have more.
+        """
+        ...
+
+    async def export_runs(self, run_ids: Sequence[UUID], *, part: int = 0) -> ExportedRuns:
+        """Return a part of all that runs are, as lines of JSON; the first part has the runs."""
+        ...
+
+    async def delete_archived(
+        self, runs: Sequence[LeasedRun], *, rows: int = 20_000
+    ) -> tuple[int, list[UUID]]:
+        """Delete runs that are in the archive; return how many, and those that are left in part.
+
+        The call is to be repeated with these: a run with more than `rows` rows is deleted in parts.
+        Runs that must be kept, or that others hold, stay.
+        """
+        ...
+
+    async def restore_run(self, lines: Sequence[str], *, retention_seconds: float) -> Restoring:
+        """Make an ended run of the lines that `export_runs` returned for it."""
+        ...
+
+    async def forget_archive(self) -> str | None:
+        """Delete runs without archiving them from now on; return where they were archived."""
+        ...

@@ -1,0 +1,64 @@
+"""Archives: choose ended runs, read all of them, delete them; take them back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, cast
+from uuid import UUID
+
+from holdfast.store.postgres.database import Part
+from holdfast.types import ExportedRuns, LeasedRun, LeasedRuns, Restoring
+
+_PATIENCE: Final = 3  # these calls read and write more than others
+
+
+class PostgresArchives(Part):
+    """Gives out ended runs to be archived, deletes them after that, and takes them back."""
+
+    async def lease_due_runs(
+        self, *, limit: int = 1000, rows: int = 20_000, lease_seconds: float = 600.0
+    ) -> LeasedRuns:
+        """Choose runs whose retention is over; see `ArchiveStore.lease_due_runs`."""
+        found = await self._database.rows(
+            "lease_due_runs", limit, rows, lease_seconds, patience=_PATIENCE
+        )
+        runs = [
+            LeasedRun(row["run_id"], row["completed_at"], row["row_count"], row["is_written"])
+            for row in found
+            if row["run_id"] is not None
+        ]
+        return LeasedRuns(runs, found[0]["has_more"])
+
+    async def export_runs(self, run_ids: Sequence[UUID], *, part: int = 0) -> ExportedRuns:
+        """Return a part of all that runs are; see `ArchiveStore.export_runs`."""
+        found = await self._database.rows("export_runs", run_ids, part, patience=_PATIENCE)
+        return ExportedRuns(
+            {row["run_id"]: row["line"] for row in found},
+            [row["run_id"] for row in found if row["has_more"]],
+        )
+
+    async def delete_archived(
+        self, runs: Sequence[LeasedRun], *, rows: int = 20_000
+    ) -> tuple[int, list[UUID]]:
+        """Delete runs that are in the archive; see `ArchiveStore.delete_archived`."""
+        [row] = await self._database.rows(
+            "delete_archived",
+            [run.run_id for run in runs],
+            [run.completed_at for run in runs],
+            rows,
+            patience=_PATIENCE,
+        )
+        return row["deleted"], row["remaining"]
+
+    async def restore_run(self, lines: Sequence[str], *, retention_seconds: float) -> Restoring:
+        """Make an ended run of its lines; see `ArchiveStore.restore_run`."""
+        [row] = await self._database.rows(
+            "restore_run", lines, retention_seconds, patience=_PATIENCE
+        )
+        return cast("Restoring", row[0])
+
+    async def forget_archive(self) -> str | None:
+        """Delete runs without archiving them from now on; return where they were archived."""
+        row = await self._database.row("forget_archive")
+        archive: str | None = row[0]
+        return archive

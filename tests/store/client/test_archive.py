@@ -1,0 +1,138 @@
+"""Clients find runs that were archived, and make them runs again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+
+from holdfast.client import Client
+from holdfast.errors import (
+    ConfigurationError,
+    ForkRefused,
+    InvalidInput,
+    ObjectsUnavailable,
+    RunExists,
+    RunFailed,
+    RunNotFound,
+)
+from holdfast.store.port import Store
+
+from .workflows import Finisher
+
+
+@pytest.fixture
+def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the URL of an archive, which the environment names."""
+    url = f"file://{tmp_path}/archive"
+    monkeypatch.setenv("HOLDFAST_ARCHIVE", url)
+    return url
+
+
+async def archived_run(client: Client, finisher: Finisher) -> UUID:
+    """Return a run that has completed with 7, and is in the archive alone."""
+    handle = await client.start("shop/tick", {"id": 1}, key="order-1", retention=0)
+    await finisher.complete(7)
+    assert await client.retention.sweep() == 1
+    return handle.run_id
+
+
+async def test_an_archived_run_is_read_as_others_are(
+    client: Client, finisher: Finisher, archive: str
+) -> None:
+    """S16. By its id and by its key; it says where it is."""
+    run_id = await archived_run(client, finisher)
+    for reference in (run_id, ("shop/tick", "order-1")):
+        run = await client.runs.get(reference)
+        assert (run.run_id, run.status, run.output) == (run_id, "completed", 7)
+        assert (run.archive, run.input) == (archive, {"id": 1})
+    types = [entry.event.type for entry in await client.runs.log(run_id)]
+    assert types == ["WorkflowStarted", "WorkflowCompleted"]
+    assert [entry.idx for entry in await client.runs.log(run_id, 1)] == [1]
+    assert await client.runs.values(run_id) == {}
+    assert await client.result(run_id) == 7
+    [entry] = [entry async for entry in client.archive.list("tick")]
+    assert (entry.run_id, entry.name, entry.key) == (run_id, "shop/tick", "order-1")
+    assert [entry async for entry in client.archive.list("other")] == []
+
+
+async def test_a_run_is_restored_and_forked(
+    client: Client, finisher: Finisher, archive: str
+) -> None:
+    """S16. Until then a fork says what is to be done first."""
+    run_id = await archived_run(client, finisher)
+    with pytest.raises(ForkRefused, match=f"archive restore {run_id}"):
+        await client.runs.fork(run_id)
+    assert await client.archive.restore(run_id, "7d") == run_id
+    run = await client.runs.get(run_id)
+    assert (run.archive, run.output) == (None, 7)
+    with pytest.raises(RunExists, match="need not be restored"):
+        await client.archive.restore(run_id)
+    fork = await client.runs.fork(run_id)
+    assert fork.run_id != run_id
+
+
+async def test_a_run_that_is_nowhere_is_not_found(
+    client: Client, finisher: Finisher, archive: str
+) -> None:
+    await archived_run(client, finisher)
+    missing = uuid4()
+    for call in (client.runs.get, client.runs.log, client.archive.get, client.archive.restore):
+        with pytest.raises(RunNotFound):
+            await call(missing)
+
+
+async def test_without_an_archive_there_is_none_to_ask(client: Client) -> None:
+    assert await client.archive.url() is None
+    with pytest.raises(ConfigurationError, match="set HOLDFAST_ARCHIVE"):
+        await client.archive.get(uuid4())
+
+
+async def test_the_archive_of_the_workers_is_found_in_the_database(
+    client: Client, store: Store, finisher: Finisher, archive: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S16. Who does not know it can read it, and cannot delete past it."""
+    await store.begin_deletions("worker", interval_seconds=0, archive=archive)
+    run_id = await archived_run(client, finisher)
+    monkeypatch.delenv("HOLDFAST_ARCHIVE")
+    async with Client(store=store) as other:
+        assert (await other.runs.get(run_id)).archive == archive
+        with pytest.raises(InvalidInput, match="archived before they are deleted"):
+            await store.sweep_runs()
+        assert await other.archive.forget() == archive
+        assert (await store.sweep_runs()).deleted == 0
+
+
+async def test_an_archive_that_cannot_be_written_keeps_the_runs(
+    client: Client, finisher: Finisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S16. Nothing is deleted."""
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("HOLDFAST_ARCHIVE", f"file://{tmp_path}/file")
+    handle = await client.start("shop/tick", retention=0)
+    await finisher.complete(7)
+    with pytest.raises(ObjectsUnavailable):
+        await client.retention.sweep()
+    assert (await client.runs.get(handle.run_id)).archive is None
+
+
+async def test_a_damaged_archive_is_named(
+    client: Client, finisher: Finisher, tmp_path: Path, archive: str
+) -> None:
+    """A caller must not take a run for one that never was."""
+    run_id = await archived_run(client, finisher)
+    [data] = (tmp_path / "archive/runs").rglob("*.gz")
+    data.write_bytes(data.read_bytes()[:-20])
+    with pytest.raises(ObjectsUnavailable, match="is damaged"):
+        await client.runs.get(run_id)
+
+
+async def test_a_failed_run_of_the_archive_raises_its_error(
+    client: Client, finisher: Finisher, archive: str
+) -> None:
+    handle = await client.start("shop/tick", retention=0)
+    await finisher.fail(OSError("no luck"))
+    await client.retention.sweep()
+    with pytest.raises(RunFailed):
+        await handle.result()
