@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 from holdfast.cli import exits
+from holdfast.cli.commands.schedules import OVERLAPS
+from holdfast.types import Overlap
 from tests.cli.conftest import CommandLine
 from tests.cli.processes import SAMPLE, until
 
@@ -11,6 +15,10 @@ def make(cli: CommandLine, *options: str) -> None:
     """Create `sample/nightly`, which doubles 21 at three o'clock in Berlin."""
     berlin = ("--timezone", "Europe/Berlin")
     cli("schedules", "create", "nightly", "double", "21", "--cron", "0 3 * * *", *berlin, *options)
+
+
+def test_the_policies_of_overlap_are_those_that_there_are() -> None:
+    assert get_args(Overlap) == OVERLAPS
 
 
 def test_a_schedule_is_created_listed_and_shown(cli: CommandLine) -> None:
