@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import get_args
 
+import psycopg
+
 from holdfast.cli import exits
 from holdfast.cli.commands.schedules import OVERLAPS
 from holdfast.types import Overlap
 from tests.cli.conftest import CommandLine
+from tests.cli.hand import Hand
 from tests.cli.processes import SAMPLE, until
 
 
@@ -144,3 +147,34 @@ def test_a_worker_fires_the_ticks_of_a_backfill(served: CommandLine) -> None:
     ]
     for tick in ticks:
         served.await_state(str(tick["run_id"]), "completed")
+
+
+def test_doctor_names_schedules_that_are_late(cli: CommandLine, hand: Hand) -> None:
+    def found() -> tuple[str, str]:
+        [one] = [each for each in cli.json("doctor") if each["check"] == "schedules"]
+        return one["level"], one["message"]
+
+    def change(assignments: str) -> None:
+        with psycopg.connect(cli.url) as connection:
+            connection.execute(f"update holdfast.schedules set {assignments}".encode())
+
+    assert found() == ("ok", "0 schedules, none is late")
+    make(cli)
+    assert found() == ("ok", "1 schedule, none is late")
+    an_hour_ago = "now() - interval '1 hour'"
+    change(f"updated_at = {an_hour_ago}, position = {an_hour_ago}")
+    assert found() == ("warn", "1 schedule late, sample/nightly by 1 h")
+    assert "→ holdfast worker MODULE:APP" in cli("doctor").stdout
+    hand.sign_on(["sample/double@1"])
+    assert "see the log of the workers" in cli("doctor").stdout
+    change(f"next_tick_at = {an_hour_ago}")
+    assert found()[0] == "warn"
+    change("next_tick_at = now() + interval '1 hour'")
+    assert found()[0] == "ok"
+    change("error = 'unknown time zone'")
+    assert found()[1] == (
+        "the ticks of 1 schedule cannot be computed, as of sample/nightly: unknown time zone"
+    )
+    assert "holdfast schedules update sample/nightly" in cli("doctor").stdout
+    cli("schedules", "pause", "nightly")
+    assert found()[0] == "ok"

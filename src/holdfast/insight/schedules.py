@@ -1,0 +1,64 @@
+"""Check that schedules fire when they should."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Final
+
+from holdfast.insight.actions import Action
+from holdfast.insight.findings import Finding
+from holdfast.insight.serving import live_workers
+from holdfast.insight.wording import length, several
+from holdfast.store.port import Store
+from holdfast.types import ScheduleRecord
+
+_LATE: Final = 10_000_000  # microseconds after which a schedule counts as late
+_PAGE: Final = 1_000
+_MOST: Final = 100_000  # schedules that are looked at
+
+
+async def check_schedules(store: Store) -> Finding:
+    """Look for schedules that are late, or whose ticks cannot be computed."""
+    now, count = await store.now(), 0
+    wrong: list[ScheduleRecord] = []
+    late: dict[str, int] = {}
+    async for each in _schedules(store):
+        count += 1
+        if each.paused_at is not None:
+            continue
+        changed_at = max(each.updated_at, each.position)  # the position moves at a resume
+        since = each.next_tick_at if each.is_computed else changed_at
+        if each.error is not None:
+            wrong.append(each)
+        elif since is not None and now - since > _LATE:
+            late[each.name] = now - since
+    if wrong:
+        return Finding(
+            "schedules",
+            "warn",
+            f"the ticks of {several(len(wrong), 'schedule')} cannot be computed, as of "
+            f"{wrong[0].name}: {wrong[0].error}",
+            f"correct it: holdfast schedules update {wrong[0].name}",
+        )
+    if late:
+        most = max(late, key=late.__getitem__)
+        has_worker = bool(live_workers(await store.list_workers(), now))
+        return Finding(
+            "schedules",
+            "warn",
+            f"{several(len(late), 'schedule')} late, {most} by {length(late[most])}",
+            "see the log of the workers: they fire schedules" if has_worker else "",
+            None if has_worker else Action("start_worker"),
+        )
+    return Finding("schedules", "ok", f"{several(count, 'schedule')}, none is late")
+
+
+async def _schedules(store: Store) -> AsyncIterator[ScheduleRecord]:
+    last: str | None = None
+    for _ in range(_MOST // _PAGE):
+        page = await store.list_schedules(after=last, limit=_PAGE)
+        for each in page:
+            yield each
+        if len(page) < _PAGE:
+            return
+        last = page[-1].name
