@@ -36,6 +36,7 @@ START = 1_700_000_000 * SECOND
 RUN_ID = UUID("0198c0de-0000-7000-8000-123456789abc")
 INFO = RunInfo(RUN_ID, "program", 1, 1, START)
 NEVER = 10**18
+MEDDLING = 100  # actions after the last of chance, for which others still write to the log
 
 
 class World:
@@ -197,7 +198,8 @@ class World:
         self.flight = None
         if self.storm and self.pick(8):
             self.on_end() if self.outside.can_end() and self.pick(2) else self.on_signal()
-        if not self.paused and self.pick(10) == 0:
+        meddles = self.count < self.max_actions + MEDDLING  # then the run may come to its end
+        if meddles and not self.paused and self.pick(10) == 0:
             self.external(Event(RESUMED, None, None, self.now))  # it cannot wait
         tail = self.log[part.expected :]
         if tail and not (part.after_others and part.lease_no == self.lease and can_wait(tail)):
