@@ -7,6 +7,7 @@ $HOLDFAST_TEST_DATABASE_URL, or the programs under /usr/lib/postgresql.
 
 from __future__ import annotations
 
+import compileall
 import os
 import signal
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+import holdfast
 from holdfast.database.embedded import EmbeddedServer, cluster
 from tests.databases import DatabaseServer
 
@@ -30,6 +32,16 @@ SYSTEM_BINARIES = max(
     default=None,
 )
 SERVERS = ["embedded", "system"] if SYSTEM_URL or SYSTEM_BINARIES else ["embedded"]
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Compile the package once, for the hundreds of programs that the tests start.
+
+    Some environments do not let them keep what they have compiled.
+    """
+    if not hasattr(session.config, "workerinput"):
+        for folder in holdfast.__path__:
+            compileall.compile_dir(folder, quiet=2)
 
 
 @contextmanager
