@@ -48,6 +48,7 @@ _QUIET_ROUNDS = 20  # turns of the event loop without a change: nothing more wil
 _LOOK_SECONDS = 0.001  # between checks while a step does real work
 _PATIENCE_SECONDS = 5.0  # of real time, in which another task of the test may send a message
 _FOR_EVER = 1e9  # seconds
+_MOST_TICKS = 100  # of schedules, in which nothing else comes due: a run may wait for what they do
 _MOST_SUCCESSORS = 1_000  # of a run that continues as new; one with more may never end
 
 
@@ -234,9 +235,13 @@ class Environment:
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + _PATIENCE_SECONDS
         successors: set[UUID] = set()
+        only_ticks = 0
         while not waiting.done():
             async with self._moving:
                 moved = await self._jump_once(waiting, run_id)
+            only_ticks = 0 if self.store.next_due_at(schedules=False) else only_ticks + 1
+            if only_ticks > _MOST_TICKS:
+                raise AssertionError(await self._describe_wait(run_id))
             successors.add(await self._newest(run_id))
             if len(successors) > _MOST_SUCCESSORS:
                 raise AssertionError(

@@ -78,8 +78,11 @@ class MemoryStore(
             queues = sorted({task.queue for task in self._tables.tasks.values()})
             self._send(Notice(WORK_TOPIC, queue) for queue in queues)
 
-    def next_due_at(self) -> int | None:
-        """Return the next moment at which something comes due, None for never."""
+    def next_due_at(self, *, schedules: bool = True) -> int | None:
+        """Return the next moment at which something comes due, None for never.
+
+        Without `schedules`, their ticks do not count: they may never end.
+        """
         with self._lock:
             now = self._clock()
             tables = self._tables
@@ -87,7 +90,8 @@ class MemoryStore(
             moments = [task.visible_at for task in free if not tables.is_paused(task)]
             moments += [at for at, _ in tables.deadlines()]
             moments += [at for at, _, _ in tables.activity_deadlines()]
-            moments += [row.look_at for row in tables.schedules.values()]
+            if schedules:
+                moments += [row.look_at for row in tables.schedules.values()]
         next_at = min((at for at in moments if at > now), default=NEVER)
         return None if next_at >= NEVER else next_at
 
