@@ -188,9 +188,11 @@ class FlowInUse(RunError):
 class UnknownSchedule(RunError):
     """The database has no schedule of this name."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, similar: str | None = None) -> None:
+        meant = "" if similar is None else f" (did you mean {similar}?)"
         super().__init__(
-            f"the database has no schedule {name}; `holdfast schedules list` names those it has"
+            f"the database has no schedule {name}{meant}; `holdfast schedules list` names those "
+            "that it has"
         )
         self.name = name
 

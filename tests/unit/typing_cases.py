@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Coroutine
 from typing import TypeVar, assert_type
 from uuid import UUID
 
-from holdfast.client import Client, Run, RunHandle, RunPage
+from holdfast.client import Client, Run, RunHandle, RunPage, ScheduleInfo, Tick
 from holdfast.definitions.activities import Activity
 from holdfast.definitions.app import App
 from holdfast.definitions.lifespan import Lifespan
@@ -163,6 +163,11 @@ async def with_client(client: Client, run_id: UUID) -> None:
     assert_type(await client.runs.retry(run_id), RunHandle[object])
     assert_type(await client.approvals.decide(run_id, "approve", True), bool)
     assert_type(await client.workflows.pause(checkout), bool)
+    assert_type(await client.schedules.create("n", scheduled, "@daily"), ScheduleInfo)
+    await client.schedules.create("n", numbered, "@daily", input=3, timezone="UTC")
+    await client.schedules.create("n", numbered, "@daily", input="x")  # type: ignore[misc]
+    await client.schedules.create("n", numbered, "@daily")  # type: ignore[arg-type]
+    assert_type(await client.schedules.trigger("n"), Tick)
     await client.start(checkout, 3)  # type: ignore[misc]
     await client.runs.list(state="failed")  # type: ignore[call-arg]
     await client.queues.pause(3)  # type: ignore[arg-type]

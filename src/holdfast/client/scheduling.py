@@ -17,6 +17,7 @@ from holdfast.errors import ConfigurationError, InvalidInput, UnknownSchedule
 from holdfast.moments import to_datetime
 from holdfast.names import check_reference, check_schedule_name, full_name, split_name
 from holdfast.schedules import Moment, parse_moment, parse_when
+from holdfast.suggestions import similar_name
 from holdfast.texts import check_text
 from holdfast.types import NewSchedule, RunTarget, ScheduleRecord, When
 
@@ -74,15 +75,17 @@ async def find_schedule(session: Session, name: str) -> str:
         own = full_name(session.app.name, name)
         if await session.store.get_schedule(own) is not None:
             return own
-    found: list[str] = []
-    last: str | None = None
-    while page := await session.store.list_schedules(after=last, limit=_PAGE):
-        last = page[-1].name
-        found += [each.name for each in page if split_name(each.name)[1] == name]
+    known: list[str] = []
+    while page := await session.store.list_schedules(
+        after=known[-1] if known else None, limit=_PAGE
+    ):
+        known += [each.name for each in page]
+    found = [each for each in known if split_name(each)[1] == name]
     if len(found) > 1:
         raise InvalidInput(f"several apps have a schedule {name}: name one of {', '.join(found)}")
     if not found:
-        raise UnknownSchedule(name)
+        near = similar_name(name, [split_name(each)[1] for each in known])
+        raise UnknownSchedule(name, near)
     return found[0]
 
 

@@ -120,6 +120,12 @@ async def test_a_schedule_that_does_not_exist_is_said_so(client: Client, call: A
         await call(client.schedules)
 
 
+async def test_a_name_that_is_like_another_is_suggested(client: Client) -> None:
+    await nightly(client)
+    with pytest.raises(UnknownSchedule, match=r"no schedule nigthly \(did you mean nightly\?\)"):
+        await client.schedules.get("nigthly")
+
+
 async def test_a_change_leaves_what_it_does_not_name(client: Client) -> None:
     await nightly(
         client,
