@@ -123,6 +123,7 @@ def test_each_error_has_its_row() -> None:
         ("`@app.step", (set(inspect.signature(App.step).parameters) - {"self", "fn"}) | {"id"}),
         ("`@app.activity", options_of(App.activity, "fn")),
         ("`app.flow(", options_of(App.flow, "name")),
+        ("`app.queue(", options_of(App.queue, "name")),
         ("`@app.schedule(", {*AppScheduleOptions.__annotations__, "name", "input"}),
         ("`@flow.step", {*FlowStepOptions.__annotations__}),
         ("`ctx.activity(", options_of(Context.activity, "name", "args")),

@@ -23,6 +23,7 @@ _COMMANDS = "holdfast.cli.commands"
         "flows": f"{_COMMANDS}.flows:flows",
         "approvals": f"{_COMMANDS}.approvals:approvals",
         "activities": f"{_COMMANDS}.activities:activities",
+        "limits": f"{_COMMANDS}.limits:limits",
         "queues": f"{_COMMANDS}.pausable:queues",
         "workflows": f"{_COMMANDS}.pausable:workflows",
         "workers": f"{_COMMANDS}.worker:workers",

@@ -10,6 +10,8 @@ from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
 from holdfast.definitions.activities import Activity
 from holdfast.definitions.flows import Flow
 from holdfast.definitions.lifespan import Lifespan
+from holdfast.definitions.limiting import Limiting
+from holdfast.definitions.limits import Concurrency, Rates
 from holdfast.definitions.middleware import Middleware
 from holdfast.definitions.run_context import RunContext
 from holdfast.definitions.scheduling import Scheduling
@@ -69,7 +71,7 @@ class WorkflowDecorator(Protocol):
     ) -> Workflow[None, Out]: ...
 
 
-class App(Scheduling):
+class App(Scheduling, Limiting):
     """The workflows, steps, activities and flows of one program, and their defaults.
 
     Its name is a namespace: apps that share a database do not run each other's runs. `retry` is the
@@ -206,6 +208,8 @@ class App(Scheduling):
         start_to_close: Duration | None = None,
         schedule_to_close: Duration | None = None,
         heartbeat_timeout: Duration | None = None,
+        concurrency: Concurrency | None = None,
+        rate: Rates | None = None,
     ) -> ActivityDecorator: ...
     def activity(
         self,
@@ -218,13 +222,16 @@ class App(Scheduling):
         start_to_close: Duration | None = None,
         schedule_to_close: Duration | None = None,
         heartbeat_timeout: Duration | None = None,
+        concurrency: Concurrency | None = None,
+        rate: Rates | None = None,
     ) -> object:
         """Register an activity: an async or sync function that any worker of `queue` may run.
 
         `name` is by default the function's, `retry` the app's. `start_to_close` limits each
         attempt, `schedule_to_close` all attempts and the pauses between them, `heartbeat_timeout`
-        the time between two heartbeats of an attempt. Raises ConfigurationError for a function or
-        options that cannot work, and for a name that the app has already.
+        the time between two heartbeats of an attempt. `concurrency` limits the attempts that run at
+        once in all workers, `rate` those that begin in a period. Raises ConfigurationError for a
+        function or options that cannot work, and for a name that the app has already.
         """
 
         def define(fn: Callable[..., object]) -> AnyActivity:
@@ -239,6 +246,7 @@ class App(Scheduling):
                 app=self.name,
             )
             self.registry.add_activity(activity)
+            self._limit_activity(activity, concurrency, rate)
             return activity
 
         return define if fn is None else define(fn)
@@ -262,6 +270,8 @@ class App(Scheduling):
         retention: Duration | None = "30d",
         timeout: Duration | None = None,
         priority: int = DEFAULT_PRIORITY,
+        concurrency: Concurrency | None = None,
+        rate: Rates | None = None,
         **rules: Unpack[RuleOptions],
     ) -> WorkflowDecorator: ...
     def workflow(
@@ -275,15 +285,18 @@ class App(Scheduling):
         retention: Duration | None = "30d",
         timeout: Duration | None = None,
         priority: int = DEFAULT_PRIORITY,
+        concurrency: Concurrency | None = None,
+        rate: Rates | None = None,
         **rules: Unpack[RuleOptions],
     ) -> object:
         """Register a workflow: an async function of a context and at most one input.
 
         A new `version` runs what is started from then on; a run keeps the version that it was
         started with. `retention` is how long an ended run is kept, `timeout` how long a run may
-        take (None: no limit), `priority` is 0 (first) to 4. `rules` hold for its starts:
-        a `singleton`, a `debounce`, a `throttle`. Raises ConfigurationError for a function or
-        options that cannot work, and for a version that the app has already.
+        take (None: no limit), `priority` is 0 (first) to 4. `concurrency` limits the runs that have
+        begun and not ended, in all workers; `rate` limits those that begin in a period. `rules`
+        hold for its starts: a `singleton`, a `debounce`, a `throttle`. Raises ConfigurationError
+        for a function or options that cannot work, and for a version that the app has already.
         """
 
         def define(fn: Callable[..., Coroutine[object, None, object]]) -> AnyWorkflow:
@@ -299,6 +312,7 @@ class App(Scheduling):
                 registry=self.registry,
             )
             self.registry.add_workflow(workflow)
+            self._limit_workflow(workflow, concurrency, rate)
             return workflow
 
         return define if fn is None else define(fn)

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias, cast
 
+import msgspec
+
 from holdfast.definitions.options import option
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError
@@ -158,15 +160,15 @@ def limits_of(
     return tuple(found)
 
 
-def of_signature(key: str, fn: Callable[..., object]) -> str:
-    """Return the paths of a key in the input of an activity, which is its arguments.
+def of_signature(rule: LimitRule, fn: Callable[..., object]) -> LimitRule:
+    """Return a limit of an activity with the paths of its key in the recorded arguments.
 
     `input.NAME` is a parameter, which a call may give by its place or by its name. Raises
     ConfigurationError for a parameter that the function does not have.
     """
-    _, *path = key.split(".")
+    _, *path = rule.key.split(".")
     if not path:
-        return key
+        return rule
     names = [
         each.name
         for each in inspect.signature(fn).parameters.values()
@@ -174,10 +176,11 @@ def of_signature(key: str, fn: Callable[..., object]) -> str:
     ]
     if path[0] not in names:
         raise ConfigurationError(
-            f"the key {key} names no parameter of {fn.__name__}: it has {', '.join(names)}"
+            f"the key {rule.key} names no parameter of {rule.name}: it has {', '.join(names)}"
         )
     rest = "".join(f".{part}" for part in path[1:])
-    return f"input.1.{path[0]}{rest}|input.0.{names.index(path[0])}{rest}"
+    by_name, by_place = f"input.1.{path[0]}{rest}", f"input.0.{names.index(path[0])}{rest}"
+    return msgspec.structs.replace(rule, key=f"{by_name}|{by_place}")
 
 
 def _each(given: object, kind: type[Limit | Rate]) -> list[AnyLimit]:

@@ -25,7 +25,15 @@ from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError, InvalidInput, UnknownWorkflow
 from holdfast.names import check_app_name, check_queue_name, check_workflow_name, full_name
 from holdfast.retry import Retry
-from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, DeclaredRules, RunKind
+from holdfast.types import (
+    DEFAULT_PRIORITY,
+    DEFAULT_QUEUE,
+    PRIORITIES,
+    DeclaredRules,
+    LimitRule,
+    LimitScope,
+    RunKind,
+)
 
 Out = TypeVar("Out")
 In_contra = TypeVar("In_contra", contravariant=True)
@@ -204,6 +212,7 @@ class Registry:
         self.activities: dict[str, AnyActivity] = {}
         self.flows: dict[tuple[str, int], AnyFlow] = {}
         self.schedules: dict[str, Schedule] = {}  # by full name
+        self.limits: dict[tuple[LimitScope, str], tuple[LimitRule, ...]] = {}
         self.steps: set[str] = set()  # their names
         self.aliases: set[str] = set()
         self.lifespans: list[Lifespan[Any]] = []

@@ -54,6 +54,7 @@ from holdfast.worker.runs import Runs
 from holdfast.worker.services.app_sign_on import AppSignOn
 from holdfast.worker.services.code_schedules import CodeSchedules
 from holdfast.worker.services.deadlines import Deadlines
+from holdfast.worker.services.limits import UnusedLimits
 from holdfast.worker.services.reaper import Reaper
 from holdfast.worker.services.scheduler import Scheduler
 from holdfast.worker.services.service import Service, ServiceContext
@@ -137,6 +138,7 @@ class Worker:
             deadlines,
             self._app_sign_on,
             Unserved(context, info.handlers),
+            UnusedLimits(context),
             self._code_schedules,
             self._scheduler,
             *([Sweeper(context, open_archive(app.archive), interval)] if interval else ()),

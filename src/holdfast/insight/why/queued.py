@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.insight.actions import Action, resume_action
+from holdfast.insight.limits import holding, place_text, wait_text
 from holdfast.insight.serving import live_workers, serves
 from holdfast.insight.why.explanation import Explanation, explanation, pause_text
 from holdfast.insight.why.surroundings import Surroundings
@@ -23,12 +24,28 @@ def explain_queued(run: RunRecord, wait: Wait, around: Surroundings) -> Explanat
     serving = [each for each in live if serves(each, run)]
     if not serving:
         return _unserved(run, live, since)
+    if around.limits:
+        return _limited(run, since, around)
     count = several(len(serving), "worker")
     return explanation(
         run,
         f"it has been due {since}, and {count} could take it: it waits for room",
         tuple(f"{each.worker_id} takes {each.concurrency} runs at once" for each in serving),
     )
+
+
+def _limited(run: RunRecord, since: str, around: Surroundings) -> Explanation:
+    """Explain a run that waits for limits: those that hold it now, else its turn."""
+    waits = [wait for wait in around.limits if not wait.task_key]
+    held_by = holding(waits)
+    place = tuple(place_text(wait) for wait in waits[:1])
+    if held_by:
+        texts = [wait_text(wait, around.now) for wait in held_by]
+        because = f"a limit holds it: {texts[0]} (it has been due {since})"
+        more = tuple(f"another limit holds it: {text}" for text in texts[1:])
+        return explanation(run, because, (*more, *place))
+    because = f"it has been due {since}, and its limits allow it: it waits for its turn"
+    return explanation(run, because, place)
 
 
 def _unserved(run: RunRecord, live: Sequence[WorkerInfo], since: str) -> Explanation:

@@ -15,6 +15,7 @@ from holdfast.insight.why.start_rules import waits_for_rule
 from holdfast.store.port import Store
 from holdfast.types import (
     FlowShape,
+    LimitWait,
     OpenActivity,
     OpenStepTasks,
     Pause,
@@ -47,8 +48,8 @@ class Surroundings:
     `children` are the newest runs of the open children, by the id with which each was started.
     `retried_as` is the run that retries this one after it failed. `origin` is the run of which
     this one, if it is stuck, is a fork. `start_wait` is the rule because of which it has not begun.
-    `targets` are the newest runs of those that signals were
-    sent to, by the id that the sender gave. `flow` is there if the run is one of a flow.
+    `targets` are the newest runs of those that signals were sent to, by the id that the sender
+    gave. `flow` is there if the run is one of a flow. `limits` are those that its tasks wait for.
     """
 
     now: int
@@ -62,6 +63,7 @@ class Surroundings:
     targets: Mapping[UUID, RunRecord] = field(default_factory=dict[UUID, RunRecord])
     flow: FlowSurroundings | None = None
     start_wait: StartWait | None = None
+    limits: Sequence[LimitWait] = ()
 
     def pause_of(self, scope: Scope, name: str) -> Pause | None:
         """Return the pause of a queue or a workflow."""
@@ -90,6 +92,7 @@ async def look_around(store: Store, run: RunRecord, spans: Sequence[Span]) -> Su
         targets=await _targets(store, spans),
         flow=await _flow(store, run) if run.kind == "flow" else None,
         start_wait=await store.start_wait(run.run_id) if waits_for_rule(run) else None,
+        limits=await store.explain_limits(run.run_id),
     )
 
 

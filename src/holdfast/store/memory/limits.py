@@ -264,6 +264,14 @@ def rate_left(row: LimitRow, value: str, now: int) -> tuple[int, int | None]:
     return free, None if free > 0 else round(uses[-1] + distance)
 
 
+def allowed_moments(tables: Tables, now: int) -> list[int]:
+    """Return when rates allow more of what waits for them now."""
+    waiting = (task for task in tables.tasks.values() if task.visible_at <= now)
+    slots = {slot for task in waiting for slot in slots_of(tables, task)}
+    found = (rate_left(row, value, now)[1] for row, value in slots if row.rule.kind == "rate")
+    return [at for at in found if at is not None]
+
+
 def _info(tables: Tables, now: int, row: LimitRow) -> LimitInfo:
     held = holders(tables, row) if row.rule.kind == "concurrency" else []
     counts: defaultdict[str, int] = defaultdict(int)

@@ -14,7 +14,7 @@ from holdfast.store.memory.external import MemoryExternal
 from holdfast.store.memory.flows import MemoryFlows
 from holdfast.store.memory.flows.nesting import FlowNesting
 from holdfast.store.memory.forks import MemoryForks
-from holdfast.store.memory.limits import MemoryLimits
+from holdfast.store.memory.limits import MemoryLimits, allowed_moments
 from holdfast.store.memory.listening import MemoryListening
 from holdfast.store.memory.queries import MemoryQueries
 from holdfast.store.memory.retention import MemoryRetention
@@ -90,6 +90,7 @@ class MemoryStore(
             moments = [task.visible_at for task in free if not tables.is_paused(task)]
             moments += [at for at, _ in tables.deadlines()]
             moments += [at for at, _, _ in tables.activity_deadlines()]
+            moments += allowed_moments(tables, now)
             if schedules:
                 moments += [row.look_at for row in tables.schedules.values()]
         next_at = min((at for at in moments if at > now), default=NEVER)

@@ -37,6 +37,7 @@ class AppSignOn(Service):
         workflows = tuple(sorted({name for name, _ in app.workflows}))
         self._info = AppInfo(app=app.name, workflows=workflows, origin=origin)
         self._rules = declared_rules(app.registry)
+        self._limits = app.limits
         self._former: frozenset[str] = frozenset()
         self._ended = False  # True if ended runs may have names without an app
 
@@ -54,6 +55,7 @@ class AppSignOn(Service):
                 self._info, self._activities, replaces=answer.other
             )
         await self._store.declare_start_rules(self._rules)
+        await self._store.declare_limits(self._name, self._limits)
         self._former = frozenset(answer.former)
         self._ended = bool(self._former)
         while await self._adopt_tasks():

@@ -55,7 +55,7 @@ set enable_seqscan = off
 as $$
 declare
     v_ranges record := holdfast._lock_limits(p_queues, p_handlers);
-    v_most constant int := 64 + 2 * p_limit;
+    v_most constant int := 16 + p_limit;
     v_walk record;
     v_slots record;
     v_chosen record;

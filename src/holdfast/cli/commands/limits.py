@@ -1,0 +1,256 @@
+"""`holdfast limits`: how much runs at once or begins in a period, and in which order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli import exits
+from holdfast.cli.framework import Group, command
+from holdfast.cli.settings import settings_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.table import Table
+
+    from holdfast.cli.connecting import Link
+    from holdfast.definitions.limits import AnyLimit
+    from holdfast.types import Holds, LimitInfo
+
+_HERE = "holdfast.cli.commands.limits"
+_KINDS = ("concurrency", "rate", "fairness", "ageing")
+
+
+@click.group(
+    "limits",
+    cls=Group,
+    sources={
+        "list": f"{_HERE}:list_limits",
+        "set": f"{_HERE}:set_limit",
+        "remove": f"{_HERE}:remove",
+    },
+    examples=(
+        "holdfast limits list",
+        "holdfast limits set --queue mail --concurrency 5",
+        "holdfast limits remove concurrency --queue mail",
+    ),
+)
+def limits() -> None:
+    """List, set and remove limits: how much runs at once, in all workers together.
+
+    A limit concerns the tasks of a queue, a workflow or an activity. With a key, it is for each
+    value that inputs have there.
+    """
+
+
+def _named(fn: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that name what a limit concerns, and its key."""
+    for name, help in (
+        ("key", "For each value at this path: input.customer."),
+        ("activity", "The activity, with its app: shop/charge."),
+        ("workflow", "The workflow: checkout, or shop/checkout."),
+        ("queue", "The queue."),
+    ):
+        metavar = "PATH" if name == "key" else "NAME"
+        fn = click.option(f"--{name}", metavar=metavar, help=help)(fn)
+    return fn
+
+
+@command("list", examples=("holdfast limits list", "holdfast limits list --json"))
+@click.pass_context
+def list_limits(context: click.Context) -> None:
+    """List all limits, how many tasks count for each now, and how many wait."""
+    from holdfast.cli.connecting import with_link
+    from holdfast.cli.render.console import console, write_json
+
+    async def work(link: Link) -> list[LimitInfo]:
+        return await link.client.limits.list()
+
+    settings = settings_of(context)
+    found = with_link(settings, work)
+    if settings.json:
+        write_json(found)
+    elif found:
+        console().print(_table(found))
+    else:
+        click.echo("no limits", err=True)
+
+
+@command(
+    "set",
+    examples=(
+        "holdfast limits set --queue mail --concurrency 5",
+        "holdfast limits set --workflow checkout --concurrency 1 --key input.customer",
+        "holdfast limits set --activity shop/charge --rate 100 --per 1m",
+        "holdfast limits set --queue mail --fairness --key input.tenant",
+        "holdfast limits set --queue mail --ageing 5m",
+    ),
+)
+@_named
+@click.option("--concurrency", metavar="N", type=click.IntRange(1), help="At most N at once.")
+@click.option(
+    "--holds",
+    type=click.Choice(("turn", "run")),
+    help="Until when one counts: while a worker executes it, or until the run ends.",
+)
+@click.option("--rate", metavar="N", type=click.IntRange(1), help="At most N begin in --per.")
+@click.option("--per", metavar="TIME", help="The period of a rate: 1s, 5m.")
+@click.option("--smooth", is_flag=True, help="Begin at even distances.")
+@click.option("--fairness", is_flag=True, help="The values of --key take turns.")
+@click.option("--ageing", metavar="TIME", help="What waits gains a priority each TIME.")
+@click.pass_context
+def set_limit(
+    context: click.Context,
+    /,
+    queue: str | None,
+    workflow: str | None,
+    activity: str | None,
+    key: str | None,
+    **options: Any,
+) -> None:
+    """Set a limit on a queue, a workflow or an activity.
+
+    It holds for what workers claim from now on, and stays when they start again. What runs
+    already counts, and is not stopped. Exit code 1 if the limit was just so.
+    """
+    from holdfast.cli.connecting import with_link
+    from holdfast.cli.render.console import write_json
+    from holdfast.insight.limits import limit_text
+
+    _check_one("--queue, --workflow and --activity", queue, workflow, activity)
+    limit = _limit(key, **options)
+
+    async def work(link: Link) -> tuple[bool, LimitInfo]:
+        changed = await link.client.limits.set(
+            limit, queue=queue, workflow=workflow, activity=activity
+        )
+        name = queue or workflow or activity
+        found = await link.client.limits.list()
+        kind = limit.rule("queue", "any").kind
+        return changed, next(
+            info
+            for info in found
+            if info.rule.kind == kind
+            and info.rule.key == (key or "")
+            and info.rule.name in (name, f"{info.rule.name.partition('/')[0]}/{name}")
+        )
+
+    settings = settings_of(context)
+    changed, info = with_link(settings, work)
+    if settings.json:
+        write_json({"changed": changed, "limit": info})
+    else:
+        click.echo(limit_text(info.rule) + ("" if changed else ": it was just so"))
+    context.exit(exits.OK if changed else exits.FAILED)
+
+
+@command(
+    "remove",
+    examples=(
+        "holdfast limits remove concurrency --queue mail",
+        "holdfast limits remove concurrency --workflow checkout --key input.customer",
+    ),
+)
+@click.argument("kind", type=click.Choice(_KINDS))
+@_named
+@click.pass_context
+def remove(
+    context: click.Context,
+    kind: str,
+    queue: str | None,
+    workflow: str | None,
+    activity: str | None,
+    key: str | None,
+) -> None:
+    """Remove a limit: concurrency, rate, fairness or ageing. What waits for it may run at once.
+
+    A limit that code declares stays removed until the code declares something else. Exit code 1
+    if there is no such limit.
+    """
+    from holdfast.cli.connecting import with_link
+    from holdfast.cli.render.console import write_json
+    from holdfast.definitions.limits import Ageing, Fairness, Limit, Rate
+
+    _check_one("--queue, --workflow and --activity", queue, workflow, activity)
+    types: dict[str, type[AnyLimit]] = dict(
+        zip(_KINDS, (Limit, Rate, Fairness, Ageing), strict=True)
+    )
+
+    async def work(link: Link) -> bool:
+        return await link.client.limits.remove(
+            types[kind], queue=queue, workflow=workflow, activity=activity, key=key
+        )
+
+    settings = settings_of(context)
+    removed = with_link(settings, work)
+    if settings.json:
+        write_json({"removed": removed})
+    else:
+        click.echo("removed" if removed else "there is no such limit", err=not removed)
+    context.exit(exits.OK if removed else exits.FAILED)
+
+
+def _check_one(options: str, *given: object) -> None:
+    if sum(each is not None and each is not False for each in given) != 1:
+        raise click.UsageError(f"give one of {options}")
+
+
+def _limit(
+    key: str | None,
+    concurrency: int | None,
+    holds: Holds | None,
+    rate: int | None,
+    per: str | None,
+    smooth: bool,
+    fairness: bool,
+    ageing: str | None,
+) -> AnyLimit:
+    """Return the limit that the options mean."""
+    from holdfast.definitions.limits import Ageing, Fairness, Limit, Rate
+
+    _check_one(
+        "--concurrency, --rate, --fairness and --ageing", concurrency, rate, fairness, ageing
+    )
+    if holds is not None and concurrency is None:
+        raise click.UsageError("--holds is for --concurrency")
+    if (per is not None or smooth) and rate is None:
+        raise click.UsageError("--per and --smooth are for --rate")
+    if concurrency is not None:
+        return Limit(concurrency, key, holds)
+    if rate is not None:
+        if per is None:
+            raise click.UsageError("--rate needs its period: --per 1m")
+        return Rate(rate, per, key, smooth)
+    if fairness:
+        if key is None:
+            raise click.UsageError("--fairness needs the key whose values take turns: --key PATH")
+        return Fairness(key)
+    if key is not None:
+        raise click.UsageError("--ageing concerns all tasks: leave out --key")
+    return Ageing(ageing or "")
+
+
+def _table(found: list[LimitInfo]) -> Table:
+    """Return limits as a table, a row each."""
+    from rich.table import Table
+
+    from holdfast.insight.limits import limit_text
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("limit", overflow="fold")
+    table.add_column("held", justify="right", no_wrap=True)
+    table.add_column("full keys", justify="right", no_wrap=True)
+    table.add_column("waiting", justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for each in found:
+        counts = each.rule.kind == "concurrency"
+        table.add_row(
+            limit_text(each.rule),
+            str(each.held) if counts else "",
+            str(each.full_keys) if counts else "",
+            str(each.waiting),
+            "in code" if each.is_declared else "",
+        )
+    return table

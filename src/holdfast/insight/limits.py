@@ -1,0 +1,69 @@
+"""What limits say, and which of them a run waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.insight.findings import Finding
+from holdfast.insight.wording import ago, length, several
+from holdfast.store.port import Store
+from holdfast.types import LimitRule, LimitWait
+
+
+def holding(waits: Sequence[LimitWait], task_key: str = "") -> list[LimitWait]:
+    """Return the limits that keep a task from beginning now."""
+    return [wait for wait in waits if wait.task_key == task_key and wait.free == 0]
+
+
+def limit_text(rule: LimitRule) -> str:
+    """Return what a limit says: `workflow 'shop/buy' runs 5 at once for each input.customer`."""
+    each = f" for each {rule.key.partition('|')[0]}" if rule.key else ""
+    subject = f"{rule.scope} {rule.name!r}"
+    match rule.kind:
+        case "concurrency":
+            held = " (a run counts until it ends)" if rule.holds == "run" else ""
+            return f"{subject} runs {rule.most} at once{each}{held}"
+        case "rate":
+            period = length(round((rule.period_seconds or 0) * 1e6))
+            even = ", at even distances" if rule.smooth else ""
+            return f"{subject} begins {rule.most} in {period}{each}{even}"
+        case "fairness":
+            return f"in {subject} the values of {rule.key} take turns"
+        case _:
+            period = length(round((rule.period_seconds or 0) * 1e6))
+            return f"in {subject} what waits gains a priority each {period}"
+
+
+def wait_text(wait: LimitWait, now: int) -> str:
+    """Return that a limit allows no more now, and what it allows next."""
+    slot = f" {wait.slot!r}" if wait.rule.key else ""
+    if wait.rule.kind == "concurrency":
+        return f"{limit_text(wait.rule)}, and{slot} has {wait.held} now"
+    allows = "" if wait.next_at is None else f"; it allows the next{slot} {ago(wait.next_at, now)}"
+    return f"{limit_text(wait.rule)}{allows}"
+
+
+def place_text(wait: LimitWait) -> str:
+    """Return the place of a task among those that wait for the same limits with the same keys."""
+    if wait.ahead == 0:
+        return "it is the first of those that wait with the same keys"
+    return f"{several(wait.ahead, 'other')} with the same keys {_come(wait.ahead)} before it"
+
+
+def _come(count: int) -> str:
+    return "comes" if count == 1 else "come"
+
+
+async def check_limits(store: Store) -> Finding:
+    """List the limits that hold work back now."""
+    limits = await store.list_limits()
+    holding = [each for each in limits if each.waiting and each.full_keys]
+    if not holding:
+        return Finding("limits", "ok", f"{several(len(limits), 'limit')}; none is full")
+    parts = [
+        limit_text(each.rule)
+        + (f", and {several(each.full_keys, 'key')} are full" if each.rule.key else "")
+        + f": {several(each.waiting, 'task')} wait there"
+        for each in holding
+    ]
+    return Finding("limits", "ok", "; ".join(parts))

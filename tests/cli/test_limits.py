@@ -1,0 +1,45 @@
+"""`holdfast limits`."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.cli import exits
+from tests.cli.conftest import CommandLine
+
+
+def test_limits_are_set_listed_and_removed(cli: CommandLine) -> None:
+    assert "no limits" in cli("limits", "list").stderr
+    shown = cli("limits", "set", "--queue", "mail", "--concurrency", "5").stdout
+    assert shown == "queue 'mail' runs 5 at once\n"
+    again = cli("limits", "set", "--queue", "mail", "--concurrency", "5", code=exits.FAILED)
+    assert "just so" in again.stdout
+    cli("limits", "set", "--activity", "shop/charge", "--rate", "10", "--per", "1m", "--smooth")
+    cli("limits", "set", "--queue", "mail", "--fairness", "--key", "input.tenant")
+    cli("limits", "set", "--queue", "mail", "--ageing", "5m")
+    listed = cli("limits", "list").stdout
+    assert "activity 'shop/charge' begins" in listed
+    rules = [each["rule"] for each in cli.json("limits", "list")]
+    assert [rule["kind"] for rule in rules] == ["rate", "ageing", "concurrency", "fairness"]
+    assert cli("limits", "remove", "concurrency", "--queue", "mail").stdout == "removed\n"
+    gone = cli("limits", "remove", "concurrency", "--queue", "mail", code=exits.FAILED)
+    assert "no such limit" in gone.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--concurrency", "5"), "give one of --queue, --workflow and --activity"),
+        (("--queue", "a", "--workflow", "b", "--concurrency", "5"), "give one of --queue"),
+        (("--queue", "a"), "give one of --concurrency, --rate, --fairness and --ageing"),
+        (("--queue", "a", "--rate", "5"), "--rate needs its period"),
+        (("--queue", "a", "--concurrency", "5", "--per", "1m"), "--per and --smooth are for"),
+        (("--queue", "a", "--ageing", "5m", "--holds", "run"), "--holds is for --concurrency"),
+        (("--queue", "a", "--fairness"), "--fairness needs the key"),
+        (("--queue", "a", "--ageing", "5m", "--key", "input"), "leave out --key"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(
+    cli: CommandLine, arguments: tuple[str, ...], message: str
+) -> None:
+    assert message in cli("limits", "set", *arguments, code=exits.USAGE).stderr
