@@ -122,6 +122,18 @@ class Engine(Protocol):
         """Put `count` runs into the tables that are due in a year."""
         ...
 
+    async def add_ended(self, count: int, steps: int) -> None:
+        """Write ended runs of so many steps whose retention is over."""
+        ...
+
+    async def sweep(self, archive: str | None = None) -> None:
+        """Delete what is due; to a place for objects first, if one is given."""
+        ...
+
+    async def due_runs(self) -> int:
+        """Count ended runs whose retention is over, up to a limit."""
+        ...
+
     async def create_schedules(self, count: int, cron: str, workflow: str) -> None:
         """Create schedules with one cron expression, in the time zone of Berlin."""
         ...

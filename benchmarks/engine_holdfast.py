@@ -14,7 +14,7 @@ import asyncpg
 
 from benchmarks.engine import WorkerSetting
 from benchmarks.holdfast_flows import FLOWS
-from holdfast import Client, RunHandle
+from holdfast import App, Client, RunHandle
 from holdfast.errors import UnknownFlow
 
 HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
@@ -113,6 +113,43 @@ class HoldfastEngine:
                 f" select id, {names} from ids, {table} where run_id = '{run_id}'"
             )
             await self._ask(f"analyze {table}")
+
+    async def add_ended(self, count: int, steps: int) -> None:
+        """Write ended runs of so many steps whose retention is over."""
+        await self._ask(
+            "create temporary table old as select new_run_id() as id,"
+            f" now() - interval '2 days' as at from generate_series(1, {count})"
+        )
+        await self._ask(
+            "insert into runs (run_id, name, version, queue, priority, status, input, output,"
+            " retention, created_at, started_at, completed_at, delete_after) select id,"
+            " 'bench/many', 1, 'default', 2, 'completed', '1', '[1]', interval '1 day', at, at, at,"
+            " at + interval '1 day' from old"
+        )
+        await self._ask(
+            "insert into events (run_id, idx, event_type, key, details, at) select id, n,"
+            f" case n when 0 then 'WorkflowStarted' when {steps + 1} then 'WorkflowCompleted'"
+            " else 'StepCompleted' end,"
+            f" case when n between 1 and {steps} then 'step#' || n end,"
+            f" case when n between 1 and {steps} then"
+            " json_build_object('name', 'step', 'args', 0, 'result', 1,"
+            " 'started_at', 0) end,"
+            f" at from old, generate_series(0, {steps + 1}) as n"
+        )
+        for statement in ("drop table old", "analyze runs", "analyze events"):
+            await self._ask(statement)
+
+    async def sweep(self, archive: str | None = None) -> None:
+        """Delete what is due; to a place for objects first, if one is given."""
+        if archive is None:
+            await self._client.retention.sweep()
+            return
+        async with Client(self._url, app=App("bench", archive=archive)) as client:
+            await client.retention.sweep()
+
+    async def due_runs(self) -> int:
+        """Count ended runs whose retention is over, up to a limit."""
+        return (await self._client.retention.state()).due
 
     async def create_schedules(self, count: int, cron: str, workflow: str) -> None:
         await self._connection.fetch(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from benchmarks import across, graphs, lasting, latency, schedules, storms, throughput
+from benchmarks import across, graphs, lasting, latency, retention, schedules, storms, throughput
 from benchmarks.bench import Bench
 from benchmarks.engine import Measurement
 
@@ -37,6 +37,9 @@ WORKLOADS: dict[str, Callable[[Bench], Awaitable[list[Measurement]]]] = {
     "SCH": schedules.one_worker,
     "SCH4": schedules.four_workers,
     "SCHL": schedules.idle_lateness,
+    "D": retention.delete,
+    "D-archive": retention.archive,
+    "D-W5": retention.beside,
     "idle": lasting.idle_worker,
     "memory": lasting.memory,
     "million": lasting.million_waiting,

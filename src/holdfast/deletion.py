@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from typing import Final
 from uuid import UUID
@@ -15,6 +16,7 @@ from holdfast.types import LeasedRun, Swept
 _ARCHIVED_RUNS: Final = 10_000  # of an object, at most
 _ARCHIVED_ROWS: Final = 100_000
 _ROWS: Final = 5_000  # that are read, or deleted, at once
+_AT_ONCE: Final = 2  # parts that are read at the same time
 _OBJECT_BYTES: Final = 32 * 1024 * 1024
 
 
@@ -40,18 +42,26 @@ async def sweep_batches(store: Store, archive: Archive | None = None) -> AsyncGe
 
 
 async def _archive_batches(store: Store, archive: Archive) -> AsyncGenerator[Swept]:
+    """Write runs to objects and delete them: what was written is deleted while more is written."""
     await archive.check()
+    deleting: asyncio.Task[int] | None = None
     has_more = True
-    while has_more:
-        leased = await store.lease_due_runs(limit=_ARCHIVED_RUNS, rows=_ARCHIVED_ROWS)
-        has_more, runs = leased.has_more, leased.runs
-        deleted = 0
-        while runs:
-            count, written = await _write(store, archive, runs)
-            done = [run for run in runs[:count] if run.is_written or run.run_id in written]
-            deleted += await _delete(store, done)
-            runs = runs[count:]
-        yield Swept(deleted=deleted, kept=0, has_more=has_more)
+    try:
+        while has_more:
+            leased = await store.lease_due_runs(limit=_ARCHIVED_RUNS, rows=_ARCHIVED_ROWS)
+            has_more, runs = leased.has_more, leased.runs
+            while runs:
+                count, written = await _write(store, archive, runs)
+                done = [run for run in runs[:count] if run.is_written or run.run_id in written]
+                runs = runs[count:]
+                if deleting is not None:
+                    yield Swept(deleted=await deleting, kept=0, has_more=True)
+                deleting = asyncio.create_task(_delete(store, done))
+        deleted = 0 if deleting is None else await deleting
+        yield Swept(deleted=deleted, kept=0, has_more=False)
+    finally:
+        if deleting is not None:
+            await asyncio.gather(deleting, return_exceptions=True)
 
 
 async def _write(
@@ -63,19 +73,19 @@ async def _write(
     """
     made, count = ArchiveObject(await store.now()), 0
     parts = _parts(runs)
-    reading = asyncio.create_task(_read(store, parts[0]))
+    reading: deque[asyncio.Task[list[list[str]]]] = deque()
     try:
         for place, part in enumerate(parts):
-            lines = await reading
-            if place + 1 < len(parts):  # it is read while this one is compressed
-                reading = asyncio.create_task(_read(store, parts[place + 1]))
-            await asyncio.to_thread(made.add, lines)
+            for ahead in parts[place + len(reading) : place + _AT_ONCE]:
+                reading.append(asyncio.create_task(_read(store, ahead)))
+            await asyncio.to_thread(made.add, await reading.popleft())
             count += len(part)
             if made.size >= _OBJECT_BYTES:
                 break
     finally:
-        reading.cancel()
-        await asyncio.gather(reading, return_exceptions=True)
+        for task in reading:
+            task.cancel()
+        await asyncio.gather(*reading, return_exceptions=True)
     return count, await archive.write(made)
 
 
@@ -92,6 +102,7 @@ async def _read(store: Store, runs: Sequence[LeasedRun]) -> list[list[str]]:
 
 
 async def _delete(store: Store, runs: Sequence[LeasedRun]) -> int:
+    """Delete runs that the archive has; return how many."""
     deleted = 0
     for part in _parts(runs):
         remaining = {run.run_id for run in part}

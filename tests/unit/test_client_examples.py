@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -67,6 +68,16 @@ def groups(client: Client | SyncClient) -> list[type]:
     return [type(value) for name, value in vars(client).items() if not name.startswith("_")]
 
 
+@pytest.fixture(autouse=True)
+def archive(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Name an archive for the examples that need one."""
+    if "client.archive" in request.node.callspec.params["code"]:
+        monkeypatch.setenv("HOLDFAST_ARCHIVE", f"file://{tmp_path}")
+        monkeypatch.setenv("HOLDFAST_SWEEPER_INTERVAL", "off")  # the example sweeps itself
+
+
 @pytest.fixture
 async def environment() -> AsyncIterator[Environment]:
     async with Environment(app) as environment:
@@ -83,6 +94,10 @@ async def names(environment: Environment, code: str) -> dict[str, Any]:
     waiting = await client.start(checkout, Order(2), delay="1d")
     if "schedules" in code:
         await client.schedules.create("nightly", checkout, "0 3 * * *", input=Order(7))
+    if "client.archive" in code:
+        ended = await client.start(checkout, Order(3), retention=0)
+        await ended.result()
+        await client.retention.sweep()
     if "steps" in code or "flows" in code:
         ended = await client.start(analyze, "holdfast.dev")
         await ended.result()

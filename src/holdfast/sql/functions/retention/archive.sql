@@ -181,6 +181,7 @@ begin
     if v_run.run_id is null or coalesce(v_run.status, 'running') = 'running' then
         raise invalid_parameter_value using message = 'the first line has no run that has ended';
     end if;
+    v_run.input := coalesce(v_run.input, 'null');  -- a null of JSON is read as one of SQL
     if (p_lines[1] ->> 'has_output')::boolean then
         v_run.output := coalesce(v_run.output, 'null');
     end if;

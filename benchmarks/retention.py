@@ -1,0 +1,49 @@
+"""D: ended runs deleted and archived; W5 beside a worker that deletes a million of them."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+
+from benchmarks.bench import Bench
+from benchmarks.engine import Measurement, WorkerSetting
+from benchmarks.throughput import drain
+
+OLD = 100_000
+BESIDE = 1_000_000
+STEPS = 3  # of an old run: its log has 5 events
+
+
+async def delete(bench: Bench) -> list[Measurement]:
+    """Delete runs whose retention is over, with nothing else under way."""
+    count = bench.count(OLD)
+    await bench.engine.add_ended(count, STEPS)
+    began = time.perf_counter()
+    await bench.engine.sweep()
+    took = time.perf_counter() - began
+    return [Measurement("D", "ended runs of 5 events deleted", "runs/s", count / took, higher=True)]
+
+
+async def archive(bench: Bench) -> list[Measurement]:
+    """Write such runs to a folder, and delete them then."""
+    count = bench.count(OLD)
+    await bench.engine.add_ended(count, STEPS)
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.perf_counter()
+        await bench.engine.sweep(f"file://{folder}")
+        took = time.perf_counter() - began
+    title = "ended runs of 5 events archived to a folder and deleted"
+    return [Measurement("D-archive", title, "runs/s", count / took, higher=True)]
+
+
+async def beside(bench: Bench) -> list[Measurement]:
+    """W5 while the worker that drives the runs also deletes old ones, to W5 without them."""
+    runs = bench.count(5000)
+    alone = await drain(bench, WorkerSetting(), "many", [5] * runs)
+    await bench.engine.add_ended(bench.count(BESIDE), STEPS)
+    swept = await drain(bench, WorkerSetting(), "many", [5] * runs)
+    left = await bench.engine.due_runs()
+    if not left:
+        raise RuntimeError("all old runs were deleted before W5 had ended: there were too few")
+    title = "W5 while 1,000,000 old runs are deleted, time to that without"
+    return [Measurement("D-W5", title, "x", swept / alone)]

@@ -1,0 +1,79 @@
+"""`holdfast archive`: what was archived is listed, shown, exported and restored."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from holdfast.cli import exits
+from tests.cli.conftest import CommandLine
+from tests.cli.test_sweep import ended
+
+
+@pytest.fixture
+def archived(cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the id of a run that is in the archive alone."""
+    monkeypatch.setenv("HOLDFAST_ARCHIVE", f"file://{tmp_path}/archive")
+    ended(cli)
+    [run] = cli.json("runs", "list")["runs"]
+    assert "deleted 1 run" in cli("sweep").stdout
+    return str(run["run_id"])
+
+
+def test_archived_runs_are_listed_and_shown(cli: CommandLine, archived: str) -> None:
+    """S16."""
+    [entry] = cli.json("archive", "list")
+    assert (entry["run_id"], entry["name"], entry["status"]) == (
+        archived,
+        "sample/double",
+        "terminated",
+    )
+    assert archived in cli("archive", "list", "--workflow", "double").stdout
+    assert cli.json("archive", "list", "--workflow", "other") == []
+    for shown in (cli("archive", "show", archived).stdout, cli("runs", "show", archived).stdout):
+        assert "terminated" in shown
+        assert f"holdfast archive restore {archived}" in " ".join(shown.split())
+    assert cli.json("runs", "show", archived)["state"] == "terminated"
+    assert cli("runs", "log", archived).exit_code == 0
+
+
+def test_archived_runs_are_exported(cli: CommandLine, archived: str, tmp_path: Path) -> None:
+    """S16. As lines of JSON."""
+    line = json.loads(cli("archive", "export", archived).stdout.splitlines()[0])
+    assert line["run"]["run_id"] == archived
+    file = tmp_path / "out.jsonl"
+    cli("archive", "export", "--workflow", "double", "--output", str(file))
+    assert json.loads(file.read_text())["run"]["run_id"] == archived
+    cli("archive", "export", "--workflow", "double", "--output", str(file), code=exits.USAGE)
+    cli("archive", "export", code=exits.USAGE)
+
+
+def test_a_run_is_restored(cli: CommandLine, archived: str) -> None:
+    """S16."""
+    assert f"restored {archived}" in cli("archive", "restore", archived, "--retention", "7d").stdout
+    [run] = cli.json("runs", "list")["runs"]
+    assert run["run_id"] == archived
+    assert "deleted 0 runs" in cli("sweep").stdout
+
+
+def test_an_unknown_run_and_a_part_of_an_id_are_refused(cli: CommandLine, archived: str) -> None:
+    cli("archive", "show", "0198c0de-0000-7000-8000-000000000000", code=exits.NOT_FOUND)
+    cli("archive", "show", archived[:8], code=exits.USAGE)
+
+
+def test_a_sweep_without_the_archive_uses_the_one_that_workers_have(
+    cli: CommandLine, tmp_path: Path
+) -> None:
+    """S16. The database knows where; `forget` makes it forget."""
+
+    place = f"file://{tmp_path}/archive"
+    with psycopg.connect(cli.url) as connection:
+        connection.execute("update holdfast.sweeper set archive = %s", (place,))
+    ended(cli)
+    cli("sweep")
+    assert len(cli.json("archive", "list")) == 1
+    assert cli.json("archive", "forget") == {"forgotten": place}
+    cli("archive", "list", code=exits.USAGE)
