@@ -1,0 +1,128 @@
+"""T6. The scheduler of a worker on a database: it is told of what changes, and does not poll."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from contract.actors import ManualWorker
+from contract.schedule_actors import NAME, ORDER, new_schedule, run_of
+from scene import Scene
+
+from holdfast.store.port import SCHEDULES_TOPIC
+from holdfast.types import Bucket, Notice, When
+from holdfast.worker.clock import EngineClock
+from holdfast.worker.services import scheduler
+from holdfast.worker.services.scheduler import Scheduler
+from holdfast.worker.services.service import ServiceContext
+
+HOUR = 3600.0
+
+
+@pytest.fixture
+async def scene(any_database_url: str) -> AsyncIterator[Scene]:
+    async with Scene.on(any_database_url) as scene:
+        yield scene
+
+
+@pytest.fixture(autouse=True)
+def no_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is found, is found because the scheduler was told."""
+    monkeypatch.setattr(scheduler, "_BUFFERED_SECONDS", HOUR)
+
+
+@asynccontextmanager
+async def scheduling(scene: Scene) -> AsyncIterator[list[Notice]]:
+    """Run a scheduler for the length of the block; give the notices that it sends."""
+    sent: list[Notice] = []
+    context = ServiceContext(scene.store, "sally", EngineClock(), sent.extend, HOUR)
+    service = Scheduler(context)
+    stop = await scene.store.listen(SCHEDULES_TOPIC, service.notified)
+    await service.start()
+    yield sent
+    await service.stop()
+    await stop()
+
+
+async def until(scene: Scene, query: str) -> None:
+    await scene.until(f"select exists ({query})", bool)
+
+
+async def newest(scene: Scene, name: str = NAME) -> Bucket:
+    [bucket] = await scene.store.list_buckets(name, limit=1)
+    return bucket
+
+
+async def test_a_schedule_from_sql_is_computed_at_once(scene: Scene) -> None:
+    """Also beside one that cannot be."""
+    async with scheduling(scene):
+        await until(scene, "select from pg_stat_activity where query like '%next_look%'")
+        for name, cron in (("bad", "at dawn"), ("good", "0 3 * * *")):
+            await scene.value(
+                "select holdfast.create_schedule($1, 'shop/order', p_cron => $2)", name, cron
+            )
+        await until(scene, "select from holdfast.schedules where next_tick_at < 'infinity'")
+        await until(scene, "select from holdfast.schedules where error like '%at dawn%'")
+
+
+async def test_a_tick_fires_and_tells_workers(scene: Scene) -> None:
+    async with scheduling(scene) as sent:
+        await scene.store.create_schedule(new_schedule(when=When(every_seconds=1)))
+        await until(scene, "select from holdfast.schedule_buckets where outcome = 'started'")
+        while not sent:
+            await asyncio.sleep(0.005)
+        assert Notice("work", "default") in sent
+
+
+async def test_the_end_of_a_run_starts_the_tick_that_waits(scene: Scene) -> None:
+    ann = ManualWorker(scene.store, "ann")
+    await scene.store.create_schedule(new_schedule(overlap="buffer_all"))
+    async with scheduling(scene):
+        for _ in range(3):
+            await scene.store.trigger_schedule(NAME)
+        for number in (2, 1):
+            answer = await ann.finish(await ann.take(handlers=ORDER))
+            await scene.store.notify(answer.notices)
+            await until(scene, f"select from holdfast.schedules where buffered = {number - 1}")
+        assert run_of(await newest(scene))
+
+
+async def test_a_schedule_that_another_session_holds_is_not_asked_for_again_and_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pauses between looks grow; when it is free, it is computed."""
+    looks = 0
+    next_look = scene.store.next_look
+
+    async def counted() -> Any:
+        nonlocal looks
+        looks += 1
+        return await next_look()
+
+    monkeypatch.setattr(scene.store, "next_look", counted)
+    await scene.store.create_schedule(new_schedule())
+    session = await scene.session()
+    async with session.transaction():
+        await session.connection.execute("select from holdfast.schedules for update")
+        async with scheduling(scene):
+            while looks < 3:
+                await asyncio.sleep(0.01)
+            before = looks
+            await asyncio.sleep(0.5)
+            assert looks - before < 10
+    async with scheduling(scene):
+        await until(scene, "select from holdfast.schedules where next_tick_at < 'infinity'")
+
+
+async def test_a_backfill_from_sql_begins_at_once(scene: Scene) -> None:
+    await scene.store.create_schedule(new_schedule(overlap="allow"))
+    async with scheduling(scene):
+        await scene.value(
+            "select holdfast.backfill_schedule('nightly', holdfast.now_micros() - 7200000000,"
+            " holdfast.now_micros())"
+        )
+        await until(scene, "select from holdfast.schedule_backfills where ended_at is not null")
+    assert await scene.value("select count(*) from holdfast.schedule_buckets") == 120
