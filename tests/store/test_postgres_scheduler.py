@@ -121,8 +121,9 @@ async def test_a_backfill_from_sql_begins_at_once(scene: Scene) -> None:
     await scene.store.create_schedule(new_schedule(overlap="allow"))
     async with scheduling(scene):
         await scene.value(
-            "select holdfast.backfill_schedule('nightly', holdfast.now_micros() - 7200000000,"
-            " holdfast.now_micros())"
+            "select holdfast.backfill_schedule('nightly', holdfast._micros(hour) - 7200000000 + 1,"
+            " holdfast._micros(hour)) from date_trunc('hour', holdfast.now()) as hour"
         )
         await until(scene, "select from holdfast.schedule_backfills where ended_at is not null")
-    assert await scene.value("select count(*) from holdfast.schedule_buckets") == 120
+    query = "select count(*) from holdfast.schedule_buckets where origin = 'backfill'"
+    assert await scene.value(query) == 120

@@ -170,6 +170,7 @@ class PostgresSchedules(Part):
             [each.error for each in firings],
             *_columns(ticks, 2),
             *_columns(skipped, 5),
+            self._database.tell,
         )
         return Fired(row["now"], frozenset(row["moved"]), read_notices(row["notices"]))
 

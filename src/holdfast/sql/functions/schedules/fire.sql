@@ -6,7 +6,8 @@
 -- schedule that has another revision, is at another tick, is paused or deleted, or that another
 -- transaction has, is left alone; `moved` names the others. With an error, the schedule is not
 -- moved: it shows the error, and is looked at again after ten minutes. Moments are microseconds.
--- Notices are (topic, payload).
+-- Notices are (topic, payload): those that it could not send itself, with p_tell, the schema's
+-- name.
 -- Locks: the schedules by name, skipping locked ones; then as _fire_round. It gives up (55P03) if
 -- another transaction has a row of a run for long: the caller repeats the call with fewer
 -- schedules. Called by schedulers, in any number of processes.
@@ -15,7 +16,7 @@ create or replace function holdfast.fire_schedules(
     p_nexts bigint[], p_errors text[],
     p_tick_names text[], p_tick_ats bigint[],
     p_skip_names text[], p_skip_firsts bigint[], p_skip_lasts bigint[], p_skip_counts int[],
-    p_skip_causes text[],
+    p_skip_causes text[], p_tell text default null,
     out now bigint, out moved text[], out notices text[]
 )
 language plpgsql
@@ -78,6 +79,7 @@ begin
     ) as f
     where s.ctid = f.ctid
         and (cardinality(moved) = cardinality(p_names) or u.name = any (moved));
+    notices := holdfast._tell(p_tell, notices);
 end $$;
 
 -- Lock the schedules that have these revisions and are at these ticks, and return their names. A
