@@ -79,7 +79,10 @@ def archive(
 
 
 @pytest.fixture
-async def environment() -> AsyncIterator[Environment]:
+async def environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Environment]:
+    monkeypatch.setenv("HOLDFAST_ARCHIVE", f"file://{tmp_path}/archive")
     async with Environment(app) as environment:
         yield environment
 
@@ -92,6 +95,11 @@ async def names(environment: Environment, code: str) -> dict[str, Any]:
     ended = await client.start(checkout, Order(1))
     await ended.result()
     waiting = await client.start(checkout, Order(2), delay="1d")
+    if "archive" in code:
+        ended = await client.start(checkout, Order(3), retention=0)
+        await ended.result()
+        while not (await client.runs.get(ended.run_id)).archive:  # the worker may be at it
+            await client.retention.sweep()
     if "schedules" in code:
         await client.schedules.create("nightly", checkout, "0 3 * * *", input=Order(7))
     if "client.archive" in code:

@@ -22,7 +22,11 @@ def error_of(owner: object, name: str) -> str:
 @pytest.mark.parametrize(
     ("name", "meant"),
     [
-        ("list", "approvals.list or flows.list or runs.list or workers.list"),
+        (
+            "list",
+            "approvals.list or archive.list or flows.list or limits.list or runs.list or "
+            "schedules.list or workers.list",
+        ),
         ("cancel_all", "runs.cancel_all"),
         ("decide", "approvals.decide"),
         ("pause_queue", "queues.pause"),
