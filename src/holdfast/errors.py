@@ -397,6 +397,10 @@ class PayloadError(HoldfastError, ValueError):
     """A value cannot be stored as JSON."""
 
 
+class PayloadLocked(PayloadError):
+    """A value was encoded by a codec, or with a key, that this program does not have."""
+
+
 class InvalidInput(PayloadError):
     """A value does not fit the type that the code declares."""
 

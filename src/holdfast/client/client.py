@@ -38,6 +38,7 @@ from holdfast.durations import Duration, seconds
 from holdfast.insight.spans import Timeline
 from holdfast.insight.timeline import read_timeline
 from holdfast.insight.why import Explanation, explain_run
+from holdfast.payloads import Codecs, payloads_of
 from holdfast.store.port import Store, refusal
 from holdfast.suggestions import missing_attribute
 from holdfast.types import Delivery, StartedRun
@@ -74,6 +75,7 @@ class Client:
         store: Store | None = None,
         prepare: bool | None = None,
         listen_database: str | None = None,
+        payload_codec: Codecs | None = None,
     ) -> None:
         """Say where the runs are; `open`, or an `async with`, connects.
 
@@ -81,9 +83,12 @@ class Client:
         name unless a connection pooler is found in between; `prepare` decides it instead. With a
         pooler in transaction mode, `listen_database` is the server's own address, for
         notifications; without it the client polls for ends, and finds them within seconds.
+        Payloads are encoded and decoded by `payload_codec`, by default by that of the app.
         """
         connecting = Connecting(prepare, listen_database)
-        self._session = session = Session(database, schema, app, store, connecting)
+        self._session = session = Session(
+            database, schema, app, store, connecting, payloads_of(payload_codec)
+        )
         self.activities: Activities = Activities(session)
         self.approvals: Approvals = Approvals(session)
         self.archive: Archives = Archives(session)

@@ -22,6 +22,7 @@ from holdfast.client.waiting import EndWatcher
 from holdfast.database.resolve import Connecting
 from holdfast.definitions.app import App
 from holdfast.errors import ConfigurationError, DatabaseUnavailable, TransientDatabaseError
+from holdfast.payloads import Payloads, with_payloads
 from holdfast.store.notifier import Notifier
 from holdfast.store.opening import resolved_store
 from holdfast.store.port import Store
@@ -121,8 +122,15 @@ class Session:
         app: App | None,
         store: Store | None,
         connecting: Connecting,
+        payloads: Payloads | None = None,
     ) -> None:
-        """`app` completes the names of workflows that have no app."""
+        """`app` completes the names of workflows that have no app; `payloads` are by default its.
+
+        The store is given values whose payloads are not encoded, and answers with such.
+        """
+        if payloads is None and app is not None:
+            payloads = app.payloads
+        self.payloads = payloads
         self.app, self.schema = app, schema
         self._database, self._connecting = database, connecting
         self._given_store = store
@@ -138,6 +146,7 @@ class Session:
                     store = await stack.enter_async_context(
                         resolved_store(self._database, self.schema, self._connecting)
                     )
+                store = with_payloads(store, self.payloads)
                 self._parts = _Parts(store, None if self.app is None else self.app.name)
                 stack.push_async_callback(self._parts.close)
                 self._opened = stack.pop_all()

@@ -6,6 +6,7 @@ sees the same value both times.
 
 from holdfast.codec._added_fields import texts_before_fields
 from holdfast.codec._contains import contains
+from holdfast.codec._envelope import ENVELOPE, check_open, is_sealed, seal_label
 from holdfast.codec._failures import decode_error, describe, encode_error
 from holdfast.codec._models import is_model_type, lost_field
 from holdfast.codec._values import (
@@ -22,9 +23,11 @@ from holdfast.codec._values import (
 )
 
 __all__ = [
+    "ENVELOPE",
     "MAX_DEPTH",
     "MAX_PAYLOAD",
     "Decode",
+    "check_open",
     "contains",
     "decode_error",
     "decoder",
@@ -36,7 +39,9 @@ __all__ = [
     "fingerprint",
     "has_nul",
     "is_model_type",
+    "is_sealed",
     "lost_field",
+    "seal_label",
     "texts_before_fields",
     "without_nul",
 ]

@@ -16,6 +16,7 @@ from typing import Any, Final, Never, NoReturn, TypeAlias, cast
 import msgspec
 from msgspec import inspect as types
 
+from holdfast.codec._envelope import check_open
 from holdfast.codec._models import Model, adapted, dump, is_model_type, is_text_type, load
 from holdfast.errors import ConfigurationError, InvalidInput, PayloadError
 
@@ -211,6 +212,7 @@ def _build(annotation: object) -> Decode:
     decode_json = _reader(declared)
 
     def decode(text: str | bytes | msgspec.Raw) -> object:
+        check_open((text,))
         try:
             return decode_json(text)
         except (ValueError, RecursionError) as error:  # those of msgspec and pydantic are, too

@@ -27,6 +27,7 @@ from holdfast.definitions.workflows import (
 )
 from holdfast.durations import Duration
 from holdfast.objects import check_objects_url
+from holdfast.payloads import Codecs, Payloads, payloads_of
 from holdfast.retry import Retry
 from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE
 
@@ -103,11 +104,14 @@ class App(Scheduling, Limiting):
         careful: bool = True,
         blocking_limit: Duration = "2s",
         archive: str | None = None,
+        payload_codec: Codecs | None = None,
     ) -> None:
         """Make an empty app. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`.
 
+        Payloads of its runs are encoded by `payload_codec`, one or several, before they are stored.
         Raises ConfigurationError for an archive that does not name a place for objects.
         """
+        self.payloads: Payloads | None = payloads_of(payload_codec)
         self.registry = Registry(name, retry, blocking_limit)
         self.name, self.retry = self.registry.name, self.registry.retry
         self.strict, self.careful = strict, careful
@@ -384,6 +388,7 @@ class App(Scheduling, Limiting):
             run_timeout=run_timeout,
             priority=priority,
             versions=self.registry.flows,
+            sealed=self.payloads is not None,
         )
         self.registry.add_flow(flow)
         return flow

@@ -305,3 +305,17 @@ def check_otherwise(value: Otherwise, of: str, name: str) -> Otherwise:
             f"{of}: {name}: fail, skip or skip-cascade is needed, not {value!r}"
         )
     return value
+
+
+def check_needs_no_look(step: object, shape: StepShape) -> None:
+    """Raise ConfigurationError for a step for which the database would look into payloads."""
+    if shape.kind == "map":
+        what = "a map: the database divides the list"
+    elif shape.required is not None or shape.forbidden is not None:
+        what = "a condition: the database compares the output with it"
+    else:
+        return
+    raise ConfigurationError(
+        f"{step} has {what}, and cannot look into payloads that are encoded by the app's "
+        "payload_codec. Define the flow in an app without one, or decide in a workflow"
+    )

@@ -16,6 +16,7 @@ from holdfast.definitions.flow_steps import (
     FlowStep,
     FlowStepOptions,
     check_attempts,
+    check_needs_no_look,
     check_step_options,
     whole_seconds,
 )
@@ -115,9 +116,11 @@ class Flow(Startable[In, dict[str, object]]):
         run_timeout: Duration | None = None,
         priority: int = DEFAULT_PRIORITY,
         versions: Mapping[tuple[str, int], Flow[Any]] | None = None,
+        sealed: bool = False,
     ) -> None:
         """Make a flow without steps; see `App.flow`. `versions` are the flows of its program.
 
+        `sealed` says that payloads are encoded, and that the database cannot look into them.
         Raises ConfigurationError for options that cannot work.
         """
         # Callers without a type checker pass anything.
@@ -154,6 +157,7 @@ class Flow(Startable[In, dict[str, object]]):
         if versions is not None:
             self._versions = versions
         self.rules: StartRules | None = None
+        self._sealed = sealed
 
     def __repr__(self) -> str:
         return f"<Flow {self.handler}: {', '.join(self._steps) or 'no steps'}>"
@@ -395,6 +399,8 @@ class Flow(Startable[In, dict[str, object]]):
             raise ConfigurationError(
                 f"{step} is defined twice: give the new one another name, with name=…"
             )
+        if self._sealed:
+            check_needs_no_look(step, step.shape)
         self._steps[step.slug] = step
         return step
 

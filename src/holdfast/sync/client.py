@@ -19,6 +19,7 @@ from holdfast.definitions.startable import AnyStartable, Startable
 from holdfast.durations import Duration
 from holdfast.insight.spans import Timeline
 from holdfast.insight.why import Explanation
+from holdfast.payloads import Codecs
 from holdfast.store.port import Store
 from holdfast.sync.activities import SyncActivities
 from holdfast.sync.approvals import SyncApprovals
@@ -67,6 +68,7 @@ class SyncClient(SyncBase):
         store: Store | None = None,
         prepare: bool | None = None,
         listen_database: str | None = None,
+        payload_codec: Codecs | None = None,
     ) -> None:
         """Say where the runs are; `open`, or a `with`, connects.
 
@@ -74,6 +76,7 @@ class SyncClient(SyncBase):
         name unless a connection pooler is found in between; `prepare` decides it instead. With a
         pooler in transaction mode, `listen_database` is the server's own address, for
         notifications; without it the client polls for ends, and finds them within seconds.
+        Payloads are encoded and decoded by `payload_codec`, by default by that of the app.
         """
         super().__init__(
             Target(
@@ -83,6 +86,7 @@ class SyncClient(SyncBase):
                 store=store,
                 prepare=prepare,
                 listen_database=listen_database,
+                payload_codec=payload_codec,
             )
         )
         self.activities: SyncActivities = SyncActivities(self._portal, self._target.activities)

@@ -15,11 +15,11 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.codec import describe, encode
+from holdfast.codec import check_open, describe, encode
 from holdfast.definitions.activities import ActivityContext, CompletedLater
 from holdfast.definitions.middleware import Layer
 from holdfast.definitions.workflows import AnyActivity
-from holdfast.errors import WorkerLost
+from holdfast.errors import PayloadLocked, WorkerLost
 from holdfast.retry import Growth, Retry
 from holdfast.types import ActivityEnd, ActivityOutcome, ClaimedTask, Lease, Release
 from holdfast.worker.attempts import Execution, Launcher
@@ -30,6 +30,8 @@ from holdfast.worker.open_attempts import OpenAttempts
 from holdfast.worker.recording import Reporter
 
 logger = logging.getLogger("holdfast.run")
+
+_AGAIN_SECONDS = 30.0  # before a task that this program cannot read is claimed again
 
 
 class Policy(msgspec.Struct, frozen=True):
@@ -244,6 +246,11 @@ class Activities:
     def _start(self, task: ClaimedTask) -> None:
         self._open.stop_stale(task)
         try:
+            check_open((task.payload, task.heartbeat))
+        except PayloadLocked as error:
+            self._leave(task, str(error))
+            return
+        try:
             call, activity = _read_call(task.payload or ""), self._activities[task.name]
         except Exception as error:
             logger.exception("activity %s of run %s cannot be begun", task.key, task.run_id)
@@ -256,6 +263,12 @@ class Activities:
         self._open.begin(execution)
         self._launcher.launch(execution, call.arguments, self._layers)
         execution.watch()
+
+    def _leave(self, task: ClaimedTask, reason: str) -> None:
+        """Give back a task that this program cannot read: another one may have the key."""
+        logger.error("activity %s of run %s cannot be begun: %s", task.key, task.run_id, reason)
+        again = self._clock.now() + int(_AGAIN_SECONDS * 1e6)
+        self._release(Release(task.run_id, task.key, task.lease_no, again, reason))
 
     def _refuse(self, task: ClaimedTask, error: Exception) -> None:
         """Report a failure without an attempt."""

@@ -16,7 +16,9 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.codec import check_open
 from holdfast.definitions.app import App
+from holdfast.errors import PayloadLocked
 from holdfast.events import WORKFLOW_STARTED
 from holdfast.names import split_name
 from holdfast.runtime.turn.checking import Check
@@ -167,6 +169,7 @@ class Runs:
         )
         replaying = self._replaying = Lease(task.run_id, "", task.lease_no, len(log))
         try:
+            check_open(event.details for event in log)
             workflow = self._app.find(name, task.version)
             turn = Turn(
                 workflow,
@@ -196,6 +199,13 @@ class Runs:
     def _resume(self, task: ClaimedTask, turn: Turn, tail: Sequence[Event]) -> None:
         if not (self._opened(task) and self._take_over(task)):
             turn.abandon()
+            return
+        try:
+            check_open(event.details for event in tail)
+        except PayloadLocked as error:
+            turn.abandon()
+            self._release_stuck(task.run_id, task.lease_no, str(error))
+            self._room.freed()
             return
         driver = self._drivers[task.run_id] = RunDriver(self, task.run_id, task.lease_no, turn)
         driver.resume(tail)

@@ -12,11 +12,12 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
-from holdfast.codec import encode
+from holdfast.codec import check_open, encode
 from holdfast.definitions.flow_context import FlowStepContext
 from holdfast.definitions.flows import AnyFlowStep
 from holdfast.definitions.middleware import Layer
 from holdfast.definitions.workflows import AnyFlow
+from holdfast.errors import PayloadLocked
 from holdfast.types import (
     ClaimedTask,
     Lease,
@@ -126,6 +127,11 @@ class StepTasks:
         step = self._steps.get((task.name, task.version), {}).get(slug)
         if step is None:
             self._leave(task, f"the code of flow {task.name}@{task.version} has no step {slug}")
+            return
+        try:
+            check_open((task.payload,))
+        except PayloadLocked as error:
+            self._leave(task, str(error))
             return
         execution = StepTaskExecution(step, task, self._clock.now(), self._ended)
         self._open.begin(execution)

@@ -35,6 +35,7 @@ from holdfast.definitions.app import App
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError
 from holdfast.ids import uuid7
+from holdfast.payloads import with_payloads
 from holdfast.retention import sweeper_interval
 from holdfast.store.notifier import Notifier
 from holdfast.store.port import SCHEDULES_TOPIC, WORK_TOPIC, Store, worker_topic
@@ -110,6 +111,7 @@ class Worker:
         another app of the same name from another origin.
         """
         self.options = options = options or WorkerOptions()
+        stored, store = store, with_payloads(store, app.payloads)
         self.info = info = _introduce(app, options)
         self.worker_id = info.worker_id
         self._store, self._clock = store, clock or EngineClock()
@@ -125,7 +127,7 @@ class Worker:
         book = ThreadBook(options.threads)
         self._launcher = Launcher(self._threads, self._resources.values, book)
         context = ServiceContext(
-            store, info.worker_id, self._clock, notify, options.maintenance_seconds
+            stored, info.worker_id, self._clock, notify, options.maintenance_seconds
         )
         deadlines, interval = Deadlines(context), sweeper_interval()
         self._app_sign_on = AppSignOn(context, app, info.queues, origin)
@@ -161,8 +163,9 @@ class Worker:
         self._workload = Workload(
             self._runs(app), self._activities(app), self._steps, self._late_flows(app)
         )
-        self._heartbeat = heartbeat_store and HeartbeatService(
-            heartbeat_store,
+        threads_store = heartbeat_store and (lambda: with_payloads(heartbeat_store(), app.payloads))
+        self._heartbeat = threads_store and HeartbeatService(
+            threads_store,
             info,
             self._workload,
             self._clock,
@@ -170,9 +173,9 @@ class Worker:
             interval_seconds=options.heartbeat_seconds,
             lease_seconds=options.lease_seconds,
         )
-        self._watchdog = heartbeat_store and Watchdog(
+        self._watchdog = threads_store and Watchdog(
             info.worker_id,
-            heartbeat_store,
+            threads_store,
             self._workload,
             process or Process(),
             grace_seconds=options.grace_seconds,

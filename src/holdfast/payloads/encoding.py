@@ -1,0 +1,166 @@
+"""From JSON text to an envelope and back, by a chain of codecs."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol, TypeAlias
+
+import msgspec
+
+from holdfast.codec import ENVELOPE, MAX_PAYLOAD, is_sealed
+from holdfast.errors import ConfigurationError, PayloadError
+
+_name = re.compile(r"[a-z0-9._/-]{1,64}")
+_read_object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_read_array: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_write: Final = msgspec.json.Encoder().encode
+
+
+class PayloadCodec(Protocol):
+    """One way to encode payloads: to compress, encrypt or sign them.
+
+    It is called on the event loop, for each payload: it must not wait for a network.
+    """
+
+    @property
+    def name(self) -> str:
+        """What is stored with each payload: lower-case letters, digits and `._/-`."""
+        ...
+
+    @property
+    def key_id(self) -> str | None:
+        """The id of the key that `encode` uses, without spaces and colons; None without a key."""
+        ...
+
+    def encode(self, data: bytes) -> bytes | None:
+        """Return the encoded data; None to leave it as it is."""
+        ...
+
+    def decode(self, data: bytes, key_id: str | None) -> bytes:
+        """Return what was encoded. Raises PayloadError if it cannot, for want of the key, say."""
+        ...
+
+
+Codecs: TypeAlias = "PayloadCodec | Sequence[PayloadCodec]"
+
+
+class _Envelope(msgspec.Struct):
+    stages: str = msgspec.field(name="holdfast:codec")
+    data: str
+
+
+_read_envelope: Final = msgspec.json.Decoder(_Envelope).decode
+
+
+class Payloads:
+    """Encodes payloads with codecs, in their order, and decodes them in the opposite order.
+
+    What it `hides`, the database cannot look into.
+    """
+
+    hides = True
+
+    def __init__(self, codecs: Codecs) -> None:
+        """Raises ConfigurationError for what is not a codec, and for two of one name."""
+        given = codecs if isinstance(codecs, Sequence) else (codecs,)
+        self.codecs: tuple[PayloadCodec, ...] = tuple(given)
+        for each in self.codecs:
+            if not callable(getattr(each, "encode", None)) or not _name.fullmatch(
+                str(getattr(each, "name", ""))
+            ):
+                raise ConfigurationError(
+                    f"{each!r} is not a payload codec: it needs a name, a key_id, encode and decode"
+                )
+        self._by_name: Mapping[str, PayloadCodec] = {each.name: each for each in self.codecs}
+        if not self.codecs or len(self._by_name) < len(self.codecs):
+            raise ConfigurationError("payload_codec takes codecs with different names")
+
+    def __repr__(self) -> str:
+        return f"<Payloads {' '.join(self._by_name)}>"
+
+    def seal(self, text: str) -> str:
+        """Return the envelope of JSON text; the text itself if no codec changes it.
+
+        Raises PayloadError for text with a field that only envelopes have.
+        """
+        if is_sealed(text):
+            raise PayloadError("the field holdfast:codec is reserved for encoded payloads")
+        data, stages = text.encode(), list[str]()
+        for codec in self.codecs:
+            encoded = codec.encode(data)
+            if encoded is not None:
+                data = encoded
+                stages.append(
+                    codec.name if codec.key_id is None else f"{codec.name}:{codec.key_id}"
+                )
+        if not stages:
+            return text
+        if len(data) > MAX_PAYLOAD:
+            raise PayloadError(f"the encoded value takes {len(data):,} bytes, too many to store")
+        return f'{ENVELOPE}"{" ".join(stages)}","data":"{base64.b64encode(data).decode()}"}}'
+
+    def seal_error(self, text: str) -> str:
+        """Return an encoded ErrorInfo whose message, traceback, causes and data are sealed.
+
+        Its class stays readable: the database and callers tell errors apart by it.
+        """
+        sealed = self.seal(text)
+        if sealed == text:
+            return text
+        known = _read_object(text)
+        shown = {name: known[name] for name in ("kind", "bases") if name in known}
+        return _write(
+            {
+                **shown,
+                "message": f"({self._label})",
+                "data": msgspec.Raw(sealed.encode()),
+            }
+        ).decode()
+
+    @property
+    def _label(self) -> str:
+        keys = [each.key_id for each in self.codecs if each.key_id is not None]
+        return f"encrypted with key {', '.join(keys)}" if keys else "encoded"
+
+    def open(self, text: str) -> str:
+        """Return JSON text with all envelopes in it opened.
+
+        One that cannot be opened stays: its readers raise PayloadLocked.
+        """
+        return self._open(text.encode()).decode() if is_sealed(text) else text
+
+    def _open(self, data: bytes) -> bytes:
+        if not is_sealed(data):
+            return data
+        if data.lstrip().startswith(b"["):
+            return _write([msgspec.Raw(self._open(bytes(each))) for each in _read_array(data)])
+        fields = _read_object(data)
+        if set(fields) == {"holdfast:codec", "data"}:
+            return self._unseal(data)
+        if "kind" in fields and "message" in fields and is_sealed(bytes(fields.get("data", b""))):
+            return self._open_error(data, bytes(fields["data"]))
+        return _write({name: msgspec.Raw(self._open(bytes(raw))) for name, raw in fields.items()})
+
+    def _open_error(self, data: bytes, whole: bytes) -> bytes:
+        """Return an error that was sealed as a `whole`, unchanged if that cannot be opened."""
+        opened = self._open(whole)
+        return data if is_sealed(opened) else opened
+
+    def _unseal(self, data: bytes) -> bytes:
+        try:
+            envelope = _read_envelope(data)
+            text = base64.b64decode(envelope.data, validate=True)
+            for stage in reversed(envelope.stages.split()):
+                name, _, key_id = stage.partition(":")
+                text = self._by_name[name].decode(text, key_id or None)
+            msgspec.json.decode(text)
+        except (PayloadError, KeyError, ValueError, msgspec.MsgspecError):
+            return data
+        return text
+
+
+def payloads_of(codecs: Codecs | None) -> Payloads | None:
+    """Return what encodes payloads; None without codecs. Raises what `Payloads` raises."""
+    return None if codecs is None else Payloads(codecs)

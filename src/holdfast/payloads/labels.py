@@ -1,0 +1,39 @@
+"""For readers without keys: what is compressed is opened, what is encrypted says so."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from holdfast.codec import is_sealed, seal_label
+from holdfast.payloads.compression import Zlib
+from holdfast.payloads.encoding import Payloads
+
+_read: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_write: Final = msgspec.json.Encoder().encode
+
+
+class _Readable(Payloads):
+    """Encodes nothing."""
+
+    hides = False
+
+    def seal(self, text: str) -> str:
+        """Return the text itself."""
+        return text
+
+    def _open_error(self, data: bytes, whole: bytes) -> bytes:
+        opened = self._open(whole)
+        if opened.startswith(b"{"):
+            return opened
+        fields = _read(data)  # its message says with which key it is encrypted
+        del fields["data"]
+        return _write(fields)
+
+    def _unseal(self, data: bytes) -> bytes:
+        opened = super()._unseal(data)
+        return f'"({seal_label(opened)})"'.encode() if is_sealed(opened) else opened
+
+
+READABLE: Final = _Readable(Zlib())

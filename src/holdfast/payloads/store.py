@@ -1,0 +1,290 @@
+"""A store that keeps payloads encoded: it encodes what is written, and decodes what is read."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+from uuid import UUID
+
+import msgspec
+
+from holdfast.codec import is_sealed
+from holdfast.errors import ConfigurationError
+from holdfast.payloads.details import open_event, seal_event
+from holdfast.payloads.encoding import Payloads
+from holdfast.store.port import Store
+from holdfast.types import (
+    ActivitiesEnded,
+    ActivityEnd,
+    Ahead,
+    ClaimedTask,
+    Claims,
+    Committed,
+    Delivered,
+    Event,
+    Finish,
+    FlowFork,
+    FlowForking,
+    FlowStepState,
+    Fork,
+    Forking,
+    Heartbeat,
+    Lease,
+    LoggedEvent,
+    NewRun,
+    NewSignal,
+    Notice,
+    OpenActivity,
+    OpenStepTasks,
+    RecordPage,
+    RunFilter,
+    RunRecord,
+    StartedRun,
+    StepTaskEnd,
+    StepTasksEnded,
+    Taker,
+    TurnCommit,
+    Value,
+    WorkerInfo,
+)
+
+V = TypeVar("V", bound=Value)
+
+
+def with_payloads(store: Store, payloads: Payloads | None) -> Store:
+    """Return a store that keeps payloads encoded; without codecs the store itself."""
+    return store if payloads is None else cast("Store", PayloadStore(store, payloads))
+
+
+def seal_run(payloads: Payloads, run: NewRun) -> NewRun:
+    """Return a run to start whose input is encoded."""
+    if run.input == "null":
+        return run
+    return msgspec.structs.replace(run, input=payloads.seal(run.input))
+
+
+class PayloadStore:
+    """Passes every call on to a store, with payloads encoded, and answers with them decoded.
+
+    What is null stays null. Methods without payloads are those of the store.
+    """
+
+    def __init__(self, store: Store, payloads: Payloads) -> None:
+        self._store, self.payloads = store, payloads
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Pass on what has no payloads."""
+            return getattr(self._store, name)
+
+    # Values
+
+    def _seal(self, text: str | None) -> str | None:
+        return text if text is None or text == "null" else self.payloads.seal(text)
+
+    def _sealed(self, value: V, *fields: str) -> V:
+        """Return a value with these fields encoded; `error` is that of an ErrorInfo."""
+        changes: dict[str, str | None] = {}
+        for name in fields:
+            text: str | None = getattr(value, name)
+            if text is not None:
+                changes[name] = (
+                    self.payloads.seal_error(text) if name == "error" else self._seal(text)
+                )
+        return msgspec.structs.replace(value, **changes) if changes else value
+
+    def _opened(self, value: V, *fields: str) -> V:
+        changes: dict[str, str] = {}
+        for name in fields:
+            text: str | None = getattr(value, name)
+            if text is not None and is_sealed(text):
+                changes[name] = self.payloads.open(text)
+        return msgspec.structs.replace(value, **changes) if changes else value
+
+    def _open_events(self, events: Sequence[Event]) -> list[Event]:
+        return [open_event(self.payloads, event) for event in events]
+
+    def _open_record(self, run: RunRecord) -> RunRecord:
+        return self._opened(run, "input", "output", "error")
+
+    def _open_task(self, task: ClaimedTask) -> ClaimedTask:
+        task = self._opened(task, "input", "payload", "heartbeat")
+        if any(event.details is not None and is_sealed(event.details) for event in task.tail):
+            task = msgspec.structs.replace(task, tail=self._open_events(task.tail))
+        return task
+
+    # Starts, and messages from outside
+
+    async def start_runs(self, runs: Sequence[NewRun]) -> tuple[list[StartedRun], list[Notice]]:
+        """Start runs; see `StartStore.start_runs`."""
+        return await self._store.start_runs([seal_run(self.payloads, run) for run in runs])
+
+    async def start_flows(self, runs: Sequence[NewRun]) -> tuple[list[StartedRun], list[Notice]]:
+        """Start runs of flows; see `FlowStore.start_flows`."""
+        return await self._store.start_flows([seal_run(self.payloads, run) for run in runs])
+
+    async def signal_runs(self, signals: Sequence[NewSignal]) -> Delivered:
+        """Send signals; see `ExternalStore.signal_runs`."""
+        return await self._store.signal_runs([self._sealed(each, "payload") for each in signals])
+
+    async def fork_run(self, fork: Fork) -> tuple[Forking, list[Notice]]:
+        """Fork a run; see `ForkStore.fork_run`."""
+        results = {key: self._seal(text) or text for key, text in fork.results.items()}
+        fork = msgspec.structs.replace(self._sealed(fork, "input"), results=results)
+        return await self._store.fork_run(fork)
+
+    async def fork_flow(self, fork: FlowFork) -> tuple[FlowForking, list[Notice]]:
+        """Fork a flow's run; see `FlowStore.fork_flow`."""
+        results = {key: self._seal(text) or text for key, text in fork.results.items()}
+        fork = msgspec.structs.replace(self._sealed(fork, "input"), results=results)
+        return await self._store.fork_flow(fork)
+
+    # What workers do
+
+    async def claim_tasks(self, *arguments: Any, **options: Any) -> Claims:
+        """Claim; see `ClaimStore.claim_tasks`."""
+        claims = await self._store.claim_tasks(*arguments, **options)
+        return msgspec.structs.replace(
+            claims, tasks=[self._open_task(task) for task in claims.tasks]
+        )
+
+    async def commit(self, worker_id: str, token: UUID, turns: Sequence[TurnCommit]) -> Committed:
+        """Commit; see `CommitStore.commit`."""
+        committed = await self._store.commit(worker_id, token, [self._seal_turn(t) for t in turns])
+        refused = {
+            run_id: msgspec.structs.replace(each, tail=self._open_events(each.tail))
+            for run_id, each in committed.refused.items()
+        }
+        ahead = {
+            run_id: Ahead(self._open_events(each.tail)) for run_id, each in committed.ahead.items()
+        }
+        return msgspec.structs.replace(committed, refused=refused, ahead=ahead)
+
+    def _seal_turn(self, turn: TurnCommit) -> TurnCommit:
+        then = turn.then
+        if isinstance(then, Finish) and then.status != "continued":
+            then = self._sealed(then, "output", "error")
+        events = tuple(seal_event(self.payloads, event) for event in turn.events)
+        return msgspec.structs.replace(turn, events=events, then=then)
+
+    async def heartbeat(
+        self,
+        info: WorkerInfo,
+        leases: Sequence[Lease],
+        *,
+        lease_seconds: float,
+        interval_seconds: float = 2.0,
+    ) -> Heartbeat:
+        """Renew leases; see `WorkerStore.heartbeat`."""
+        return await self._store.heartbeat(
+            info,
+            [self._sealed(lease, "details") for lease in leases],
+            lease_seconds=lease_seconds,
+            interval_seconds=interval_seconds,
+        )
+
+    async def end_activities(
+        self, worker_id: str | None, ends: Sequence[ActivityEnd]
+    ) -> ActivitiesEnded:
+        """Report activities; see `ActivityStore.end_activities`."""
+        sealed = [self._sealed(end, "result", "error", "details") for end in ends]
+        return await self._store.end_activities(worker_id, sealed)
+
+    async def end_step_tasks(
+        self,
+        worker_id: str,
+        ends: Sequence[StepTaskEnd],
+        taker: Taker | None = None,
+        *,
+        patience: int = 1,
+    ) -> StepTasksEnded:
+        """Report steps of flows; see `FlowStore.end_step_tasks`."""
+        sealed = [self._sealed(end, "output", "error") for end in ends]
+        ended = await self._store.end_step_tasks(worker_id, sealed, taker, patience=patience)
+        return msgspec.structs.replace(ended, tasks=[self._open_task(each) for each in ended.tasks])
+
+    # What is read
+
+    async def get_runs(self, run_ids: Sequence[UUID]) -> dict[UUID, RunRecord]:
+        """Return runs; see `QueryStore.get_runs`."""
+        runs = await self._store.get_runs(run_ids)
+        return {run_id: self._open_record(run) for run_id, run in runs.items()}
+
+    async def list_runs(self, where: RunFilter) -> RecordPage:
+        """List runs; see `QueryStore.list_runs`. Raises ConfigurationError for `input_contains`."""
+        if where.input_contains is not None and self.payloads.hides:
+            raise ConfigurationError(
+                "runs cannot be listed by input_contains: their inputs are encoded by a "
+                "payload_codec, and the database cannot look into them. Start runs with tags, and "
+                "list by these"
+            )
+        page = await self._store.list_runs(where)
+        return msgspec.structs.replace(page, runs=[self._open_record(run) for run in page.runs])
+
+    async def read_events(
+        self, ranges: Sequence[tuple[UUID, int]], *, patience: int = 1
+    ) -> dict[UUID, list[Event]]:
+        """Read logs; see `QueryStore.read_events`."""
+        logs = await self._store.read_events(ranges, patience=patience)
+        return {run_id: self._open_events(events) for run_id, events in logs.items()}
+
+    async def recent_events(self, *, since: int, limit: int = 1000) -> list[LoggedEvent]:
+        """Read the newest entries; see `QueryStore.recent_events`."""
+        found = await self._store.recent_events(since=since, limit=limit)
+        return [
+            LoggedEvent(each.run_id, each.idx, open_event(self.payloads, each.event))
+            for each in found
+        ]
+
+    async def get_values(self, run_ids: Sequence[UUID]) -> dict[UUID, Mapping[str, str]]:
+        """Return values of runs; see `QueryStore.get_values`."""
+        return {
+            run_id: {name: self.payloads.open(text) for name, text in values.items()}
+            for run_id, values in (await self._store.get_values(run_ids)).items()
+        }
+
+    async def find_reply(self, run_id: UUID, update_id: str) -> Event | None:
+        """Return an update's answer; see `QueryStore.find_reply`."""
+        found = await self._store.find_reply(run_id, update_id)
+        return None if found is None else open_event(self.payloads, found)
+
+    async def list_activities(self, run_id: UUID, *, limit: int = 100) -> list[OpenActivity]:
+        """Return open activities; see `ActivityStore.list_activities`."""
+        found = await self._store.list_activities(run_id, limit=limit)
+        return [self._opened(each, "heartbeat") for each in found]
+
+    async def flow_steps(
+        self, run_ids: Sequence[UUID], *, outputs: bool = True
+    ) -> dict[UUID, list[FlowStepState]]:
+        """Return steps of flows; see `FlowStore.flow_steps`."""
+        found = await self._store.flow_steps(run_ids, outputs=outputs)
+        return {
+            run_id: [self._opened(step, "output", "error") for step in steps]
+            for run_id, steps in found.items()
+        }
+
+    async def open_step_tasks(self, run_id: UUID) -> list[OpenStepTasks]:
+        """Return open tasks of a flow's run; see `FlowStore.open_step_tasks`."""
+        found = await self._store.open_step_tasks(run_id)
+        return [self._opened(each, "error") for each in found]
+
+    # What is told
+
+    async def wait_for_end(self, topic: str, run_ids: Sequence[UUID]) -> dict[UUID, RunRecord]:
+        """Return the runs that have ended; see `ListenStore.wait_for_end`."""
+        runs = await self._store.wait_for_end(topic, run_ids)
+        return {run_id: self._open_record(run) for run_id, run in runs.items()}
+
+    async def listen(
+        self, topic: str, callback: Callable[[str], None]
+    ) -> Callable[[], Awaitable[None]]:
+        """Listen; see `ListenStore.listen`. The output of a run that ended is decoded."""
+
+        def tell(payload: str) -> None:
+            if is_sealed(payload):
+                run_id, _, output = payload.partition(" ")
+                payload = f"{run_id} {self.payloads.open(output)}"
+            callback(payload)
+
+        return await self._store.listen(topic, tell)

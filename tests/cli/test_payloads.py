@@ -1,0 +1,111 @@
+"""The command line without the keys of an app: it says which one is missing (trap 20)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import psycopg
+
+from holdfast import App, Client, Context, SyncClient, sweep
+from holdfast.payloads import AesGcm, Zlib
+from tests.cli.conftest import CommandLine
+
+SECRET = "card-4711"
+KEYS = {"k1": AesGcm.new_key(), "k2": AesGcm.new_key()}
+app = App("bank", payload_codec=[Zlib(min_bytes=64), AesGcm({"k1": AesGcm.new_key()})])
+packed = App("depot", payload_codec=Zlib(min_bytes=64))
+
+
+@app.step
+async def charge(card: str) -> str:
+    return card
+
+
+@app.workflow
+async def pay(ctx: Context, card: str) -> list[str]:
+    ctx.set_value("card", card)
+    return [await charge(card), card * 20]
+
+
+@app.workflow
+async def refuse(ctx: Context, card: str) -> None:
+    raise ValueError(card)
+
+
+@packed.workflow
+async def pack(ctx: Context, text: str) -> str:
+    return text * 20
+
+
+def tables(url: str) -> str:
+    """Return all rows of the schema, as text."""
+    with psycopg.connect(url) as connection:
+        names = connection.execute(
+            "select tablename from pg_tables where schemaname = 'holdfast'"
+        ).fetchall()
+        return "\n".join(
+            str(connection.execute(f"select t::text from holdfast.{name} t".encode()).fetchall())
+            for (name,) in names
+        )
+
+
+def test_what_is_encrypted_is_shown_as_such(cli: CommandLine) -> None:
+    async def use() -> tuple[object, object]:
+        async with Client(cli.url, app=app) as client:
+            paid, refused = await client.start(pay, SECRET), await client.start(refuse, SECRET)
+            await sweep(app, cli.url)
+            async with await psycopg.AsyncConnection.connect(cli.url) as connection:
+                within = await client.start(pay, SECRET, connection=connection)
+            await sweep(app, cli.url)
+            assert await paid.result() == await within.result() == [SECRET, SECRET * 20]
+            return paid.run_id, refused.run_id
+
+    paid, refused = asyncio.run(use())
+    assert SECRET not in tables(cli.url)
+    shown = cli.json("runs", "show", str(paid))
+    assert shown["input"] == shown["output"] == "(encrypted with key k1)"
+    assert {each["details"]["result"] for each in shown["log"] if each["key"] == "charge"} == {
+        "(encrypted with key k1)"
+    }
+    shown = cli.json("runs", "show", str(refused))
+    assert shown["error"]["kind"] == "builtins.ValueError"
+    assert shown["error"]["message"] == "(encrypted with key k1)"
+    for command in ("show", "log", "why"):
+        assert SECRET not in cli("runs", command, str(paid)).output
+
+
+def test_what_is_only_compressed_is_shown(cli: CommandLine) -> None:
+    with SyncClient(cli.url, app=packed) as client:
+        run = client.start(pack, "long")
+        asyncio.run(sweep(packed, cli.url))
+        assert run.result() == "long" * 20
+        assert cli.json("runs", "show", str(run.run_id))["output"] == "long" * 20
+    assert "long" * 20 not in tables(cli.url)
+
+
+def bank(*keys: str) -> App:
+    """Return an app that has these keys, the first of which encrypts."""
+    app = App("rotating", payload_codec=AesGcm({key: KEYS[key] for key in keys}))
+
+    @app.workflow
+    async def wait(ctx: Context, card: str) -> list[str]:
+        first = await ctx.step("first", lambda: card)
+        return [first, await ctx.wait_for_signal("more", type=str)]
+
+    return app
+
+
+async def test_old_payloads_are_read_with_old_keys(cli: CommandLine) -> None:
+    """A run that began with one key continues with another, by replay."""
+    before, after = bank("k1"), bank("k2", "k1")
+    async with Client(cli.url, app=before) as client:
+        run = await client.start("wait", SECRET)
+    await sweep(before, cli.url)
+    async with Client(cli.url, app=after) as client:
+        await client.signal(run.run_id, "more", SECRET)
+        assert (await sweep(after, cli.url)).ended == 1
+        assert await client.result(run.run_id) == [SECRET, SECRET]
+    stored = tables(cli.url)
+    assert SECRET not in stored
+    assert "aes-gcm/1:k1" in stored
+    assert "aes-gcm/1:k2" in stored

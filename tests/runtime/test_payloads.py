@@ -1,0 +1,199 @@
+"""Runs whose payloads are encoded: nothing readable is stored, and code sees no difference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from holdfast import App, Context, Retry, RunFailed, StepFailed, current_activity
+from holdfast.client import Client
+from holdfast.errors import ConfigurationError, PayloadLocked, UpdateFailed
+from holdfast.payloads import READABLE, AesGcm, Codecs, Zlib, with_payloads
+from holdfast.store.memory import MemoryStore
+from holdfast.testing import Environment
+from holdfast.worker import Worker
+
+OLD, NEW = AesGcm.new_key(), AesGcm.new_key()
+SECRET = "card-4711"
+
+
+def make_app(codec: Codecs | None) -> App:
+    """Return an app that has its secret in every kind of payload."""
+    app = App("bank", payload_codec=codec, retry=Retry(attempts=2, base="1s"))
+
+    @app.step
+    async def charge(card: str) -> dict[str, str]:
+        return {"charged": card}
+
+    @app.step(retry=Retry.NEVER)
+    async def decline(card: str) -> None:
+        raise ValueError(f"no money on {card}")
+
+    @app.activity
+    async def print_card(card: str) -> str:
+        activity = current_activity()
+        activity.heartbeat({"printing": card})
+        if activity.attempt == 1:
+            raise RuntimeError(f"paper jam at {card}")
+        return card
+
+    @app.workflow
+    async def child(ctx: Context, card: str) -> str:
+        return card
+
+    @app.workflow
+    async def losing(ctx: Context, card: str) -> None:
+        raise ValueError(f"lost {card}")
+
+    @app.workflow
+    async def everything(ctx: Context, card: str) -> list[Any]:
+        ctx.set_value("seen", {"card": card})
+
+        def look(text: str) -> str:
+            if text == "fail":
+                raise ValueError(card)
+            return f"{text} {card}"
+
+        ctx.handle_update("look", look)
+        results: list[Any] = [await charge(card), await print_card(card)]
+        try:
+            await decline(card)
+        except StepFailed as error:
+            results.append(error.error.message)
+        results.append(await ctx.child(child, card))
+        sent = await ctx.wait_for_signal("more", match={"kind": "right"})
+        return [*results, sent]
+
+    @app.workflow
+    async def again(ctx: Context, card: str) -> str:
+        await ctx.sleep("1s")
+        if not card.startswith("x"):
+            ctx.continue_as_new(f"x{card}")
+        return card
+
+    flow = app.flow("steps", input=str)
+
+    @flow.step
+    async def first(run: str) -> str:
+        return f"first {run}"
+
+    @flow.step
+    async def second(first: str, run: str) -> str:
+        return f"second {first}"
+
+    return app
+
+
+def stored(store: MemoryStore) -> str:
+    """Return everything that a store holds, as text."""
+    tables = store._tables
+    parts = (getattr(tables, name) for name in tables.__dataclass_fields__ if name != "nesting")
+    return "\n".join(map(repr, parts))
+
+
+async def use_everything(env: Environment, app: App) -> None:
+    workflows: Mapping[str, Any] = {name: each for (name, _), each in app.workflows.items()}
+    run = await env.client.start(workflows["everything"], SECRET)
+    await env.advance("10s")
+    assert await run.values() == {"seen": {"card": SECRET}}
+    assert await run.update("look", "a") == f"a {SECRET}"
+    with pytest.raises(UpdateFailed, match=SECRET):
+        await run.update("look", "fail")
+    await run.signal("more", {"kind": "wrong", "card": SECRET})
+    await run.signal("more", {"kind": "right", "card": SECRET})
+    assert await env.result(run) == [
+        {"charged": SECRET},
+        SECRET,
+        f"no money on {SECRET}",
+        SECRET,
+        {"kind": "right", "card": SECRET},
+    ]
+    with pytest.raises(RunFailed, match=SECRET):
+        await env.run(workflows["losing"], SECRET)
+    assert await env.run(workflows["again"], SECRET) == f"x{SECRET}"
+    assert await env.run(app.flows["steps", 1], SECRET) == {"second": f"second first {SECRET}"}
+    log = "".join(str(each) for each in await run.log())
+    assert log.count(SECRET) > 10
+
+
+@pytest.mark.parametrize(
+    "codec", [AesGcm({"k1": OLD}), [Zlib(min_bytes=0), AesGcm({"k1": OLD})]], ids=["aes", "both"]
+)
+async def test_nothing_readable_is_stored(codec: Codecs) -> None:
+    """Trap 20. The environment replays each run whenever it wakes: replays see the same values."""
+    app = make_app(codec)
+    async with Environment(app) as env:
+        await use_everything(env, app)
+        assert SECRET not in stored(env.store)
+
+
+async def test_without_a_codec_it_would_be_readable() -> None:
+    """The same uses of the same app: so the test above looks where payloads are."""
+    app = make_app(None)
+    async with Environment(app) as env:
+        await use_everything(env, app)
+        assert stored(env.store).count(SECRET) > 20
+
+
+@pytest.mark.parametrize("codec", [None, AesGcm({"k2": NEW})], ids=["none", "another key"])
+async def test_a_worker_without_the_key_leaves_the_run_alone(codec: Codecs | None) -> None:
+    """Nothing is lost by a deployment that forgets the key: the run is stuck, and says why."""
+    store = MemoryStore()
+    sender, app = make_app(AesGcm({"k1": OLD})), make_app(codec)
+    async with Client(store=store, app=sender) as client, Client(store=store) as other:
+        run = await client.start("child", SECRET)
+        worker = Worker(app, store)
+        await worker.start()
+        while (wait := (await client.runs.get(run.run_id)).wait) is None or wait.stuck is None:
+            await other.runs.get(run.run_id)
+        await worker.stop(grace=0)
+        assert "a value is encrypted with key k1" in wait.stuck
+        assert [each.event.type for each in await run.log()] == ["WorkflowStarted"]
+        with pytest.raises(PayloadLocked, match="encrypted with key k1"):
+            _ = (await other.runs.get(run.run_id)).input
+
+
+async def test_a_reader_without_the_key_sees_which_one_it_needs() -> None:
+    app = make_app(AesGcm({"k1": OLD}))
+    async with Environment(app) as env:
+        run = await env.client.start("child", SECRET)
+        await env.result(run)
+        async with Client(store=with_payloads(env.store, READABLE)) as reader:
+            assert (await reader.runs.get(run.run_id)).output == "(encrypted with key k1)"
+
+
+async def test_inputs_that_are_not_encoded_are_read() -> None:
+    """SQL and the command line start runs without the codec."""
+    app = make_app(AesGcm({"k1": OLD}))
+    async with Environment(app) as env, Client(store=env.store) as plain:
+        run = await plain.start("bank/child", SECRET)
+        assert await env.result(env.client.handle(run.run_id)) == SECRET
+
+
+async def test_encoded_inputs_cannot_be_searched() -> None:
+    async with Environment(make_app(AesGcm({"k1": OLD}))) as env:
+        with pytest.raises(ConfigurationError, match="cannot be listed by input_contains"):
+            await env.client.runs.list(input_contains={"a": 1})
+
+
+def test_steps_for_which_the_database_looks_into_payloads_are_refused() -> None:
+    app = App("bank", payload_codec=Zlib())
+    flow = app.flow("steps", input=list[int])
+
+    @flow.step
+    def size(run: list[int]) -> int:
+        return len(run)
+
+    with pytest.raises(ConfigurationError, match="a map: the database divides the list"):
+
+        @flow.map(flow.run)
+        def element(number: int) -> int:
+            return number
+
+    with pytest.raises(ConfigurationError, match="a condition: the database compares"):
+
+        @flow.step(when={"size": 3})
+        def big(size: int) -> int:
+            return size
