@@ -109,6 +109,8 @@ def test_a_trigger_writes_the_run_which_says_its_schedule(cli: CommandLine) -> N
     assert "schedule sample/nightly, tick 2026-01-05T02:00:00Z" in " ".join(
         cli("runs", "show", run).stdout.split()
     )
+    said = cli("runs", "why", run).stdout
+    assert "it is of tick 2026-01-05T02:00:00Z of schedule sample/nightly" in said
 
 
 def test_the_next_moments_of_a_schedule_and_of_an_expression(cli: CommandLine) -> None:

@@ -25,7 +25,7 @@ from holdfast.insight.why.waiting import (
 )
 from holdfast.insight.wording import ago, length, moment, several
 from holdfast.store.port import Store
-from holdfast.types import RunRecord, Wait
+from holdfast.types import SCHEDULE_HEADER, TICK_HEADER, RunRecord, Wait
 
 _INVALID_INPUT = "holdfast.errors.InvalidInput: "
 
@@ -40,7 +40,7 @@ async def explain_run(store: Store, run: RunRecord) -> Explanation:
 def explain(run: RunRecord, spans: Sequence[Span], around: Surroundings) -> Explanation:
     """Return the explanation of a run from its row, its spans, and what it depends on."""
     wait = run.wait
-    undelivered = tuple(_undelivered(spans, around))
+    undelivered = (*_undelivered(spans, around), *_scheduled(run))
     if run.status != "running" or wait is None:
         found = _ended(run, spans, around)
         return replace(found, details=(*found.details, *undelivered))
@@ -51,6 +51,13 @@ def explain(run: RunRecord, spans: Sequence[Span], around: Surroundings) -> Expl
         if reason.action is not None and reason.action not in actions:
             actions.append(reason.action)
     return replace(found, details=(*details, *undelivered), actions=tuple(actions))
+
+
+def _scheduled(run: RunRecord) -> Iterator[str]:
+    """Name the schedule and the tick that a run is of, its own or its parent's."""
+    headers = run.headers or {}
+    if SCHEDULE_HEADER in headers:
+        yield f"it is of tick {headers.get(TICK_HEADER)} of schedule {headers[SCHEDULE_HEADER]}"
 
 
 def _undelivered(spans: Sequence[Span], around: Surroundings) -> Iterator[str]:
