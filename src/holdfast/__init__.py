@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from holdfast.client import Client, RunHandle
     from holdfast.definitions.activities import current_activity
     from holdfast.definitions.app import App
+    from holdfast.definitions.batches import Batch, current_batch
     from holdfast.definitions.flow_context import FlowStepContext, current_flow_step
     from holdfast.definitions.flows import Flow
     from holdfast.definitions.limits import Ageing, Fairness, Limit, Rate
@@ -42,6 +43,7 @@ __all__ = [
     "ActivityFailed",
     "Ageing",
     "App",
+    "Batch",
     "ChildFailed",
     "Client",
     "Context",
@@ -67,6 +69,7 @@ __all__ = [
     "Throttle",
     "__version__",
     "current_activity",
+    "current_batch",
     "current_flow_step",
     "current_step",
     "local",
@@ -77,6 +80,7 @@ __all__ = [
 _MODULES = {
     "Ageing": "holdfast.definitions.limits",
     "App": "holdfast.definitions.app",
+    "Batch": "holdfast.definitions.batches",
     "Client": "holdfast.client",
     "Context": "holdfast.runtime.code.context",
     "Fairness": "holdfast.definitions.limits",
@@ -91,6 +95,7 @@ _MODULES = {
     "SyncClient": "holdfast.sync",
     "Throttle": "holdfast.definitions.start_rules",
     "current_activity": "holdfast.definitions.activities",
+    "current_batch": "holdfast.definitions.batches",
     "current_flow_step": "holdfast.definitions.flow_context",
     "current_step": "holdfast.definitions.steps",
     "local": "holdfast.local",

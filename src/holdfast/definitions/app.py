@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from types import MappingProxyType
 from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from holdfast.definitions.activities import Activity
+from holdfast.definitions.batches import Batch, BatchActivity
 from holdfast.definitions.flows import Flow
 from holdfast.definitions.lifespan import Lifespan
 from holdfast.definitions.limiting import Limiting
@@ -36,6 +38,7 @@ __all__ = ["AnyWorkflow", "App"]
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+E = TypeVar("E")
 Ctx = TypeVar("Ctx", bound=RunContext)
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -57,6 +60,19 @@ class ActivityDecorator(Protocol):
     def __call__(self, fn: Callable[P, Coroutine[object, None, R]], /) -> Activity[P, R]: ...
     @overload
     def __call__(self, fn: Callable[P, R], /) -> Activity[P, R]: ...
+
+
+class BatchDecorator(Protocol):
+    """The decorator that `app.activity(batch=…)` returns: calls with one element become batches."""
+
+    @overload
+    def __call__(
+        self, fn: Callable[[list[E]], Coroutine[object, None, Sequence[R | BaseException]]], /
+    ) -> Activity[[E], R]: ...
+    @overload
+    def __call__(
+        self, fn: Callable[[list[E]], Sequence[R | BaseException]], /
+    ) -> Activity[[E], R]: ...
 
 
 class WorkflowDecorator(Protocol):
@@ -215,6 +231,21 @@ class App(Scheduling, Limiting):
         concurrency: Concurrency | None = None,
         rate: Rates | None = None,
     ) -> ActivityDecorator: ...
+    @overload
+    def activity(
+        self,
+        /,
+        *,
+        batch: Batch,
+        queue: str = DEFAULT_QUEUE,
+        name: str | None = None,
+        retry: Retry | None = None,
+        start_to_close: Duration | None = None,
+        schedule_to_close: Duration | None = None,
+        heartbeat_timeout: Duration | None = None,
+        concurrency: Concurrency | None = None,
+        rate: Rates | None = None,
+    ) -> BatchDecorator: ...
     def activity(
         self,
         fn: Callable[..., object] | None = None,
@@ -228,18 +259,24 @@ class App(Scheduling, Limiting):
         heartbeat_timeout: Duration | None = None,
         concurrency: Concurrency | None = None,
         rate: Rates | None = None,
+        batch: Batch | None = None,
     ) -> object:
         """Register an activity: an async or sync function that any worker of `queue` may run.
 
         `name` is by default the function's, `retry` the app's. `start_to_close` limits each
         attempt, `schedule_to_close` all attempts and the pauses between them, `heartbeat_timeout`
         the time between two heartbeats of an attempt. `concurrency` limits the attempts that run at
-        once in all workers, `rate` those that begin in a period. Raises ConfigurationError for a
-        function or options that cannot work, and for a name that the app has already.
+        once in all workers, `rate` those that begin in a period. With a `batch`, the function takes
+        a list of inputs and returns a list of results; workflows call it with one input. Raises
+        ConfigurationError for a function or options that cannot work, and for a name that the app
+        has already.
         """
 
         def define(fn: Callable[..., object]) -> AnyActivity:
-            activity: AnyActivity = Activity(
+            make: Callable[..., AnyActivity] = Activity
+            if batch is not None:
+                make = partial(_batch_activity, batch)
+            activity = make(
                 fn,
                 name=name,
                 queue=queue,
@@ -412,3 +449,8 @@ class App(Scheduling, Limiting):
     def add_middleware(self, middleware: Middleware) -> None:
         """Surround the app's runs, steps and activities; the first one added is outermost."""
         self.registry.layers.add(middleware)
+
+
+def _batch_activity(batch: Batch, fn: Callable[..., object], **options: Any) -> AnyActivity:
+    activity: BatchActivity[..., object] = BatchActivity(fn, batch=batch, **options)
+    return activity

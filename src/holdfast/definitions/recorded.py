@@ -75,7 +75,7 @@ class Recorded(Generic[P, R_co]):
         if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
             raise ConfigurationError(f"{self} is a generator: return a list instead")
         self._read_parameters(fn)
-        self._result = Declared(fn, "return", f"result of {self.name}")
+        self._result = self._read_result(fn)
         self.encode_result, self.decode_result = self._result.encode, self._result.decode
 
     def __repr__(self) -> str:
@@ -108,6 +108,9 @@ class Recorded(Generic[P, R_co]):
 
     def _read_parameters(self, fn: Callable[..., object]) -> None:
         self._use_signature(Signature(fn, self.name))
+
+    def _read_result(self, fn: Callable[..., object]) -> Declared:
+        return Declared(fn, "return", f"result of {self.name}")
 
     def _use_signature(self, signature: Signature) -> None:
         self.encode_arguments, self.decode_arguments = signature.encode, signature.decode

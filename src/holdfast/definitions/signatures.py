@@ -108,7 +108,7 @@ class Declared:
             ) from None
 
     def _resolve(self) -> Decode:
-        annotation = _evaluate(self._fn, self._name)
+        annotation = evaluate(self._fn, self._name)
         try:
             self._decode = decode = decoder(annotation)
         except ConfigurationError as error:
@@ -247,8 +247,8 @@ def _plain_types(annotation: object) -> frozenset[type]:
     return frozenset(kind for kind in _PLAIN if kind in members)
 
 
-def _evaluate(fn: Callable[..., object], name: str) -> object:
-    """Return one annotation of a function, evaluated; `Any` without one.
+def evaluate(fn: Callable[..., object], name: str) -> object:
+    """Return one annotation of a function, evaluated; `Any` without one. Raises NameError.
 
     The others are left alone: they may name what only a type checker imports.
     """

@@ -198,13 +198,19 @@ class Launcher:
 
         `arguments` are JSON text, `layers` the middleware around the attempt.
         """
+        try:
+            given = execution.function.decode_arguments(arguments)
+        except Exception as error:
+            asyncio.get_running_loop().call_soon(execution.fail, error)
+            return
+        self.launch_given(execution, given, layers)
+
+    def launch_given(
+        self, execution: Execution[Any], given: Arguments, layers: list[Layer]
+    ) -> None:
+        """Start an attempt with decoded arguments; see `launch`."""
         loop = asyncio.get_running_loop()
         function = execution.function
-        try:
-            given = function.decode_arguments(arguments)
-        except Exception as error:
-            loop.call_soon(execution.fail, error)
-            return
         variables = contextvars.copy_context()
         variables.run(execution.context.variable.set, execution.context)
         if self._lifespans:
