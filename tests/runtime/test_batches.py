@@ -234,12 +234,12 @@ async def test_time_limit_counts_from_the_call_and_ends_single_elements() -> Non
         await go.wait()
         return numbers
 
-    hurried = slow.with_options(start_to_close="50ms")
+    limited = slow.with_options(start_to_close="50ms")
 
     @app.workflow
     async def call(ctx: Context, number: int) -> str:
         try:
-            return f"good {await (hurried if number == 1 else slow)(number)}"
+            return f"good {await (limited if number == 1 else slow)(number)}"
         except ActivityFailed as error:
             go.set()
             return type(error).__name__
