@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from holdfast.definitions.batches import BatchActivity, BatchContext
 from holdfast.definitions.middleware import Layer
@@ -130,7 +130,7 @@ class BatchCall(Execution[BatchContext]):
             raise InvalidInput(
                 f"a batch of {self.name} returns a list of results, not {type(results).__name__}"
             )
-        found: Sequence[object] = results  # pyright: ignore[reportUnknownVariableType]
+        found = cast("Sequence[object]", results)
         if len(found) != len(self._elements):
             raise InvalidInput(
                 f"a batch of {self.name} returned {len(found)} results for "
