@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Literal, Protocol
 
 from holdfast.errors import ConfigurationError
-from holdfast.flows import differences, shape_hash
+from holdfast.flows import differences, find_circle, flows_run, shape_hash
 from holdfast.store.port import Store
 from holdfast.types import EnsuredFlow, FlowShape, Notice, Value
 
@@ -47,11 +47,13 @@ async def compile_flows(
     """Make the database's shape of each flow that of the code; return what was found of each.
 
     With `replace`, another shape of the same version is replaced, and the runs of it that have
-    not ended are terminated. Otherwise it raises ConfigurationError, which says what differs.
+    not ended are terminated. Otherwise it raises ConfigurationError, which says what differs. It
+    also raises it, and changes nothing, if flows run each other in a circle.
     """
+    shapes = [flow.shape for flow in flows]
+    await _refuse_circles(store, shapes)
     done: list[CompiledFlow] = []
-    for flow in flows:
-        shape = flow.shape
+    for shape in shapes:
         ensured = await store.ensure_flow(shape, shape_hash(shape), replace=replace)
         if ensured.status == "mismatch":
             raise ConfigurationError(_mismatch(shape, ensured))
@@ -69,8 +71,32 @@ async def compile_flows(
 
 
 async def check_flows(store: Store, flows: Iterable[Shaped]) -> list[CompiledFlow]:
-    """Return how the flows of the code differ from those of the database; change nothing."""
-    return [await _check(store, flow.shape) for flow in flows]
+    """Return how the flows of the code differ from those of the database; change nothing.
+
+    Raises ConfigurationError if flows run each other in a circle.
+    """
+    shapes = [flow.shape for flow in flows]
+    await _refuse_circles(store, shapes)
+    return [await _check(store, shape) for shape in shapes]
+
+
+async def _refuse_circles(store: Store, shapes: Iterable[FlowShape]) -> None:
+    """Raise ConfigurationError if flows, or flows of other apps that they run, form a circle."""
+    known = {shape.handler: shape for shape in shapes}
+    left = list(known.values())
+    while left:
+        for handler in flows_run(left.pop()).keys() - known.keys():
+            name, _, version = handler.rpartition("@")
+            found = await store.get_flow(name, int(version))
+            if found is not None:
+                known[handler] = found
+                left.append(found)
+    if circle := find_circle(known.values()):
+        listed = ", ".join(f"{flow} runs {other} in step {step}" for flow, step, other in circle)
+        raise ConfigurationError(
+            f"flows run each other in a circle, so that each run would start another: {listed}. "
+            "Remove one of these steps, or let a workflow start the run that may be needed"
+        )
 
 
 async def _check(store: Store, shape: FlowShape) -> CompiledFlow:

@@ -30,6 +30,9 @@ def test_it_says_when_it_is_ready_and_what_it_serves(cli: CommandLine, tmp_path:
     with running(tmp_path / "log", *worker(cli, "--queue", "a", "--queue", "b")) as process:
         text = process.await_text("ready: queues a, b, workflows sample/double@1, sample/pack@1")
         assert "Traceback" not in text
+        (ready,) = (line for line in text.splitlines() if " ready: " in line)
+        assert ready.count("sample/trip@1") == 1
+        assert ", flows sample/trip@1" in ready
 
 
 def test_its_hash_seed_is_fixed(cli: CommandLine, tmp_path: Path) -> None:

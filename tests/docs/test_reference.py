@@ -19,6 +19,7 @@ from holdfast.client.approvals import Approvals
 from holdfast.client.filters import STATES, RunFilters
 from holdfast.client.forking import ForkOptions
 from holdfast.client.starting import StartOptions
+from holdfast.definitions.flow_runs import RunStepOptions
 from holdfast.definitions.flow_steps import FlowStepOptions
 from holdfast.definitions.schedules import AppScheduleOptions
 from holdfast.definitions.start_rules import RuleOptions
@@ -126,6 +127,7 @@ def test_each_error_has_its_row() -> None:
         ("`app.queue(", options_of(App.queue, "name")),
         ("`@app.schedule(", {*AppScheduleOptions.__annotations__, "name", "input"}),
         ("`@flow.step", {*FlowStepOptions.__annotations__}),
+        ("`flow.run_step(", {*RunStepOptions.__annotations__, "of", "over"}),
         ("`ctx.activity(", options_of(Context.activity, "name", "args")),
         ("`ctx.child(", {*ChildOptions.__annotations__, "type"}),
         ("`ctx.approve(", options_of(Context.approve, "title")),

@@ -1,5 +1,6 @@
 """Flows as values: their shapes compared, and drawn. Pure: no store, no I/O, no code of steps."""
 
+from holdfast.flows.circles import find_circle, flows_run
 from holdfast.flows.differences import differences
 from holdfast.flows.drawing import draw
 from holdfast.flows.layers import leaves, steps_by_depth
@@ -11,6 +12,8 @@ __all__ = [
     "canonical_shape",
     "differences",
     "draw",
+    "find_circle",
+    "flows_run",
     "leaves",
     "shape_hash",
     "steps_by_depth",

@@ -119,6 +119,22 @@ async def test_another_shape_of_a_version_is_refused_or_replaced(compiled: Store
         assert await handle.status() == "terminated"
 
 
+async def test_flows_that_run_each_other_in_a_circle_are_refused(store: Store) -> None:
+    """Each run would start another one, until no more fit into each other."""
+    web, other = App("web"), App("other")
+    first, second, third = web.flow("first"), web.flow("second"), other.flow("third")
+    first.run_step("down", second)
+    second.run_step("down", third)
+    circle = "other/third@1 runs web/first@1 in step up, web/first@1 runs web/second@1 in step down"
+    async with Client(store=store) as client:
+        await client.flows.compile(web)
+        third.run_step("up", first)
+        for refuse in (client.flows.compile, client.flows.check):
+            with pytest.raises(ConfigurationError, match=circle):
+                await refuse(other)
+        assert [found.status for found in await client.flows.check(web)] == ["verified"] * 2
+
+
 async def test_flows_are_listed_and_their_shapes_are_read(compiled: Store) -> None:
     async with Client(store=compiled) as client:
         await client.start("analyze", [1])

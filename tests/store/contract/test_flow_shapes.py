@@ -133,7 +133,7 @@ REFUSED: list[dict[str, Any]] = [
     {"name": ""},
     {"version": 0},
     {"queue": "no queue"},
-    {"max_attempts": -1},
+    {"max_attempts": 0},
     {"base_delay": -1},
     {"timeout": 0},
     {"max_attempts": 2**31},

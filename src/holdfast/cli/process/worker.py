@@ -84,7 +84,7 @@ async def _serve(
     try:
         async with kept_running(database):
             await worker.start()
-            _say_ready(worker, database)
+            _say_ready(worker, app, database)
             async with _parent_watched(process.supervisor, stop):
                 await stop.wait()
             logger.info(
@@ -125,11 +125,16 @@ class WorkerProcess(Process):
         return self.supervisor is not None and os.getppid() != self.supervisor.pid
 
 
-def _say_ready(worker: Worker, database: Database) -> None:
+def _say_ready(worker: Worker, app: App, database: Database) -> None:
     info = worker.info
     served = [("queues", list(info.queues))]
-    served += [("workflows", [each for each in info.handlers if not each.endswith("@0")])]
-    served += [("activities", [each[:-2] for each in info.handlers if each.endswith("@0")])]
+    activities = [each for each in info.handlers if each.endswith("@0")]
+    of_flows = {flow.shape.handler for flow in app.flows.values()}
+    flows = [each for each in info.handlers if each in of_flows]
+    others = {*activities, *flows}
+    served += [("workflows", [each for each in info.handlers if each not in others])]
+    served += [("flows", flows)]
+    served += [("activities", [each[:-2] for each in activities])]
     listed = ", ".join(f"{what} {', '.join(names)}" for what, names in served if names)
     logger.info("worker %s ready: %s; database: %s", info.worker_id, listed, database)
 

@@ -130,9 +130,9 @@ language plpgsql immutable
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    if p_max_attempts < 0 then
+    if p_max_attempts < 1 then
         raise invalid_parameter_value using message = format(
-            'max_attempts is 0 or more, not %s', p_max_attempts);
+            'max_attempts is 1 or more, not %s', p_max_attempts);
     end if;
     perform holdfast._check_seconds('base_delay', p_base_delay);
     perform holdfast._check_seconds('start_delay', p_start_delay);

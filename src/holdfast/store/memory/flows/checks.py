@@ -70,8 +70,8 @@ def _check_options(
             check_queue_name(queue)
         except ConfigurationError as error:
             raise InvalidInput(str(error)) from None
-    if max_attempts is not None and not 0 <= max_attempts <= _LARGEST:
-        raise InvalidInput(f"max_attempts is 0 or more, not {max_attempts}")
+    if max_attempts is not None and not 1 <= max_attempts <= _LARGEST:
+        raise InvalidInput(f"max_attempts is 1 or more, not {max_attempts}")
     _check_seconds("base_delay", base_delay)
     if timeout is not None and not 1 <= timeout <= _LARGEST:
         raise InvalidInput(f"a timeout is 1 second or more, not {timeout}")
