@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 
 from benchmarks.bench import Bench
 from benchmarks.engine import Measurement, WorkerSetting
 from benchmarks.throughput import drain
+from holdfast.retention import SWEEPER_INTERVAL_VARIABLE
 
 OLD = 100_000
 BESIDE = 1_000_000
@@ -38,6 +40,7 @@ async def archive(bench: Bench) -> list[Measurement]:
 
 async def beside(bench: Bench) -> list[Measurement]:
     """W5 while the worker that drives the runs also deletes old ones, to W5 without them."""
+    os.environ[SWEEPER_INTERVAL_VARIABLE] = "1s"  # the workers inherit it
     runs = bench.count(5000)
     alone = await drain(bench, WorkerSetting(), "many", [5] * runs)
     await bench.engine.add_ended(bench.count(BESIDE), STEPS)

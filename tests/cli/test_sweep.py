@@ -58,3 +58,14 @@ def test_doctor_says_if_nobody_sweeps(cli: CommandLine) -> None:
     assert message.startswith("3 runs to delete, the oldest for 10 d")
     assert message.endswith("nobody sweeps")
     assert "→ holdfast sweep" in cli("doctor").stdout
+
+
+def test_a_start_says_how_long_its_run_is_kept(cli: CommandLine) -> None:
+    """B8. Instead of what its workflow says."""
+    run_id = cli.start("double", "1", "--retention", "90d")
+    with psycopg.connect(cli.url) as connection:
+        row = connection.execute(
+            "select extract(epoch from retention)::int from holdfast.runs where run_id = %s",
+            (run_id,),
+        ).fetchone()
+    assert row == (90 * 86_400,)

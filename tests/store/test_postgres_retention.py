@@ -171,3 +171,30 @@ async def test_a_deletion_of_given_runs_waits_for_the_sweeper(
     [row] = await scene.while_blocked(other.call("_delete_runs", runs), sweeping.commit)
     assert row[0] == 1
     assert await scene.store.get_runs(runs) == {}
+
+
+async def test_a_batch_reads_what_is_due_and_nothing_else(scene: Scene, ann: ManualWorker) -> None:
+    """B8. However many ended runs there are that are kept."""
+    await scene.value(
+        """
+        insert into holdfast.runs (run_id, name, version, queue, priority, status, input,
+            created_at, completed_at, delete_after)
+        select gen_random_uuid(), 'order', 1, 'default', 2, 'terminated', 'null', now(), now(),
+            now() + n * interval '1 s' - interval '10.5 s'
+        from generate_series(1, 5000) as n
+        """
+    )
+    session = await scene.session()
+    async with session.transaction():
+        [swept] = await session.call("sweep_runs")
+        read = await session.connection.fetchval(
+            """
+            select sum(seq_tup_read)::int from pg_stat_xact_user_tables
+            where schemaname = 'holdfast' and relname <> 'sweeper'
+            """
+        )
+        entries = await session.connection.fetchval(
+            "select pg_stat_get_xact_tuples_returned('holdfast.runs_by_delete_after'::regclass)"
+        )
+    assert (swept["deleted"], read) == (10, 0)
+    assert entries <= 20

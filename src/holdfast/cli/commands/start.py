@@ -50,6 +50,12 @@ if TYPE_CHECKING:
     "--timeout", metavar="TIME", type=duration, help="End the run if it takes longer than this."
 )
 @click.option(
+    "--retention",
+    metavar="TIME",
+    type=duration,
+    help="Keep the run for so long after its end: 90d.",
+)
+@click.option(
     "--tag",
     "tags",
     metavar="TAG",
@@ -78,6 +84,7 @@ def start(
     queue: str | None,
     workflow_version: int | None,
     timeout: float | None,
+    retention: float | None,
     tags: tuple[str, ...],
     wait: bool,
     wait_timeout: float | None,
@@ -102,6 +109,7 @@ def start(
         "queue": queue,
         "version": workflow_version,
         "timeout": timeout,
+        "retention": retention,
         "tags": tags or None,
     }
     options = cast("StartOptions", {name: each for name, each in given.items() if each is not None})
