@@ -309,3 +309,17 @@ def test_a_killed_catalogue_reads_no_described_file_again(desk: Desk) -> None:
     reads = Counter(re.findall(r"reading \S*/(\d\d)\.txt", "\n".join([*first, second])))
     assert set(reads) == {f"{number:02}" for number in range(80)}
     assert sum(times > 1 for times in reads.values()) <= 80 - done
+
+
+def test_the_embedded_core_continues_from_a_log_in_sqlite(desk: Desk) -> None:
+    """T2. Three processes, one log; the step runs once."""
+    first = desk.run("embedded_core.py", "orders.db", "start", "7")
+    charging, waiting = first.splitlines()
+    assert charging == "charging order 7"
+    run, _, _ = waiting.partition(" waits for packed")
+    assert desk.run("embedded_core.py", "orders.db", "packed", run) == (
+        f'{run} completed: "receipt-7, parcel 1"\n'
+    )
+    log = desk.run("embedded_core.py", "orders.db", "log", run).splitlines()
+    types = [line.split()[1] for line in log]
+    assert types == ["WorkflowStarted", "StepCompleted", "SignalReceived", "WorkflowCompleted"]
