@@ -80,6 +80,17 @@ async def test_what_users_changed_stays_until_the_code_changes(store: Store) -> 
     assert (found.when, found.paused_by) == (CHANGED.when, "user")
 
 
+async def test_a_deleted_schedule_comes_back_with_the_next_worker(store: Store) -> None:
+    """Not as long as no worker starts."""
+    await ensure(store, A, B)
+    await store.delete_schedule("shop/a")
+    assert await ensure(store, A, B) == EnsuredSchedules("current")
+    digest = schedules_digest((A, B))
+    answer, _ = await store.ensure_schedules("shop", digest, (A, B), restore=True)
+    assert answer == EnsuredSchedules("written", added=("shop/a",))
+    assert await paused(store) == {"shop/a": None, "shop/b": None}
+
+
 async def test_schedules_of_users_stay_when_the_code_has_none(store: Store) -> None:
     await store.create_schedule(new_schedule("shop/by-hand"))
     await ensure(store, A)

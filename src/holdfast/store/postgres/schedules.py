@@ -105,11 +105,11 @@ class PostgresSchedules(Part):
         return [_read_bucket(row) for row in rows]
 
     async def ensure_schedules(
-        self, app: str, digest: str, schedules: Sequence[NewSchedule]
+        self, app: str, digest: str, schedules: Sequence[NewSchedule], *, restore: bool = False
     ) -> tuple[EnsuredSchedules, list[Notice]]:
         """Write the schedules of an app's code; see `ScheduleStore.ensure_schedules`."""
         rows = msgspec.json.encode([_code_row(new) for new in schedules]).decode()
-        row = await self._database.row("ensure_schedules", app, digest, rows)
+        row = await self._database.row("ensure_schedules", app, digest, rows, restore)
         names = (tuple(row[each] or ()) for each in ("added", "changed", "paused", "resumed"))
         return EnsuredSchedules(row["status"], *names), []
 

@@ -33,14 +33,17 @@ class CodeSchedules(Service):
         Raises ConfigurationError for a name of a schedule that was not created by code.
         """
         try:
-            await self.run_once()
+            await self._ensure(restore=True)
         except InvalidInput as error:
             raise ConfigurationError(f"app {self._app}: {error}") from error
 
     async def run_once(self) -> None:
         """Write the schedules if they are not those of the database."""
+        await self._ensure()
+
+    async def _ensure(self, *, restore: bool = False) -> None:
         ensured, notices = await self._store.ensure_schedules(
-            self._app, self._digest, self._schedules
+            self._app, self._digest, self._schedules, restore=restore
         )
         self._notify(notices)
         if ensured.status == "superseded" and not self._is_superseded:

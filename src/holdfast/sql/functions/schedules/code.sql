@@ -8,12 +8,13 @@
 -- because the code no longer has them, and resumed because it has them again.
 --
 -- p_schedules is a JSON array of rows of `schedules`, each with the digest of its definition. A
--- schedule whose digest is known is left as it is: users may have changed it. Refuses values that
+-- schedule whose digest is known is left as it is: users may have changed it. With p_restore, those
+-- that were deleted are created again. Refuses values that
 -- are not allowed, and the name of a schedule that did not come from code (22004, 22023).
 -- Locks: the app's sets; the schedules, by name. Called by workers, when they start and from time
 -- to time.
 create or replace function holdfast.ensure_schedules(
-    p_app text, p_digest text, p_schedules json,
+    p_app text, p_digest text, p_schedules json, p_restore boolean default false,
     out status text, out added text[], out changed text[], out paused text[], out resumed text[]
 )
 language plpgsql
@@ -37,6 +38,15 @@ begin
     from holdfast.schedule_sets c where c.app = p_app and c.digest = p_digest;
     if v_is_current then
         status := 'current';
+        if p_restore and exists (
+            select from json_populate_recordset(null::holdfast.schedules, p_schedules) as n
+            where not exists (select from holdfast.schedules s where s.name = n.name))
+        then
+            status := 'written';
+            select w.added, w.changed, w.paused, w.resumed into added, changed, paused, resumed
+            from holdfast._write_code(v_now, p_app, p_schedules) as w;
+            perform holdfast._tell_schedulers(p_app);
+        end if;
         return;
     end if;
     -- One worker of the app at a time decides which code is the newest.

@@ -16,7 +16,13 @@ _LOST = to_micros(90.0)  # after so long without a word, no worker has a code an
 
 
 def ensure(
-    tables: Tables, now: int, app: str, digest: str, schedules: Sequence[NewSchedule]
+    tables: Tables,
+    now: int,
+    app: str,
+    digest: str,
+    schedules: Sequence[NewSchedule],
+    *,
+    restore: bool,
 ) -> tuple[EnsuredSchedules, list[Notice]]:
     """Write the schedules of an app's code; see `ScheduleStore.ensure_schedules`."""
     check_app(app)
@@ -27,6 +33,8 @@ def ensure(
     if own is not None:
         own.heard_at = now
         if own.is_current:
+            if restore and any(new.name not in tables.schedules for new in schedules):
+                return _write(tables, now, app, schedules), told(app)
             return EnsuredSchedules("current"), []
         if any(each.is_current and each.heard_at > now - _LOST for each in sets.values()):
             return EnsuredSchedules("superseded"), []

@@ -160,11 +160,11 @@ class MemorySchedules(Part):
             return [each for at, each in found if before is None or at < before][:limit]
 
     async def ensure_schedules(
-        self, app: str, digest: str, schedules: Sequence[NewSchedule]
+        self, app: str, digest: str, schedules: Sequence[NewSchedule], *, restore: bool = False
     ) -> tuple[EnsuredSchedules, list[Notice]]:
         """Write the schedules of an app's code; see `ScheduleStore.ensure_schedules`."""
         async with self._transaction() as (tables, now):
-            return code.ensure(tables, now, app, digest, schedules)
+            return code.ensure(tables, now, app, digest, schedules, restore=restore)
 
     async def due_schedules(
         self, *, limit: int = 1000, ahead_seconds: float = 0.0, lease_seconds: float = 5.0
