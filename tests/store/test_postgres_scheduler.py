@@ -117,6 +117,23 @@ async def test_a_schedule_that_another_session_holds_is_not_asked_for_again_and_
         await until(scene, "select from holdfast.schedules where next_tick_at < 'infinity'")
 
 
+async def test_a_schedule_that_cannot_be_fired_shows_it_and_holds_up_no_other(
+    scene: Scene,
+) -> None:
+    """Something is wrong with it that nobody could foresee."""
+    for name in ("shop/a", "shop/bad", "shop/c"):
+        await scene.store.create_schedule(new_schedule(name, when=When(every_seconds=1)))
+    await scene.value(
+        "update holdfast.schedules set tags = '{}' where name = 'shop/bad' returning 1"
+    )
+    async with scheduling(scene):
+        for name in ("shop/a", "shop/c"):
+            await until(scene, f"select from holdfast.schedule_buckets where schedule = '{name}'")
+        await until(scene, "select from holdfast.schedules where error like '%array%'")
+    query = "select count(*) from holdfast.schedule_buckets where schedule = 'shop/bad'"
+    assert await scene.value(query) == 0
+
+
 async def test_a_backfill_from_sql_begins_at_once(scene: Scene) -> None:
     await scene.store.create_schedule(new_schedule(overlap="allow"))
     async with scheduling(scene):

@@ -13,7 +13,14 @@ from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
-from holdfast.errors import DatabaseError, TransientDatabaseError
+import msgspec
+
+from holdfast.errors import (
+    DatabaseError,
+    DatabaseUnavailable,
+    HoldfastError,
+    TransientDatabaseError,
+)
 from holdfast.schedules.planning import plan_backfill, plan_firing
 from holdfast.types import BackfillFiring, Firing, NextLook
 from holdfast.worker.services.service import Service, ServiceContext
@@ -148,19 +155,29 @@ class Scheduler(Service):
             await asyncio.gather(*map(self._fire, parts))
 
     async def _fire(self, firings: Sequence[Firing]) -> None:
-        """Move schedules on. If another transaction is in the way, the others are moved."""
+        """Move schedules on. If one of them cannot be moved, the others are."""
         try:
             fired = await self._store.fire_schedules(firings)
-        except TransientDatabaseError as error:
+        except DatabaseUnavailable:
+            raise
+        except HoldfastError as error:
             if len(firings) == 1:
-                # It is given to a worker again when its lease is over.
-                logger.info("schedule %s is fired later: %s", firings[0].name, error)
+                await self._give_up(firings[0], error)
                 return
             middle = len(firings) // 2
             await self._fire(firings[:middle])
             await self._fire(firings[middle:])
             return
         self._notify(list(fired.notices))
+
+    async def _give_up(self, firing: Firing, error: HoldfastError) -> None:
+        """Leave a schedule that cannot be moved: to a later lease, or with its error."""
+        if isinstance(error, TransientDatabaseError):  # another transaction is in the way
+            logger.info("schedule %s is fired later: %s", firing.name, error)
+        elif firing.error is None:
+            logger.warning("schedule %s cannot be fired: %s", firing.name, error)
+            failed = msgspec.structs.replace(firing, ticks=(), skipped=(), error=f"{error}"[:1000])
+            await self._fire([failed])
 
     async def _backfill(self) -> bool:
         given = await self._store.due_backfills(lease_seconds=_LEASE)

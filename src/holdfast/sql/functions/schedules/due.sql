@@ -44,8 +44,8 @@ begin
     order by l.next_tick_at nulls first, l.name;
 end $$;
 
--- Return the backfills that are to continue, as due_schedules returns schedules. Those of paused
--- schedules wait.
+-- Return the backfills that are to continue, as due_schedules returns schedules. A pause of the
+-- schedule does not stop them.
 -- Locks: the backfills, skipping locked ones. Called by schedulers.
 create or replace function holdfast.due_backfills(p_limit int, p_lease_seconds float8)
 returns table (
