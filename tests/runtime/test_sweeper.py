@@ -110,3 +110,12 @@ def test_the_interval_is_a_length_of_time_or_off(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setenv(INTERVAL, wrong)
         with pytest.raises(ConfigurationError, match=f"{INTERVAL} is '{wrong}'"):
             sweeper_interval()
+
+
+def test_a_worker_refuses_a_longest_retention_that_it_cannot_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """B8. Else a run would be stuck when it starts a child."""
+    monkeypatch.setenv("HOLDFAST_MAX_RETENTION_DAYS", "long")
+    with pytest.raises(ConfigurationError, match="set it to a number of days"):
+        Environment(make_app())

@@ -36,7 +36,7 @@ from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError
 from holdfast.ids import uuid7
 from holdfast.payloads import with_payloads
-from holdfast.retention import sweeper_interval
+from holdfast.retention import max_retention_seconds, sweeper_interval
 from holdfast.store.notifier import Notifier
 from holdfast.store.port import SCHEDULES_TOPIC, WORK_TOPIC, Store, worker_topic
 from holdfast.types import Lease, Release, WorkerInfo
@@ -112,6 +112,7 @@ class Worker:
         """
         self.options = options = options or WorkerOptions()
         stored, store = store, with_payloads(store, app.payloads)
+        max_retention_seconds()  # a wrong value is refused now, not when a run starts a child
         self.info = info = _introduce(app, options)
         self.worker_id = info.worker_id
         self._store, self._clock = store, clock or EngineClock()
