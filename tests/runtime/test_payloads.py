@@ -9,6 +9,8 @@ import pytest
 
 from holdfast import App, Context, Retry, RunFailed, StepFailed, current_activity
 from holdfast.client import Client
+from holdfast.definitions.limits import Limit
+from holdfast.definitions.start_rules import Singleton
 from holdfast.errors import ConfigurationError, PayloadLocked, UpdateFailed
 from holdfast.payloads import READABLE, AesGcm, Codecs, Zlib, with_payloads
 from holdfast.store.memory import MemoryStore
@@ -197,3 +199,18 @@ def test_steps_for_which_the_database_looks_into_payloads_are_refused() -> None:
         @flow.step(when={"size": 3})
         def big(size: int) -> int:
             return size
+
+
+def test_keys_in_encoded_inputs_are_refused() -> None:
+    """With a path into an envelope, all runs would have one key."""
+    app = App("bank", payload_codec=Zlib())
+
+    async def pay(ctx: Context, card: dict[str, str]) -> None: ...
+
+    with pytest.raises(ConfigurationError, match=r"the key input.card is a path into the input"):
+        app.workflow(name="limited", concurrency=Limit(5, key="input.card"))(pay)
+    with pytest.raises(ConfigurationError, match=r"workflow single: the key input.card"):
+        app.workflow(name="single", singleton=Singleton(key="input.card"))(pay)
+    with pytest.raises(ConfigurationError, match=r"queue cards: the key input.card"):
+        app.queue("cards", fairness="input.card")
+    app.workflow(name="free", concurrency=Limit(5), singleton=Singleton())(pay)

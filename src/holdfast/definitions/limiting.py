@@ -16,6 +16,7 @@ from holdfast.definitions.limits import (
 from holdfast.definitions.workflows import AnyActivity, AnyWorkflow, Registry
 from holdfast.errors import ConfigurationError
 from holdfast.names import check_queue_name
+from holdfast.payloads import Payloads
 from holdfast.types import LimitRule, LimitScope
 
 
@@ -23,6 +24,7 @@ class Limiting:
     """The limits that an app declares."""
 
     registry: Registry
+    payloads: Payloads | None
 
     @property
     def limits(self) -> tuple[LimitRule, ...]:
@@ -53,15 +55,18 @@ class Limiting:
         fair = Fairness(fairness) if isinstance(fairness, str) else fairness
         if ("queue", name) in self.registry.limits:
             raise ConfigurationError(f"{of}: its limits are declared twice")
-        self._declare("queue", name, limits_of(of, concurrency, rate, fair, ageing))
+        self._declare("queue", of, name, limits_of(of, concurrency, rate, fair, ageing))
 
     def _limit_workflow(
         self, workflow: AnyWorkflow, concurrency: Concurrency | None, rate: Rates | None
     ) -> None:
         """Declare limits of a workflow: those of its highest version count, for all of them."""
-        limits = limits_of(f"workflow {workflow.name}", concurrency, rate)
+        of, rules = f"workflow {workflow.name}", workflow.rules
+        limits = limits_of(of, concurrency, rate)
+        if rules is not None:
+            self._check_keys(of, rules.singleton_key, rules.debounce_key, rules.throttle_key)
         if workflow.version == self.registry.latest(workflow.name).version:
-            self._declare("workflow", workflow.full_name, limits)
+            self._declare("workflow", of, workflow.full_name, limits)
 
     def _limit_activity(
         self, activity: AnyActivity, concurrency: Concurrency | None, rate: Rates | None
@@ -69,9 +74,22 @@ class Limiting:
         """Declare limits of an activity. The path of a key begins with a parameter."""
         limits = limits_of(str(activity), concurrency, rate)
         rules = [limit.rule("activity", activity.full_name) for limit in limits]
+        self._check_keys(str(activity), *(rule.key for rule in rules))
         self.registry.limits["activity", activity.full_name] = tuple(
             of_signature(rule, activity.fn) for rule in rules
         )
 
-    def _declare(self, scope: LimitScope, name: str, limits: Iterable[AnyLimit]) -> None:
-        self.registry.limits[scope, name] = tuple(limit.rule(scope, name) for limit in limits)
+    def _declare(self, scope: LimitScope, of: str, name: str, limits: Iterable[AnyLimit]) -> None:
+        rules = tuple(limit.rule(scope, name) for limit in limits)
+        self._check_keys(of, *(rule.key for rule in rules))
+        self.registry.limits[scope, name] = rules
+
+    def _check_keys(self, of: str, *keys: str | None) -> None:
+        """Raise ConfigurationError for the path of a key in inputs that are encoded."""
+        paths = [key for key in keys if key]
+        if paths and self.payloads is not None:
+            raise ConfigurationError(
+                f"{of}: the key {paths[0]} is a path into the input, and the database cannot look "
+                "into inputs that are encoded by the app's payload_codec. Leave the key out, or "
+                "define it in an app without a codec"
+            )
