@@ -53,6 +53,21 @@ begin
         p_now, k.limit_id, k.slot, k.most, k.period, k.smooth) as r on k.kind = 'rate';
 end $$;
 
+-- Return true if the limits allow something of one of the groups. Called by _take_limited.
+create or replace function holdfast._is_any_free(
+    p_groups text[], p_limits int[], p_slots text[], p_free int[]
+) returns boolean
+language sql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+    select exists (
+        select from unnest(p_groups) as g (limit_keys)
+        where not exists (
+            select from unnest(p_limits, p_slots, p_free) as s (limit_id, slot, free)
+            where s.free <= 0
+                and g.limit_keys::jsonb ->> s.limit_id::text = s.slot))
+$$;
+
 -- Return how many tasks a rate lets begin now: in no stretch as long as its period more than
 -- p_most. If it is smooth, they begin at even distances, or, if these are short, some each 0.1 s.
 -- `next_at` is when it lets more begin; null if it lets some begin now. Locks nothing. Called by

@@ -90,6 +90,12 @@ begin
         min(s.next_at) as next_at, bool_or(s.is_rate) as have_rates
     into v_slots
     from holdfast._free_slots(p_now, v_walk.groups) as s;
+    if cardinality(v_walk.groups) < v_most
+        and not holdfast._is_any_free(v_walk.groups, v_slots.limits, v_slots.slots, v_slots.free)
+    then
+        next_at := least(next_at, v_slots.next_at);
+        return;  -- all groups were looked at, and none is free: only the others are taken
+    end if;
     select * into v_chosen
     from holdfast._choose_limited(p_now, p_limit, v_walk.queues, v_walk.handlers,
         v_walk.priorities, v_walk.groups, v_slots.limits, v_slots.slots, v_slots.free,
