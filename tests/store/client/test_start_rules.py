@@ -15,6 +15,7 @@ from holdfast.definitions.start_rules import RuleOptions
 from holdfast.definitions.workflows import declared_rules
 from holdfast.errors import ConfigurationError, RunActive, StartThrottled
 from holdfast.moments import to_datetime
+from holdfast.payloads import Zlib
 from holdfast.store.port import Store
 
 app = App("shop")
@@ -143,6 +144,13 @@ async def test_why_names_the_active_run_of_a_singleton_and_the_runs_before(clien
 def test_rules_that_cannot_work_are_refused(make: Callable[[], object], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         make()
+
+
+def test_key_of_an_input_that_is_encoded_is_refused() -> None:
+    app = App("a", payload_codec=Zlib())
+    with pytest.raises(ConfigurationError, match="the database cannot read in inputs"):
+        app.workflow(singleton=Singleton("input.customer"))(sync.fn)
+    app.workflow(singleton=Singleton())(sync.fn)
 
 
 def test_singleton_and_debounce_have_one_key() -> None:
