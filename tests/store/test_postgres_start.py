@@ -120,7 +120,7 @@ async def test_function_starts_runs_with_what_is_left_out(scene: Scene) -> None:
     """From psql only ids and names are needed."""
     run_ids = [uuid7(), uuid7()]
     [first, _] = await scene.watcher.call("start_runs", run_ids, ["order", "order"])
-    assert tuple(first) == (run_ids[0], True, "running", False)
+    assert tuple(first) == (run_ids[0], True, "running", False, None, None)
     run = await get(scene.store, run_ids[0])
     assert (run.queue, run.priority, run.version, run.input) == ("default", 2, 1, "null")
     assert json.loads(run.input) is None
