@@ -17,7 +17,7 @@ from holdfast.definitions.limits import Concurrency, Rates
 from holdfast.definitions.middleware import Middleware
 from holdfast.definitions.run_context import RunContext
 from holdfast.definitions.scheduling import Scheduling
-from holdfast.definitions.start_rules import RuleOptions, check_needs_no_input
+from holdfast.definitions.start_rules import RuleOptions
 from holdfast.definitions.startable import AnyStartable
 from holdfast.definitions.steps import Step
 from holdfast.definitions.workflows import (
@@ -352,8 +352,6 @@ class App(Scheduling, Limiting):
                 rules=rules,
                 registry=self.registry,
             )
-            if self.payloads is not None:
-                check_needs_no_input(f"workflow {workflow.name}", workflow.rules)
             self.registry.add_workflow(workflow)
             self._limit_workflow(workflow, concurrency, rate)
             return workflow

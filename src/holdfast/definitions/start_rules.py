@@ -157,16 +157,6 @@ def rules_of_start(
     return msgspec.json.encode(RulesOfStart(declared, given or None)).decode()
 
 
-def check_needs_no_input(of: str, rules: StartRules | None) -> None:
-    """Raise ConfigurationError for rules with a key, which the database reads in the input."""
-    keys = rules and (rules.singleton_key, rules.debounce_key, rules.throttle_key)
-    for key in filter(None, keys or ()):
-        raise ConfigurationError(
-            f"{of}: a rule has the key {key}, which the database cannot read in inputs that are "
-            "encoded by the app's payload_codec. Leave out the key, or give the app no codec"
-        )
-
-
 def _given(of: str, input_type: object, options: RuleOptions) -> dict[str, Any]:
     found: dict[str, Any] = {}
     rules = (

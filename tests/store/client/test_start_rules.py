@@ -148,9 +148,9 @@ def test_rules_that_cannot_work_are_refused(make: Callable[[], object], message:
 
 def test_key_of_an_input_that_is_encoded_is_refused() -> None:
     app = App("a", payload_codec=Zlib())
-    with pytest.raises(ConfigurationError, match="the database cannot read in inputs"):
+    with pytest.raises(ConfigurationError, match="the database cannot look into inputs"):
         app.workflow(singleton=Singleton("input.customer"))(sync.fn)
-    app.workflow(singleton=Singleton())(sync.fn)
+    App("b", payload_codec=Zlib()).workflow(singleton=Singleton())(sync.fn)
 
 
 def test_singleton_and_debounce_have_one_key() -> None:
