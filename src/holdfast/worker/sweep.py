@@ -165,7 +165,7 @@ class Sweep(Worker):
         self._maintained = asyncio.get_running_loop().time()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(self._claims_end):
-                for service in self._services:
+                for service in self._duties:
                     await service.attempt()
 
     def end_early(self) -> None:
@@ -197,7 +197,7 @@ class Sweep(Worker):
         now, next_due_at = await self._store.next_due(
             self.worker_id, self.info.queues, self.info.handlers
         )
-        moments = [next_due_at, *(service.next_due for service in self._services)]
+        moments = [next_due_at, *(service.next_due for service in self._duties)]
         soonest = min((at for at in moments if at is not None), default=None)
         return self._result(now, soonest, loop.time() - began)
 

@@ -10,7 +10,7 @@ workload: all of them as one, for heartbeat, watchdog and drain
 resources: opened before all else, closed after the drain
 heartbeat (own thread): renews leases, and tells the workload what happened to them
 watchdog (own thread): gives leases back if code blocks the event loop
-services: one duty each, such as deadlines and dead workers
+duties: the services, one duty each, such as deadlines and dead workers
 ```
 
 Each part is given the parts that it calls, so it is made after them. The claimer is the exception:
@@ -21,22 +21,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from holdfast._version import __version__
-from holdfast.archive import open_archive
-from holdfast.compiling import compile_flows
 from holdfast.definitions.app import App
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError
 from holdfast.ids import uuid7
-from holdfast.payloads import with_payloads
-from holdfast.retention import max_retention_seconds, sweeper_interval
+from holdfast.payloads import Payloads, with_payloads
+from holdfast.retention import max_retention_seconds
 from holdfast.store.notifier import Notifier
 from holdfast.store.port import SCHEDULES_TOPIC, WORK_TOPIC, Store, worker_topic
 from holdfast.types import Lease, Release, WorkerInfo
@@ -44,6 +41,7 @@ from holdfast.worker.activities import Activities
 from holdfast.worker.attempts import Launcher, StepRunner
 from holdfast.worker.claimer import Claimable, Claimer
 from holdfast.worker.clock import Clock, EngineClock
+from holdfast.worker.duties import Duties
 from holdfast.worker.heartbeat import HeartbeatService
 from holdfast.worker.late_flows import LateFlows
 from holdfast.worker.log_reader import LogReader
@@ -52,16 +50,7 @@ from holdfast.worker.recording import Committer, Reporter
 from holdfast.worker.releases import LastCalls, Releases
 from holdfast.worker.resources import Resources
 from holdfast.worker.runs import Runs
-from holdfast.worker.services.app_sign_on import AppSignOn
-from holdfast.worker.services.code_schedules import CodeSchedules
-from holdfast.worker.services.deadlines import Deadlines
-from holdfast.worker.services.limits import UnusedLimits
-from holdfast.worker.services.reaper import Reaper
-from holdfast.worker.services.scheduler import Scheduler
-from holdfast.worker.services.service import Service, ServiceContext
-from holdfast.worker.services.start_rules import StartKeys
-from holdfast.worker.services.sweeper import Sweeper
-from holdfast.worker.services.unserved import Unserved
+from holdfast.worker.services.service import ServiceContext
 from holdfast.worker.step_reporter import StepReporter
 from holdfast.worker.step_tasks import StepTasks
 from holdfast.worker.threads import (
@@ -73,8 +62,6 @@ from holdfast.worker.threads import (
 from holdfast.worker.turn_cache import TurnCache
 from holdfast.worker.watchdog import Process, Watchdog
 from holdfast.worker.workload import Workload
-
-logger = logging.getLogger("holdfast.worker")
 
 _FLUSH_SECONDS = 2.0  # for the answers to calls in flight after the drain
 _CLOCK_SAMPLES = 3  # the first also prepares the query; the clock uses the best one
@@ -130,23 +117,7 @@ class Worker:
         context = ServiceContext(
             stored, info.worker_id, self._clock, notify, options.maintenance_seconds
         )
-        deadlines, interval = Deadlines(context), sweeper_interval()
-        self._app_sign_on = AppSignOn(context, app, info.queues, origin)
-        self._code_schedules = CodeSchedules(
-            context, app.name, [each.new for each in app.schedules.values()]
-        )
-        self._scheduler = Scheduler(context)
-        self._services: Sequence[Service] = [  # a new duty is one more line here
-            Reaper(context, silent_seconds=options.silent_seconds),
-            deadlines,
-            self._app_sign_on,
-            Unserved(context, info.handlers),
-            UnusedLimits(context),
-            self._code_schedules,
-            self._scheduler,
-            *([Sweeper(context, open_archive(app.archive), interval)] if interval else ()),
-            StartKeys(context),
-        ]
+        self._duties = Duties(context, app, info, options, origin)
         self._claimer = Claimer(
             store,
             info.worker_id,
@@ -154,7 +125,7 @@ class Worker:
             info.handlers,
             self._clock,
             notify,
-            deadlines.due_at,
+            self._duties.deadlines.due_at,
             self._limit_claims(claimable_by_threads(book, info.handlers, handlers_in_threads(app))),
             concurrency=options.concurrency,
             lease_seconds=options.lease_seconds,
@@ -164,24 +135,12 @@ class Worker:
         self._workload = Workload(
             self._runs(app), self._activities(app), self._steps, self._late_flows(app)
         )
-        threads_store = heartbeat_store and (lambda: with_payloads(heartbeat_store(), app.payloads))
-        self._heartbeat = threads_store and HeartbeatService(
-            threads_store,
-            info,
-            self._workload,
-            self._clock,
-            book.look,
-            interval_seconds=options.heartbeat_seconds,
-            lease_seconds=options.lease_seconds,
-        )
-        self._watchdog = threads_store and Watchdog(
-            info.worker_id,
-            threads_store,
-            self._workload,
-            process or Process(),
-            grace_seconds=options.grace_seconds,
-        )
-        self._flows = tuple(app.flows.values())
+        self._heartbeat: HeartbeatService | None = None
+        self._watchdog: Watchdog | None = None
+        if heartbeat_store is not None:
+            make_store = partial(_encoding_store, heartbeat_store, app.payloads)
+            self._heartbeat = self._make_heartbeat(make_store, book)
+            self._watchdog = self._make_watchdog(make_store, process or Process())
         self._listening: list[Callable[[], Awaitable[None]]] = []
 
     def _runs(self, app: App) -> Runs:
@@ -239,6 +198,28 @@ class Worker:
             room=self._claimer.room,
         )
 
+    def _make_heartbeat(
+        self, make_store: Callable[[], Store], book: ThreadBook
+    ) -> HeartbeatService:
+        return HeartbeatService(
+            make_store,
+            self.info,
+            self._workload,
+            self._clock,
+            book.look,
+            interval_seconds=self.options.heartbeat_seconds,
+            lease_seconds=self.options.lease_seconds,
+        )
+
+    def _make_watchdog(self, make_store: Callable[[], Store], process: Process) -> Watchdog:
+        return Watchdog(
+            self.worker_id,
+            make_store,
+            self._workload,
+            process,
+            grace_seconds=self.options.grace_seconds,
+        )
+
     async def start(self) -> None:
         """Open the store and the app's lifespans, sign on, and claim from now on. Idempotent.
 
@@ -268,13 +249,11 @@ class Worker:
             sent = self._clock.local()
             now = await self._store.now()
             self._clock.observe(sent, self._clock.local(), now)
-        await self._app_sign_on.sign_on()
-        await self._compile()
-        await self._code_schedules.sign_on()
+        await self._duties.sign_on()
         await self._enter()
         self._listening = [
             await self._store.listen(WORK_TOPIC, self._claimer.notified),
-            await self._store.listen(SCHEDULES_TOPIC, self._scheduler.notified),
+            await self._store.listen(SCHEDULES_TOPIC, self._duties.scheduler.notified),
             await self._store.listen(worker_topic(self.worker_id), self._workload.notified),
         ]
 
@@ -283,26 +262,11 @@ class Worker:
         await self._beat([])
 
     async def _start_services(self) -> None:
-        for service in self._services:
-            await service.start()
+        await self._duties.start()
 
     def _limit_claims(self, claimable: Claimable | None) -> Claimable | None:
         """Return what limits the claims, given how the worker's threads limit them."""
         return claimable
-
-    async def _compile(self) -> None:
-        """Give the database the shapes of the app's flows."""
-        replace = self.options.replace_flows
-        notify = self._notifier.submit
-        for flow in await compile_flows(self._store, self._flows, notify, replace=replace):
-            if flow.status == "replaced":
-                logger.warning(
-                    "flow %s@%d was replaced, and %d run(s) of it were terminated: %s",
-                    flow.name,
-                    flow.version,
-                    flow.ended,
-                    "; ".join(flow.differences),
-                )
 
     async def stop(self, grace: Duration | None = None) -> None:
         """Drain: stop claiming, wait for running work for the grace period, release the rest.
@@ -318,7 +282,7 @@ class Worker:
         await self._claimer.stop()
         releases = await self._workload.drain(grace_seconds, self._save)
         self._last_calls.begin_farewell()
-        await asyncio.gather(*(service.stop() for service in self._services))
+        await self._duties.stop()
         await self._reader.stop()
         await asyncio.gather(self._flush(releases), self._stop_heartbeat())
         await self._committer.stop()
@@ -351,15 +315,14 @@ class Worker:
             self._workload.busy
             or not self._committer.idle
             or not self._claimer.idle
-            or self._scheduler.busy
+            or self._duties.scheduler.busy
             or not self._notifier.idle
             or not self._releases.idle
         )
 
     async def maintain(self) -> None:
         """Run every service once, now."""
-        for service in self._services:
-            await service.run_once()
+        await self._duties.run_once()
 
     def end_grace(self) -> None:
         """End the grace period of a drain under way."""
@@ -420,3 +383,8 @@ def _introduce(app: App, options: WorkerOptions) -> WorkerInfo:
         concurrency=options.concurrency,
         holdfast_version=__version__,
     )
+
+
+def _encoding_store(make_store: Callable[[], Store], payloads: Payloads | None) -> Store:
+    """Return a new store that encodes payloads as the app's codec does."""
+    return with_payloads(make_store(), payloads)

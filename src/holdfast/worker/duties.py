@@ -1,0 +1,102 @@
+"""The services of a worker, made, signed on and started together: a new duty is one line here."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from holdfast.archive import open_archive
+from holdfast.compiling import compile_flows
+from holdfast.definitions.app import App
+from holdfast.retention import sweeper_interval
+from holdfast.types import WorkerInfo
+from holdfast.worker.options import WorkerOptions
+from holdfast.worker.services.app_sign_on import AppSignOn
+from holdfast.worker.services.code_schedules import CodeSchedules
+from holdfast.worker.services.deadlines import Deadlines
+from holdfast.worker.services.limits import UnusedLimits
+from holdfast.worker.services.reaper import Reaper
+from holdfast.worker.services.scheduler import Scheduler
+from holdfast.worker.services.service import Service, ServiceContext
+from holdfast.worker.services.start_rules import StartKeys
+from holdfast.worker.services.sweeper import Sweeper
+from holdfast.worker.services.unserved import Unserved
+
+logger = logging.getLogger("holdfast.worker")
+
+
+class Duties:
+    """All services of a worker. Those that other parts of the worker call have names."""
+
+    def __init__(
+        self,
+        context: ServiceContext,
+        app: App,
+        info: WorkerInfo,
+        options: WorkerOptions,
+        origin: str | None,
+    ) -> None:
+        """`origin` says where the app's code is.
+
+        Raises ConfigurationError for an interval of the sweeper that cannot be read.
+        """
+        schedules = [each.new for each in app.schedules.values()]
+        interval = sweeper_interval()
+        self._context, self._replace_flows = context, options.replace_flows
+        self._flows = tuple(app.flows.values())
+        self._app_sign_on = AppSignOn(context, app, info.queues, origin)
+        self._code_schedules = CodeSchedules(context, app.name, schedules)
+        self.deadlines: Final = Deadlines(context)
+        self.scheduler: Final = Scheduler(context)
+        self._services: Sequence[Service] = [
+            Reaper(context, silent_seconds=options.silent_seconds),
+            self.deadlines,
+            self._app_sign_on,
+            Unserved(context, info.handlers),
+            UnusedLimits(context),
+            self._code_schedules,
+            self.scheduler,
+            *([Sweeper(context, open_archive(app.archive), interval)] if interval else ()),
+            StartKeys(context),
+        ]
+
+    def __iter__(self) -> Iterator[Service]:
+        """Iterate over the services."""
+        return iter(self._services)
+
+    async def sign_on(self) -> None:
+        """Give the database what the app's code declares: its names, flows and schedules.
+
+        Raises ConfigurationError for what contradicts the database.
+        """
+        await self._app_sign_on.sign_on()
+        await self._compile()
+        await self._code_schedules.sign_on()
+
+    async def _compile(self) -> None:
+        store, notify, replace = self._context.store, self._context.notify, self._replace_flows
+        for flow in await compile_flows(store, self._flows, notify, replace=replace):
+            if flow.status == "replaced":
+                logger.warning(
+                    "flow %s@%d was replaced, and %d run(s) of it were terminated: %s",
+                    flow.name,
+                    flow.version,
+                    flow.ended,
+                    "; ".join(flow.differences),
+                )
+
+    async def start(self) -> None:
+        """Let each service run now and from now on. Idempotent."""
+        for service in self._services:
+            await service.start()
+
+    async def stop(self) -> None:
+        """Stop all of them, also in the middle of a run. Idempotent."""
+        await asyncio.gather(*(service.stop() for service in self._services))
+
+    async def run_once(self) -> None:
+        """Run every service once, now."""
+        for service in self._services:
+            await service.run_once()
