@@ -1,0 +1,51 @@
+"""Rules for starts that schedules and flows make."""
+
+from __future__ import annotations
+
+from clocks import Clock
+
+from holdfast.store.port import Store
+from holdfast.types import DeclaredRules, StartRules
+
+from .actors import get
+from .flow_actors import Flows
+from .schedule_actors import MINUTE, NAME, ManualScheduler
+from .test_flow_runs import run_step
+
+
+async def test_tick_that_a_rule_refuses_has_failed_and_says_why(store: Store, clock: Clock) -> None:
+    rules = StartRules(singleton_conflict="refuse")
+    await store.declare_start_rules([DeclaredRules("shop/order", 1, rules)])
+    sally = ManualScheduler(store)
+    first = await sally.create(overlap="allow")
+    for number in range(2):
+        await clock.advance(60)
+        await sally.fire(first + number * MINUTE)
+    later, earlier = await store.list_buckets(NAME)
+    assert (earlier.outcome, later.outcome) == ("started", "failed")
+    assert f"run {earlier.run_id}" in (later.error or "")
+
+
+async def test_tick_leads_to_the_run_that_a_rule_returns(store: Store, clock: Clock) -> None:
+    rules = StartRules(singleton_conflict="return")
+    await store.declare_start_rules([DeclaredRules("shop/order", 1, rules)])
+    sally = ManualScheduler(store)
+    first = await sally.create(overlap="allow")
+    for number in range(2):
+        await clock.advance(60)
+        await sally.fire(first + number * MINUTE)
+    later, earlier = await store.list_buckets(NAME)
+    assert (earlier.outcome, later.outcome) == ("started", "started")
+    assert later.run_id == earlier.run_id
+
+
+async def test_step_that_a_rule_refuses_fails_for_good(store: Store, flows: Flows) -> None:
+    rules = StartRules(singleton_conflict="refuse")
+    await store.declare_start_rules([DeclaredRules("order", 1, rules)])
+    await flows.define(run_step("sub", max_attempts=3))
+    first = await flows.start({"n": 1})
+    second = await flows.start({"n": 2})
+    assert (await get(store, first)).status == "running"
+    failed = await get(store, second)
+    assert failed.status == "failed"
+    assert "is active with the same key" in (failed.error or "")
