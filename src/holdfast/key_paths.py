@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -57,15 +58,24 @@ def key_of(text: str, path: str | None) -> str:
     >>> key_of('{"customer": "ann", "n": 7}', "input.customer"), key_of("{}", "input.customer")
     ('ann', '')
     """
-    if path is None:
-        return ""
+    return "" if path is None else _shortened(value_at(text, fields_of(path)) or "")
+
+
+def value_at(text: str, fields: Iterable[str]) -> str | None:
+    """Return the value to which fields lead in JSON text, as `#>>` does in PostgreSQL.
+
+    A text is itself, any other value its JSON text; None for null, or if there is no such field.
+
+    >>> value_at('{"customer": {"id": 7.50}}', ["customer", "id"])
+    '7.50'
+    """
     value = text.encode().strip()
-    for name in fields_of(path):
+    for name in fields:
         found = _field(value, name)
         if found is None:
-            return ""
+            return None
         value = found.strip()
-    return _shortened(_as_text(value))
+    return _as_text(value)
 
 
 def _field(value: bytes, name: str) -> bytes | None:
@@ -78,9 +88,9 @@ def _field(value: bytes, name: str) -> bytes | None:
     return None
 
 
-def _as_text(value: bytes) -> str:
+def _as_text(value: bytes) -> str | None:
     if value == b"null":
-        return ""
+        return None
     return _decode_text(value) if value.startswith(b'"') else value.decode()
 
 

@@ -8,6 +8,7 @@ import asyncpg
 import pytest
 
 from holdfast.key_paths import key_of
+from holdfast.store.memory.keys import key_value
 
 CASES = [
     ('{"customer": "ann"}', None, ""),
@@ -43,5 +44,31 @@ async def test_sql_function_leads_to_the_same_keys(module_database_url: str) -> 
         for text, path, key in CASES:
             found = await connection.fetchval("select holdfast._key_of($1, $2)", text, path)
             assert found == key, (text, path)
+    finally:
+        await connection.close()
+
+
+LIMIT_CASES = [
+    ('{"customer": "ann"}', "input.customer", "ann"),
+    ('{"customer": {"id": 7}}', "input.customer", '{"id": 7}'),
+    ('{"n": 7.50}', "input.n", "7.50"),
+    ('{"customer": null}', "input.customer", "null"),
+    ('{"customer": ""}', "input.customer", ""),
+    ('{"a": 1, "b": 2}', "input.c|input.b", "2"),
+    ('["a", "b"]', "input.-1", "b"),
+    ('"%s"' % ("x" * 201), "input", f"md5:{hashlib.md5(b'x' * 201).hexdigest()}"),
+]
+
+
+async def test_values_of_limits_keys_are_the_same_in_sql_and_in_memory(
+    module_database_url: str,
+) -> None:
+    connection = await asyncpg.connect(module_database_url)
+    try:
+        for text, key, value in LIMIT_CASES:
+            found = await connection.fetchval("select holdfast._key_value($1, $2)", key, text)
+            assert found == value, (text, key)
+            assert key_value(key, text, None) == value, (text, key)
+            assert key_value(key, "1", f'{{"input": {text}}}') == value, (text, key)
     finally:
         await connection.close()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from typing import Final
 
 from holdfast.errors import ConfigurationError, InvalidInput
+from holdfast.key_paths import fields_of, value_at
 from holdfast.names import check_queue_name, check_reference
 from holdfast.types import LimitRule
 
@@ -15,45 +15,17 @@ _LONG: Final = 200
 _PATHS: Final = re.compile(r"input(\.[^.|]+)*(\|input(\.[^.|]+)*)*")
 
 
-class _Number(str):
-    """A number as it stands in the JSON text."""
-
-    __slots__ = ()
-
-
 def key_value(key: str, run_input: str, payload: str | None) -> str:
     """Return the value of a limit's key, as text; `null` if its path leads to nothing.
 
     `payload` is that of an activity, whose input counts instead of the run's.
     """
-    document = json.loads(
-        run_input if payload is None else payload, parse_int=_Number, parse_float=_Number
-    )
-    start = document if payload is None else document.get("input")
-    found = (_at(start, path.split(".")[1:]) for path in key.split("|"))
-    value = next((each for each in found if each is not None), None)
-    text = "null" if value is None else _text(value)
-    if len(text.encode()) > _LONG:
-        return f"md5:{hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()}"
-    return text
-
-
-def _at(value: object, path: list[str]) -> object:
-    for part in path:
-        if isinstance(value, dict):
-            value = value.get(part)  # pyright: ignore[reportUnknownMemberType,reportUnknownVariableType]
-        elif isinstance(value, list) and re.fullmatch(r"-?\d+", part):
-            place = int(part)
-            value = value[place] if -len(value) <= place < len(value) else None  # pyright: ignore[reportUnknownVariableType,reportUnknownArgumentType]
-        else:
-            return None
-    return value  # pyright: ignore[reportUnknownVariableType]
-
-
-def _text(value: object) -> str:
-    if isinstance(value, str):
-        return str(value)
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    text, start = (run_input, []) if payload is None else (payload, ["input"])
+    found = (value_at(text, [*start, *fields_of(path)]) for path in key.split("|"))
+    value = next((each for each in found if each is not None), "null")
+    if len(value.encode()) > _LONG:
+        return f"md5:{hashlib.md5(value.encode(), usedforsecurity=False).hexdigest()}"
+    return value
 
 
 def check_rule(rule: LimitRule) -> None:
