@@ -14,7 +14,7 @@ import pytest
 from holdfast import App, Client, Context, Retry
 from holdfast.errors import CallFailed, RunFailed
 from holdfast.store.memory import MemoryStore, wall_clock
-from holdfast.store.memory.tables import EventRow
+from holdfast.store.memory.rows import EventRow
 from holdfast.store.port import Store
 from holdfast.store.postgres import PostgresStore
 from holdfast.types import Event

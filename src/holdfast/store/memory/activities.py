@@ -14,7 +14,8 @@ from holdfast.store.memory import details
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.payloads import check_end
-from holdfast.store.memory.tables import NEVER, TURN, Tables, TaskRow, distinct
+from holdfast.store.memory.rows import NEVER, TURN, TaskRow
+from holdfast.store.memory.tables import Tables, distinct
 from holdfast.store.port import WORK_TOPIC, worker_topic
 from holdfast.types import (
     ActivitiesEnded,

@@ -9,7 +9,8 @@ import msgspec
 from holdfast.store.memory import details
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.payloads import check_decision
-from holdfast.store.memory.tables import NEVER, TURN, Tables, TaskRow, distinct
+from holdfast.store.memory.rows import NEVER, TURN, TaskRow
+from holdfast.store.memory.tables import Tables, distinct
 from holdfast.types import Approval, Decided, Decision, Event, Notice
 
 

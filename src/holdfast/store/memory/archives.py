@@ -15,7 +15,8 @@ from holdfast.moments import to_datetime, to_micros
 from holdfast.store.memory.clock import to_micros as seconds_to_micros
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.retention import check_batch, due_runs, keep_runs
-from holdfast.store.memory.tables import EventRow, Parent, RunRow, StepRow, Tables
+from holdfast.store.memory.rows import EventRow, Parent, RunRow, StepRow
+from holdfast.store.memory.tables import Tables
 from holdfast.types import Event, ExportedRuns, LeasedRun, LeasedRuns, NewRun, Restoring
 
 _STEP_FIELDS: Final = (

@@ -7,7 +7,8 @@ from uuid import UUID
 import msgspec
 
 from holdfast.store.memory import details
-from holdfast.store.memory.tables import RunRow, Tables
+from holdfast.store.memory.rows import RunRow
+from holdfast.store.memory.tables import Tables
 
 
 class _Continued(msgspec.Struct, frozen=True):

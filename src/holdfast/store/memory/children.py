@@ -13,8 +13,9 @@ from holdfast.store.memory.chains import newest
 from holdfast.store.memory.ends import request_cancels
 from holdfast.store.memory.external import send_signals
 from holdfast.store.memory.flows.starts import start_child_flow
+from holdfast.store.memory.rows import Parent, ParentClose, RunRow
 from holdfast.store.memory.starts import insert_run, start_free
-from holdfast.store.memory.tables import Parent, ParentClose, RunRow, Tables
+from holdfast.store.memory.tables import Tables
 from holdfast.store.port import WORK_TOPIC, refusal
 from holdfast.types import ErrorInfo, Event, NewRun, NewSignal, Notice, RunKind, Undelivered
 

@@ -17,7 +17,8 @@ from holdfast.store.memory import activities, approvals, children, details
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.ends import close_children, tell_parents
 from holdfast.store.memory.payloads import check_turn
-from holdfast.store.memory.tables import NEVER, TURN, Tables, distinct
+from holdfast.store.memory.rows import NEVER, TURN
+from holdfast.store.memory.tables import Tables, distinct
 from holdfast.types import (
     Ahead,
     Committed,

@@ -9,7 +9,8 @@ from holdfast.store.memory import details
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.external import outcomes
 from holdfast.store.memory.payloads import check_pause, check_reason
-from holdfast.store.memory.tables import TURN, Tables, distinct
+from holdfast.store.memory.rows import TURN
+from holdfast.store.memory.tables import Tables, distinct
 from holdfast.store.port import WORK_TOPIC, worker_topic
 from holdfast.types import Delivered, Event, Notice, Pause, Scope, WorkerInfo
 

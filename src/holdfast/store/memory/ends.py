@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from uuid import UUID
 
 from holdfast.store.memory import details
-from holdfast.store.memory.tables import TURN, RunRow, StepRow, Tables
+from holdfast.store.memory.rows import TURN, RunRow, StepRow
+from holdfast.store.memory.tables import Tables
 from holdfast.store.port import worker_topic
 from holdfast.types import EndStatus, Event, Notice
 

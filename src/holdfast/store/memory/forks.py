@@ -32,8 +32,8 @@ from holdfast.store.memory.children import successor
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.payloads import check_fork, is_unreadable
 from holdfast.store.memory.retries import Fatal, fatal_failures, without_failures
+from holdfast.store.memory.rows import EventRow
 from holdfast.store.memory.starts import insert_run
-from holdfast.store.memory.tables import EventRow
 from holdfast.store.port import WORK_TOPIC
 from holdfast.types import Event, Fork, Forking, Notice
 

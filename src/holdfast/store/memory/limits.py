@@ -16,7 +16,8 @@ from holdfast.errors import InvalidInput
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.keys import check_rule, key_value
-from holdfast.store.memory.tables import TURN, LimitPlace, LimitRow, Tables, TaskRow
+from holdfast.store.memory.rows import TURN, LimitPlace, LimitRow, TaskRow
+from holdfast.store.memory.tables import Tables
 from holdfast.types import LimitInfo, LimitKind, LimitRule, LimitScope, LimitWait
 
 _UNLIMITED = 1 << 30

@@ -15,7 +15,8 @@ from holdfast.ids import keyed_run_id
 from holdfast.names import split_name
 from holdfast.store.memory.chains import newest
 from holdfast.store.memory.database import Part
-from holdfast.store.memory.tables import NEVER, RunRow, Tables, TaskRow
+from holdfast.store.memory.rows import NEVER, RunRow, TaskRow
+from holdfast.store.memory.tables import Tables
 from holdfast.types import Event, LoggedEvent, RecordPage, RunFilter, RunRecord, State, Wait
 
 

@@ -12,15 +12,8 @@ from holdfast.errors import InvalidInput
 from holdfast.key_paths import key_of
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.database import Part
-from holdfast.store.memory.tables import (
-    NEVER,
-    TURN,
-    RunRow,
-    StartKey,
-    Tables,
-    TaskRow,
-    WaitingRun,
-)
+from holdfast.store.memory.rows import NEVER, TURN, RunRow, StartKey, TaskRow, WaitingRun
+from holdfast.store.memory.tables import Tables
 from holdfast.types import (
     DEBOUNCE,
     SINGLETON,

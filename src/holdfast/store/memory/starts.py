@@ -9,8 +9,9 @@ from holdfast.errors import RunExists
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.payloads import check_run
+from holdfast.store.memory.rows import TURN, Parent, RunRow, TaskRow
 from holdfast.store.memory.start_rules import rules_of, start_ruled
-from holdfast.store.memory.tables import TURN, Parent, RunRow, Tables, TaskRow, distinct
+from holdfast.store.memory.tables import Tables, distinct
 from holdfast.store.port import WORK_TOPIC
 from holdfast.types import Event, NewRun, Notice, StartedRun
 

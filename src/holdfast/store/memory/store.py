@@ -18,11 +18,11 @@ from holdfast.store.memory.limits import MemoryLimits, allowed_moments
 from holdfast.store.memory.listening import MemoryListening
 from holdfast.store.memory.queries import MemoryQueries
 from holdfast.store.memory.retention import MemoryRetention
+from holdfast.store.memory.rows import NEVER
 from holdfast.store.memory.schedules.part import MemorySchedules
 from holdfast.store.memory.start_rules import MemoryStartRules
 from holdfast.store.memory.starts import MemoryStarts
 from holdfast.store.memory.sweeps import MemorySweeps
-from holdfast.store.memory.tables import NEVER
 from holdfast.store.memory.workers import MemoryWorkers
 from holdfast.store.port import WORK_TOPIC
 from holdfast.types import Notice

@@ -8,7 +8,7 @@ from typing import Final
 from holdfast.errors import InvalidInput
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.database import Part
-from holdfast.store.memory.tables import NEVER
+from holdfast.store.memory.rows import NEVER
 from holdfast.store.memory.workers import hear
 from holdfast.types import WorkerInfo
 

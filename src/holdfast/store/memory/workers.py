@@ -17,7 +17,8 @@ import msgspec
 
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.database import Part
-from holdfast.store.memory.tables import TURN, Tables, distinct
+from holdfast.store.memory.rows import TURN
+from holdfast.store.memory.tables import Tables, distinct
 from holdfast.store.port import WORK_TOPIC
 from holdfast.types import Heartbeat, Lease, Notice, WorkerInfo
 

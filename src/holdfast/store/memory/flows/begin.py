@@ -11,7 +11,8 @@ from holdfast.store.memory import details
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.flows.progress import Progress
 from holdfast.store.memory.flows.rows import Place, element_key, known_step, shape_of, step_row
-from holdfast.store.memory.tables import NEVER, Tables, TaskRow
+from holdfast.store.memory.rows import NEVER, TaskRow
+from holdfast.store.memory.tables import Tables
 from holdfast.store.port import WORK_TOPIC
 from holdfast.types import Notice
 

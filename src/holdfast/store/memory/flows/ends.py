@@ -17,7 +17,8 @@ from holdfast.store.memory.flows.cascade import advance
 from holdfast.store.memory.flows.progress import Progress, StepEnd
 from holdfast.store.memory.flows.rows import Place, place_of, shape_of, split_key, step_row
 from holdfast.store.memory.flows.skips import skip_steps
-from holdfast.store.memory.tables import Tables, TaskRow
+from holdfast.store.memory.rows import TaskRow
+from holdfast.store.memory.tables import Tables
 from holdfast.store.port import WORK_TOPIC
 from holdfast.types import (
     FlowShape,

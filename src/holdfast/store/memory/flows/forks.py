@@ -8,7 +8,8 @@ from holdfast.errors import InvalidInput
 from holdfast.store.memory.flows.judging import json_type
 from holdfast.store.memory.flows.retries import continue_flow
 from holdfast.store.memory.payloads import check_json
-from holdfast.store.memory.tables import ShapeRow, Tables
+from holdfast.store.memory.rows import ShapeRow
+from holdfast.store.memory.tables import Tables
 from holdfast.texts import check_text
 from holdfast.types import FlowFork, FlowForking, Notice
 

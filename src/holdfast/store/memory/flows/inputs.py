@@ -8,7 +8,8 @@ from __future__ import annotations
 from uuid import UUID
 
 from holdfast.store.memory.flows.rows import Place, known_step, shape_of
-from holdfast.store.memory.tables import END, Tables, TaskRow
+from holdfast.store.memory.rows import END, TaskRow
+from holdfast.store.memory.tables import Tables
 
 
 def step_output(tables: Tables, place: Place) -> str | None:

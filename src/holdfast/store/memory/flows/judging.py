@@ -16,7 +16,8 @@ from holdfast.store.memory import details
 from holdfast.store.memory.flows.inputs import step_input
 from holdfast.store.memory.flows.progress import StepEnd
 from holdfast.store.memory.flows.rows import Place, known_step, shape_of
-from holdfast.store.memory.tables import END, Tables
+from holdfast.store.memory.rows import END
+from holdfast.store.memory.tables import Tables
 from holdfast.types import StepShape
 
 Verdict: TypeAlias = Literal["single", "map", "end", "unmet", "fail", "no array"]

@@ -10,7 +10,8 @@ import msgspec
 
 from holdfast.store.memory.flows.ends import end_tasks
 from holdfast.store.memory.flows.progress import Progress
-from holdfast.store.memory.tables import Tables, TaskRow
+from holdfast.store.memory.rows import TaskRow
+from holdfast.store.memory.tables import Tables
 from holdfast.types import ErrorInfo, Notice, StepTaskEnd
 
 _MOST: Final = 3

@@ -15,8 +15,9 @@ from holdfast.store.memory.flows.inputs import step_output
 from holdfast.store.memory.flows.progress import Progress
 from holdfast.store.memory.flows.rows import place_of, shape_of
 from holdfast.store.memory.flows.starts import start_child_flow
+from holdfast.store.memory.rows import Parent, TaskRow
 from holdfast.store.memory.starts import start_free
-from holdfast.store.memory.tables import Parent, Tables, TaskRow
+from holdfast.store.memory.tables import Tables
 from holdfast.store.port import WORK_TOPIC, refusal
 from holdfast.types import NewRun, Notice, Status, StepShape, StepTaskEnd
 

@@ -16,7 +16,8 @@ from holdfast.store.memory.flows.shapes import ensure_shape, find_shape, list_sh
 from holdfast.store.memory.flows.starts import run_as_flow, start_flows
 from holdfast.store.memory.flows.states import open_tasks, steps_of
 from holdfast.store.memory.payloads import check_json
-from holdfast.store.memory.tables import Tables, TaskRow, distinct
+from holdfast.store.memory.rows import TaskRow
+from holdfast.store.memory.tables import Tables, distinct
 from holdfast.types import (
     ClaimedTask,
     EnsuredFlow,

@@ -8,7 +8,8 @@ from uuid import UUID
 
 from holdfast.store.memory import details
 from holdfast.store.memory.flows.rows import Place, step_row
-from holdfast.store.memory.tables import Tables, TaskRow
+from holdfast.store.memory.rows import TaskRow
+from holdfast.store.memory.tables import Tables
 from holdfast.types import Notice, Taker
 
 

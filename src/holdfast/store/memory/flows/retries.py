@@ -15,7 +15,8 @@ from holdfast.store.memory.flows.cascade import advance
 from holdfast.store.memory.flows.progress import Progress
 from holdfast.store.memory.flows.rows import Place, known_step, step_row
 from holdfast.store.memory.flows.starts import check_input, insert_flow
-from holdfast.store.memory.tables import END, RunRow, ShapeRow, StepRow, Tables
+from holdfast.store.memory.rows import END, RunRow, ShapeRow, StepRow
+from holdfast.store.memory.tables import Tables
 from holdfast.types import Event, FlowFork, FlowRetry, NewRun, Notice
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TypeAlias
 from uuid import UUID
 
-from holdfast.store.memory.tables import ShapeRow, StepRow, Tables, TaskRow
+from holdfast.store.memory.rows import ShapeRow, StepRow, TaskRow
+from holdfast.store.memory.tables import Tables
 
 Place: TypeAlias = tuple[UUID, str]  # a step of a run
 

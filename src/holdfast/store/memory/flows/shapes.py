@@ -12,7 +12,8 @@ from holdfast.store.memory import details
 from holdfast.store.memory.ends import end_from_outside
 from holdfast.store.memory.flows.checks import check_shape
 from holdfast.store.memory.flows.rows import runs_of
-from holdfast.store.memory.tables import ShapeRow, Tables, distinct
+from holdfast.store.memory.rows import ShapeRow
+from holdfast.store.memory.tables import Tables, distinct
 from holdfast.types import JSON, EnsuredFlow, Event, FlowInfo, FlowShape
 
 

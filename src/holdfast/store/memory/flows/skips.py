@@ -9,7 +9,8 @@ from holdfast.store.memory import details
 from holdfast.store.memory.ends import request_cancels
 from holdfast.store.memory.flows.progress import Progress, StepEnd
 from holdfast.store.memory.flows.rows import Place, known_step, place_of, shape_of, step_row
-from holdfast.store.memory.tables import END, RunRow, Tables
+from holdfast.store.memory.rows import END, RunRow
+from holdfast.store.memory.tables import Tables
 from holdfast.store.port import worker_topic
 from holdfast.types import Notice, SkipReason
 

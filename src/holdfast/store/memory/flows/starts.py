@@ -15,8 +15,9 @@ from holdfast.store.memory.flows.progress import Progress
 from holdfast.store.memory.flows.rows import Place
 from holdfast.store.memory.flows.shapes import newest_shape
 from holdfast.store.memory.payloads import check_run
+from holdfast.store.memory.rows import END, NEVER, TURN, Parent, ShapeRow
 from holdfast.store.memory.starts import insert_run
-from holdfast.store.memory.tables import END, NEVER, TURN, Parent, ShapeRow, Tables
+from holdfast.store.memory.tables import Tables
 from holdfast.types import NewRun, Notice, StartedRun
 
 

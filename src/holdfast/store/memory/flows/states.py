@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from holdfast.store.memory.details import read
 from holdfast.store.memory.flows.inputs import step_output
 from holdfast.store.memory.flows.rows import known_step, shape_of, split_key
-from holdfast.store.memory.tables import StepRow, Tables, TaskRow
+from holdfast.store.memory.rows import StepRow, TaskRow
+from holdfast.store.memory.tables import Tables
 from holdfast.types import FlowStepState, OpenStepTasks, StepPhase, StepShape
 
 _Group: TypeAlias = tuple[str, StepPhase, str, str]  # step, phase, queue, worker or ""

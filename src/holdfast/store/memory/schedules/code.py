@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from holdfast.errors import InvalidInput
 from holdfast.store.memory.clock import to_micros
+from holdfast.store.memory.rows import NEVER
 from holdfast.store.memory.schedules.checks import check_app, check_schedule
 from holdfast.store.memory.schedules.rows import ScheduleSet
 from holdfast.store.memory.schedules.writing import begin, redefine, resume, told
-from holdfast.store.memory.tables import NEVER, Tables
+from holdfast.store.memory.tables import Tables
 from holdfast.types import EnsuredSchedules, NewSchedule, Notice
 
 _LOST = to_micros(90.0)  # after so long without a word, no worker has a code any more

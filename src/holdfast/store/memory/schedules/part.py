@@ -8,12 +8,13 @@ from uuid import UUID
 from holdfast.errors import InvalidInput
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.database import Part
+from holdfast.store.memory.rows import NEVER
 from holdfast.store.memory.schedules import code
 from holdfast.store.memory.schedules.checks import check_range, check_schedule
 from holdfast.store.memory.schedules.firing import await_ends, fire_tick, start_tick, still_open
 from holdfast.store.memory.schedules.rows import BackfillRow, ScheduleRow
 from holdfast.store.memory.schedules.writing import begin, redefine, resume, told
-from holdfast.store.memory.tables import NEVER, Tables, distinct
+from holdfast.store.memory.tables import Tables, distinct
 from holdfast.types import (
     SCHEDULE_HEADER,
     BackfillFiring,

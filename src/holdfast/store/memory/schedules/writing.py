@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from holdfast.store.memory.rows import NEVER
 from holdfast.store.memory.schedules.rows import ScheduleRow
-from holdfast.store.memory.tables import NEVER
 from holdfast.store.port import SCHEDULES_TOPIC
 from holdfast.types import NewSchedule, Notice
 

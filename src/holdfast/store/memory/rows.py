@@ -1,0 +1,209 @@
+"""The rows of the tables: what the store knows of a run, a task, a step, a limit."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final, Literal, TypeAlias
+from uuid import UUID
+
+from holdfast.types import (
+    Event,
+    FlowShape,
+    LimitKind,
+    LimitRule,
+    LimitScope,
+    NewRun,
+    SkipReason,
+    Status,
+    StepShape,
+    StepStatus,
+)
+
+NEVER: Final = 1 << 62  # as PostgreSQL's 'infinity'
+TURN: Final = ""  # the key of a run's turn
+END: Final = ""  # the step that each flow has besides its own: it depends on all leaves
+
+LimitPlace: TypeAlias = tuple[LimitScope, str, LimitKind, str]  # scope, name, kind, key
+
+ParentClose: TypeAlias = Literal["terminate", "cancel", "abandon"]
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """The parent of a run: its id, the key of the call, and its close policy."""
+
+    run_id: UUID
+    key: str
+    close: ParentClose
+
+
+@dataclass(slots=True)
+class RunRow:
+    """A run: how it was started, and how it ended."""
+
+    new: NewRun
+    created_at: int
+    deadline_at: int | None
+    parent: Parent | None = None
+    status: Status = "running"
+    output: str | None = None
+    error: str | None = None
+    started_at: int | None = None
+    completed_at: int | None = None
+    singleton_key: str | None = None
+    delete_after: int | None = None  # None: never
+
+    @property
+    def is_flow(self) -> bool:
+        """Return True if the run is one of a flow, not of a workflow."""
+        return self.new.kind == "flow"
+
+    @property
+    def handler(self) -> str:
+        """Return `name@version`: the handler of the run's turns, or the key of its shape."""
+        return f"{self.new.name}@{self.new.version}"
+
+
+@dataclass(slots=True)
+class EventRow:
+    """An entry of a log. The first event of a worker's commit carries the commit's token."""
+
+    event: Event
+    token: UUID | None = None
+
+
+@dataclass(slots=True)
+class TaskRow:
+    """Claimable work. Leased means that `worker` is set, whatever `visible_at` says."""
+
+    run_id: UUID
+    key: str
+    kind: str
+    queue: str
+    name: str
+    version: int
+    priority: int
+    visible_at: int
+    attempts: int = 0  # leases since the last progress
+    lease_no: int = 0  # leases ever
+    claimed_idx: int = 0  # how long the log was at the last claim
+    worker: str | None = None
+    sticky_worker: str | None = None
+    awaiting: tuple[str, ...] = ()
+    payload: str | None = None
+    started_at: int | None = None
+    stuck: str | None = None
+    paused: bool = False
+    deadline_at: int | None = None  # an activity's: it fails then, whatever it does
+    heartbeat: str | None = None  # an activity's: the last heartbeat details of its attempts
+    cancelled: bool = False  # an activity's: its run cancelled it
+    losses: int = 0  # a step's: the number of its leases that expired
+
+    @property
+    def handler(self) -> str:
+        """The handler that a worker must have for this task; an approval has none."""
+        return "" if self.kind == "approval" else f"{self.name}@{self.version}"
+
+
+@dataclass(eq=False)
+class LimitRow:
+    """A limit; for a rate also when tasks began, by the value of its key."""
+
+    limit_id: int
+    rule: LimitRule
+    changed_at: int
+    removed: bool = False
+    app: str | None = None
+    declared: LimitRule | None = None
+    uses: defaultdict[str, list[int]] = field(
+        default_factory=lambda: defaultdict[str, list[int]](list)
+    )
+
+
+@dataclass
+class ShapeRow:
+    """A version of a flow, with the edges of its graph."""
+
+    shape: FlowShape
+    shape_hash: str
+    created_at: int
+
+    @cached_property
+    def steps(self) -> dict[str, StepShape]:
+        """Return the steps by slug, in the order of the shape; the end is not among them."""
+        return {step.slug: step for step in self.shape.steps}
+
+    @cached_property
+    def dependents(self) -> dict[str, list[str]]:
+        """Return for each step those that depend on it; the end depends on the leaves."""
+        found: dict[str, list[str]] = {slug: [] for slug in self.steps}
+        for step in self.shape.steps:
+            for dep in dict.fromkeys(step.deps):
+                found[dep].append(step.slug)
+        return {slug: after or [END] for slug, after in found.items()}
+
+    @cached_property
+    def leaves(self) -> list[str]:
+        """Return the steps on which no other depends, by slug: what the end depends on."""
+        return sorted(slug for slug, after in self.dependents.items() if after == [END])
+
+    def deps(self, slug: str) -> list[str]:
+        """Return what a step depends on, by slug."""
+        return self.leaves if slug == END else sorted(set(self.steps[slug].deps))
+
+
+@dataclass(slots=True)
+class StepRow:
+    """What is known of a step of a run. A step without a row is `created`."""
+
+    status: StepStatus = "created"
+    deps_done: int = 0
+    initial_tasks: int | None = None
+    remaining_tasks: int | None = None
+    output: str | None = None  # of a map: None if its elements have the outputs
+    error: str | None = None
+    skip_reason: SkipReason | None = None
+    attempts: int | None = None
+    worker: str | None = None
+    started_at: int | None = None
+    ended_at: int | None = None
+
+
+@dataclass(slots=True)
+class StartKey:
+    """A key of a rule for starts.
+
+    `run_id` is the active run of a singleton, or the run of a debounce that is to come: its first
+    start was `since`. `not_before` is the moment that a throttle gave that run. `expires_at` is
+    when the row has no meaning any more.
+    """
+
+    run_id: UUID
+    since: int = 0
+    not_before: int = 0
+    expires_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingRun:
+    """A run that waits for the end of another: the earliest moment of its start, its timeout."""
+
+    run_id: UUID
+    visible_at: int
+    timeout: int | None
+
+
+@dataclass(slots=True)
+class SweeperRow:
+    """Who deletes ended runs, and what came of it."""
+
+    holder: str | None = None
+    held_until: int | None = None
+    begun_at: int | None = None
+    ended_at: int | None = None
+    deleted: int = 0
+    failed_at: int | None = None
+    error: str | None = None
+    archive: str | None = None
