@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncIterator
 from uuid import UUID, uuid4
 
+import asyncpg
 import pytest
 from contract.actors import ManualWorker, log, new_run, start, step
 from scene import Scene
@@ -198,3 +199,23 @@ async def test_a_batch_reads_what_is_due_and_nothing_else(scene: Scene, ann: Man
         )
     assert (swept["deleted"], read) == (10, 0)
     assert entries <= 20
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "begin_deletions('ann', null)",
+        "begin_deletions('ann', 60, null)",
+        "export_runs(null)",
+        "delete_archived(null, '{}')",
+        "delete_archived('{}', null)",
+    ],
+)
+async def test_nulls_are_refused(scene: Scene, call: str) -> None:
+    with pytest.raises(asyncpg.NullValueNotAllowedError):
+        await scene.value(f"select count(*) from holdfast.{call}")
+
+
+async def test_preview_of_fewer_than_no_runs_is_refused(scene: Scene) -> None:
+    with pytest.raises(asyncpg.InvalidParameterValueError, match="0 or more rows"):
+        await scene.value("select count(*) from holdfast.preview_sweep(-1)")

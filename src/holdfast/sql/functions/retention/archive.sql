@@ -56,8 +56,10 @@ end $$;
 -- Return all that runs are, as lines of JSON: part 0 has the run, the first p_events entries of its
 -- log, the states of its steps and the first p_events results of elements of its maps; the next
 -- parts have the entries and results that follow. A run that has no more has no line. Values stand
--- in it as they were stored. `has_output` tells a result null from none. Locks nothing. Called by
--- clients and by workers.
+-- in it as they were stored. `has_output` tells a result null from none.
+--
+-- Refuses nulls (22004) and fewer than 1 entry a part (22023). Locks nothing. Called by clients and
+-- by workers.
 create or replace function holdfast.export_runs(
     p_run_ids uuid[], p_part int default 0, p_events int default 5000
 ) returns table (run_id uuid, line text, has_more boolean)
@@ -68,6 +70,7 @@ set enable_seqscan = off
 as $$
 #variable_conflict use_column
 begin
+    perform holdfast._check_given('the ids of runs', p_run_ids is not null);
     perform holdfast._check_given('the number of a part', p_part is not null);
     perform holdfast._check_sweep(1, p_events);
     return query
@@ -135,6 +138,7 @@ declare
     v_kept uuid[];
 begin
     perform holdfast._check_given('the ids of runs', p_run_ids is not null);
+    perform holdfast._check_given('the moments of their ends', p_completed_ats is not null);
     perform holdfast._check_sweep(1, p_rows);
     v_locked := array(
         select l.run_id
@@ -160,7 +164,7 @@ end $$;
 -- 'exists' if there is a run with this id.
 --
 -- Refuses nulls (22004), and lines that are not those of an ended run (22023).
--- Locks: the id. Called by clients.
+-- Locks: the id that it inserts. Called by clients.
 create or replace function holdfast.restore_run(p_lines json[], p_retention_seconds float8)
 returns text
 language plpgsql

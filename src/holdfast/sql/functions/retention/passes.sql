@@ -5,8 +5,10 @@
 -- this database are archived, and not where p_archive says. An archive is noted by the first that
 -- has one.
 --
--- Refuses nulls (22004) and lengths of time that are not allowed (22023). Locks: the row of the
--- sweeper; a process that finds it locked is busy. Called by workers and clients.
+-- Refuses nulls other than of the archive (22004), and lengths of time that are not allowed
+-- (22023).
+-- Locks: the row of the sweeper; a process that finds it locked is busy. Called by workers and
+-- clients.
 create or replace function holdfast.begin_deletions(
     p_holder text, p_interval_seconds float8, p_lease_seconds float8 default 60,
     p_archive text default null
@@ -19,7 +21,9 @@ declare
     v_row holdfast.sweeper;
 begin
     perform holdfast._check_given('the name of a sweeper', p_holder is not null);
+    perform holdfast._check_given('an interval', p_interval_seconds is not null);
     perform holdfast._check_seconds('an interval', p_interval_seconds);
+    perform holdfast._check_given('the length of a lease', p_lease_seconds is not null);
     perform holdfast._check_seconds('a lease', p_lease_seconds);
     select * into v_row from holdfast.sweeper s for update skip locked;
     if not found or (v_row.held_until > v_now and v_row.holder <> p_holder) then
@@ -58,8 +62,8 @@ begin
         failed_at = case when p_error is not null then v_now end, error = p_error;
 end $$;
 
--- Return who sweeps, the last passes, and what is due: at most p_limit runs are counted. Locks
--- nothing. Called by clients.
+-- Return who sweeps, the last passes, and what is due: at most p_limit runs are counted.
+-- Refuses a negative limit (22023). Locks nothing. Called by clients.
 create or replace function holdfast.get_sweeper(p_limit int default 10000)
 returns table (
     holder text, begun_at bigint, ended_at bigint, deleted bigint, failed_at bigint, error text,
@@ -88,8 +92,8 @@ begin
 end $$;
 
 -- Return what the sweeper would do with the first p_limit runs that are due, by workflow: how many
--- runs, since when the oldest of them is due, and how many of them are kept and why. Locks nothing.
--- Called by clients.
+-- runs, since when the oldest of them is due, and how many of them are kept and why. Refuses a
+-- negative limit (22023). Locks nothing. Called by clients.
 create or replace function holdfast.preview_sweep(p_limit int default 100000)
 returns table (
     name text, due bigint, oldest bigint, kept_for_child bigint, kept_for_successor bigint,
@@ -105,7 +109,7 @@ declare
     v_run_ids uuid[] := array(
         select r.run_id from holdfast.runs r
         where r.delete_after <= holdfast.now() and r.status <> 'running'
-        order by r.delete_after limit p_limit);
+        order by r.delete_after limit holdfast._limit(p_limit));
 begin
     return query
     select r.name, count(*), holdfast._micros(nullif(min(r.delete_after), '-infinity')),

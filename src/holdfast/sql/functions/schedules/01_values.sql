@@ -39,7 +39,7 @@ begin
     end if;
 end $$;
 
--- Refuse a target that cannot be started. Called by _check_schedule.
+-- Refuse a target that cannot be started (22004, 22023). Called by _check_schedule.
 create or replace function holdfast._check_schedule_target(p_new holdfast.schedules)
 returns void
 language plpgsql stable
@@ -57,7 +57,7 @@ begin
         array[p_new.tags], array[p_new.headers], null);
 end $$;
 
--- Refuse names that no schedule can have. Called by _check_schedule.
+-- Refuse names that no schedule can have (22004, 22023). Called by _check_schedule.
 create or replace function holdfast._check_schedule_name(p_name text) returns void
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -130,6 +130,7 @@ as $$
 $$;
 
 -- Write a tick in UTC, with microseconds if it has any: a part of the run's key and of its headers.
+-- Called by _start_of_tick, _start_ticks and _starts_of.
 create or replace function holdfast._tick_text(p_at timestamptz) returns text
 language sql stable parallel safe
 return to_char(p_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS')
@@ -137,7 +138,7 @@ return to_char(p_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS')
         else to_char(p_at at time zone 'UTC', '.US') end || 'Z';
 
 -- Return the moment at which the run of a tick may start. The jitter is the same for the same tick
--- whenever it is computed.
+-- whenever it is computed. Called by _starts_of.
 create or replace function holdfast._start_of_tick(
     p_name text, p_at timestamptz, p_jitter float8
 ) returns timestamptz

@@ -9,10 +9,13 @@
 --
 -- p_schedules is a JSON array of rows of `schedules`, each with the digest of its definition. A
 -- schedule whose digest is known is left as it is: users may have changed it. With p_restore, those
--- that were deleted are created again. Refuses values that
--- are not allowed, and the name of a schedule that did not come from code (22004, 22023).
--- Locks: the app's sets; the schedules, by name. Called by workers, when they start and from time
--- to time.
+-- that were deleted are created again.
+--
+-- Refuses values that are not allowed, and the name of a schedule that did not come from code
+-- (22004, 22023).
+-- Locks: the set of this digest; for another set than the current one, an advisory lock for the app
+-- and its other sets; the schedules, by name. Called by workers, when they start and from time to
+-- time.
 create or replace function holdfast.ensure_schedules(
     p_app text, p_digest text, p_schedules json, p_restore boolean default false,
     out status text, out added text[], out changed text[], out paused text[], out resumed text[]

@@ -82,8 +82,8 @@ begin
     notices := holdfast._tell(p_tell, notices);
 end $$;
 
--- Lock the schedules that have these revisions and are at these ticks, and return their names. A
--- position in the future is refused: the tick has not come yet.
+-- Lock the schedules that have these revisions and are at these ticks, and return their names. One
+-- whose position is more than a second in the future is left out: its tick has not come yet.
 -- Locks: the schedules by name, skipping locked ones. Called by fire_schedules.
 create or replace function holdfast._lock_at_ticks(
     p_now timestamptz, p_names text[], p_revisions bigint[], p_expecteds bigint[],
@@ -197,8 +197,7 @@ begin
 end $$;
 
 -- Return which of these runs have not ended; of one that continued as new, the newest of its chain
--- counts. Locks nothing. Called by _with_open, _lock_buffering and
--- _buffering.
+-- counts. Locks nothing. Called by _with_open, _lock_buffering and _buffering.
 create or replace function holdfast._still_open(p_run_ids uuid[])
 returns table (run_id uuid, newest uuid)
 language plpgsql stable

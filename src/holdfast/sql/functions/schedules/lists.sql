@@ -2,7 +2,7 @@
 
 -- List schedules by name, after p_after: of an app, or all; with p_name, that one. Moments are
 -- microseconds, durations seconds. The next tick is null while it is not computed, and if there is
--- none. Refuses a negative limit (22023). Called by clients and users.
+-- none. Refuses a negative limit (22023). Locks nothing. Called by clients and users.
 create or replace function holdfast.list_schedules(
     p_app text default null, p_after text default null, p_limit int default 100,
     p_name text default null
@@ -41,7 +41,7 @@ begin
 end $$;
 
 -- List what the ticks of a schedule did, newest first; of ticks before a moment, in microseconds.
--- Refuses a negative limit (22023). Called by clients, users and trigger_schedule.
+-- Refuses a negative limit (22023). Locks nothing. Called by clients, users and trigger_schedule.
 create or replace function holdfast.list_buckets(
     p_name text, p_before bigint default null, p_limit int default 50
 ) returns table (

@@ -3,6 +3,7 @@
 -- Sign on a worker that will have ended after so many seconds, at most a day. If it is silent after
 -- that, it was killed, and the next worker or sweep that reaps need not have observed its silence:
 -- where there are only sweeps, none lives long enough to judge silence.
+-- Refuses a time that is not allowed (22023).
 -- Locks: the worker's row. Called by sweeps, when they sign on.
 create or replace function holdfast.begin_sweep(
     p_worker text, p_hostname text, p_pid int, p_queues text[], p_handlers text[],
@@ -15,8 +16,9 @@ declare
     v_now timestamptz := holdfast.now();
 begin
     if p_seconds is null or p_seconds <= 0 or p_seconds > 86400 then
-        raise exception 'a sweep lasts between 0 and 86400 seconds, not %',
-            coalesce(p_seconds::text, 'null') using errcode = '22023';
+        raise invalid_parameter_value using message = format(
+            'a sweep lasts between 0 and 86400 seconds, not %s',
+            coalesce(p_seconds::text, 'null'));
     end if;
     insert into holdfast.workers (worker_id, hostname, pid, queues, handlers, concurrency,
         holdfast_version, started_at, heard_at, heard_since, ends_at)
