@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from uuid import uuid4
 
 import pytest
 from clocks import Clock
 
 from holdfast.store.port import Store
-from holdfast.types import ClaimedTask, FlowShape, NewRun, Notice, Release, StepShape
+from holdfast.types import (
+    ClaimedTask,
+    FlowShape,
+    NewRun,
+    Notice,
+    Release,
+    StepShape,
+)
 
-from .actors import ManualWorker, get, lease_of, log_types, start, step
+from .actors import ManualWorker, details, get, lease_of, log, log_types, start, step
+from .commands import FAILURE, RESIZE, activity, ordered
+from .flow_actors import NO_LUCK, end
 
 BEAT = 2.0
 SILENT = 8.0
@@ -203,6 +213,66 @@ async def claim(store: Store, worker_id: str, shape: FlowShape) -> list[ClaimedT
         worker_id, ["default"], [shape.handler], 1, lease_seconds=1000, sticky_seconds=0
     )
     return claims.tasks
+
+
+@pytest.mark.parametrize("is_heard", [False, True])
+@pytest.mark.parametrize("outcome", ["completed", "failed"])
+async def test_a_step_that_ends_after_its_worker_was_believed_lost_counts_its_attempts(
+    store: Store,
+    clock: Clock,
+    ann: ManualWorker,
+    bob: ManualWorker,
+    outcome: str,
+    is_heard: bool,
+) -> None:
+    """The worker was away with the database; no other has taken the second attempt over."""
+    shape = FlowShape(name="shop/late", steps=(StepShape(slug="a"),), max_attempts=2, base_delay=0)
+    await store.ensure_flow(shape, "hash")
+    run = NewRun(run_id=uuid4(), name=shape.name)
+    await store.start_flows([run])
+    for worker in (ann, bob):
+        await worker.beat()
+    await listen(clock, 20, ann, bob)
+    [task] = await claim(store, "ann", shape)
+    ends = [end(task, error=NO_LUCK)]
+    assert (await store.end_step_tasks("ann", ends)).outcomes == ["retried"]
+    await clock.advance(1)
+    [task] = await claim(store, "ann", shape)
+    assert task.attempts == 2
+    await clock.advance(600)
+    await bob.beat()
+    await listen(clock, SILENT, bob)
+    assert await reap(store, bob) == ["ann"]
+    if is_heard:
+        assert (await ann.beat(lease_of(task))).lost == []
+    last = end(task, error=NO_LUCK) if outcome == "failed" else end(task, 1)
+    assert (await store.end_step_tasks("ann", [last])).outcomes == ["recorded"]
+    ended = await get(store, task.run_id)
+    [state] = (await store.flow_steps([task.run_id]))[task.run_id]
+    assert (ended.status, state.status) == (outcome, outcome)
+    counted = json.loads(ended.error)["attempts"] if ended.error else state.attempts
+    assert counted == 2
+
+
+async def test_an_activity_that_ends_after_its_worker_was_believed_lost_counts_its_attempts(
+    store: Store, clock: Clock, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    """Its policy allows two attempts: a failure of the second is the last."""
+    run_id = await ordered(store, ann, activity(retry={"attempts": 2, "base": 0.0}))
+    for worker in (ann, bob):
+        await worker.beat()
+    await listen(clock, 20, ann, bob)
+    task = await ann.take(handlers=RESIZE)
+    assert (await ann.end(task, error=FAILURE)).outcomes == ["retried"]
+    await clock.advance(1)
+    task = await ann.take(handlers=RESIZE)
+    await clock.advance(600)
+    await bob.beat()
+    await listen(clock, SILENT, bob)
+    assert await reap(store, bob) == ["ann"]
+    assert (await ann.end(task, error=FAILURE)).outcomes == ["recorded"]
+    last = (await log(store, run_id))[-1]
+    assert (last.type, details(last)["attempt"]) == ("ActivityFailed", 2)
 
 
 async def test_a_worker_that_has_just_come_judges_nobody(

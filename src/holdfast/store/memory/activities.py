@@ -227,7 +227,7 @@ def _deferred_until(now: int, end: ActivityEnd, limit: float | None) -> int:
 
 def _free(task: TaskRow, end: ActivityEnd, visible_at: int) -> None:
     """Give the lease back; the attempt's last heartbeat details stay for the next attempt."""
-    task.worker, task.visible_at = None, visible_at
+    task.worker, task.innocent, task.visible_at = None, False, visible_at
     task.heartbeat = task.heartbeat if end.details is None else end.details
 
 

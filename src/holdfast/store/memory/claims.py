@@ -94,7 +94,7 @@ class MemoryClaims(Part):
                     del tables.tasks[task.run_id, task.key]
                     continue
                 task.worker = task.sticky_worker = None
-                task.attempts = max(task.attempts - 1, 0)
+                task.attempts, task.innocent = max(task.attempts - 1, 0), False
                 task.visible_at = now if release.visible_at is None else release.visible_at
                 task.stuck = release.stuck
                 if task.kind == "step":  # between two attempts, none is open
@@ -194,13 +194,16 @@ def _record_lost_workers(tables: Tables, now: int, tasks: Sequence[TaskRow]) -> 
     """Record the loss of workers with expired leases, which can then write no more.
 
     After progress, the attempts of a turn count from 0 again. Those of activities and steps do not:
-    their policies limit them. A step also counts its lost workers.
+    their policies limit them. A step also counts its lost workers. What an innocent worker lost
+    does not count.
     """
     lost = [task for task in tasks if task.worker is not None]
     for task in sorted(lost, key=lambda task: (task.run_id, task.key)):
         fence = details.write(task_key=task.key, lease_no=task.lease_no, worker=task.worker)
         tables.append(task.run_id, Event("WorkerLost", None, fence, now))
-        if task.key == TURN and _made_progress(tables, task):
+        if task.innocent:
+            task.attempts, task.innocent = max(task.attempts - 1, 0), False
+        elif task.key == TURN and _made_progress(tables, task):
             task.attempts = 0
         elif task.kind == "step":
             task.losses += 1

@@ -49,7 +49,7 @@ class MemoryWorkers(Part):
                 if task is None or task.worker != info.worker_id or task.lease_no != held.lease_no:
                     lost.append((held.run_id, held.key))
                     continue
-                task.visible_at = now + lease
+                task.visible_at, task.innocent = now + lease, False
                 task.heartbeat = task.heartbeat if held.details is None else held.details
                 if task.cancelled:
                     cancelled.append((held.run_id, held.key))
@@ -82,9 +82,10 @@ class MemoryWorkers(Part):
                 tables.workers.pop(worker_id, None)
                 for task in tables.tasks_of(worker_id):
                     task.visible_at = now
-                    if worker_id in innocent:
+                    if worker_id in innocent and task.key == TURN:
                         task.attempts = max(task.attempts - 1, 0)
-                        task.losses -= 1  # the claim that fences the worker counts it
+                    else:  # the claim that fences the worker takes the attempt off
+                        task.innocent = worker_id in innocent
                     notices.append(Notice(WORK_TOPIC, task.queue))
             return gone, distinct(notices)
 

@@ -149,7 +149,7 @@ begin
         where t.ctid = j.tid and (j.outcome = 'recorded' or j.cancelled)
     ), freed as (
         update holdfast.tasks t
-        set worker = null, sticky_worker = null, visible_at = j.due_at,
+        set worker = null, sticky_worker = null, innocent = false, visible_at = j.due_at,
             heartbeat = coalesce(j.said, t.heartbeat),
             claimed_idx = case j.outcome when 'retried' then 0 else t.claimed_idx end
         from judged j

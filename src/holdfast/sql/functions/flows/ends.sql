@@ -393,7 +393,7 @@ begin
         where u.error is not null
     ), freed as (
         update holdfast.tasks t
-        set worker = null, heartbeat = json_build_object('error', h.error),
+        set worker = null, innocent = false, heartbeat = json_build_object('error', h.error),
             visible_at = case t.kind when 'child' then t.visible_at else h.due_at end,
             claimed_idx = (t.kind = 'child')::int, attempts = t.attempts + (t.kind = 'child')::int
         from held h
@@ -469,7 +469,8 @@ begin
     cross join lateral (
         select * from holdfast.tasks t where t.run_id = u.run_id and t.key <> '' offset 0
     ) as t
-    where t.kind = 'step' and t.worker is not null and t.losses >= 3 and t.visible_at <= p_now;
+    where t.kind = 'step' and t.worker is not null and t.losses >= 3 and not t.innocent
+        and t.visible_at <= p_now;
     if v_lost.run_ids is not null then
         perform holdfast._record_lost_workers(p_now, v_lost.run_ids, v_lost.keys);
         select e.notices into v_notices

@@ -209,7 +209,7 @@ declare
     v_lost uuid[] := array(
         select distinct t.run_id from holdfast.tasks t
         where t.worker is not null and t.kind = 'step' and t.visible_at <= v_now
-            and not t.paused and t.losses >= 3);
+            and not t.paused and t.losses >= 3 and not t.innocent);
     v_due record;
     v_count int;
 begin
@@ -220,7 +220,7 @@ begin
     from (
         select t.run_id, t.key from holdfast.tasks t
         where t.worker is not null and t.kind = 'step' and t.visible_at <= v_now
-            and not t.paused and t.losses < 3
+            and not t.paused and (t.losses < 3 or t.innocent)
         for update skip locked
     ) as t;
     select l.p_run_ids as run_ids, l.p_keys as keys into v_due

@@ -39,6 +39,7 @@ begin
         update holdfast.tasks t
         set worker = null, sticky_worker = null, attempts = greatest(t.attempts - 1, 0),
             visible_at = coalesce(holdfast._moment(h.visible_at), holdfast.now()), stuck = h.stuck,
+            innocent = false,
             claimed_idx = case t.kind when 'step' then 0 else t.claimed_idx end
         from held h
         where t.ctid = h.ctid and not h.cancelled
@@ -108,7 +109,7 @@ begin
     ) as l;
     update holdfast.tasks t
     set visible_at = v_now + p_lease_seconds * interval '1 second',
-        heartbeat = coalesce(f.details, t.heartbeat)
+        heartbeat = coalesce(f.details, t.heartbeat), innocent = false
     from unnest(v_held.run_ids, v_held.keys, v_held.details) as h (run_id, key, details)
     cross join lateral (
         select t.ctid, h.details from holdfast.tasks t
@@ -191,7 +192,8 @@ $$;
 
 -- Delete workers that p_observer has not heard for so many seconds, and the named workers, and let
 -- their leases expire now: the next claim takes them over. Innocent losses do not count as
--- attempts; the next claim counts the loss of a step's task, which is therefore taken off here. If
+-- attempts. Those at activities and steps are only marked here, and taken off when the lease is
+-- taken over: until then the holder may still return, or end its attempt, and that counts. If
 -- another transaction has locked a task, its lease expires by itself.
 -- Locks: worker rows by id; task rows, skipping locked ones. Called by maintenance, in any number
 -- of processes at once, and by callers that know that a worker is gone.
@@ -234,10 +236,9 @@ begin
     with freed as (
         update holdfast.tasks t
         set visible_at = v_now,
-            attempts = case when t.worker = any (v_innocent)
+            attempts = case when t.key = '' and t.worker = any (v_innocent)
                 then greatest(t.attempts - 1, 0) else t.attempts end,
-            losses = t.losses
-                - (t.kind = 'step' and t.worker = any (coalesce(v_innocent, '{}')))::int
+            innocent = t.key <> '' and t.worker = any (coalesce(v_innocent, '{}'))
         from unnest(v_tasks.run_ids, v_tasks.keys) as u (run_id, key)
         cross join lateral (
             select t.ctid from holdfast.tasks t

@@ -20,13 +20,13 @@ begin
         select u.run_id, u.key, u.place, t.ctid as tid, t.cancelled,
             u.key <> '' and t.worker is not null as is_lost,
             case t.kind
-                when 'step' then t.worker is not null and t.losses >= 3
+                when 'step' then t.worker is not null and t.losses >= 3 and not t.innocent
                 else u.key = '' and t.worker is not null and t.attempts >= p_max_attempts
                     and not holdfast._made_progress(t.run_id, t.claimed_idx) end as is_poison
         from unnest(p_run_ids, p_keys) with ordinality as u (run_id, key, place)
         cross join lateral (
             select t.ctid, t.run_id, t.kind, t.worker, t.cancelled, t.attempts, t.claimed_idx,
-                t.losses
+                t.losses, t.innocent
             from holdfast.tasks t
             where t.run_id = u.run_id and t.key = u.key limit 1
         ) as t
@@ -52,7 +52,7 @@ end $$;
 
 -- Append WorkerLost with the number of each expired lease, so that its former holder can write no
 -- more. If the run made progress under that lease, the attempts of a turn count from 0 again;
--- signals are not progress.
+-- signals are not progress. What an innocent worker lost does not count.
 -- Locks: expects the task rows locked; events, run by run. Called by claim_tasks, fail_poisoned,
 -- _fail_lost_steps and requeue_stalled_tasks.
 create or replace function holdfast._record_lost_workers(
@@ -79,7 +79,10 @@ begin
             'task_key', v_task.key, 'lease_no', v_task.lease_no, 'worker', v_task.worker));
         -- An activity's attempts count for its policy, which its next worker applies. Progress is
         -- looked for after WorkerLost is written: a late checkpoint may have come before it.
-        if v_task.key = '' and holdfast._made_progress(v_task.run_id, v_task.claimed_idx) then
+        if v_task.innocent then
+            update holdfast.tasks t set attempts = greatest(t.attempts - 1, 0), innocent = false
+            where t.run_id = v_task.run_id and t.key = v_task.key;
+        elsif v_task.key = '' and holdfast._made_progress(v_task.run_id, v_task.claimed_idx) then
             update holdfast.tasks t set attempts = 0
             where t.run_id = v_task.run_id and t.key = v_task.key;
         elsif v_task.kind = 'step' then

@@ -22,7 +22,8 @@ _LOST: Final = msgspec.json.encode(
 
 def is_lost_for_good(task: TaskRow) -> bool:
     """Return True if a task of a step must not be claimed again, once its lease has run out."""
-    return task.kind == "step" and task.worker is not None and task.losses >= _MOST
+    is_lost = task.kind == "step" and task.worker is not None
+    return is_lost and task.losses >= _MOST and not task.innocent
 
 
 def lost_tasks(tables: Tables, now: int, run_ids: Iterable[UUID]) -> list[TaskRow]:
