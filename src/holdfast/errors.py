@@ -160,8 +160,10 @@ class RunError(HoldfastError):
 class RunNotFound(RunError):
     """No run has this id."""
 
-    def __init__(self, run_id: UUID) -> None:
-        super().__init__(f"no run {run_id}: it was never started here, or retention removed it")
+    def __init__(self, run_id: UUID, message: str | None = None) -> None:
+        super().__init__(
+            message or f"no run {run_id}: it was never started here, or retention removed it"
+        )
         self.run_id = run_id
 
 

@@ -58,9 +58,12 @@ class Archives:
         ```
         """
         run_id = await self._session.id_of(run)
-        found = (await (await self._archive()).find([run_id])).get(run_id)
+        archive = await self._archive()
+        found = (await archive.find([run_id])).get(run_id)
         if found is None:
-            raise RunNotFound(run_id)
+            kept = run_id in await self._session.store.get_runs([run_id])
+            where = "; the database has it" if kept else ", nor has the database"
+            raise RunNotFound(run_id, f"the archive {archive.url} has no run {run_id}{where}")
         return found
 
     async def restore(self, run: RunRef, retention: Duration | None = None) -> UUID:

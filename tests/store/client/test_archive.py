@@ -83,6 +83,17 @@ async def test_a_run_that_is_nowhere_is_not_found(
             await call(missing)
 
 
+async def test_an_archive_without_a_run_says_whether_the_database_has_it(
+    client: Client, archive: str
+) -> None:
+    handle = await client.start("shop/tick", {"id": 1})
+    for call in (client.archive.get, client.archive.restore):
+        with pytest.raises(RunNotFound, match=f"{archive} has no run .*; the database has it"):
+            await call(handle.run_id)
+        with pytest.raises(RunNotFound, match=r"has no run .*, nor has the database"):
+            await call(uuid4())
+
+
 async def test_without_an_archive_there_is_none_to_ask(client: Client) -> None:
     assert await client.archive.url() is None
     with pytest.raises(ConfigurationError, match="set HOLDFAST_ARCHIVE"):
