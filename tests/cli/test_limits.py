@@ -26,6 +26,19 @@ def test_limits_are_set_listed_and_removed(cli: CommandLine) -> None:
     assert "no such limit" in gone.stderr
 
 
+def test_a_limit_on_what_nobody_has_is_set_with_a_warning(served: CommandLine) -> None:
+    known = served("limits", "set", "--queue", "default", "--concurrency", "50")
+    assert "WARNING" not in known.stderr
+    unknown = served("limits", "set", "--queue", "defalt", "--concurrency", "5")
+    assert "no live worker and no run has queue defalt; did you mean default?" in unknown.stderr
+    answer = served.json(
+        "limits", "set", "--workflow", "sample/dubble", "--rate", "5", "--per", "1m"
+    )
+    assert (answer["known"], answer["similar"][0]) == (False, "sample/double")
+    activity = served("limits", "set", "--activity", "sample/nope", "--rate", "5", "--per", "1m")
+    assert "no live worker and no run has activity sample/nope" in activity.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -8,7 +8,16 @@ from difflib import get_close_matches
 
 from holdfast.moments import to_datetime
 from holdfast.store.port import Store
-from holdfast.types import OPEN_STATES, Pause, RunFilter, RunRecord, Scope, Value, WorkerInfo
+from holdfast.types import (
+    OPEN_STATES,
+    LimitScope,
+    Pause,
+    RunFilter,
+    RunRecord,
+    Scope,
+    Value,
+    WorkerInfo,
+)
 
 SILENT_SECONDS = 8  # a worker that was not heard of for longer counts as dead
 _NEWEST = 200  # runs whose names are suggested for a mistyped one
@@ -91,12 +100,20 @@ async def read_served(store: Store, scope: Scope) -> list[Served]:
 
 
 async def find_unknown(
-    store: Store, scope: Scope, names: Sequence[str]
+    store: Store, scope: LimitScope, names: Sequence[str]
 ) -> Mapping[str, Sequence[str]]:
     """Return the names that no live worker and no run has, each with similar names.
 
     A queue whose runs have all ended may be among them: it cannot be told from a mistyped one.
+    Of activities only those of live workers are known.
     """
+    if scope == "activity":
+        workers = live_workers(await store.list_workers(), await store.now())
+        handlers = {handler.rpartition("@") for each in workers for handler in each.handlers}
+        activities = sorted(name for name, _, version in handlers if version == "0")
+        return {
+            name: get_close_matches(name, activities) for name in names if name not in activities
+        }
     served = await read_served(store, scope)
     newest = (await store.list_runs(RunFilter(limit=_NEWEST))).runs
     known = {each.name for each in served if each.workers or each.unserved}

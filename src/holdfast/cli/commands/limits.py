@@ -11,13 +11,13 @@ from holdfast.cli.framework import Group, command
 from holdfast.cli.settings import settings_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from rich.table import Table
 
     from holdfast.cli.connecting import Link
     from holdfast.definitions.limits import AnyLimit
-    from holdfast.types import Holds, LimitInfo
+    from holdfast.types import Holds, LimitInfo, LimitRule
 
 _HERE = "holdfast.cli.commands.limits"
 _KINDS = ("concurrency", "rate", "fairness", "ageing")
@@ -118,31 +118,37 @@ def set_limit(
     from holdfast.cli.connecting import with_link
     from holdfast.cli.render.console import write_json
     from holdfast.insight.limits import limit_text
+    from holdfast.insight.serving import find_unknown
 
     _check_one("--queue, --workflow and --activity", queue, workflow, activity)
     limit = _limit(key, **options)
 
-    async def work(link: Link) -> tuple[bool, LimitInfo]:
+    async def work(link: Link) -> tuple[bool, LimitInfo, Mapping[str, Sequence[str]]]:
         changed = await link.client.limits.set(
             limit, queue=queue, workflow=workflow, activity=activity
         )
         name = queue or workflow or activity
         found = await link.client.limits.list()
         kind = limit.rule("queue", "any").kind
-        return changed, next(
+        info = next(
             info
             for info in found
             if info.rule.kind == kind
             and info.rule.key == (key or "")
             and info.rule.name in (name, f"{info.rule.name.partition('/')[0]}/{name}")
         )
+        return changed, info, await find_unknown(link.store, info.rule.scope, [info.rule.name])
 
     settings = settings_of(context)
-    changed, info = with_link(settings, work)
+    changed, info, unknown = with_link(settings, work)
+    similar = unknown.get(info.rule.name, ())
     if settings.json:
-        write_json({"changed": changed, "limit": info})
+        known = not unknown
+        write_json({"changed": changed, "limit": info, "known": known, "similar": similar})
     else:
         click.echo(limit_text(info.rule) + ("" if changed else ": it was just so"))
+        if unknown:
+            click.echo(_warning(info.rule, similar), err=True)
     context.exit(exits.OK if changed else exits.FAILED)
 
 
@@ -190,6 +196,12 @@ def remove(
     else:
         click.echo("removed" if removed else "there is no such limit", err=not removed)
     context.exit(exits.OK if removed else exits.FAILED)
+
+
+def _warning(rule: LimitRule, similar: Sequence[str]) -> str:
+    """Say that nobody has what a limit is for: the name may be mistyped."""
+    meant = f"; did you mean {' or '.join(similar)}?" if similar else ""
+    return f"WARNING: no live worker and no run has {rule.scope} {rule.name}{meant}"
 
 
 def _check_one(options: str, *given: object) -> None:
