@@ -182,8 +182,13 @@ class Runs:
                 check=self._check,
             )
         except Exception as error:
-            logger.exception("run %s (%s) cannot be replayed", task.run_id, task.name)
-            self._release_stuck(task.run_id, task.lease_no, repr(error))
+            locked = isinstance(
+                error, PayloadLocked
+            )  # its message says all that its traceback does
+            reason = str(error) if locked else repr(error)
+            what = (task.run_id, task.name, reason)
+            logger.error("run %s (%s) cannot be replayed: %s", *what, exc_info=not locked)
+            self._release_stuck(task.run_id, task.lease_no, reason)
             self._room.freed()
             return
         finally:

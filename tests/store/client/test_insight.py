@@ -12,7 +12,7 @@ from holdfast.errors import RunNotFound
 from holdfast.insight.actions import Action
 from holdfast.store.port import Store
 from holdfast.sync import SyncClient
-from holdfast.types import Event, Suspend
+from holdfast.types import Event, Release, Suspend
 
 from .workflows import Finisher, tick
 
@@ -55,6 +55,23 @@ async def test_unserved_work_has_the_action_that_starts_a_worker(client: Client)
     found = await client.why(handle.run_id)
     assert found.because.startswith("no worker can run this: no live worker serves shop/tick@1")
     assert found.actions == (Action("start_worker", name="gpu"),)
+
+
+async def test_a_stuck_run_that_is_due_without_a_worker_has_the_action_that_starts_one(
+    client: Client, finisher: Finisher, store: Store
+) -> None:
+    handle = await client.start(tick)
+    [task] = await finisher.claim()
+    past = await store.now() - 3_000_000
+    release = Release(task.run_id, "", task.lease_no, visible_at=past, stuck="no key")
+    await store.release_tasks("finisher", [release])
+    found = await client.why(handle.run_id)
+    assert found.state == "stuck"
+    assert found.because.endswith(": no key")
+    assert found.details[0].startswith("it has been due to be tried again for 3.")
+    assert found.details[1] == "no live worker serves shop/tick@1 on queue 'default'"
+    terminate = Action("terminate", handle.run_id)
+    assert found.actions == (Action("start_worker", name="default"), terminate)
 
 
 async def test_a_paused_queue_has_the_action_that_resumes_it(client: Client) -> None:

@@ -8,7 +8,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from holdfast.insight.actions import Action
-from holdfast.insight.serving import is_silent, thread_shortage
+from holdfast.insight.serving import is_silent, live_workers, serves, thread_shortage
 from holdfast.insight.spans import Span, error_chain, error_text, read_json, traceback_text
 from holdfast.insight.timeline import read_spans, read_steps
 from holdfast.insight.why.calls import call_reasons
@@ -144,9 +144,16 @@ def _continued(run: RunRecord, when: str) -> Explanation:
 
 
 def _stuck(run: RunRecord, wait: Wait, reason: str, around: Surroundings) -> Explanation:
-    again = "soon" if wait.visible_at is None else ago(wait.visible_at, around.now)
-    details = [f"it is tried again {again}; a worker with corrected code continues it"]
+    at, now = wait.visible_at, around.now
+    again = "is tried again soon" if at is None else f"is tried again {ago(at, now)}"
+    if at is not None and at <= now:
+        again = f"has been due to be tried again for {length(now - at)}"
+    details = [f"it {again}; a worker with corrected code continues it"]
     actions = [Action("terminate", run.run_id)]
+    live = live_workers(around.workers, now)
+    if not any(serves(each, run) for each in live):
+        details.append(f"no live worker serves {run.handler} on queue {run.queue!r}")
+        actions.insert(0, Action("start_worker", name=run.queue))
     origin = around.origin
     if origin is not None:
         other = origin.input != run.input
