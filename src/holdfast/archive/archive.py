@@ -176,9 +176,9 @@ class Archive:
             raise ObjectsUnavailable(self.url, f"{name} is missing, although an index names it")
         try:
             lines = await asyncio.to_thread(_lines_of, block, run.run_id)
+            return read_archived(lines, self.url)
         except _DAMAGE as error:
             raise ObjectsUnavailable(self.url, f"{name} is damaged: {error}") from error
-        return read_archived(lines, self.url)
 
 
 class ArchiveObject:

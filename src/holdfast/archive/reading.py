@@ -4,70 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final
 from uuid import UUID
 
 import msgspec
 
 from holdfast.moments import to_micros
 from holdfast.names import split_name
+from holdfast.store.port.run_lines import (
+    EventFields,
+    RunFields,
+    RunLine,
+    StepFields,
+    json_text,
+    json_text_or_none,
+    read_line,
+)
 from holdfast.types import EndStatus, Event, RunKind, RunRecord, Value
-
-_NULL: Final = msgspec.Raw(b"null")
-
-
-class _Run(msgspec.Struct):
-    """A row of `runs`, as the database writes it."""
-
-    run_id: UUID
-    name: str
-    version: int
-    queue: str
-    priority: int
-    status: EndStatus
-    created_at: datetime
-    completed_at: datetime
-    kind: RunKind = "workflow"
-    key: str | None = None
-    input: msgspec.Raw = _NULL
-    output: msgspec.Raw = _NULL
-    error: msgspec.Raw = _NULL
-    parent_run_id: UUID | None = None
-    parent_key: str | None = None
-    tags: tuple[str, ...] = ()
-    headers: dict[str, str] | None = None
-    started_at: datetime | None = None
-    deadline_at: datetime | None = None
-
-
-class _Entry(msgspec.Struct):
-    """A row of `events`."""
-
-    event_type: str
-    at: datetime
-    key: str | None = None
-    details: msgspec.Raw = _NULL
-
-
-class _State(msgspec.Struct):
-    """What a line of a log tells of a row of `step_states`."""
-
-    step_slug: str
-    has_output: bool = False
-    output: msgspec.Raw = _NULL
-    initial_tasks: int | None = None
-
-
-class _FirstLine(msgspec.Struct):
-    run: _Run
-    has_output: bool = False
-    retention_seconds: float | None = None
-    events: list[_Entry] = []
-    states: list[_State] = []
-
-
-class _NextLine(msgspec.Struct):
-    events: list[_Entry] = []
 
 
 class RunHead(msgspec.Struct):
@@ -104,12 +56,12 @@ def read_head(line: str) -> RunHead:
 
 
 def read_archived(lines: Sequence[str], place: str) -> ArchivedRun:
-    """Return a run of its lines; `place` is the archive."""
-    first = msgspec.json.decode(lines[0], type=_FirstLine)
-    entries = list(first.events)
-    for line in lines[1:]:
-        entries += msgspec.json.decode(line, type=_NextLine).events
-    record = _record(first, place)
+    """Return a run of its lines; `place` is the archive. Raises ValueError for other lines."""
+    first, *others = map(read_line, lines)
+    if isinstance(first.run, UUID):
+        raise ValueError(f"the first line of run {first.run} is missing")
+    entries = [entry for line in (first, *others) for entry in line.events]
+    record = _record(first.run, first, place)
     states = {state.step_slug: state for state in first.states}
     return ArchivedRun(
         record=record,
@@ -119,8 +71,7 @@ def read_archived(lines: Sequence[str], place: str) -> ArchivedRun:
     )
 
 
-def _record(line: _FirstLine, place: str) -> RunRecord:
-    run = line.run
+def _record(run: RunFields, line: RunLine, place: str) -> RunRecord:
     app, name = split_name(run.name)
     return RunRecord(
         run_id=run.run_id,
@@ -133,9 +84,9 @@ def _record(line: _FirstLine, place: str) -> RunRecord:
         priority=run.priority,
         status=run.status,
         state=run.status,
-        input=_given(run.input),
-        output=_given(run.output) if line.has_output else None,
-        error=_text(run.error),
+        input=json_text(run.input),
+        output=json_text(run.output) if line.has_output else None,
+        error=json_text_or_none(run.error),
         tags=run.tags,
         headers=run.headers,
         retention_seconds=line.retention_seconds,
@@ -150,7 +101,7 @@ def _record(line: _FirstLine, place: str) -> RunRecord:
     )
 
 
-def _event(entry: _Entry, run: RunRecord, states: dict[str, _State]) -> Event:
+def _event(entry: EventFields, run: RunRecord, states: dict[str, StepFields]) -> Event:
     """Return an entry of a log, filled in from where its values stand."""
     match entry.event_type:
         case "WorkflowStarted":
@@ -163,21 +114,11 @@ def _event(entry: _Entry, run: RunRecord, states: dict[str, _State]) -> Event:
             state = states.get(entry.key or "")
             details = None if state is None else _told_by_step(state)
         case _:
-            details = _text(entry.details)
+            details = json_text_or_none(entry.details)
     return Event(entry.event_type, entry.key, details, to_micros(entry.at))
 
 
-def _told_by_step(state: _State) -> str:
+def _told_by_step(state: StepFields) -> str:
     if not state.has_output or state.initial_tasks == 0:
         return f'{{"tasks":{state.initial_tasks}}}'
-    return f'{{"output":{_given(state.output)}}}'
-
-
-def _given(value: msgspec.Raw) -> str:
-    return bytes(value).decode()
-
-
-def _text(value: msgspec.Raw) -> str | None:
-    """Return JSON text; None for null, as which a value that is not there was written."""
-    text = _given(value)
-    return None if text == "null" else text
+    return f'{{"output":{json_text(state.output)}}}'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 import msgspec
@@ -17,6 +17,13 @@ from holdfast.store.memory.database import Part
 from holdfast.store.memory.retention import check_batch, due_runs, keep_runs
 from holdfast.store.memory.rows import EventRow, Parent, RunRow, StepRow
 from holdfast.store.memory.tables import Tables
+from holdfast.store.port.run_lines import (
+    RunFields,
+    RunLine,
+    json_text,
+    json_text_or_none,
+    read_line,
+)
 from holdfast.types import Event, ExportedRuns, LeasedRun, LeasedRuns, NewRun, Restoring
 
 _STEP_FIELDS: Final = (
@@ -76,7 +83,7 @@ class MemoryArchives(Part):
         async with self._transaction() as (tables, now):
             if not 0 <= retention_seconds <= LONGEST_SECONDS:
                 raise InvalidInput(f"{retention_seconds} is outside 0 to 10,000,000,000 seconds")
-            read = [msgspec.json.decode(line, type=_Line) for line in lines]
+            read = [read_line(line) for line in lines]
             if not read or isinstance(read[0].run, UUID):
                 raise InvalidInput("the first line of a run has no run")
             run = read[0].run
@@ -90,7 +97,7 @@ class MemoryArchives(Part):
             if row.parent is not None:
                 tables.children[row.parent.run_id].append(run.run_id)
             tables.logs[run.run_id] = [
-                EventRow(Event(e.event_type, e.key, _text(e.details), to_micros(e.at)))
+                EventRow(Event(e.event_type, e.key, json_text_or_none(e.details), to_micros(e.at)))
                 for line in read
                 for e in line.events
             ]
@@ -103,70 +110,6 @@ class MemoryArchives(Part):
         async with self._transaction() as (tables, _):
             archive, tables.sweeper.archive = tables.sweeper.archive, None
             return archive
-
-
-_NULL: Final = msgspec.Raw(b"null")
-
-
-class _Run(msgspec.Struct):
-    run_id: UUID
-    name: str
-    version: int
-    queue: str
-    priority: int
-    status: Any
-    created_at: datetime
-    completed_at: datetime
-    kind: Any = "workflow"
-    key: str | None = None
-    input: msgspec.Raw = _NULL
-    output: msgspec.Raw = _NULL
-    error: msgspec.Raw = _NULL
-    parent_run_id: UUID | None = None
-    parent_key: str | None = None
-    parent_close: Any = None
-    tags: tuple[str, ...] = ()
-    headers: dict[str, str] | None = None
-    started_at: datetime | None = None
-    deadline_at: datetime | None = None
-
-
-class _Entry(msgspec.Struct):
-    event_type: str
-    at: datetime
-    key: str | None = None
-    details: msgspec.Raw = _NULL
-
-
-class _State(msgspec.Struct):
-    step_slug: str
-    status: Any
-    deps_done: int
-    has_output: bool = False
-    initial_tasks: int | None = None
-    remaining_tasks: int | None = None
-    output: msgspec.Raw = _NULL
-    error: msgspec.Raw = _NULL
-    skip_reason: Any = None
-    attempts: int | None = None
-    worker: str | None = None
-    started_at: datetime | None = None
-    ended_at: datetime | None = None
-
-
-class _Element(msgspec.Struct):
-    step_slug: str
-    task_index: int
-    output: msgspec.Raw = _NULL
-
-
-class _Line(msgspec.Struct):
-    run: _Run | UUID
-    has_output: bool = False
-    retention_seconds: float | None = None
-    events: list[_Entry] = []
-    states: list[_State] = []
-    elements: list[_Element] = []
 
 
 def _line(tables: Tables, run_id: UUID) -> str:
@@ -235,7 +178,7 @@ def _state(slug: str, step: StepRow) -> dict[str, object]:
     }
 
 
-def _run_row(run: _Run, line: _Line) -> RunRow:
+def _run_row(run: RunFields, line: RunLine) -> RunRow:
     deadline = _micros(run.deadline_at)
     new = NewRun(
         run_id=run.run_id,
@@ -245,40 +188,40 @@ def _run_row(run: _Run, line: _Line) -> RunRow:
         key=run.key,
         queue=run.queue,
         priority=run.priority,
-        input=_given(run.input),
+        input=json_text(run.input),
         retention_seconds=line.retention_seconds,
         tags=run.tags,
         headers=run.headers,
     )
     parent = None
     if run.parent_run_id is not None:
-        parent = Parent(run.parent_run_id, run.parent_key or "", run.parent_close)
+        parent = Parent(run.parent_run_id, run.parent_key or "", run.parent_close or "abandon")
     return RunRow(
         new,
         to_micros(run.created_at),
         deadline,
         parent,
         status=run.status,
-        output=_given(run.output) if line.has_output else None,
-        error=_text(run.error),
+        output=json_text(run.output) if line.has_output else None,
+        error=json_text_or_none(run.error),
         started_at=_micros(run.started_at),
         completed_at=to_micros(run.completed_at),
     )
 
 
-def _restore_steps(tables: Tables, run_id: UUID, line: _Line) -> None:
+def _restore_steps(tables: Tables, run_id: UUID, line: RunLine) -> None:
     for state in line.states:
         fields = {name: getattr(state, name) for name in _STEP_FIELDS}
         tables.steps[run_id][state.step_slug] = StepRow(
             **fields,
-            output=_given(state.output) if state.has_output else None,
-            error=_text(state.error),
+            output=json_text(state.output) if state.has_output else None,
+            error=json_text_or_none(state.error),
             started_at=_micros(state.started_at),
             ended_at=_micros(state.ended_at),
         )
     for element in line.elements:
         outputs = tables.elements[run_id, element.step_slug]
-        outputs[element.task_index] = _given(element.output)
+        outputs[element.task_index] = json_text(element.output)
 
 
 def _moment(at: int | None) -> datetime | None:
@@ -291,12 +234,3 @@ def _micros(moment: datetime | None) -> int | None:
 
 def _raw(text: str | None) -> msgspec.Raw | None:
     return None if text is None else msgspec.Raw(text.encode())
-
-
-def _given(value: msgspec.Raw) -> str:
-    return bytes(value).decode()
-
-
-def _text(value: msgspec.Raw) -> str | None:
-    text = _given(value)
-    return None if text == "null" else text

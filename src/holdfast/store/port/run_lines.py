@@ -1,0 +1,101 @@
+"""The lines of JSON that runs are exported as, archived as and restored from.
+
+`export_runs` writes them; the rows in them have the names that the columns have.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final, Literal
+from uuid import UUID
+
+import msgspec
+
+from holdfast.types import RunKind, SkipReason, Status, StepStatus
+
+_NULL: Final = msgspec.Raw(b"null")
+
+
+class RunFields(msgspec.Struct):
+    """A row of `runs`."""
+
+    run_id: UUID
+    name: str
+    version: int
+    queue: str
+    priority: int
+    status: Status
+    created_at: datetime
+    completed_at: datetime
+    kind: RunKind = "workflow"
+    key: str | None = None
+    input: msgspec.Raw = _NULL
+    output: msgspec.Raw = _NULL
+    error: msgspec.Raw = _NULL
+    parent_run_id: UUID | None = None
+    parent_key: str | None = None
+    parent_close: Literal["terminate", "cancel", "abandon"] | None = None
+    tags: tuple[str, ...] = ()
+    headers: dict[str, str] | None = None
+    started_at: datetime | None = None
+    deadline_at: datetime | None = None
+
+
+class EventFields(msgspec.Struct):
+    """A row of `events`."""
+
+    event_type: str
+    at: datetime
+    key: str | None = None
+    details: msgspec.Raw = _NULL
+
+
+class StepFields(msgspec.Struct):
+    """A row of `step_states`; `has_output` tells an output null from none."""
+
+    step_slug: str
+    status: StepStatus
+    deps_done: int
+    has_output: bool = False
+    initial_tasks: int | None = None
+    remaining_tasks: int | None = None
+    output: msgspec.Raw = _NULL
+    error: msgspec.Raw = _NULL
+    skip_reason: SkipReason | None = None
+    attempts: int | None = None
+    worker: str | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+
+
+class ElementFields(msgspec.Struct):
+    """A row of `step_tasks`."""
+
+    step_slug: str
+    task_index: int
+    output: msgspec.Raw = _NULL
+
+
+class RunLine(msgspec.Struct):
+    """A line. The first of a run has its row, the others its id."""
+
+    run: RunFields | UUID
+    has_output: bool = False
+    retention_seconds: float | None = None
+    events: list[EventFields] = []
+    states: list[StepFields] = []
+    elements: list[ElementFields] = []
+
+
+read_line: Final = msgspec.json.Decoder(RunLine).decode
+
+
+def json_text(value: msgspec.Raw) -> str:
+    """Return a value of a line as JSON text."""
+    return bytes(value).decode()
+
+
+def json_text_or_none(value: msgspec.Raw) -> str | None:
+    """Return a value as JSON text; None for null, which stands for a value that is not there."""
+    text = json_text(value)
+    return None if text == "null" else text
