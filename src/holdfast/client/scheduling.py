@@ -17,6 +17,7 @@ from holdfast.errors import ConfigurationError, InvalidInput, UnknownSchedule
 from holdfast.moments import to_datetime
 from holdfast.names import check_reference, check_schedule_name, full_name, split_name
 from holdfast.schedules import Moment, parse_moment, parse_when
+from holdfast.store.port import iterate_schedules
 from holdfast.suggestions import similar_name
 from holdfast.texts import check_text
 from holdfast.types import NewSchedule, RunTarget, ScheduleRecord, When
@@ -42,7 +43,6 @@ class UpdateScheduleOptions(RunsOfSchedule, ScheduleOptions, total=False):
     """Another input of each run."""
 
 
-_PAGE: Final = 1_000
 RUN_OPTIONS: Final = frozenset(RunsOfSchedule.__annotations__)
 _WHEN_OPTIONS: Final = frozenset({"every", "anchor", "timezone", "start", "end"})
 _FIELDS: Final = {  # of a target, by the option that sets it
@@ -75,11 +75,7 @@ async def find_schedule(session: Session, name: str) -> str:
         own = full_name(session.app.name, name)
         if await session.store.get_schedule(own) is not None:
             return own
-    known: list[str] = []
-    while page := await session.store.list_schedules(
-        after=known[-1] if known else None, limit=_PAGE
-    ):
-        known += [each.name for each in page]
+    known = [each.name async for each in iterate_schedules(session.store)]
     found = [each for each in known if split_name(each)[1] == name]
     if len(found) > 1:
         raise InvalidInput(f"several apps have a schedule {name}: name one of {', '.join(found)}")

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Final
 
 from holdfast.insight.actions import Action
 from holdfast.insight.findings import Finding
 from holdfast.insight.serving import live_workers
 from holdfast.insight.wording import length, several
-from holdfast.store.port import Store
+from holdfast.store.port import Store, iterate_schedules
 from holdfast.types import ScheduleRecord
 
 _LATE: Final = 10_000_000  # microseconds after which a schedule counts as late
-_PAGE: Final = 1_000
 _MOST: Final = 100_000  # schedules that are looked at
 
 
@@ -22,7 +20,9 @@ async def check_schedules(store: Store) -> Finding:
     now, count = await store.now(), 0
     wrong: list[ScheduleRecord] = []
     late: dict[str, int] = {}
-    async for each in _schedules(store):
+    async for each in iterate_schedules(store):
+        if count == _MOST:
+            break
         count += 1
         if each.paused_at is not None:
             continue
@@ -51,14 +51,3 @@ async def check_schedules(store: Store) -> Finding:
             None if has_worker else Action("start_worker"),
         )
     return Finding("schedules", "ok", f"{several(count, 'schedule')}, none is late")
-
-
-async def _schedules(store: Store) -> AsyncIterator[ScheduleRecord]:
-    last: str | None = None
-    for _ in range(_MOST // _PAGE):
-        page = await store.list_schedules(after=last, limit=_PAGE)
-        for each in page:
-            yield each
-        if len(page) < _PAGE:
-            return
-        last = page[-1].name

@@ -14,6 +14,7 @@ After `TransientDatabaseError` and `DatabaseUnavailable` the caller may repeat t
 
 from __future__ import annotations
 
+from holdfast.store.port.schedules import iterate_schedules
 from holdfast.store.port.start_rules import refusal
 from holdfast.store.port.store import Store
 from holdfast.store.port.topics import (
@@ -29,6 +30,7 @@ __all__ = [
     "WORK_TOPIC",
     "Store",
     "end_payload",
+    "iterate_schedules",
     "read_end",
     "refusal",
     "worker_topic",

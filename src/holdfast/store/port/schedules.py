@@ -8,8 +8,8 @@ several schedulers one moves it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import AsyncGenerator, Sequence
+from typing import Final, Protocol
 from uuid import UUID
 
 from holdfast.types import (
@@ -26,6 +26,8 @@ from holdfast.types import (
     Overlap,
     ScheduleRecord,
 )
+
+_PAGE: Final = 1_000
 
 
 class ScheduleStore(Protocol):
@@ -178,3 +180,12 @@ class ScheduleStore(Protocol):
     async def sweep_buckets(self, *, limit: int = 1000) -> int:
         """Delete buckets whose retention is over; return how many."""
         ...
+
+
+async def iterate_schedules(store: ScheduleStore) -> AsyncGenerator[ScheduleRecord]:
+    """Yield the schedules of all apps by name; they are read in pages."""
+    after: str | None = None
+    while page := await store.list_schedules(after=after, limit=_PAGE):
+        for each in page:
+            yield each
+        after = page[-1].name
