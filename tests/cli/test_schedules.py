@@ -134,9 +134,16 @@ def test_a_deleted_schedule_is_gone(cli: CommandLine) -> None:
     cli("schedules", "show", "nightly", code=exits.NOT_FOUND)
 
 
+def test_a_large_backfill_says_that_it_is_large(cli: CommandLine) -> None:
+    make(cli)
+    asked = cli("schedules", "backfill", "nightly", "2020-01-01", "2026-01-01")
+    assert asked.stdout.endswith(": more than 1,000 ticks\n")
+
+
 def test_a_worker_fires_the_ticks_of_a_backfill(served: CommandLine) -> None:
     served("schedules", "create", "hours", "double", "4", "--cron", "@hourly")
-    served("schedules", "backfill", "hours", "2026-01-05T00:00", "2026-01-05T02:30")
+    asked = served("schedules", "backfill", "hours", "2026-01-05T00:00", "2026-01-05T02:30")
+    assert asked.stdout.endswith("from 2026-01-05T00:00 to 2026-01-05T02:30: 3 ticks\n")
 
     def started() -> list[dict[str, object]] | None:
         ticks = served.json("schedules", "show", "hours")["ticks"]

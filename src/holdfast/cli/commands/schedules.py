@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _HERE = "holdfast.cli.commands.schedules"
 _WRITING = "holdfast.cli.commands.schedules_write"
 
+_COUNTED: Final = 1000  # of more ticks in a backfill it is only said that they are more
+
 # Those of `Overlap`; its module would make `--help` slower.
 OVERLAPS: Final = (
     "skip",
@@ -290,16 +292,18 @@ def backfill(context: click.Context, name: str, start: str, end: str, overlap: s
     from holdfast.cli.connecting import with_link
     from holdfast.cli.render.console import write_json
 
-    async def work(link: Link) -> bool:
+    async def work(link: Link) -> When:
         group = link.client.schedules
-        return await group.backfill(name, start, end, overlap=cast("Overlap | None", overlap))
+        await group.backfill(name, start, end, overlap=cast("Overlap | None", overlap))
+        return (await group.get(name)).when
 
     settings = settings_of(context)
-    with_link(settings, work)
+    when = with_link(settings, work)
     if settings.json:
         write_json({"schedule": name, "start": start, "end": end})
     else:
-        click.echo(f"the ticks of {name} from {start} to {end} are fired by a worker")
+        count = _count_ticks(when, start, end)
+        click.echo(f"a worker fires the ticks of {name} from {start} to {end}: {count}")
 
 
 @command("delete", examples=("holdfast schedules delete nightly --yes",))
@@ -327,6 +331,17 @@ def delete(context: click.Context, name: str, yes: bool) -> None:
         write_json({"schedule": full})
     else:
         click.echo(f"schedule {full} is deleted")
+
+
+def _count_ticks(when: When, start: str, end: str) -> str:
+    """Return how many ticks a backfill has, counted up to a limit: `3 ticks`."""
+    from holdfast.insight.wording import several
+    from holdfast.schedules.parsing import parse_moment
+    from holdfast.schedules.ticks import ticks_between
+
+    first, last = parse_moment(start, when.timezone), parse_moment(end, when.timezone)
+    found = len(ticks_between(when, first - 1, last, _COUNTED + 1))
+    return several(found, "tick") if found <= _COUNTED else f"more than {_COUNTED:,} ticks"
 
 
 def _coming(schedule: ScheduleInfo) -> list[datetime]:
