@@ -121,13 +121,15 @@ class App(Scheduling, Limiting):
         blocking_limit: Duration = "2s",
         archive: str | None = None,
         payload_codec: Codecs | None = None,
+        max_payload_bytes: int | None = None,
     ) -> None:
         """Make an empty app. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`.
 
         Payloads of its runs are encoded by `payload_codec`, one or several, before they are stored.
-        Raises ConfigurationError for an archive that does not name a place for objects.
+        `max_payload_bytes` is what each may take then, by default 16 MiB, as much as the database
+        takes. Raises ConfigurationError for an archive that does not name a place for objects.
         """
-        self.payloads: Payloads | None = payloads_of(payload_codec)
+        self.payloads: Payloads | None = payloads_of(payload_codec, max_payload_bytes)
         self.registry = Registry(name, retry, blocking_limit)
         self.name, self.retry = self.registry.name, self.registry.retry
         self.strict, self.careful = strict, careful
@@ -425,7 +427,7 @@ class App(Scheduling, Limiting):
             run_timeout=run_timeout,
             priority=priority,
             versions=self.registry.flows,
-            sealed=self.payloads is not None,
+            sealed=self.payloads is not None and self.payloads.hides,
         )
         self.registry.add_flow(flow)
         return flow

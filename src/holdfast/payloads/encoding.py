@@ -57,14 +57,17 @@ _read_envelope: Final = msgspec.json.Decoder(_Envelope).decode
 class Payloads:
     """Encodes payloads with codecs, in their order, and decodes them in the opposite order.
 
-    What it `hides`, the database cannot look into.
+    What it `hides`, the database cannot look into. What is to be stored takes `max_bytes` at most.
     """
 
-    hides = True
+    def __init__(self, codecs: Codecs | None = None, *, max_bytes: int | None = None) -> None:
+        """`max_bytes` is by default 16 MiB, as much as the database takes.
 
-    def __init__(self, codecs: Codecs) -> None:
-        """Raises ConfigurationError for what is not a codec, and for two of one name."""
-        given = codecs if isinstance(codecs, Sequence) else (codecs,)
+        Raises ConfigurationError for what is not a codec, for two of one name, and for a limit
+        that cannot be.
+        """
+        self.max_bytes = MAX_PAYLOAD if max_bytes is None else _checked_limit(max_bytes)
+        given = codecs if isinstance(codecs, Sequence) else () if codecs is None else (codecs,)
         self.codecs: tuple[PayloadCodec, ...] = tuple(given)
         for each in self.codecs:
             if not callable(getattr(each, "encode", None)) or not _name.fullmatch(
@@ -74,17 +77,31 @@ class Payloads:
                     f"{each!r} is not a payload codec: it needs a name, a key_id, encode and decode"
                 )
         self._by_name: Mapping[str, PayloadCodec] = {each.name: each for each in self.codecs}
-        if not self.codecs or len(self._by_name) < len(self.codecs):
+        if len(self._by_name) < len(self.codecs) or (codecs is not None and not self.codecs):
             raise ConfigurationError("payload_codec takes codecs with different names")
+        self.hides = bool(self.codecs)
 
     def __repr__(self) -> str:
         return f"<Payloads {' '.join(self._by_name)}>"
 
-    def seal(self, text: str) -> str:
+    def seal(self, text: str, what: str = "the value") -> str:
         """Return the envelope of JSON text; the text itself if no codec changes it.
 
-        Raises PayloadError for text with a field that only envelopes have.
+        Raises PayloadError for text with a field that only envelopes have, and if more than
+        `max_bytes` would be stored; it names the value as `what`.
         """
+        sealed = self._seal(text)
+        if (size := size_of(sealed)) > self.max_bytes:
+            encoded = " encoded" if sealed is not text else ""
+            raise PayloadError(
+                f"{what} takes {size:,} bytes{encoded}, more than the limit of "
+                f"{self.max_bytes:,} (max_payload_bytes): store it elsewhere and pass a reference"
+            )
+        return sealed
+
+    def _seal(self, text: str) -> str:
+        if not self.codecs:
+            return text
         if is_sealed(text):
             raise PayloadError("the field holdfast:codec is reserved for encoded payloads")
         data, stages = text.encode(), list[str]()
@@ -97,16 +114,19 @@ class Payloads:
                 )
         if not stages:
             return text
-        if len(data) > MAX_PAYLOAD:
-            raise PayloadError(f"the encoded value takes {len(data):,} bytes, too many to store")
         return f'{ENVELOPE}"{" ".join(stages)}","data":"{base64.b64encode(data).decode()}"}}'
+
+    def seal_details(self, text: str) -> str:
+        """Return the envelope of what a heartbeat says, of any size: a lease must not end by it."""
+        return text if text == "null" else self._seal(text)
 
     def seal_error(self, text: str) -> str:
         """Return an encoded ErrorInfo whose message, traceback, causes and data are sealed.
 
-        Its class stays readable: the database and callers tell errors apart by it.
+        Its class stays readable: the database and callers tell errors apart by it. It may be larger
+        than other payloads: else the failure of a value that is too large could not be stored.
         """
-        sealed = self.seal(text)
+        sealed = self._seal(text)
         if sealed == text:
             return text
         known = _read_object(text)
@@ -161,6 +181,23 @@ class Payloads:
         return text
 
 
-def payloads_of(codecs: Codecs | None) -> Payloads | None:
-    """Return what encodes payloads; None without codecs. Raises what `Payloads` raises."""
-    return None if codecs is None else Payloads(codecs)
+def payloads_of(codecs: Codecs | None, max_bytes: int | None = None) -> Payloads | None:
+    """Return what encodes and limits payloads; None if nothing does. Raises what it raises."""
+    if codecs is None and max_bytes is None:
+        return None
+    return Payloads(codecs, max_bytes=max_bytes)
+
+
+def size_of(text: str) -> int:
+    """Return how many bytes text takes."""
+    return len(text) if text.isascii() else len(text.encode())
+
+
+def _checked_limit(max_bytes: int) -> int:
+    known = isinstance(max_bytes, int)  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not known or isinstance(max_bytes, bool) or not 1 <= max_bytes <= MAX_PAYLOAD:
+        raise ConfigurationError(
+            f"max_payload_bytes is a number of bytes from 1 to {MAX_PAYLOAD:,}, which is what the "
+            f"database takes, not {max_bytes!r}"
+        )
+    return max_bytes

@@ -17,9 +17,11 @@ _write: Final = msgspec.json.Encoder().encode
 class _Readable(Payloads):
     """Encodes nothing."""
 
-    hides = False
+    def __init__(self) -> None:
+        super().__init__(Zlib())
+        self.hides = False
 
-    def seal(self, text: str) -> str:
+    def _seal(self, text: str) -> str:
         """Return the text itself."""
         return text
 
@@ -36,4 +38,4 @@ class _Readable(Payloads):
         return f'"({seal_label(opened)})"'.encode() if is_sealed(opened) else opened
 
 
-READABLE: Final = _Readable(Zlib())
+READABLE: Final = _Readable()

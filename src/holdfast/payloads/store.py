@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.codec import is_sealed
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, PayloadError
 from holdfast.payloads.details import open_event, seal_event
 from holdfast.payloads.encoding import Payloads
 from holdfast.store.port import Store
@@ -37,6 +37,7 @@ from holdfast.types import (
     OpenActivity,
     OpenStepTasks,
     RecordPage,
+    Refusal,
     RunFilter,
     RunRecord,
     StartedRun,
@@ -49,6 +50,9 @@ from holdfast.types import (
 )
 
 V = TypeVar("V", bound=Value)
+D = TypeVar("D", Lease, ActivityEnd)
+E = TypeVar("E", Finish, ActivityEnd, StepTaskEnd)
+F = TypeVar("F", Fork, FlowFork)
 
 
 def with_payloads(store: Store, payloads: Payloads | None) -> Store:
@@ -57,10 +61,15 @@ def with_payloads(store: Store, payloads: Payloads | None) -> Store:
 
 
 def seal_run(payloads: Payloads, run: NewRun) -> NewRun:
-    """Return a run to start whose input is encoded."""
+    """Return a run to start whose input is encoded. Raises PayloadError if it is too large."""
     if run.input == "null":
         return run
-    return msgspec.structs.replace(run, input=payloads.seal(run.input))
+    of = run.name if run.key is None else f"{run.name} with the key {run.key}"
+    return msgspec.structs.replace(run, input=payloads.seal(run.input, f"the input of {of}"))
+
+
+def _named(signal: NewSignal) -> str:
+    return f"{'update' if signal.update else 'signal'} {signal.name}"
 
 
 class PayloadStore:
@@ -80,19 +89,39 @@ class PayloadStore:
 
     # Values
 
-    def _seal(self, text: str | None) -> str | None:
-        return text if text is None or text == "null" else self.payloads.seal(text)
+    def _seal(self, text: str, what: str) -> str:
+        return text if text == "null" else self.payloads.seal(text, what)
 
-    def _sealed(self, value: V, *fields: str) -> V:
-        """Return a value with these fields encoded; `error` is that of an ErrorInfo."""
-        changes: dict[str, str | None] = {}
-        for name in fields:
+    def _sealed(self, value: V, **fields: str) -> V:
+        """Return a value with these fields encoded, which errors name so; see `_sealed_error`.
+
+        Raises PayloadError for one that is too large.
+        """
+        changes: dict[str, str] = {}
+        for name, what in fields.items():
             text: str | None = getattr(value, name)
             if text is not None:
-                changes[name] = (
-                    self.payloads.seal_error(text) if name == "error" else self._seal(text)
-                )
+                changes[name] = self._seal(text, what)
         return msgspec.structs.replace(value, **changes) if changes else value
+
+    def _sealed_error(self, value: E) -> E:
+        """Return a value whose `error`, an encoded ErrorInfo, is encoded."""
+        if value.error is None:
+            return value
+        return msgspec.structs.replace(value, error=self.payloads.seal_error(value.error))
+
+    def _hidden(self, value: D) -> D:
+        """Return a value whose details are encoded, of any size: a heartbeat says them."""
+        if value.details is None:
+            return value
+        return msgspec.structs.replace(value, details=self.payloads.seal_details(value.details))
+
+    def _sealed_results(self, fork: F) -> F:
+        results = {
+            key: self._seal(text, f"the result of {key}") for key, text in fork.results.items()
+        }
+        fork = msgspec.structs.replace(fork, results=results)
+        return self._sealed(fork, input=f"the input of a fork of run {fork.run_id}")
 
     def _opened(self, value: V, *fields: str) -> V:
         changes: dict[str, str] = {}
@@ -126,19 +155,19 @@ class PayloadStore:
 
     async def signal_runs(self, signals: Sequence[NewSignal]) -> Delivered:
         """Send signals; see `ExternalStore.signal_runs`."""
-        return await self._store.signal_runs([self._sealed(each, "payload") for each in signals])
+        sealed = [
+            self._sealed(each, payload=f"the payload of {_named(each)} to run {each.run_id}")
+            for each in signals
+        ]
+        return await self._store.signal_runs(sealed)
 
     async def fork_run(self, fork: Fork) -> tuple[Forking, list[Notice]]:
         """Fork a run; see `ForkStore.fork_run`."""
-        results = {key: self._seal(text) or text for key, text in fork.results.items()}
-        fork = msgspec.structs.replace(self._sealed(fork, "input"), results=results)
-        return await self._store.fork_run(fork)
+        return await self._store.fork_run(self._sealed_results(fork))
 
     async def fork_flow(self, fork: FlowFork) -> tuple[FlowForking, list[Notice]]:
         """Fork a flow's run; see `FlowStore.fork_flow`."""
-        results = {key: self._seal(text) or text for key, text in fork.results.items()}
-        fork = msgspec.structs.replace(self._sealed(fork, "input"), results=results)
-        return await self._store.fork_flow(fork)
+        return await self._store.fork_flow(self._sealed_results(fork))
 
     # What workers do
 
@@ -150,12 +179,16 @@ class PayloadStore:
         )
 
     async def commit(self, worker_id: str, token: UUID, turns: Sequence[TurnCommit]) -> Committed:
-        """Commit; see `CommitStore.commit`."""
-        committed = await self._store.commit(worker_id, token, [self._seal_turn(t) for t in turns])
-        refused = {
-            run_id: msgspec.structs.replace(each, tail=self._open_events(each.tail))
-            for run_id, each in committed.refused.items()
-        }
+        """Commit; see `CommitStore.commit`. Parts with values that are too large are refused."""
+        sealed, refused = list[TurnCommit](), dict[UUID, Refusal]()
+        for turn in turns:
+            try:
+                sealed.append(self._seal_turn(turn))
+            except PayloadError as error:
+                refused[turn.run_id] = Refusal("invalid", [], str(error))
+        committed = await self._store.commit(worker_id, token, sealed)
+        for run_id, each in committed.refused.items():
+            refused[run_id] = msgspec.structs.replace(each, tail=self._open_events(each.tail))
         ahead = {
             run_id: Ahead(self._open_events(each.tail)) for run_id, each in committed.ahead.items()
         }
@@ -164,7 +197,7 @@ class PayloadStore:
     def _seal_turn(self, turn: TurnCommit) -> TurnCommit:
         then = turn.then
         if isinstance(then, Finish) and then.status != "continued":
-            then = self._sealed(then, "output", "error")
+            then = self._sealed_error(self._sealed(then, output="its output"))
         events = tuple(seal_event(self.payloads, event) for event in turn.events)
         return msgspec.structs.replace(turn, events=events, then=then)
 
@@ -179,7 +212,7 @@ class PayloadStore:
         """Renew leases; see `WorkerStore.heartbeat`."""
         return await self._store.heartbeat(
             info,
-            [self._sealed(lease, "details") for lease in leases],
+            [self._hidden(lease) for lease in leases],
             lease_seconds=lease_seconds,
             interval_seconds=interval_seconds,
         )
@@ -188,7 +221,12 @@ class PayloadStore:
         self, worker_id: str | None, ends: Sequence[ActivityEnd]
     ) -> ActivitiesEnded:
         """Report activities; see `ActivityStore.end_activities`."""
-        sealed = [self._sealed(end, "result", "error", "details") for end in ends]
+        sealed = [
+            self._sealed_error(
+                self._sealed(self._hidden(end), result=f"the result of activity {end.key}")
+            )
+            for end in ends
+        ]
         return await self._store.end_activities(worker_id, sealed)
 
     async def end_step_tasks(
@@ -200,7 +238,10 @@ class PayloadStore:
         patience: int = 1,
     ) -> StepTasksEnded:
         """Report steps of flows; see `FlowStore.end_step_tasks`."""
-        sealed = [self._sealed(end, "output", "error") for end in ends]
+        sealed = [
+            self._sealed_error(self._sealed(end, output=f"the result of step {end.key}"))
+            for end in ends
+        ]
         ended = await self._store.end_step_tasks(worker_id, sealed, taker, patience=patience)
         return msgspec.structs.replace(ended, tasks=[self._open_task(each) for each in ended.tasks])
 
