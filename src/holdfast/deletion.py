@@ -90,15 +90,21 @@ async def _write(
 
 
 async def _read(store: Store, runs: Sequence[LeasedRun]) -> list[list[str]]:
-    """Return the lines of runs. A run that is not there any more, or is written, has none."""
+    """Return the lines of runs that are there as a whole until all is read, and are not written.
+
+    Another sweeper may delete a run meanwhile, if this one is slower than its lease: what was read
+    by then is not all of the run.
+    """
     lines: dict[UUID, list[str]] = {run.run_id: [] for run in runs if not run.is_written}
     asked, part = list(lines), 0
     while asked:
         exported = await store.export_runs(asked, part=part)
         for run_id, line in exported.lines.items():
             lines[run_id].append(line)
+        for run_id in set(asked) - exported.lines.keys():
+            del lines[run_id]
         asked, part = exported.unfinished, part + 1
-    return [each for each in lines.values() if each]
+    return list(lines.values())
 
 
 async def _delete(store: Store, runs: Sequence[LeasedRun]) -> int:

@@ -45,9 +45,17 @@ class Fleet:
         return list(self._again)
 
     def start(
-        self, *queues: str, kill_at: int = 0, pace: Pace = QUICK, release: int = 0
+        self,
+        *queues: str,
+        kill_at: int = 0,
+        pace: Pace = QUICK,
+        release: int = 0,
+        archive: str = "",
     ) -> ForkServerProcess:
-        """Start a worker of these queues; it takes work as soon as it can."""
+        """Start a worker of these queues; it takes work as soon as it can.
+
+        With an archive, it sweeps all the time.
+        """
         worker = _processes.Process(
             target=work,
             args=(
@@ -58,12 +66,13 @@ class Fleet:
                 self._patience,
                 pace,
                 release,
+                archive,
             ),
             daemon=True,
         )
         worker.start()
         self._again[worker] = partial(
-            self.start, *queues, kill_at=kill_at, pace=pace, release=release
+            self.start, *queues, kill_at=kill_at, pace=pace, release=release, archive=archive
         )
         return worker
 

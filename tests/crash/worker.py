@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import App
+from holdfast.archive.archive import ARCHIVE_VARIABLE
+from holdfast.retention import SWEEPER_INTERVAL_VARIABLE
 from holdfast.store.postgres import PostgresStore, database, listening
 from holdfast.worker import Worker, WorkerOptions
 from tests.crash import releases
@@ -92,11 +94,15 @@ def work(
     patience: float | None,
     pace: Pace,
     release: int,
+    archive: str,
 ) -> None:
     """Be a worker process until it is killed; what it says goes beside the ledger.
 
-    `release` is that of the app, 0 for the usual one.
+    `release` is that of the app, 0 for the usual one. With an archive, it sweeps all the time.
     """
+    if archive:
+        os.environ[ARCHIVE_VARIABLE] = archive
+        os.environ[SWEEPER_INTERVAL_VARIABLE] = "100ms"
     if patience is not None:
         impatient(patience)
     url += f"{'&' if '?' in url else '?'}application_name={session_name(os.getpid())}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 from uuid import UUID, uuid4
 
 import asyncpg
@@ -11,9 +12,11 @@ import pytest
 from contract.actors import ManualWorker, log, new_run, start, step
 from scene import Scene
 
+from holdfast.archive import Archive
 from holdfast.database.scripts import load_scripts
+from holdfast.deletion import sweep_batches
 from holdfast.ids import keyed_run_id, retry_run_id
-from holdfast.types import Finish, Fork, NewRun
+from holdfast.types import ExportedRuns, Finish, Fork, NewRun
 
 # Tables that name runs, and keep what they tell of them after the runs are gone.
 NAMING = {
@@ -219,3 +222,47 @@ async def test_nulls_are_refused(scene: Scene, call: str) -> None:
 async def test_preview_of_fewer_than_no_runs_is_refused(scene: Scene) -> None:
     with pytest.raises(asyncpg.InvalidParameterValueError, match="0 or more rows"):
         await scene.value("select count(*) from holdfast.preview_sweep(-1)")
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["in part", "started again"])
+async def test_a_run_that_another_sweeper_deletes_while_it_is_read_is_not_written(
+    scene: Scene,
+    ann: ManualWorker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    again: bool,
+) -> None:
+    """S16, B8. A sweeper that is slower than its lease has read half of a run that is archived.
+
+    The copy of the other one is whole: the archive must not get another that is not.
+    """
+    run_id = keyed_run_id("order", "k")
+    await ended(scene, ann, run_id=run_id, key="k")
+    await scene.value(
+        """
+        insert into holdfast.events (run_id, idx, event_type, at)
+        select $1, e.idx + n, 'ValueSet', now()
+        from (select max(idx) as idx from holdfast.events where run_id = $1) as e
+        cross join generate_series(1, 12000) as n
+        """,
+        run_id,
+    )
+    [leased] = (await scene.store.lease_due_runs()).runs
+    await scene.value(DUE)
+    archive, export = Archive(f"file://{tmp_path}"), scene.store.export_runs
+
+    async def overtaken(run_ids: list[UUID], *, part: int = 0) -> ExportedRuns:
+        if again and part == 0:
+            while (await scene.store.delete_archived([leased]))[1]:
+                pass
+            await start(scene.store, run_id=run_id, key="k")
+        exported = await export(run_ids, part=part)
+        await scene.store.delete_archived([leased], rows=4_000)
+        return exported
+
+    monkeypatch.setattr(scene.store, "export_runs", overtaken)
+    for _ in range(2):  # the second pass deletes what is left of it
+        async for _ in sweep_batches(scene.store, archive):
+            pass
+    assert await archive.find([run_id]) == {}
+    assert (run_id in await scene.store.get_runs([run_id])) is again

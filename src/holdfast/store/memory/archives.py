@@ -59,7 +59,11 @@ class MemoryArchives(Part):
     async def export_runs(self, run_ids: Sequence[UUID], *, part: int = 0) -> ExportedRuns:
         """Return a part of all that runs are; see `ArchiveStore.export_runs`."""
         async with self._transaction() as (tables, _):
-            there = [run_id for run_id in run_ids if part == 0 and run_id in tables.runs]
+            there = [
+                run_id
+                for run_id in run_ids
+                if part == 0 and run_id in tables.runs and tables.runs[run_id].status != "running"
+            ]
             return ExportedRuns({run_id: _line(tables, run_id) for run_id in there}, [])
 
     async def delete_archived(

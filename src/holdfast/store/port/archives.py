@@ -22,7 +22,10 @@ class ArchiveStore(Protocol):
         ...
 
     async def export_runs(self, run_ids: Sequence[UUID], *, part: int = 0) -> ExportedRuns:
-        """Return a part of all that runs are, as lines of JSON; the first part has the runs."""
+        """Return a part of all that runs are, as lines of JSON; the first part has the runs.
+
+        A run that is not there as a whole has no line: what was read of it before is not all.
+        """
         ...
 
     async def delete_archived(

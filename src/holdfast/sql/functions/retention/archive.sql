@@ -55,8 +55,9 @@ end $$;
 
 -- Return all that runs are, as lines of JSON: part 0 has the run, the first p_events entries of its
 -- log, the states of its steps and the first p_events results of elements of its maps; the next
--- parts have the entries and results that follow. A run that has no more has no line. Values stand
--- in it as they were stored. `has_output` tells a result null from none.
+-- parts have the entries and results that follow. Values stand in it as they were stored.
+-- `has_output` tells a result null from none. A run that is not there as a whole has no line: it
+-- was deleted, or a part of it, or started again since. What was read of it before is not all.
 --
 -- Refuses nulls (22004) and fewer than 1 entry a part (22023). Locks nothing. Called by clients and
 -- by workers.
@@ -87,7 +88,10 @@ begin
     cross join lateral (
         select r.run_id, row_to_json(r)::text as run, r.kind, r.output is not null as has_output,
             extract(epoch from r.retention)::float8 as retention_seconds
-        from holdfast.runs r where r.run_id = u.run_id limit 1
+        from holdfast.runs r
+        where r.run_id = u.run_id and r.status <> 'running'
+            and r.delete_after is distinct from '-infinity'
+        limit 1
     ) as r
     cross join lateral (
         select json_agg(json_build_object('idx', e.idx, 'event_type', e.event_type, 'key', e.key,
@@ -112,7 +116,6 @@ begin
             order by x.step_slug, x.task_index offset p_part * p_events limit p_events
         ) as x
     ) as x
-    where p_part = 0 or e.count > 0 or x.count > 0
     order by r.run_id;
 end $$;
 

@@ -1,0 +1,134 @@
+"""Workers and the database killed while runs start, ticks fire, and what has ended is archived."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+from functools import partial
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+
+from holdfast.archive import Archive
+from holdfast.client import Client
+from holdfast.database.embedded import EmbeddedServer
+from holdfast.store.postgres import PostgresStore
+from holdfast.types import NewSchedule, RunTarget, TickPolicy, When
+from tests.crash.fleet import Fleet, patiently
+
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
+
+SCHEDULES = 10
+SECONDS = 3
+KINDS = ("chain", "fan_out", "sheet")
+LEASED = """
+    update holdfast.runs set delete_after = now()
+    where status <> 'running' and delete_after > now()
+"""
+HALVES = """
+    select 'events', run_id from holdfast.events e
+    where not exists (select from holdfast.runs r where r.run_id = e.run_id)
+    union all
+    select 'states', run_id from holdfast.step_states s
+    where not exists (select from holdfast.runs r where r.run_id = s.run_id)
+    union all
+    select 'elements', run_id from holdfast.step_tasks x
+    where not exists (select from holdfast.runs r where r.run_id = x.run_id)
+    union all
+    select 'tasks', run_id from holdfast.tasks t
+    where not exists (select from holdfast.runs r where r.run_id = t.run_id)
+    union all
+    select 'log', run_id from holdfast.runs r
+    where r.kind = 'workflow' and r.status <> 'running' and not exists (
+        select from holdfast.events e where e.run_id = r.run_id and e.event_type like 'Workflow%ed'
+            and e.idx > 0)
+"""
+
+
+async def test_each_run_is_in_the_database_or_in_the_archive(
+    fleet: Fleet, server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """S16, B8, T6. Runs are kept for no time at all, so all of them are swept while others run."""
+    choose = random.Random(7)
+    place = f"file://{tmp_path}/archive"
+    for _ in range(4):
+        fleet.start(archive=place)
+    store = PostgresStore(server.url)
+    await store.open()
+    for number in range(SCHEDULES):
+        await store.create_schedule(
+            NewSchedule(
+                name=f"crash/tick-{number}",
+                when=When(every_seconds=1, anchor=number * 100_000),
+                target=RunTarget(name="crash/chain", input="1", retention_seconds=0),
+                policy=TickPolicy(overlap="allow", max_missed=1000),
+            )
+        )
+    started: set[UUID] = set()
+    async with Client(server.url) as client:
+        loop = asyncio.get_running_loop()
+        until, blow = loop.time() + SECONDS, 0
+        while loop.time() < until:
+            for _ in range(8):
+                kind = choose.choice(KINDS)
+                value: object = {"rows": 5, "seconds": 0} if kind == "sheet" else 1
+                key = f"{kind}-{uuid4()}"
+                start = partial(client.start, f"crash/{kind}", value, key=key, retention=0)
+                started.add((await patiently(start)).run_id)
+            await asyncio.sleep(choose.uniform(0.05, 0.3))
+            blow += 1
+            if blow == 8:
+                os.kill(server.postmaster_pid, signal.SIGKILL)
+                await asyncio.to_thread(server.ensure_running)
+            else:
+                fleet.replace(choose.choice(fleet.workers))
+            await asyncio.to_thread(check_halves, server)
+        for number in range(SCHEDULES):
+            name = f"crash/tick-{number}"
+            await patiently(partial(store.pause_schedule, name))
+    ticks = await asyncio.to_thread(runs_of_ticks, server)
+    assert len(ticks) > SCHEDULES
+    assert len(set(ticks)) == len(ticks)
+    await until_swept(server)
+    archived = await Archive(place).find(started | set(ticks))
+    assert archived.keys() == started | set(ticks)
+    assert {each.record.status for each in archived.values()} == {"completed"}
+    assert min(len(each.events) for each in archived.values()) > 1
+    await store.close()
+
+
+def runs_of_ticks(server: EmbeddedServer) -> list[UUID]:
+    """Return the runs of all ticks; none may be lost between the first and the last."""
+    with psycopg.connect(server.url) as connection:
+        for name, count, seconds in connection.execute(
+            """
+            select schedule, count(*), extract(epoch from max(tick_at) - min(tick_at))
+            from holdfast.schedule_buckets where until is null group by schedule
+            """
+        ).fetchall():
+            assert count == round(seconds) + 1, f"{name} lost a tick"
+        query = "select run_id from holdfast.schedule_buckets where outcome = 'started'"
+        return [row[0] for row in connection.execute(query).fetchall()]
+
+
+def check_halves(server: EmbeddedServer) -> None:
+    """Find nothing of a run that is not there, and no ended run without its end."""
+    with psycopg.connect(server.url) as connection:
+        assert connection.execute(HALVES).fetchall() == []
+
+
+async def until_swept(server: EmbeddedServer) -> None:
+    """Wait until all runs have ended and are gone; leases of killed sweepers end now."""
+    async with asyncio.timeout(60):
+        while True:
+            async with await psycopg.AsyncConnection.connect(server.url) as connection:
+                await connection.execute(LEASED)
+                cursor = await connection.execute("select count(*) from holdfast.runs")
+                row = await cursor.fetchone()
+            if row == (0,):
+                return
+            await asyncio.sleep(0.3)
