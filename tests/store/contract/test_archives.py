@@ -114,12 +114,14 @@ async def test_runs_of_flows_come_back_with_their_results(
 
 async def test_lines_that_are_no_run_are_refused(store: Store, ann: ManualWorker) -> None:
     """Nothing is written then."""
-    open_run = await start(store)
+    run_id = await start(store)
+    assert (await store.export_runs([run_id])).lines == {}, "a run that has not ended"
+    await ann.finish(await ann.take())
     for wrong in ([], ['{"run":"0198c0de-7000-7000-8000-000000000000","events":[]}']):
         with pytest.raises(InvalidInput):
             await store.restore_run(wrong, retention_seconds=DAY)
     with pytest.raises(InvalidInput, match=r"10,000,000,000"):
-        await store.restore_run(await lines_of(store, open_run), retention_seconds=1e12)
+        await store.restore_run(await lines_of(store, run_id), retention_seconds=1e12)
 
 
 async def test_leased_runs_are_given_to_one_sweeper_until_the_lease_is_over(
