@@ -16,7 +16,7 @@ from holdfast.archive import Archive
 from holdfast.database.scripts import load_scripts
 from holdfast.deletion import sweep_batches
 from holdfast.ids import keyed_run_id, retry_run_id
-from holdfast.types import ExportedRuns, Finish, Fork, NewRun
+from holdfast.types import ExportedRuns, Finish, FlowShape, Fork, NewRun, StepShape
 
 # Tables that name runs, and keep what they tell of them after the runs are gone.
 NAMING = {
@@ -266,3 +266,25 @@ async def test_a_run_that_another_sweeper_deletes_while_it_is_read_is_not_writte
             pass
     assert await archive.find([run_id]) == {}
     assert (run_id in await scene.store.get_runs([run_id])) is again
+
+
+async def test_a_retry_of_a_flow_that_waited_sees_the_run_as_it_is(scene: Scene) -> None:
+    """B8. While it waited for a change of the flow, the run was deleted and started again."""
+    shape = FlowShape(name="shop/trip", steps=(StepShape(slug="pay"),))
+    await scene.store.ensure_flow(shape, "hash")
+    run_id = keyed_run_id("shop/trip", "k")
+    run = NewRun(run_id=run_id, name="shop/trip", key="k", input="1")
+    await scene.store.start_flows([run])
+    await scene.store.terminate_runs([run_id])
+    await scene.value(DUE)
+    session = await scene.session()
+    changing = session.transaction()
+    await changing.start()
+    await session.call("_block_starts", "shop/trip")
+    await session.call("sweep_runs")
+    await session.connection.execute(
+        "select from holdfast.start_flows(array[$1::uuid], array['shop/trip'])", run_id
+    )
+    call = scene.store.retry_flow(run_id, uuid4())
+    outcome, _ = await scene.while_blocked(call, changing.commit)
+    assert outcome == "running"

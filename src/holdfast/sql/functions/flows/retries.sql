@@ -35,6 +35,7 @@ begin
     end if;
     perform pg_advisory_xact_lock_shared(hashtext('holdfast.flow'), hashtext(v_origin.name));
     v_is_there := holdfast._hold_origin(p_run_id);
+    select r.* into v_origin from holdfast.runs r where r.run_id = p_run_id;  -- as it is by now
     v_handler := v_origin.name || '@' || v_origin.version;
     outcome := case
         when holdfast._has_run(p_new_run_id) then 'exists'
