@@ -53,6 +53,10 @@ async def scene(database_url: str) -> AsyncIterator[Scene]:
         (asyncpg.CheckViolationError("x"), PayloadError),
         (asyncpg.DivisionByZeroError("x"), PayloadError),
         (asyncpg.InternalServerError("x"), DatabaseError),
+        (
+            asyncpg.InternalServerError("cache lookup failed for function 16791"),
+            TransientDatabaseError,
+        ),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else value.__name__,
 )

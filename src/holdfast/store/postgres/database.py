@@ -74,6 +74,9 @@ _ERRORS: Final[dict[str, type[HoldfastError]]] = {
     "HF005": FlowInUse,
 }
 
+# A call that began before a migration, and looks for a function that was replaced by it (XX000).
+_REPLACED: Final = "cache lookup failed for function"
+
 # What happened to the call; put before the message of the server.
 _MEANINGS: Final[dict[type[HoldfastError], str]] = {
     TransientDatabaseError: "the database stopped the call, which may be made again: ",
@@ -309,6 +312,8 @@ def _translate(error: Exception) -> HoldfastError:
 def error_class(error: asyncpg.PostgresError) -> type[HoldfastError]:
     """Return the class of holdfast's error for an error of the server."""
     code = error.sqlstate or ""
+    if code == "XX000" and str(error).startswith(_REPLACED):
+        return TransientDatabaseError
     return _ERRORS.get(code) or _ERRORS.get(code[:2]) or DatabaseError
 
 
