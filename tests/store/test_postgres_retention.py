@@ -288,3 +288,35 @@ async def test_a_retry_of_a_flow_that_waited_sees_the_run_as_it_is(scene: Scene)
     call = scene.store.retry_flow(run_id, uuid4())
     outcome, _ = await scene.while_blocked(call, changing.commit)
     assert outcome == "running"
+
+
+async def test_a_run_of_which_a_part_is_deleted_is_not_kept(
+    scene: Scene, ann: ManualWorker
+) -> None:
+    """B8. Its retry came back from the archive: what is left of the run is not the run."""
+    run_id = await start(scene.store)
+    task = await ann.take()
+    failure = Finish("failed", error='{"kind":"x","message":"y"}')
+    await ann.commit(task, *(step(f"s{n}") for n in range(20)), then=failure)
+    await scene.value(DUE)
+    assert (await scene.store.sweep_runs(rows=5)).deleted == 0
+    await start(scene.store, run_id=retry_run_id(run_id))
+    while (await scene.store.sweep_runs(rows=5)).has_more:
+        pass
+    assert run_id not in await scene.store.get_runs([run_id])
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["ended", "killed"])
+async def test_a_clock_that_goes_back_does_not_stop_the_sweeper(scene: Scene, ends: bool) -> None:
+    """B8. The last pass ended, or its sweeper died, at a moment that has not come yet."""
+    assert await scene.store.begin_deletions("ann", interval_seconds=60) == "begun"
+    if ends:
+        await scene.store.end_deletions("ann", deleted=0, has_more=False)
+    assert await scene.store.begin_deletions("ben", interval_seconds=60) != "begun"
+    await scene.value(
+        """
+        update holdfast.sweeper set begun_at = begun_at + interval '1 hour',
+            ended_at = ended_at + interval '1 hour', held_until = held_until + interval '1 hour'
+        """
+    )
+    assert await scene.store.begin_deletions("ben", interval_seconds=60) == "begun"

@@ -33,9 +33,11 @@ class MemoryRetention(Part):
         """Begin a pass; see `RetentionStore.begin_deletions`."""
         async with self._transaction() as (tables, now):
             row = tables.sweeper
-            if row.holder not in (None, holder) and (row.held_until or 0) > now:
+            is_held = (row.begun_at or 0) <= now < (row.held_until or 0)
+            if row.holder not in (None, holder) and is_held:
                 return "busy"
-            if row.ended_at is not None and row.ended_at > now - to_micros(interval_seconds / 2):
+            since = now - to_micros(interval_seconds / 2)
+            if row.ended_at is not None and since < row.ended_at <= now:
                 return "done"
             if row.archive not in (None, archive):
                 return "archive"

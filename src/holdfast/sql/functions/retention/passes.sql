@@ -3,7 +3,7 @@
 -- Begin a pass of the sweeper, for p_lease_seconds. Returns 'begun'; 'busy' if another process
 -- sweeps; 'done' if a pass ended less than half of p_interval_seconds ago; 'archive' if the runs of
 -- this database are archived, and not where p_archive says. An archive is noted by the first that
--- has one.
+-- has one. A pass that began or ended in the future says nothing: the clock has gone back.
 --
 -- Refuses nulls other than of the archive (22004), and lengths of time that are not allowed
 -- (22023).
@@ -26,9 +26,13 @@ begin
     perform holdfast._check_given('the length of a lease', p_lease_seconds is not null);
     perform holdfast._check_seconds('a lease', p_lease_seconds);
     select * into v_row from holdfast.sweeper s for update skip locked;
-    if not found or (v_row.held_until > v_now and v_row.holder <> p_holder) then
+    if not found or (v_row.held_until > v_now and v_row.holder <> p_holder
+        and v_row.begun_at <= v_now)  -- later: the clock has gone back
+    then
         return 'busy';
-    elsif v_row.ended_at > v_now - p_interval_seconds / 2 * interval '1 second' then
+    elsif v_row.ended_at > v_now - p_interval_seconds / 2 * interval '1 second'
+        and v_row.ended_at <= v_now
+    then
         return 'done';
     elsif v_row.archive is not null and v_row.archive is distinct from p_archive then
         return 'archive';

@@ -101,7 +101,8 @@ begin
 end $$;
 
 -- Keep those of some locked runs that must be kept (see _kept_runs) for an hour, or until what
--- keeps them is due. Returns them.
+-- keeps them is due. Returns them. A run of which a part is deleted is not kept: nobody may take
+-- what is left for the whole, and a run that came back from the archive may link to it.
 -- Locks: expects the rows of the runs locked. Called by sweep_runs, lease_due_runs
 -- and delete_archived.
 create or replace function holdfast._keep_runs(p_run_ids uuid[]) returns uuid[]
@@ -114,7 +115,12 @@ declare
     v_kept uuid[];
 begin
     with kept as materialized (
-        select k.run_id, k.until from holdfast._kept_runs(p_run_ids) as k
+        select k.run_id, k.until
+        from holdfast._kept_runs(p_run_ids) as k
+        cross join lateral (
+            select r.delete_after from holdfast.runs r where r.run_id = k.run_id limit 1
+        ) as r
+        where r.delete_after <> '-infinity'
     ), moved as (
         update holdfast.runs r
         set delete_after = greatest(k.until, holdfast.now() + interval '1 hour')
