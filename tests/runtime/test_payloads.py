@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,12 +10,13 @@ import pytest
 
 from holdfast import App, Context, Retry, RunFailed, StepFailed, current_activity
 from holdfast.client import Client
-from holdfast.definitions.limits import Limit
-from holdfast.definitions.start_rules import Singleton
+from holdfast.definitions.limits import Fairness, Limit
+from holdfast.definitions.start_rules import Singleton, Throttle
 from holdfast.errors import ConfigurationError, PayloadLocked, UpdateFailed
-from holdfast.payloads import READABLE, AesGcm, Codecs, Zlib, with_payloads
+from holdfast.payloads import READABLE, AesGcm, Codecs, Payloads, Zlib, with_payloads
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import Environment
+from holdfast.types import NewSignal
 from holdfast.worker import Worker
 
 OLD, NEW = AesGcm.new_key(), AesGcm.new_key()
@@ -214,3 +216,64 @@ def test_keys_in_encoded_inputs_are_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"queue cards: the key input.card"):
         app.queue("cards", fairness="input.card")
     app.workflow(name="free", concurrency=Limit(5), singleton=Singleton())(pay)
+
+
+async def test_keys_that_are_set_at_run_time_are_refused() -> None:
+    """Of limits and of rules for one start: as those that code declares."""
+    app, throttle = make_app(AesGcm({"k1": OLD})), Throttle(1, per="1m", key="input.card")
+
+    @app.workflow
+    async def untyped(ctx: Context, input: Any) -> None: ...
+
+    async with Environment(app) as env:
+        key = "the key input.card is a path into the input"
+        with pytest.raises(ConfigurationError, match=f"workflow bank/child: {key}"):
+            await env.client.limits.set(Limit(5, key="input.card"), workflow="child")
+        with pytest.raises(ConfigurationError, match=f"queue cards: {key}"):
+            await env.client.limits.set(Fairness("input.card"), queue="cards")
+        rules: tuple[dict[str, Any], ...] = (
+            {"singleton": Singleton(key="input.card")},
+            {"throttle": throttle},
+        )
+        for rule in rules:
+            with pytest.raises(ConfigurationError, match=f"start of bank/untyped: {key}"):
+                await env.client.start("untyped", None, **rule)
+        assert (await env.client.runs.list()).runs == []
+        await env.client.limits.set(Limit(5), workflow="child")
+        await env.client.start("untyped", SECRET, singleton=Singleton())
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["told", "conflict"])
+async def test_a_leased_run_does_not_read_what_it_cannot_open(told: bool) -> None:
+    """As at a claim: it is stuck, and its code never sees the envelope."""
+    app, seen = App("bank", payload_codec=AesGcm({"k1": OLD})), list[object]()
+    entered, leave = asyncio.Event(), asyncio.Event()
+
+    @app.step
+    async def look() -> None:
+        entered.set()
+        await leave.wait()
+
+    @app.workflow
+    async def watch(ctx: Context) -> None:
+        await look()
+        seen.append(await ctx.wait_for_signal("more"))
+
+    store = MemoryStore()
+    worker = Worker(app, store)
+    stranger = Client(store=store, payload_codec=AesGcm({"k2": NEW}))
+    async with Client(store=store, app=app) as client, stranger:
+        run = await client.start("watch")
+        await worker.start()
+        await entered.wait()
+        if told:
+            await stranger.handle(run.run_id).signal("more", SECRET)
+        else:
+            silent = with_payloads(store, Payloads(AesGcm({"k2": NEW})))
+            await silent.signal_runs([NewSignal(run.run_id, "more", f'"{SECRET}"')])
+            leave.set()
+        while (wait := (await client.runs.get(run.run_id)).wait) is None or wait.stuck is None:
+            await asyncio.sleep(0)
+        await worker.stop(grace=0)
+        assert "a value is encrypted with key k2" in wait.stuck
+        assert not seen

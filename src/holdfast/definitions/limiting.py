@@ -86,10 +86,5 @@ class Limiting:
 
     def _check_keys(self, of: str, *keys: str | None) -> None:
         """Raise ConfigurationError for the path of a key in inputs that are encoded."""
-        paths = [key for key in keys if key]
-        if paths and self.payloads is not None and self.payloads.hides:
-            raise ConfigurationError(
-                f"{of}: the key {paths[0]} is a path into the input, and the database cannot look "
-                "into inputs that are encoded by the app's payload_codec. Leave the key out, or "
-                "define it in an app without a codec"
-            )
+        if self.payloads is not None:
+            self.payloads.check_keys(of, *keys)

@@ -84,6 +84,16 @@ class Payloads:
     def __repr__(self) -> str:
         return f"<Payloads {' '.join(self._by_name)}>"
 
+    def check_keys(self, of: str, *keys: str | None) -> None:
+        """Raise ConfigurationError if the database would look for a key in encoded inputs."""
+        paths = [key for key in keys if key]
+        if paths and self.hides:
+            raise ConfigurationError(
+                f"{of}: the key {paths[0]} is a path into the input, and the database cannot look "
+                "into inputs that are encoded by a payload_codec. Leave the key out, or define it "
+                "in an app without a codec"
+            )
+
     def seal(self, text: str, what: str = "the value") -> str:
         """Return the envelope of JSON text; the text itself if no codec changes it.
 

@@ -30,6 +30,7 @@ from holdfast.types import (
     Forking,
     Heartbeat,
     Lease,
+    LimitRule,
     LoggedEvent,
     NewRun,
     NewSignal,
@@ -41,6 +42,7 @@ from holdfast.types import (
     RunFilter,
     RunRecord,
     StartedRun,
+    StartRules,
     StepTaskEnd,
     StepTasksEnded,
     Taker,
@@ -61,11 +63,30 @@ def with_payloads(store: Store, payloads: Payloads | None) -> Store:
 
 
 def seal_run(payloads: Payloads, run: NewRun) -> NewRun:
-    """Return a run to start whose input is encoded. Raises PayloadError if it is too large."""
+    """Return a run to start whose input is encoded.
+
+    Raises PayloadError if it is too large, and ConfigurationError for rules with keys in it.
+    """
+    if run.rules is not None:
+        rules = _read_rules(run.rules)
+        for each in (rules.declared, rules.given):
+            if each is not None:
+                keys = (each.singleton_key, each.debounce_key, each.throttle_key)
+                payloads.check_keys(f"start of {run.name}", *keys)
     if run.input == "null":
         return run
     of = run.name if run.key is None else f"{run.name} with the key {run.key}"
     return msgspec.structs.replace(run, input=payloads.seal(run.input, f"the input of {of}"))
+
+
+class _Rules(msgspec.Struct):
+    """The rules of a start, as far as they have keys."""
+
+    declared: StartRules | None = None
+    given: StartRules | None = None
+
+
+_read_rules = msgspec.json.Decoder(_Rules).decode
 
 
 def _named(signal: NewSignal) -> str:
@@ -168,6 +189,11 @@ class PayloadStore:
     async def fork_flow(self, fork: FlowFork) -> tuple[FlowForking, list[Notice]]:
         """Fork a flow's run; see `FlowStore.fork_flow`."""
         return await self._store.fork_flow(self._sealed_results(fork))
+
+    async def set_limit(self, rule: LimitRule) -> bool:
+        """Set a limit; see `LimitStore.set_limit`. Raises ConfigurationError for one with a key."""
+        self.payloads.check_keys(f"{rule.scope} {rule.name}", rule.key)
+        return await self._store.set_limit(rule)
 
     # What workers do
 

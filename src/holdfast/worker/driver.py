@@ -17,6 +17,8 @@ from enum import Enum
 from typing import Final, Protocol
 from uuid import UUID
 
+from holdfast.codec import check_open
+from holdfast.errors import PayloadLocked
 from holdfast.runtime.turn.replayer import make_part
 from holdfast.runtime.turn.turn import Call, Effects, State, Turn
 from holdfast.types import Ahead, ErrorInfo, Event, Notice, Refusal, TurnCommit
@@ -117,12 +119,12 @@ class RunDriver:
     def rebuild(self, log: list[Event]) -> None:
         """Continue from the whole log that the turn asked for."""
         self._reads_log = False
-        self._enter(self.turn.rebuild, log)
+        self._read(log, self.turn.rebuild, log)
 
     def unread(self, tail: list[Event], first: int) -> None:
         """Take what others wrote while the run is leased; `tail` begins at index `first`."""
         if not self.commit_in_flight:
-            self._enter(self.turn.take_unread, tail, first)
+            self._read(tail, self.turn.take_unread, tail, first)
 
     def _wake(self) -> None:
         self._due = self._alarm = None
@@ -154,15 +156,26 @@ class RunDriver:
         if refusal is None:
             self._enter(self.turn.committed)
         elif isinstance(refusal, Ahead):
-            self._enter(self.turn.committed, refusal.tail)
+            self._read(refusal.tail, self.turn.committed, refusal.tail)
         elif refusal.reason == "conflict":
-            self._enter(self.turn.conflict, refusal.tail)
+            self._read(refusal.tail, self.turn.conflict, refusal.tail)
         elif refusal.reason == "lost":
             self._host.ended(self)
         elif refusal.reason == "invalid":
             self._enter(self.turn.invalid, refusal.message)
         else:
             self._host.stuck(self, refusal.message)
+
+    def _read(self, tail: Sequence[Event], feed: Callable[..., Effects], *values: object) -> None:
+        """Give the turn what others wrote, unless a payload of it cannot be opened here."""
+        if self.state is not _ACTIVE:
+            return
+        try:
+            check_open(event.details for event in tail)
+        except PayloadLocked as error:
+            self._host.stuck(self, str(error))
+        else:
+            self._enter(feed, *values)
 
     def _enter(self, feed: Callable[..., Effects], *values: object) -> None:
         """Give the turn an input, then do what it wants."""
