@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -14,13 +15,14 @@ from typing import Any
 import msgspec
 
 import holdfast
-from holdfast import client, definitions, logs, testing, types
+from holdfast import client, core, definitions, logs, payloads, testing, types
 from holdfast.client import Client
 from holdfast.definitions import activities, middleware, steps
 from holdfast.insight import actions, approvals, spans, why
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "api.md"
 _WIDTH = 92
+_function = re.compile(r"<function .*? at 0x[0-9a-f]+>")  # the default of a parameter
 
 _HEAD = """\
 # The Python API
@@ -72,7 +74,10 @@ _FOUND = (  # what a client's `why`, `timeline` and `approvals` return
     approvals.OpenApproval,
 )
 
-_CONSTRUCTED = {"App", "Client", "Environment", "Retry"}  # by callers; the rest they are given
+_PAYLOADS = (payloads.AesGcm, payloads.Zlib, payloads.PayloadCodec)
+
+# By callers; the rest they are given.
+_CONSTRUCTED = {"App", "Client", "Environment", "Retry", "AesGcm", "Zlib", "Replay"}
 # What only the engine calls, and of which classes.
 _INTERNAL = {"call_plain", "encode_arguments", "decode_arguments", "encode_result", "decode_result"}
 _INTERNAL |= {"encode_input", "decode_input", "encode_output", "decode_output"}
@@ -108,7 +113,17 @@ def _sections() -> Iterator[tuple[str, list[tuple[str, object]]]]:
     yield "`holdfast.logs`", [(name, getattr(logs, name)) for name in logs.__all__]
     yield "`holdfast.client`", [(each.__name__, each) for each in _CLIENT]
     yield "`holdfast.insight`", [(each.__name__, each) for each in _FOUND]
+    yield "`holdfast.payloads`", [(each.__name__, each) for each in _PAYLOADS]
+    yield "`holdfast.core`", list(_core())
     yield "`holdfast.types`", [(each.__name__, each) for each in _VALUES]
+
+
+def _core() -> Iterator[tuple[str, object]]:
+    """Give what is of the core alone: its events stand among the types."""
+    for name in core.__all__:
+        thing = getattr(core, name)
+        if thing.__module__ == core.__name__:
+            yield name, thing
 
 
 def _is_error(thing: object) -> bool:
@@ -176,6 +191,7 @@ def _signature(name: str, thing: Callable[..., Any]) -> str:
         stars = _with_stars(given, parameters)
         body = "".join(f"    {each},\n" for each in stars)
         text = f"{prefix}{name}(\n{body})" + (f" -> {returned}" if returned else "")
+    text = _function.sub("…", text)
     return f"```text\n{text}\n```\n\n"
 
 
