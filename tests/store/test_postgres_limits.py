@@ -109,6 +109,21 @@ async def test_a_start_in_an_open_transaction_stops_nobody(scene: Scene, ann: Ma
     assert await ann.claims(handlers=BUY) == []
 
 
+async def test_a_task_that_is_locked_does_not_keep_others_from_its_place(
+    scene: Scene, ann: ManualWorker
+) -> None:
+    """A session that holds the first run of a group open stops only that run."""
+    await scene.store.set_limit(BY_CUSTOMER)
+    first, second = await buy(scene, "a"), await buy(scene, "a")
+    session = await scene.session()
+    async with session.transaction(), asyncio.timeout(DEADLINE_SECONDS):
+        await session.connection.execute(
+            "select from holdfast.tasks where run_id = $1 for update", first
+        )
+        assert await ann.claims(handlers=BUY) == [second]
+    assert await ann.claims(handlers=BUY) == []
+
+
 async def test_a_claim_does_not_read_what_waits_for_one_key(
     scene: Scene, ann: ManualWorker
 ) -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any
-from uuid import UUID
+from typing import Any, Literal
+from uuid import UUID, uuid4
 
 import pytest
 from clocks import Clock
 
 from holdfast.errors import InvalidInput
 from holdfast.store.port import Store
-from holdfast.types import ClaimedTask, LimitRule
+from holdfast.types import ClaimedTask, FlowShape, LimitRule, NewRun, Notice, StepShape
 
 from .actors import SECOND, ManualWorker, get, start
 from .commands import activity, ordered
@@ -174,6 +174,59 @@ async def test_a_lost_worker_keeps_nothing(
     assert await bob.claims() == []
     await bob.finish(again)
     assert await bob.claims() == [other]
+
+
+@pytest.mark.parametrize("change", ["terminate", "time out", "cancel"])
+async def test_workers_are_told_of_a_place_that_an_end_from_outside_frees(
+    store: Store, clock: Clock, ann: ManualWorker, change: str
+) -> None:
+    """No worker claims by itself then: the run that waits would begin at the next poll."""
+    await store.set_limit(workflow_limit(1))
+    first = await buy(store, timeout_seconds=30, queue="fast")
+    await clock.advance(1)
+    waiting = await buy(store, queue="slow")
+    [task] = (await ann.claim(queues=("fast",), handlers=BUY)).tasks
+    await ann.suspend(task)
+    assert (await ann.claim(queues=("slow",), handlers=BUY)).tasks == []
+    if change == "terminate":
+        notices = (await store.terminate_runs([first])).notices
+    elif change == "time out":
+        await clock.advance(60)
+        _, _, notices = await store.time_out_runs()
+    else:
+        await store.cancel_runs([waiting])
+        last = await buy(store, queue="slow")
+        notices = (await store.terminate_runs([first])).notices
+        waiting = last
+    assert Notice("work", "slow") in notices
+    [task] = (await ann.claim(queues=("slow",), handlers=BUY)).tasks
+    assert task.run_id == waiting
+
+
+async def test_an_end_from_outside_wakes_nobody_if_nothing_waits_for_its_place(
+    store: Store, ann: ManualWorker
+) -> None:
+    await store.set_limit(workflow_limit(1))
+    first = await buy(store)
+    await ann.take(handlers=BUY)
+    notices = (await store.terminate_runs([first])).notices
+    assert [notice for notice in notices if notice.topic == "work"] == []
+
+
+async def test_a_limit_of_runs_of_a_flow_is_refused(store: Store) -> None:
+    """No worker claims a run of a flow, so the limit would let all begin: its steps are limited."""
+    await store.ensure_flow(FlowShape(name="shop/trip", steps=(StepShape(slug="a"),)), "hash")
+
+    def trips(holds: Literal["turn", "run"] | None) -> LimitRule:
+        return queue_limit(1, scope="workflow", name="shop/trip", holds=holds)
+
+    for holds in (None, "run"):
+        with pytest.raises(InvalidInput, match="shop/trip is a flow"):
+            await store.set_limit(trips(holds))
+    assert await store.list_limits() == []
+    await store.start_flows([NewRun(run_id=uuid4(), name="shop/trip") for _ in range(2)])
+    await store.set_limit(trips("turn"))
+    assert len((await ManualWorker(store, "ann").claim(handlers=("shop/trip@1",))).tasks) == 1
 
 
 @pytest.mark.parametrize("holds", ["turn", "run"])

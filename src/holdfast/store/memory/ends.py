@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from uuid import UUID
 
 from holdfast.store.memory import details
+from holdfast.store.memory.limits import place_notices
 from holdfast.store.memory.rows import TURN, RunRow, StepRow
 from holdfast.store.memory.tables import Tables
 from holdfast.store.port import worker_topic
@@ -34,7 +35,7 @@ def end_from_outside(
     ended = sorted(filter(tables.is_running, set(run_ids)))
     if not ended:
         return [], []
-    notices = _holder_notices(tables, ended)
+    notices = _holder_notices(tables, ended) + place_notices(tables, event.at, ended)
     for run_id in ended:
         tables.append(run_id, event)
         _keep_started(tables, run_id)

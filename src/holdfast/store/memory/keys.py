@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from typing import Final
 
 from holdfast.errors import ConfigurationError, InvalidInput
@@ -59,6 +60,16 @@ def _flaw(rule: LimitRule) -> str | None:
     if not timed and rule.period_seconds is not None:
         return f"a limit of the kind {kind} does not have a period"
     return _flaw_of_key(rule)
+
+
+def check_not_of_flow(rule: LimitRule, flows: Iterable[str]) -> None:
+    """Refuse a limit of the runs of a flow. Raises InvalidInput."""
+    of_runs = (rule.scope, rule.kind) == ("workflow", "concurrency") and rule.holds != "turn"
+    if of_runs and rule.name in flows:
+        raise InvalidInput(
+            f"{rule.name} is a flow, and no worker holds a run of a flow: limit its steps, with a "
+            "limit that holds a turn"
+        )
 
 
 def _flaw_of_key(rule: LimitRule) -> str | None:

@@ -15,10 +15,11 @@ from msgspec.structs import replace
 from holdfast.errors import InvalidInput
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.database import Part
-from holdfast.store.memory.keys import check_rule, key_value
+from holdfast.store.memory.keys import check_not_of_flow, check_rule, key_value
 from holdfast.store.memory.rows import TURN, LimitPlace, LimitRow, TaskRow
 from holdfast.store.memory.tables import Tables
-from holdfast.types import LimitInfo, LimitKind, LimitRule, LimitScope, LimitWait
+from holdfast.store.port import WORK_TOPIC
+from holdfast.types import LimitInfo, LimitKind, LimitRule, LimitScope, LimitWait, Notice
 
 _UNLIMITED = 1 << 30
 _AT_ONCE_MICROS = 100_000  # a smooth rate lets so much begin together, if its distances are shorter
@@ -32,6 +33,7 @@ class MemoryLimits(Part):
         async with self._transaction() as (tables, now):
             check_rule(rule)
             named = replace(rule, name=_full_name(tables, rule.scope, rule.name))
+            check_not_of_flow(named, (row.shape.name for row in tables.shapes.values()))
             return _put(tables, now, named, None)
 
     async def remove_limit(
@@ -245,6 +247,31 @@ def holders(tables: Tables, row: LimitRow, value: str | None = None) -> list[Tas
         )
         and (value is None or _slot(tables, row, task) == value)
     ]
+
+
+def place_notices(tables: Tables, now: int, run_ids: Sequence[UUID]) -> list[Notice]:
+    """Return notices for workers of queues in which tasks wait for places that runs hold.
+
+    To be called before the runs end from outside: no worker claims by itself after that.
+    """
+    held = [
+        row.rule
+        for row in tables.limits.values()
+        if not row.removed
+        and row.rule.kind == "concurrency"
+        and any(task.run_id in run_ids for task in holders(tables, row))
+    ]
+    if not held:
+        return []
+    queues = {
+        task.queue
+        for task in tables.tasks.values()
+        if task.worker is None
+        and task.visible_at <= now
+        and not task.paused
+        and any(_concerns(rule, task) and _applies(rule, task) for rule in held)
+    }
+    return [Notice(WORK_TOPIC, queue) for queue in sorted(queues)]
 
 
 def rate_left(row: LimitRow, value: str, now: int) -> tuple[int, int | None]:

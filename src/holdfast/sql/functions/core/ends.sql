@@ -74,8 +74,8 @@ end $$;
 
 -- End runs without their code, each with this event; the arrays are parallel, and each run is given
 -- once. Their waiters and parents are told, and so are workers that hold a turn or an activity of
--- them; the close policies of their children apply. `ended` are those that had not ended before, in
--- no order.
+-- them, and those of queues in which tasks wait for a place that a run held; the close policies of
+-- their children apply. `ended` are those that had not ended before, in no order.
 -- Locks: expects the turn rows locked as by _lock_family; events and runs. Called by all that end
 -- runs from outside.
 create or replace function holdfast._end_each(
@@ -89,7 +89,8 @@ set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
 declare
-    v_holder_notices text[] := holdfast._holder_notices(p_run_ids, true);
+    v_holder_notices text[] := holdfast._holder_notices(p_run_ids, true)
+        || holdfast._place_notices(p_run_ids);
     v_children uuid[];
 begin
     ended := holdfast._append_each(p_now, p_run_ids, p_event_type, p_details);

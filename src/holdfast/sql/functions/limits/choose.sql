@@ -52,6 +52,7 @@ begin
                 and t.worker is null
             order by t.limited_at
             limit least(g.free, 1 + 2 * p_limit / (select count(*)::int from groups))
+            for update skip locked
         ) as t
     ), numbered as (
         select w.*, row_number() over (

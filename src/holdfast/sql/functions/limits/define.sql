@@ -12,7 +12,7 @@
 -- ageing       a task that waits counts as one priority more urgent for each p_period_seconds.
 --
 -- p_key is the path of the key in the input, 'input.customer'. Returns false if the limit was just
--- so. Refuses values that are not allowed (22004, 22023).
+-- so. Refuses values that are not allowed, and a limit of the runs of a flow (22004, 22023).
 -- Locks: the limit. Called by users and clients.
 create or replace function holdfast.set_limit(
     p_scope text, p_name text, p_kind text, p_most int default null,
@@ -27,6 +27,13 @@ declare
 begin
     perform holdfast._check_limit(
         p_scope, v_name, p_kind, p_most, p_period_seconds, p_key, p_holds, p_smooth);
+    if p_scope = 'workflow' and p_kind = 'concurrency' and coalesce(p_holds, 'run') = 'run'
+        and exists (select from holdfast.flows f where f.flow_slug = v_name)
+    then
+        raise invalid_parameter_value using message = format(
+            '%s is a flow, and no worker holds a run of a flow: limit its steps, with a limit that '
+            'holds a turn', v_name);
+    end if;
     return holdfast._put_limit(p_scope, v_name, p_kind, p_most, p_period_seconds, p_key,
         p_holds, p_smooth, null, null);
 end $$;

@@ -1,7 +1,8 @@
 -- What is asked about limits, and what is left over of them.
 
 -- Return the queues and handlers in which tasks wait for limits. The search jumps from range to
--- range through the index. Called by _active_runs, list_limits and sweep_limits.
+-- range through the index. Called by _active_runs, _place_notices, list_limits and
+-- sweep_limits.
 create or replace function holdfast._limited_ranges() returns table (queue text, handler text)
 language sql stable
 set search_path = pg_catalog, pg_temp
@@ -23,6 +24,36 @@ as $$
     )
     select r.queue, r.handler from ranges r
 $$;
+
+-- Return (topic, payload) notices for workers of queues in which tasks wait for places that runs
+-- hold, null for none. Who ends runs from outside asks before it does: no worker claims by itself
+-- after that. Locks nothing. Called by _end_each.
+create or replace function holdfast._place_notices(p_run_ids uuid[]) returns text[]
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    if not exists (select from holdfast.limits) then
+        return null;
+    end if;
+    return (
+        select array_agg(distinct array['work', r.queue])
+        from (
+            select distinct l.scope, l.name
+            from unnest(p_run_ids) as u (run_id)
+            cross join lateral (
+                select * from holdfast.tasks t where t.run_id = u.run_id offset 0
+            ) as t
+            join holdfast.limits l on holdfast._concerns(l.scope, l.name, t.queue, t.handler)
+                and case l.holds when 'run' then t.key = '' and t.lease_no > 0
+                    when 'turn' then t.worker is not null end
+            where not l.removed
+        ) as l
+        join holdfast._limited_ranges() as r
+            on holdfast._concerns(l.scope, l.name, r.queue, r.handler));
+end $$;
 
 -- List the limits, by scope, name, kind and key. `held` counts the tasks that count for a limit of
 -- concurrency, `full` the values of its key that allow no more, `waiting` the tasks of its queue,
