@@ -165,6 +165,57 @@ REFUSED = [
     ("start_tasks('nobody', array[1], gen_random_uuid())", MISSING),
     (f"complete_task({RUN}, 'a', 0, '1')", MISSING),
     (f"fail_task({RUN}, 'a', 0, 'no')", MISSING),
+    ("create_schedule(null, 'shop/order', '* * * * *')", NULL),
+    ("create_schedule('shop/s', null, '* * * * *')", NULL),
+    ("create_schedule('shop/s', 'shop/order')", WRONG),
+    ("create_schedule('shop/no name', 'shop/order', '* * * * *')", WRONG),
+    ("create_schedule('shop/s', 'shop/order', '* * * * *', 60)", WRONG),
+    ("create_schedule('shop/s', 'shop/order', repeat('*', 100000))", WRONG),
+    ("create_schedule('shop/s', 'shop/order', p_every_seconds => 0)", WRONG),
+    ("create_schedule('shop/s', 'shop/order', p_every_seconds => 'nan')", WRONG),
+    ("create_schedule('shop/s', 'shop/order', '* * * * *', p_input => BAD)", WRONG),
+    ("create_schedule('shop/s', 'shop/order', '* * * * *', p_kind => 'cat')", WRONG),
+    ("create_schedule('shop/s', 'shop/order', '* * * * *', p_overlap => 'cat')", WRONG),
+    ("create_schedule('shop/s', 'shop/order', '* * * * *', p_max_missed => -1)", WRONG),
+    ("create_schedule('shop/s', 'shop/order', '* * * * *', p_jitter_seconds => -1)", WRONG),
+    (
+        "create_schedule('shop/s', 'shop/order', '* * * * *', p_starts_at => 9223372036854775807)",
+        WRONG,
+    ),
+    ("create_schedule('shop/s', 'shop/order', '* * * * *', p_priority => 9)", WRONG),
+    ("create_schedule('shop/s', 'shop/order', '* * * * *', p_queue => 'no queue')", WRONG),
+    ("create_schedule('shop/s', 'shop/order', '* * * * *', p_tags => '[null]')", WRONG),
+    ("create_schedule('shop/s', 'shop/order', '* * * * *', p_headers => '[]')", WRONG),
+    ("update_schedule(null, 'shop/order', '* * * * *')", NULL),
+    ("update_schedule('shop/s', 'shop/order', '* * * * *', p_input => BAD)", WRONG),
+    ("trigger_schedule(null)", NULL),
+    ("trigger_schedule('shop/s', 9223372036854775807)", WRONG),
+    ("trigger_schedule('shop/s', p_overlap => 'cat')", WRONG),
+    ("backfill_schedule(null, 1, 2)", NULL),
+    ("backfill_schedule('shop/s', null, 2)", NULL),
+    ("backfill_schedule('shop/s', 2, 1)", WRONG),
+    ("backfill_schedule('shop/s', 1, 9223372036854775807)", WRONG),
+    ("delete_schedule(null)", NULL),
+    ("pause_schedule(null)", NULL),
+    ("pause_schedule('shop/s', repeat('n', 100000))", WRONG),
+    ("resume_schedule(null)", NULL),
+    ("list_schedules(p_limit => -1)", WRONG),
+    ("list_buckets(null)", NULL),
+    ("set_limit(null, 'mail', 'concurrency', 1)", NULL),
+    ("set_limit('queue', null, 'concurrency', 1)", NULL),
+    ("set_limit('queue', 'mail', null, 1)", NULL),
+    ("set_limit('cat', 'mail', 'concurrency', 1)", WRONG),
+    ("set_limit('queue', 'no queue', 'concurrency', 1)", WRONG),
+    ("set_limit('queue', 'mail', 'cat', 1)", WRONG),
+    ("set_limit('queue', 'mail', 'concurrency')", WRONG),
+    ("set_limit('queue', 'mail', 'concurrency', 0)", WRONG),
+    ("set_limit('queue', 'mail', 'rate', 1)", WRONG),
+    ("set_limit('queue', 'mail', 'rate', 1, 'nan')", WRONG),
+    ("set_limit('queue', 'mail', 'concurrency', 1, p_key => 'a b c')", WRONG),
+    ("set_limit('queue', 'mail', 'concurrency', 1, p_holds => 'cat')", WRONG),
+    ("remove_limit(null, 'mail', 'concurrency')", NULL),
+    ("remove_limit('queue', null, 'concurrency')", NULL),
+    ("remove_limit('queue', 'mail', null)", NULL),
 ]
 
 # What has nothing to refuse: every value has an answer.
@@ -199,6 +250,20 @@ ANSWERED = [
     "get_flow('nobody', -1)",
     "list_flows()",
     "requeue_stalled_tasks()",
+    "now_micros()",
+    "list_start_rules()",
+    "list_start_rules('nobody')",
+    "list_limits()",
+    "remove_limit('queue', 'mail', 'rate')",
+    "list_schedules()",
+    "list_buckets('shop/nobody', 9223372036854775807)",
+    f"start_wait({RUN})",
+    "delete_schedule('shop/nobody')",
+    "pause_schedule('shop/nobody')",
+    "resume_schedule('shop/nobody')",
+    "trigger_schedule('shop/nobody')",
+    "backfill_schedule('shop/nobody', 1, 2)",
+    "update_schedule('shop/nobody', 'shop/order', '* * * * *')",
 ]
 
 
@@ -335,7 +400,8 @@ async def test_no_function_heeds_the_path_of_its_session(scene: Scene) -> None:
 async def test_operators_of_others_are_not_used(scene: Scene, ann: ManualWorker) -> None:
     """Better matches than PostgreSQL's own, and found first."""
     connection = scene.watcher.connection
-    await connection.fetch("select null::int[]")  # the driver learns types with its own operators
+    for call in ANSWERED:  # the driver learns types with its own operators
+        await connection.fetch(f"select * from holdfast.{call}")
     await connection.execute(HOSTILE)
     await connection.execute("set search_path = public, pg_catalog")
     run_id = await connection.fetchval(

@@ -119,6 +119,7 @@ $$;
 
 -- Remove a limit. Returns false if there is none. Tasks that wait for it may run at once; the row
 -- is deleted when none is left. A limit that code declares comes back only if the code changes it.
+-- Refuses nulls (22004).
 -- Locks: the limit. Called by users and clients.
 create or replace function holdfast.remove_limit(
     p_scope text, p_name text, p_kind text, p_key text default null
@@ -129,6 +130,9 @@ as $$
 declare
     v_name text := holdfast._limit_name(p_scope, p_name);
 begin
+    perform holdfast._check_given('a scope', p_scope is not null);
+    perform holdfast._check_given('a name', p_name is not null);
+    perform holdfast._check_given('a kind', p_kind is not null);
     update holdfast.limits l set removed = true, changed_at = holdfast.now()
     where l.scope = p_scope and l.name = v_name and l.kind = p_kind
         and l.key = coalesce(p_key, '') and not l.removed;
