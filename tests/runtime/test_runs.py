@@ -19,8 +19,7 @@ from holdfast.worker.claimer import Room
 from holdfast.worker.clock import EngineClock
 from holdfast.worker.log_reader import LogReader
 from holdfast.worker.recording import Committer
-from holdfast.worker.runs import Runs
-from holdfast.worker.turn_cache import TurnCache
+from holdfast.worker.runs import Runs, TurnCache
 
 START = 1_700_000_000_000_000
 RUN_ID = UUID(int=7)

@@ -6,13 +6,14 @@ sees the same value both times.
 
 from holdfast.codec._added_fields import texts_before_fields
 from holdfast.codec._contains import contains
-from holdfast.codec._envelope import ENVELOPE, check_open, is_sealed, seal_label
+from holdfast.codec._envelope import ENVELOPE, is_sealed, seal_label
 from holdfast.codec._failures import decode_error, describe, encode_error
 from holdfast.codec._models import is_model_type, lost_field
 from holdfast.codec._values import (
     MAX_DEPTH,
     MAX_PAYLOAD,
     Decode,
+    check_open,
     decoder,
     depth,
     encode,

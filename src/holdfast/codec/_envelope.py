@@ -7,24 +7,19 @@ key k1. The data is base64.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Final
-
-import msgspec
-
-from holdfast.errors import PayloadLocked
 
 ENVELOPE: Final = '{"holdfast:codec":'
 # The same without spaces. JSON text has it only for a field of this name: in a string its quotes
 # would be escaped.
-_MARK: Final = '"holdfast:codec":'
-_MARK_BYTES: Final = _MARK.encode()
+MARK: Final = '"holdfast:codec":'
+MARK_BYTES: Final = MARK.encode()
 _stages = re.compile(r'"holdfast:codec":"([^"]*)"')
 
 
 def is_sealed(text: str | bytes) -> bool:
     """Return True if JSON text has an encoded payload in it."""
-    return _MARK in text if isinstance(text, str) else _MARK_BYTES in text
+    return MARK in text if isinstance(text, str) else MARK_BYTES in text
 
 
 def seal_label(text: str | bytes) -> str:
@@ -39,15 +34,3 @@ def seal_label(text: str | bytes) -> str:
     stages = "" if found is None else found[1]
     keys = [key for _, _, key in (stage.partition(":") for stage in stages.split()) if key]
     return f"encrypted with key {', '.join(keys)}" if keys else f"encoded with {stages or '?'}"
-
-
-def check_open(texts: Iterable[str | bytes | msgspec.Raw | None]) -> None:
-    """Raise PayloadLocked for JSON text that has an encoded payload in it."""
-    for text in texts:
-        if text is not None:
-            known = text if isinstance(text, str) else bytes(text)
-            if is_sealed(known):
-                raise PayloadLocked(
-                    f"a value is {seal_label(known)}, and this program cannot open it: give its "
-                    "App or its Client the payload_codec that has written the value"
-                )

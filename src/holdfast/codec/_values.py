@@ -9,16 +9,16 @@ import dataclasses
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final, Never, NoReturn, TypeAlias, cast
 
 import msgspec
 from msgspec import inspect as types
 
-from holdfast.codec._envelope import check_open
+from holdfast.codec._envelope import MARK, MARK_BYTES, seal_label
 from holdfast.codec._models import Model, adapted, dump, is_model_type, is_text_type, load
-from holdfast.errors import ConfigurationError, InvalidInput, PayloadError
+from holdfast.errors import ConfigurationError, InvalidInput, PayloadError, PayloadLocked
 
 Decode: TypeAlias = Callable[[str | bytes | msgspec.Raw], Any]
 
@@ -262,3 +262,15 @@ def _walk(described: object, seen: set[int]) -> Iterator[object]:
         yield described
         for name in described.__struct_fields__:
             yield from _walk(getattr(described, name), seen)
+
+
+def check_open(texts: Iterable[str | bytes | msgspec.Raw | None]) -> None:
+    """Raise PayloadLocked for JSON text that has an encoded payload in it."""
+    for text in texts:
+        if text is not None:
+            known = text if isinstance(text, str) else bytes(text)
+            if MARK in known if isinstance(known, str) else MARK_BYTES in known:
+                raise PayloadLocked(
+                    f"a value is {seal_label(known)}, and this program cannot open it: give its "
+                    "App or its Client the payload_codec that has written the value"
+                )

@@ -6,22 +6,27 @@ definition in this process. The database decides if a failed attempt is followed
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from typing import Any, TypeAlias
 from uuid import UUID
 
+import msgspec
+
 from holdfast.codec import check_open, describe, encode
+from holdfast.definitions.activities import ActivityContext, CompletedLater
 from holdfast.definitions.batches import BatchActivity
 from holdfast.definitions.middleware import Layer
 from holdfast.definitions.workflows import AnyActivity
 from holdfast.errors import PayloadLocked, WorkerLost
+from holdfast.retry import Growth, Retry
 from holdfast.types import ActivityEnd, ActivityOutcome, ClaimedTask, Lease, Release
-from holdfast.worker.activity_attempts import ActivityExecution, ScheduledCall, read_call
-from holdfast.worker.attempts import Launcher
-from holdfast.worker.batches import BatchElement, Batches
+from holdfast.worker.attempts import Execution, Launcher
 from holdfast.worker.claimer import Room
-from holdfast.worker.clock import Clock
+from holdfast.worker.clock import Cancellable, Clock
 from holdfast.worker.failure_log import log_failed_activity
 from holdfast.worker.open_attempts import OpenAttempts
 from holdfast.worker.recording import Reporter
@@ -31,10 +36,182 @@ logger = logging.getLogger("holdfast.run")
 _AGAIN_SECONDS = 30.0  # before a task that this program cannot read is claimed again
 
 
+class Policy(msgspec.Struct, frozen=True):
+    """The retry policy of a call, without jitter: the database draws that."""
+
+    attempts: int | None = None
+    backoff: Growth = "exp"
+    base: float = 1.0
+    max: float = 60.0
+    factor: float = 2.0
+
+    def pause_seconds(self, attempt: int) -> float:
+        """Return the usual pause after `attempt` failed attempts."""
+        policy = Retry(backoff=self.backoff, base=self.base, max=self.max, factor=self.factor)
+        return policy.delay_seconds(attempt, lambda: 0.5)
+
+
+class ScheduledCall(msgspec.Struct, frozen=True):
+    """The call of an activity, as the log has it."""
+
+    input: msgspec.Raw
+    retry: Policy
+    start_to_close: float | None = None
+    heartbeat_timeout: float | None = None
+
+    @property
+    def arguments(self) -> str:
+        """The arguments as JSON text."""
+        return bytes(self.input).decode()
+
+    def has_attempt(self, number: int) -> bool:
+        """Return True if the policy allows an attempt of this number."""
+        return self.retry.attempts is None or number <= self.retry.attempts
+
+
+read_call = msgspec.json.Decoder(ScheduledCall).decode
+
+
+class ActivityExecution(Execution[ActivityContext]):
+    """One attempt under way. After the report `activity_end` tells how it ended."""
+
+    __slots__ = (
+        "_cancel_requested",
+        "_deferred",
+        "_stopped",
+        "_watch",
+        "call",
+        "silence_seconds",
+        "task",
+    )
+
+    def __init__(
+        self,
+        activity: AnyActivity,
+        task: ClaimedTask,
+        call: ScheduledCall,
+        started_at: int,
+        report: Callable[[ActivityExecution], None],
+    ) -> None:
+        context = ActivityContext(task, is_async=activity.is_async)
+        super().__init__(activity, context, started_at, call.start_to_close, report)
+        self.task, self.call, self.silence_seconds = task, call, call.heartbeat_timeout
+        self._cancel_requested = self._deferred = False
+        self._stopped: BaseException | None = (
+            None  # the error to report if its cancellation ends it
+        )
+        self._watch: Cancellable | None = None
+
+    # Silence
+
+    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Start the clocks of a thread that begins now."""
+        self.context.beaten_at = time.monotonic()
+        super().begin(loop)
+
+    def watch(self) -> None:
+        """End the attempt if it has sent no heartbeat for too long; else look again later."""
+        if self.silence_seconds is not None and not self.ended:
+            left = self.silence_seconds - self._silent_seconds
+            if left <= 0:
+                self._fail_silent(TimeoutError(f"no heartbeat for {self.silence_seconds:g} s"))
+            else:
+                self._watch = asyncio.get_running_loop().call_later(left, self.watch)
+
+    @property
+    def silent(self) -> bool:
+        """True if the attempt has sent no heartbeat for too long. Safe from any thread."""
+        limit = self.silence_seconds
+        return limit is not None and not self.ended and self._silent_seconds > limit
+
+    @property
+    def _silent_seconds(self) -> float:
+        waits_for_a_thread = not (self.function.is_async or self.begun)
+        return 0.0 if waits_for_a_thread else time.monotonic() - self.context.beaten_at
+
+    def _fail_silent(self, error: TimeoutError) -> None:
+        if self.function.is_async and self.future is not None:
+            self.timed_out = True
+            self._stopped = error
+            self.context.cancel()
+            self.future.cancel()
+        else:
+            self.expire(str(error))
+
+    # Ends
+
+    def request_cancel(self) -> None:
+        """Ask the attempt to stop: its run no longer waits for it. Its end is still reported.
+
+        Idempotent.
+        """
+        if self._cancel_requested or self.ended:
+            return
+        self._cancel_requested = True
+        self._stopped = asyncio.CancelledError("the activity was cancelled")
+        self.context.cancel()
+        if self.future is not None and (self.function.is_async or not self.begun):
+            self.future.cancel()
+
+    def fail(self, error: BaseException) -> None:
+        """Report a failure, or that another program will end the activity."""
+        if isinstance(error, CompletedLater) and not self.ended:
+            self._deferred = True
+            self._end()
+            return
+        if isinstance(error, asyncio.CancelledError) and self._stopped is not None:
+            error = self._stopped
+        super().fail(error)
+
+    def cancel(self) -> asyncio.Future[object] | None:
+        """Ask it to stop, and report nothing: the lease is lost or given back."""
+        self._unwatch()
+        return super().cancel()
+
+    def _end(self) -> None:
+        self._unwatch()
+        super()._end()
+
+    def _unwatch(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+
+    @property
+    def activity_end(self) -> ActivityEnd:
+        """How the attempt ended, as it is reported to the database."""
+        task = self.task
+        return ActivityEnd(
+            run_id=task.run_id,
+            key=task.key,
+            lease_no=task.lease_no,
+            result=self.result,
+            error=None if self.error is None else encode(self.error),
+            retryable=self.retryable and not self._cancel_requested,
+            timed_out=self.timed_out,
+            started_at=self.started_at,
+            details=self.context.details,
+            delay_seconds=self.delay_seconds,
+        )
+
+    @property
+    def lease(self) -> Lease:
+        """The lease, with heartbeat details that the database does not have yet."""
+        task = self.task
+        return Lease(task.run_id, task.key, task.lease_no, 0, self.context.unsent)
+
+
+# Makes an attempt that is executed in a batch; returns it, and what puts it into the batch.
+Batching: TypeAlias = Callable[
+    [BatchActivity[..., Any], ClaimedTask, ScheduledCall, int, Callable[[ActivityExecution], None]],
+    tuple[ActivityExecution, Callable[[], None]],
+]
+
+
 class Activities:
     """Execute claimed activities, and keep their leases until their ends are recorded.
 
-    `release` gives one lease back. `room` counts the activities held here.
+    `release` gives one lease back. `room` counts the activities held here. `batching` takes the
+    calls of activities that are executed in batches.
     """
 
     def __init__(
@@ -45,14 +222,14 @@ class Activities:
         launcher: Launcher,
         reporter: Reporter,
         *,
+        batching: Batching,
         release: Callable[[Release], None],
         room: Room,
     ) -> None:
         self._activities = {each.full_name: each for each in activities.values()}
         self._layers, self._clock = layers, clock
         self._launcher, self._reporter = launcher, reporter
-        self._batches = Batches(launcher, layers, clock)
-        self._release = release
+        self._batching, self._release = batching, release
         self._open = OpenAttempts[ActivityExecution]("activity", room)
         self.leases, self.lose = self._open.leases, self._open.lose
         self.end_grace = self._open.end_grace
@@ -95,9 +272,9 @@ class Activities:
             return
         now = self._clock.now()
         if isinstance(activity, BatchActivity):
-            element = BatchElement(activity, task, call, now, self._ended)
+            element, fill = self._batching(activity, task, call, now, self._ended)
             self._open.begin(element)
-            self._batches.add(element)
+            fill()
             return
         execution = ActivityExecution(activity, task, call, now, self._ended)
         self._open.begin(execution)

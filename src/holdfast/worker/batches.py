@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias, cast
 
 from holdfast.definitions.batches import BatchActivity, BatchContext
@@ -17,7 +18,7 @@ from holdfast.definitions.middleware import Layer
 from holdfast.definitions.signatures import Arguments
 from holdfast.errors import InvalidInput
 from holdfast.types import ClaimedTask
-from holdfast.worker.activity_attempts import ActivityExecution, ScheduledCall
+from holdfast.worker.activities import ActivityExecution, ScheduledCall
 from holdfast.worker.attempts import Execution, Launcher
 from holdfast.worker.clock import Clock
 
@@ -159,6 +160,18 @@ class Batches:
     def __init__(self, launcher: Launcher, layers: list[Layer], clock: Clock) -> None:
         self._launcher, self._layers, self._clock = launcher, layers, clock
         self._filling: dict[str, _Filling] = {}  # by the activity's full name
+
+    def element(
+        self,
+        activity: AnyBatch,
+        task: ClaimedTask,
+        call: ScheduledCall,
+        started_at: int,
+        report: Callable[[ActivityExecution], None],
+    ) -> tuple[BatchElement, Callable[[], None]]:
+        """Return an attempt at a call, and what puts it into the batch that fills."""
+        element = BatchElement(activity, task, call, started_at, report)
+        return element, partial(self.add, element)
 
     def add(self, element: BatchElement) -> None:
         """Put a call into the batch that fills now; start the batch if it is full."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final
 from uuid import UUID
@@ -31,7 +32,6 @@ from holdfast.worker.driver import DriverState, RunDriver
 from holdfast.worker.giving_back import GivenUp
 from holdfast.worker.log_reader import LogReader
 from holdfast.worker.recording import Committer
-from holdfast.worker.turn_cache import TurnCache
 
 logger = logging.getLogger("holdfast.worker")
 
@@ -39,6 +39,33 @@ _STUCK_FIRST: Final = 2.0  # seconds before a stuck run is tried again, at first
 _STUCK_LIMIT: Final = 300.0  # and at most
 _MARK_SECONDS: Final = 1.0  # for the commits that say which runs a drain has interrupted
 _ALL_READ: Final = 2**31 - 1  # a log that is being read has no unread events
+
+
+class TurnCache:
+    """Keep the turns of the `size` runs that were suspended last; close older ones."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._turns: OrderedDict[UUID, Turn] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._turns)
+
+    def put(self, run_id: UUID, turn: Turn) -> None:
+        """Keep a suspended turn."""
+        self._turns[run_id] = turn
+        while len(self._turns) > self._size:
+            _, oldest = self._turns.popitem(last=False)
+            oldest.abandon()
+
+    def take(self, run_id: UUID) -> Turn | None:
+        """Remove a turn and return it, None if it is not here."""
+        return self._turns.pop(run_id, None)
+
+    def clear(self) -> None:
+        """Close every turn."""
+        while self._turns:
+            self._turns.popitem()[1].abandon()
 
 
 class Runs:

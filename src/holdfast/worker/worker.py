@@ -39,6 +39,7 @@ from holdfast.store.port import SCHEDULES_TOPIC, WORK_TOPIC, Store, worker_topic
 from holdfast.types import Lease, Release, WorkerInfo
 from holdfast.worker.activities import Activities
 from holdfast.worker.attempts import Launcher, StepRunner
+from holdfast.worker.batches import Batches
 from holdfast.worker.claimer import Claimable, Claimer
 from holdfast.worker.clock import Clock, EngineClock
 from holdfast.worker.duties import Duties
@@ -49,7 +50,7 @@ from holdfast.worker.options import WorkerOptions
 from holdfast.worker.recording import Committer, Reporter
 from holdfast.worker.releases import LastCalls, Releases
 from holdfast.worker.resources import Resources
-from holdfast.worker.runs import Runs
+from holdfast.worker.runs import Runs, TurnCache
 from holdfast.worker.services.service import ServiceContext
 from holdfast.worker.step_reporter import StepReporter
 from holdfast.worker.step_tasks import StepTasks
@@ -59,7 +60,6 @@ from holdfast.worker.threads import (
     claimable_by_threads,
     handlers_in_threads,
 )
-from holdfast.worker.turn_cache import TurnCache
 from holdfast.worker.watchdog import Process, Watchdog
 from holdfast.worker.workload import Workload
 
@@ -159,12 +159,14 @@ class Worker:
         )
 
     def _activities(self, app: App) -> Activities:
+        layers = app.registry.layers.activities
         return Activities(
             app.activities,
-            app.registry.layers.activities,
+            layers,
             self._clock,
             self._launcher,
             self._reporter,
+            batching=Batches(self._launcher, layers, self._clock).element,
             release=self._releases.submit,
             room=self._claimer.room,
         )
