@@ -16,7 +16,7 @@ demo: .venv/runtime
 	$(BIN)/holdfast demo
 
 test: lint
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 3
 
 lint: .venv/tools
 	$(BIN)/ruff format --check
