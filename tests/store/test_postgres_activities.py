@@ -211,7 +211,9 @@ async def test_workers_that_end_in_opposite_orders_do_not_deadlock(
     await asyncio.gather(
         *(finish(worker, number % 2 == 0) for number, worker in enumerate(crowd)), checkpoints()
     )
-    assert await activities_left(scene) == 0
+    async with asyncio.timeout(60):
+        while await activities_left(scene):  # the last claim of each skips what others had locked
+            await finish(crowd[0], False)
     await scene.value("select pg_stat_clear_snapshot()")
     deadlocks = "select deadlocks from pg_stat_database where datname = current_database()"
     assert await scene.value(deadlocks) == 0
