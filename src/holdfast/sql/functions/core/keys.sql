@@ -3,8 +3,8 @@
 -- Return the key to which a path into an input leads: `input.customer` is the field `customer`. A
 -- text is itself, any other value its JSON text. Without a path, or where the input has no value or
 -- null, the key is ''. Of a key with more than 512 bytes it is the SHA-256. It does not check the
--- path. The same in Python is holdfast/key_paths.py. Called by _start_ruled, _start_each,
--- _start_ruled_runs and start_wait.
+-- path. The same in Python is holdfast/key_paths.py. Called by _start_ruled, _lock_order and
+-- start_wait.
 create or replace function holdfast._key_of(p_input json, p_path text) returns text
 language plpgsql immutable parallel safe
 set search_path = pg_catalog, pg_temp

@@ -165,6 +165,21 @@ begin
     raise exception using errcode = 'HF007', detail = p_until, message = v_why;
 end $$;
 
+-- Return by what starts are ordered that lock the keys of their rules one after another: all who do
+-- so use this order, otherwise they could wait for each other. Called by _start_each and
+-- _start_ruled_runs.
+create or replace function holdfast._lock_order(
+    p_name text, p_input json, p_rules holdfast.start_rules
+) returns text[]
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+    select array[p_name, holdfast._key_of(i.input, p_rules.debounce_key),
+        holdfast._key_of(i.input, p_rules.singleton_key),
+        holdfast._key_of(i.input, p_rules.throttle_key)]
+    from (select coalesce(p_input, 'null') as input) as i
+$$;
+
 -- Start runs one by one, as start_runs does if some of them have rules. Runs with the same keys are
 -- started in the order given. Locks: as start_one, by the keys of singletons. Called by start_runs.
 create or replace function holdfast._start_each(
@@ -191,9 +206,7 @@ begin
                 with ordinality as u (run_id, name, input, version, key, queue, priority,
                     start_at, delay, timeout, retention, tags, headers, waiter, rules, place)
             cross join lateral holdfast._rules_of(u.name, u.rules) as r
-            order by u.name, holdfast._key_of(coalesce(u.input, 'null'), r.debounce_key),
-                holdfast._key_of(coalesce(u.input, 'null'), r.singleton_key),
-                holdfast._key_of(coalesce(u.input, 'null'), r.throttle_key), u.place
+            order by holdfast._lock_order(u.name, u.input, r), u.place
         ) as u
         cross join lateral holdfast.start_one(u.run_id, u.name, u.input, u.version, u.key, u.queue,
             u.priority, u.start_at, u.delay, u.timeout, u.retention, u.tags, u.headers, u.waiter,
@@ -237,9 +250,7 @@ begin
             as u (run_id, name, input, version, key, queue, priority, visible_at, timeout,
                 retention, tags, headers, parent, parent_key, parent_close)
         cross join lateral holdfast._rules_of(u.name, null) as r
-        order by u.name, holdfast._key_of(coalesce(u.input, 'null'), r.debounce_key),
-            holdfast._key_of(coalesce(u.input, 'null'), r.singleton_key),
-            holdfast._key_of(coalesce(u.input, 'null'), r.throttle_key), u.run_id
+        order by holdfast._lock_order(u.name, u.input, r), u.run_id
     loop
         select * into v_started from holdfast._start_ruled(p_now, v_new.run_id, v_new.name,
             v_new.input, v_new.version, v_new.key, v_new.queue, v_new.priority,
