@@ -15,6 +15,19 @@ SWEEPER_INTERVAL_VARIABLE: Final = "HOLDFAST_SWEEPER_INTERVAL"
 SWEEPER_INTERVAL_SECONDS: Final = 300.0
 
 
+def declared_seconds(
+    wish: Duration | None, declared: float | None, *, is_known: bool
+) -> float | None:
+    """Return how long a run is kept, in seconds, if the caller may not have the workflow's code.
+
+    None: as the database knows it from that code. Raises what `kept_seconds` raises.
+    """
+    if wish is None and not is_known:
+        max_retention_seconds()
+        return None
+    return kept_seconds(wish, declared)
+
+
 def kept_seconds(wish: Duration | None, default: float | None) -> float:
     """Return how long a run is kept after its end, in seconds.
 

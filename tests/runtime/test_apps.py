@@ -193,3 +193,30 @@ async def test_an_app_from_another_place_does_not_take_a_name(store: Store, tmp_
     [info] = await store.list_apps()
     assert (info.app, info.origin) == ("shop", str(there))
     assert info.workflows == ("checkout", "ship")
+
+
+async def test_a_worker_tells_the_database_how_long_runs_are_kept(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B8. A start by name obeys it, and the longest retention of the worker's environment."""
+    monkeypatch.setenv("HOLDFAST_MAX_RETENTION_DAYS", "100")
+    app = App("shop")
+
+    @app.workflow(retention="90d")
+    async def checkout(ctx: Context) -> None: ...
+
+    @app.workflow(retention=None)
+    async def audit(ctx: Context) -> None: ...
+
+    trip = app.flow("trip", retention="2d")
+
+    @trip.step
+    async def go() -> None: ...
+
+    worker = Worker(app, store)
+    await worker.start()
+    await worker.stop(0)
+    async with Client(store=store) as client:
+        for name, days in (("checkout", 90), ("audit", 100), ("trip", 2)):
+            handle = await client.start(f"shop/{name}", {} if name == "trip" else None)
+            assert (await handle.get()).retention_seconds == days * 86_400, name

@@ -45,6 +45,7 @@ delete from holdfast.schedule_backfills;
 delete from holdfast.schedule_sets;
 delete from holdfast.schedules;
 delete from holdfast.step_tasks;
+delete from holdfast.declared_retentions;
 delete from holdfast.start_rules;
 delete from holdfast.start_keys;
 delete from holdfast.singleton_waits;

@@ -15,6 +15,7 @@ from scene import Scene
 
 from holdfast.ids import keyed_run_id, uuid7
 from holdfast.store.postgres import start_statement
+from holdfast.types import DeclaredRetention
 
 texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=60)
 
@@ -53,6 +54,15 @@ async def test_run_started_from_sql_is_claimed_with_its_input(scene: Scene) -> N
     task = await ManualWorker(scene.store, "ann").take(handlers=["shop/order@1"])
     assert (task.run_id, task.name, task.version) == (run_id, "shop/order", 1)
     assert (task.input, task.log_length) == ('{"a": 1}', 1)
+
+
+async def test_sql_keeps_runs_as_long_as_their_code_says(scene: Scene) -> None:
+    """B8. A start that says nothing obeys what a worker has declared."""
+    await scene.store.declare_retentions([DeclaredRetention("shop/order", 1, 90.0)])
+    starts = {"": 90.0, ", p_retention_seconds => 5": 5.0}
+    for more, seconds in starts.items():
+        run_id = await scene.value(f"select holdfast.start_run('shop/order'{more})")
+        assert (await get(scene.store, run_id)).retention_seconds == seconds
 
 
 async def test_key_finds_the_run_that_sql_started(scene: Scene) -> None:

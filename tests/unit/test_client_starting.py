@@ -32,6 +32,10 @@ async def forever(ctx: Context) -> None: ...
 async def long(ctx: Context, n: int) -> None: ...
 
 
+@app.workflow
+async def short(ctx: Context) -> None: ...
+
+
 def launch(workflow: Any = "plain", **options: Any) -> PreparedStart:
     known = StartOptions.__optional_keys__
     return prepare(workflow, None, cast(StartOptions, options), known)
@@ -53,9 +57,9 @@ def test_only_a_workflow_or_its_name_is_started(thing: Any) -> None:
 @pytest.mark.parametrize(
     ("workflow", "wish", "days"),
     [
-        ("plain", None, 30),
         ("plain", "1h", 1 / 24),
         ("plain", timedelta(days=900), 365),
+        (short, None, 30),
         (forever, None, 365),
         (long, None, 365),
         (long, 0, 0),
@@ -66,10 +70,15 @@ def test_retention_is_clamped(workflow: Any, wish: Any, days: float) -> None:
     assert launch(workflow, retention=wish).fields["retention_seconds"] == days * DAY
 
 
+def test_a_name_alone_leaves_the_retention_to_the_database() -> None:
+    """B8. The workers of the workflow have declared it there."""
+    assert launch().fields["retention_seconds"] is None
+
+
 def test_the_environment_sets_the_longest_retention(monkeypatch: pytest.MonkeyPatch) -> None:
     """B8."""
     monkeypatch.setenv("HOLDFAST_MAX_RETENTION_DAYS", "10")
-    assert launch().fields["retention_seconds"] == 10 * DAY
+    assert launch(short).fields["retention_seconds"] == 10 * DAY
     assert launch(retention="9d").fields["retention_seconds"] == 9 * DAY
     monkeypatch.setenv("HOLDFAST_MAX_RETENTION_DAYS", "ten")
     with pytest.raises(ConfigurationError, match="HOLDFAST_MAX_RETENTION_DAYS"):

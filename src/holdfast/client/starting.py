@@ -18,7 +18,7 @@ from holdfast.errors import ConfigurationError, PayloadError
 from holdfast.ids import keyed_run_id, uuid7
 from holdfast.moments import to_micros
 from holdfast.names import check_queue_name, check_reference, split_name
-from holdfast.retention import DEFAULT_RETENTION_SECONDS, kept_seconds
+from holdfast.retention import declared_seconds
 from holdfast.texts import check_headers, check_id, check_tags
 from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, NewRun, RunKind
 
@@ -83,7 +83,7 @@ class CommonFields(TypedDict):
     start_at: int | None
     delay_seconds: float | None
     timeout_seconds: float | None
-    retention_seconds: float
+    retention_seconds: float | None
     tags: tuple[str, ...]
     headers: Mapping[str, str] | None
     rules: str | None
@@ -142,7 +142,7 @@ class _Defaults:
     queue: str = DEFAULT_QUEUE
     priority: int = DEFAULT_PRIORITY
     timeout_seconds: float | None = None
-    retention_seconds: float | None = DEFAULT_RETENTION_SECONDS
+    retention_seconds: float | None = None
 
     @classmethod
     def of(cls, workflow: AnyStartable) -> _Defaults:
@@ -185,7 +185,9 @@ def prepare(
         start_at=None if start_at is None else moment(start_at),
         delay_seconds=None if delay is None else seconds(delay),
         timeout_seconds=defaults.timeout_seconds if timeout is None else seconds(timeout),
-        retention_seconds=kept_seconds(options.get("retention"), defaults.retention_seconds),
+        retention_seconds=declared_seconds(
+            options.get("retention"), defaults.retention_seconds, is_known=known is not None
+        ),
         tags=check_tags(options.get("tags", ())),
         headers=check_headers(options.get("headers")),
         rules=rules_of_start(

@@ -358,11 +358,19 @@ def _default(parameter: inspect.Parameter | None) -> object:
     return parameter.default
 
 
-def declared_rules(registry: Registry) -> list[DeclaredRules]:
-    """Return the rules for starts of each workflow and flow, of the highest version."""
+def newest_definitions(registry: Registry) -> list[AnyStartable]:
+    """Return each workflow and flow in its highest version."""
     newest: dict[str, AnyStartable] = {}
     for each in (*registry.workflows.values(), *registry.flows.values()):
         known = newest.get(each.full_name)
         if known is None or known.version < each.version:
             newest[each.full_name] = each
-    return [DeclaredRules(name, each.version, each.rules) for name, each in newest.items()]
+    return list(newest.values())
+
+
+def declared_rules(registry: Registry) -> list[DeclaredRules]:
+    """Return the rules for starts of each workflow and flow, of the highest version."""
+    return [
+        DeclaredRules(each.full_name, each.version, each.rules)
+        for each in newest_definitions(registry)
+    ]

@@ -54,7 +54,13 @@ from holdfast.types.messages import (
     Pause,
     Scope,
 )
-from holdfast.types.retention import BegunDeletions, SweeperState, SweepShare, Swept
+from holdfast.types.retention import (
+    BegunDeletions,
+    DeclaredRetention,
+    SweeperState,
+    SweepShare,
+    Swept,
+)
 from holdfast.types.runs import (
     End,
     Fork,
@@ -168,6 +174,7 @@ __all__ = [
     "Committed",
     "Decided",
     "Decision",
+    "DeclaredRetention",
     "DeclaredRules",
     "Delivered",
     "Delivery",

@@ -45,7 +45,7 @@ from holdfast.names import (
     full_name,
     split_name,
 )
-from holdfast.retention import DEFAULT_RETENTION_SECONDS, kept_seconds
+from holdfast.retention import declared_seconds
 from holdfast.runtime.code.commands import CHILD, Command, CommandCall, Commands
 from holdfast.runtime.code.run import ContextPart, Run
 from holdfast.runtime.code.sending import send_signal
@@ -349,8 +349,8 @@ def _started(
         key=key if command.run_id.bytes[0] == 0xFF else None,
         parent_close=parent_close,
         timeout=timeout_seconds if timeout is None else seconds(timeout),
-        retention=kept_seconds(
-            None, local.retention_seconds if local else DEFAULT_RETENTION_SECONDS
+        retention=declared_seconds(
+            None, local.retention_seconds if local else None, is_known=local is not None
         ),
         tags=check_tags(options.get("tags", ())),
         headers=_headers(run, options),

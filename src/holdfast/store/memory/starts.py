@@ -9,6 +9,7 @@ from holdfast.errors import RunExists
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.payloads import check_run
+from holdfast.store.memory.retention import with_retention
 from holdfast.store.memory.rows import TURN, Parent, RunRow, TaskRow
 from holdfast.store.memory.start_rules import rules_of, start_ruled
 from holdfast.store.memory.tables import Tables, distinct
@@ -61,6 +62,7 @@ def insert_run(tables: Tables, now: int, new: NewRun, parent: Parent | None = No
 
     The run's timeout counts from the moment at which it may start.
     """
+    new = with_retention(tables, new)
     visible_at = new.start_at
     if visible_at is None:
         visible_at = now + to_micros(new.delay_seconds or 0.0)

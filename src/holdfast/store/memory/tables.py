@@ -28,6 +28,7 @@ from holdfast.types import (
     ANY_END,
     AppInfo,
     Bucket,
+    DeclaredRetention,
     DeclaredRules,
     EndStatus,
     Event,
@@ -85,6 +86,9 @@ class Tables:
     shapes: dict[str, ShapeRow] = field(default_factory=dict[str, ShapeRow])  # by handler
     steps: defaultdict[UUID, dict[str, StepRow]] = field(
         default_factory=lambda: defaultdict[UUID, dict[str, StepRow]](dict)
+    )
+    declared_retentions: dict[str, DeclaredRetention] = field(
+        default_factory=dict[str, DeclaredRetention]
     )
     sweeper: SweeperRow = field(default_factory=lambda: SweeperRow())
     elements: defaultdict[tuple[UUID, str], dict[int, str]] = field(

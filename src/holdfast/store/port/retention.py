@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
-from holdfast.types import BegunDeletions, SweeperState, SweepShare, Swept
+from holdfast.types import BegunDeletions, DeclaredRetention, SweeperState, SweepShare, Swept
 
 
 class RetentionStore(Protocol):
     """Deletes ended runs, a batch at a time, and knows who does so."""
+
+    async def declare_retentions(self, retentions: Sequence[DeclaredRetention]) -> None:
+        """Record how long ended runs are kept if their start does not say so; else 30 days.
+
+        What a program of a higher version has declared stays.
+        """
+        ...
 
     async def begin_deletions(
         self,

@@ -8,10 +8,11 @@ import os
 from collections.abc import Sequence
 
 from holdfast.definitions.app import App
-from holdfast.definitions.workflows import declared_rules
+from holdfast.definitions.workflows import declared_rules, newest_definitions
 from holdfast.errors import ConfigurationError
 from holdfast.names import split_name
-from holdfast.types import AppInfo
+from holdfast.retention import kept_seconds
+from holdfast.types import AppInfo, DeclaredRetention
 from holdfast.worker.services.service import Service, ServiceContext
 
 logger = logging.getLogger("holdfast.worker")
@@ -37,6 +38,12 @@ class AppSignOn(Service):
         workflows = tuple(sorted({name for name, _ in app.workflows}))
         self._info = AppInfo(app=app.name, workflows=workflows, origin=origin)
         self._rules = declared_rules(app.registry)
+        self._retentions = [
+            DeclaredRetention(
+                each.full_name, each.version, kept_seconds(None, each.retention_seconds)
+            )
+            for each in newest_definitions(app.registry)
+        ]
         self._limits = app.limits
         self._former: frozenset[str] = frozenset()
         self._ended = False  # True if ended runs may have names without an app
@@ -55,6 +62,7 @@ class AppSignOn(Service):
                 self._info, self._activities, replaces=answer.other
             )
         await self._store.declare_start_rules(self._rules)
+        await self._store.declare_retentions(self._retentions)
         await self._store.declare_limits(self._name, self._limits)
         self._former = frozenset(answer.former)
         self._ended = bool(self._former)

@@ -3,7 +3,8 @@
 --
 -- A name is `app/name`; if no app has signed on with the workflow, the run waits for a worker. A
 -- key that was used before names had apps finds the run of that time, which has another id. A null
--- means the default. Moments are microseconds, durations seconds, tags a JSON array. A waiter is a
+-- means the default: of the retention what the workflow's code has declared, else 30 days. Moments
+-- are microseconds, durations seconds, tags a JSON array. A waiter is a
 -- topic that is told of the run's end. With p_tell, the schema's name, the start wakes workers
 -- itself if it can: then `told` is true.
 --
@@ -72,6 +73,9 @@ begin
         if p_tags is not null then
             v_tags := array(select json_array_elements_text(p_tags));
         end if;
+    end if;
+    if p_retention is null then
+        p_retention := holdfast._declared_retention(p_name);
     end if;
     run_id := p_run_id;
     if p_key is not null then
@@ -308,7 +312,8 @@ begin
         select a.run_id, a.name, a.version, a.key, a.queue, a.priority, a.input,
             case when a.tags is null then '{}'
                 else array(select json_array_elements_text(a.tags)) end,
-            a.headers, a.retention * interval '1 second',
+            a.headers,
+            coalesce(a.retention, holdfast._declared_retention(a.name)) * interval '1 second',
             nullif(greatest(p_now, a.visible_at) + a.timeout * interval '1 second', 'infinity'),
             p_now, a.parent_run_id, a.parent_key, a.parent_close, a.singleton_key
         from asked a
@@ -366,8 +371,8 @@ begin
 end $$;
 
 -- Start one run from SQL, in the caller's transaction: `select holdfast.start_run('shop/checkout',
--- '{"order": 1}')`. With a key every start finds the same run. An ended run is kept for 30 days;
--- with null for ever. The app may be left
+-- '{"order": 1}')`. With a key every start finds the same run. An ended run is kept for as
+-- long as the workflow's code has declared, else for 30 days. The app may be left
 -- out if only one has ever signed on with the name; otherwise that is refused (22023).
 -- Workers find it when they look next; to wake them at once, notify them as well.
 create or replace function holdfast.start_run(
@@ -378,7 +383,7 @@ create or replace function holdfast.start_run(
     p_version int default 1,
     p_priority int default 2,
     p_delay_seconds float8 default 0,
-    p_retention_seconds float8 default 2592000
+    p_retention_seconds float8 default null
 ) returns uuid
 language sql
 set search_path = pg_catalog, pg_temp

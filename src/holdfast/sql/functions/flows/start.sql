@@ -256,7 +256,8 @@ begin
             coalesce(a.priority, 2), coalesce(a.input, 'null'),
             case when a.tags is null then '{}'
                 else array(select json_array_elements_text(a.tags)) end,
-            a.headers, a.retention * interval '1 second',
+            a.headers,
+            coalesce(a.retention, holdfast._declared_retention(a.flow_slug)) * interval '1 second',
             greatest(p_now, a.visible_at) + a.timeout * interval '1 second', p_now,
             a.parent_run_id, a.parent_key, a.parent_close
         from asked a
@@ -304,7 +305,8 @@ begin
 end $$;
 
 -- Start a flow in the caller's transaction, and return its run. With a key the same run is found
--- again. A run that has ended is kept for 30 days. Workers find it when they look next; to wake
+-- again. A run that has ended is kept for as long as the flow's code has declared, else for
+-- 30 days. Workers find it when they look next; to wake
 -- them at once, notify them as well. Refuses what start_flows does. Called by users.
 create or replace function holdfast.start_flow(
     flow_slug text, input jsonb, run_id uuid default null, key text default null
@@ -323,7 +325,6 @@ begin
     v_run_id := coalesce(start_flow.run_id,
         holdfast.keyed_run_id(v_name, start_flow.key), holdfast.new_run_id());
     perform holdfast.start_flows(
-        array[v_run_id], array[v_name], array[start_flow.input::json], array[start_flow.key],
-        p_retentions => array[2592000]);
+        array[v_run_id], array[v_name], array[start_flow.input::json], array[start_flow.key]);
     return query select r.* from holdfast.runs r where r.run_id = v_run_id;
 end $$;

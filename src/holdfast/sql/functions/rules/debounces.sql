@@ -76,7 +76,9 @@ begin
         priority = coalesce(p_priority, 2), input = coalesce(p_input, 'null'),
         tags = case when p_tags is null then '{}'
             else array(select json_array_elements_text(p_tags)) end,
-        headers = p_headers, retention = p_retention * interval '1 second',
+        headers = p_headers,
+        retention = coalesce(p_retention, holdfast._declared_retention(p_name))
+            * interval '1 second',
         deadline_at = case when not v_waits then v_due_at + p_timeout * interval '1 second' end
     where r.run_id = p_run_id;
     update holdfast.start_keys k set expires_at = v_due_at
