@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import get_args
 
 import psycopg
@@ -134,10 +135,26 @@ def test_a_deleted_schedule_is_gone(cli: CommandLine) -> None:
     cli("schedules", "show", "nightly", code=exits.NOT_FOUND)
 
 
-def test_a_large_backfill_says_that_it_is_large(cli: CommandLine) -> None:
+def test_a_large_backfill_is_confirmed_and_can_be_cancelled(cli: CommandLine) -> None:
     make(cli)
-    asked = cli("schedules", "backfill", "nightly", "2020-01-01", "2026-01-01")
-    assert asked.stdout.endswith(": more than 1,000 ticks\n")
+    asked = ("schedules", "backfill", "nightly", "2020-01-01", "2026-01-01")
+
+    def under_way() -> int:
+        return int(cli.json("schedules", "show", "nightly")["backfills"])
+
+    would = cli(*asked, "--dry-run")
+    assert re.search(r"would fire the ticks of sample/nightly .*: [\d,]+ ticks\n$", would.stdout)
+    refused = cli(*asked, code=exits.INTERRUPTED)
+    assert re.search(r"fire the ticks of sample/nightly .*: [\d,]+ ticks\?", refused.stderr)
+    assert under_way() == 0
+    wrong = cli("schedules", "backfill", "nightly", "once", "2026-01-01", "--dry-run", code=2)
+    assert "start: not a moment: 'once'" in wrong.stderr
+    assert cli.json(*asked, "--yes")["ticks"] > 1000
+    assert under_way() == 1
+    done = cli("schedules", "cancel-backfills", "nightly")
+    assert done.stdout == "1 backfill cancelled, 0 waiting ticks dropped\n"
+    assert under_way() == 0
+    cli("schedules", "cancel-backfills", "none", code=exits.NOT_FOUND)
 
 
 def test_a_worker_fires_the_ticks_of_a_backfill(served: CommandLine) -> None:

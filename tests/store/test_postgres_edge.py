@@ -195,6 +195,7 @@ REFUSED = [
     ("backfill_schedule('shop/s', null, 2)", NULL),
     ("backfill_schedule('shop/s', 2, 1)", WRONG),
     ("backfill_schedule('shop/s', 1, 9223372036854775807)", WRONG),
+    ("cancel_backfills(null)", NULL),
     ("delete_schedule(null)", NULL),
     ("pause_schedule(null)", NULL),
     ("pause_schedule('shop/s', repeat('n', 100000))", WRONG),
@@ -263,6 +264,7 @@ ANSWERED = [
     "resume_schedule('shop/nobody')",
     "trigger_schedule('shop/nobody')",
     "backfill_schedule('shop/nobody', 1, 2)",
+    "cancel_backfills('shop/nobody')",
     "update_schedule('shop/nobody', 'shop/order', '* * * * *')",
 ]
 

@@ -148,9 +148,10 @@ class Tick:
     it), "skipped" (`cause` says why) or "failed" (`error` says why). `cause` is "overlap" (a run
     had not ended), "replaced" (a later tick took its place), "too_late" (it was missed, and older
     than the catch-up window), "too_many" (it was missed, and later ones were enough) or
-    "buffer_full". `origin` is "tick", "trigger" or "backfill". `stopped_run_id` is the run that was
-    cancelled or terminated for it. Several ticks that were skipped together last from `at` to
-    `until`; `count` says how many they are, None if they were not counted. `bucket` is its row.
+    "buffer_full" or "cancelled" (with its backfill). `origin` is "tick", "trigger" or "backfill".
+    `stopped_run_id` is the run that was cancelled or terminated for it. Several ticks that were
+    skipped together last from `at` to `until`; `count` says how many they are, None if they were
+    not counted. `bucket` is its row.
     """
 
     schedule: str

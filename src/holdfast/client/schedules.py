@@ -28,7 +28,7 @@ from holdfast.definitions.startable import AnyStartable, Startable
 from holdfast.errors import ScheduleChanged, ScheduleExists, UnknownSchedule
 from holdfast.schedules import Moment
 from holdfast.texts import check_text
-from holdfast.types import NewSchedule, Overlap, RunTarget, ScheduleRecord
+from holdfast.types import CancelledBackfills, NewSchedule, Overlap, RunTarget, ScheduleRecord
 
 In = TypeVar("In")
 
@@ -260,6 +260,21 @@ class Schedules:
         if asked is None:
             raise UnknownSchedule(record.name)
         return asked
+
+    async def cancel_backfills(self, name: str) -> CancelledBackfills:
+        """End all backfills of a schedule that are under way; runs that they started continue.
+
+        Ticks of theirs that wait for the end of a run are skipped. Raises UnknownSchedule.
+
+        ```python
+        print((await client.schedules.cancel_backfills("nightly")).waiting_ticks, "ticks dropped")
+        ```
+        """
+        full = await self._name(name)
+        cancelled = await self._session.store.cancel_backfills(full)
+        if cancelled is None:
+            raise UnknownSchedule(full)
+        return cancelled
 
     async def next_ticks(
         self, name: str, count: int = 10, *, after: datetime | None = None

@@ -16,7 +16,7 @@ from holdfast.client.scheduling import (
 from holdfast.definitions.startable import AnyStartable, Startable
 from holdfast.schedules import Moment
 from holdfast.sync.base import SyncGroup
-from holdfast.types import Overlap
+from holdfast.types import CancelledBackfills, Overlap
 
 In = TypeVar("In")
 
@@ -192,6 +192,17 @@ class SyncSchedules(SyncGroup[Schedules]):
         return self._call(
             self._target.backfill, name, start, end, overlap=overlap, backfill_id=backfill_id
         )
+
+    def cancel_backfills(self, name: str) -> CancelledBackfills:
+        """End all backfills of a schedule that are under way; runs that they started continue.
+
+        Ticks of theirs that wait for the end of a run are skipped. Raises UnknownSchedule.
+
+        ```python
+        print((client.schedules.cancel_backfills("nightly")).waiting_ticks, "ticks dropped")
+        ```
+        """
+        return self._call(self._target.cancel_backfills, name)
 
     def next_ticks(
         self, name: str, count: int = 10, *, after: datetime | None = None

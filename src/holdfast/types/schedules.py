@@ -25,7 +25,9 @@ Overlap: TypeAlias = Literal[
     "skip", "buffer_one", "buffer_all", "allow", "cancel_running", "terminate_running"
 ]
 TickOutcome: TypeAlias = Literal["started", "buffered", "skipped", "failed"]
-SkipCause: TypeAlias = Literal["overlap", "replaced", "too_late", "too_many", "buffer_full"]
+SkipCause: TypeAlias = Literal[
+    "overlap", "replaced", "too_late", "too_many", "buffer_full", "cancelled"
+]
 TickOrigin: TypeAlias = Literal["tick", "trigger", "backfill"]
 PausedBy: TypeAlias = Literal["user", "code"]
 
@@ -162,7 +164,8 @@ class Bucket(Value, frozen=True, kw_only=True):
     - `buffered`: it waits for the end of the run before it.
     - `skipped`, and `cause` says why: a run of the schedule had not ended (`overlap`), a later
       tick took its place (`replaced`), it was older than the catch-up window (`too_late`), later
-      ticks were enough (`too_many`), too many ticks waited (`buffer_full`).
+      ticks were enough (`too_many`), too many ticks waited (`buffer_full`), its backfill was
+      cancelled (`cancelled`).
     - `failed`: it could not start, and `error` says why.
 
     A bucket of several skipped ticks lasts from `tick_at` until `until`; `ticks` says how many,
@@ -180,6 +183,13 @@ class Bucket(Value, frozen=True, kw_only=True):
     cause: SkipCause | None = None
     error: str | None = None
     handled_at: int
+
+
+class CancelledBackfills(Value, frozen=True):
+    """How many backfills were cancelled, and how many ticks of theirs waited for ends of runs."""
+
+    backfills: int
+    waiting_ticks: int
 
 
 class DueSchedule(Value, frozen=True, kw_only=True):

@@ -111,6 +111,7 @@ async def test_a_name_alone_is_found_if_one_app_has_it(store: Store, client: Cli
         lambda schedules: schedules.resume("shop/none"),
         lambda schedules: schedules.trigger("shop/none"),
         lambda schedules: schedules.backfill("shop/none", "2026-01-01", "2026-01-02"),
+        lambda schedules: schedules.cancel_backfills("shop/none"),
         lambda schedules: schedules.next_ticks("shop/none"),
         lambda schedules: schedules.ticks("shop/none"),
     ],
@@ -205,6 +206,8 @@ async def test_a_backfill_is_asked_for_once(client: Client) -> None:
     assert await client.schedules.backfill("nightly", begin, end, backfill_id=chosen)
     assert not await client.schedules.backfill("nightly", begin, end, backfill_id=chosen)
     assert (await client.schedules.get("nightly")).backfills == 1
+    assert (await client.schedules.cancel_backfills("nightly")).backfills == 1
+    assert (await client.schedules.get("nightly")).backfills == 0
     with pytest.raises(InvalidInput):
         await client.schedules.backfill("nightly", begin, "2099-01-01")
     with pytest.raises(InvalidInput, match="start: not a moment: 'once'"):

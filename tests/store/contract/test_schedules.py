@@ -14,6 +14,7 @@ from holdfast.ids import keyed_run_id
 from holdfast.store.port import SCHEDULES_TOPIC, Store
 from holdfast.types import (
     BackfillFiring,
+    CancelledBackfills,
     NewSchedule,
     Notice,
     RunTarget,
@@ -25,7 +26,16 @@ from holdfast.types import (
 )
 
 from .actors import SECOND, ManualWorker, get
-from .schedule_actors import MINUTE, NAME, ORDER, ManualScheduler, new_schedule, run_of, summary
+from .schedule_actors import (
+    MINUTE,
+    NAME,
+    ORDER,
+    ManualScheduler,
+    end_run,
+    new_schedule,
+    run_of,
+    summary,
+)
 
 
 @pytest.fixture
@@ -370,6 +380,35 @@ async def test_a_backfill_of_a_range_that_was_skipped(
     rest, fired = await store.list_buckets(NAME)
     assert (rest.tick_at, rest.until, rest.ticks) == (first + 1, last, 4)
     assert (fired.tick_at, fired.outcome) == (first, "started")
+
+
+async def test_a_backfill_that_is_cancelled_fires_no_more_ticks(
+    store: Store, sally: ManualScheduler, clock: Clock, ann: ManualWorker
+) -> None:
+    """Ticks that wait are skipped, and say so; what was started continues."""
+    first = await sally.create()
+    await clock.advance(600)
+    backfill, second, third = uuid4(), first + MINUTE, first + 2 * MINUTE
+    await store.backfill_schedule(NAME, first, third, backfill_id=backfill)
+    portion = BackfillFiring(
+        backfill_id=backfill, position=first - 1, new_position=second, ticks=[first, second]
+    )
+    assert (await store.fire_backfill(portion))[0] is True
+    assert (await sally.record()).buffered == 1
+    assert await store.cancel_backfills(NAME) == CancelledBackfills(1, 1)
+    assert await store.cancel_backfills(NAME) == CancelledBackfills(0, 0)
+    assert await store.cancel_backfills("shop/nobody") is None
+    rest = BackfillFiring(backfill_id=backfill, position=second, new_position=third, ticks=[third])
+    assert (await store.fire_backfill(rest))[0] is False
+    assert await store.due_backfills() == []
+    record = await sally.record()
+    assert (record.buffered, record.backfills) == (0, 0)
+    assert summary(await store.list_buckets(NAME)) == [
+        ("started", None),
+        ("skipped", "cancelled"),
+    ]
+    await end_run(ann)
+    assert (await store.start_buffered())[0] == 0
 
 
 @pytest.mark.parametrize(("first", "last"), [(5, 4), (0, 10**17), (-(10**17), 0)])

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
 _HERE = "holdfast.cli.commands.schedules"
 _WRITING = "holdfast.cli.commands.schedules_write"
-
-_COUNTED: Final = 1000  # of more ticks in a backfill it is only said that they are more
+_BACKFILLS = "holdfast.cli.commands.backfills"
 
 # Those of `Overlap`; its module would make `--help` slower.
 OVERLAPS: Final = (
@@ -51,7 +50,8 @@ overlap_option = click.option(
         "pause": f"{_HERE}:pause",
         "resume": f"{_HERE}:resume",
         "trigger": f"{_HERE}:trigger",
-        "backfill": f"{_HERE}:backfill",
+        "backfill": f"{_BACKFILLS}:backfill",
+        "cancel-backfills": f"{_BACKFILLS}:cancel_backfills",
         "delete": f"{_HERE}:delete",
     },
     examples=(
@@ -273,39 +273,6 @@ def trigger(context: click.Context, name: str, at: str | None, overlap: str | No
     context.exit(exits.OK if tick.outcome in ("started", "buffered") else exits.FAILED)
 
 
-@command(
-    "backfill",
-    examples=("holdfast schedules backfill nightly 2026-03-01 2026-03-07T12:00 --overlap allow",),
-)
-@click.argument("name")
-@click.argument("start")
-@click.argument("end")
-@overlap_option
-@click.pass_context
-def backfill(context: click.Context, name: str, start: str, end: str, overlap: str | None) -> None:
-    """Fire the ticks of NAME from START to END, moments of the past; a worker does so soon.
-
-    Moments are in ISO 8601; without an offset they are read in the schedule's time zone. Ticks
-    that have started a run do not start another one. Runs follow one another, unless --overlap
-    says otherwise.
-    """
-    from holdfast.cli.connecting import with_link
-    from holdfast.cli.render.console import write_json
-
-    async def work(link: Link) -> When:
-        group = link.client.schedules
-        await group.backfill(name, start, end, overlap=cast("Overlap | None", overlap))
-        return (await group.get(name)).when
-
-    settings = settings_of(context)
-    when = with_link(settings, work)
-    if settings.json:
-        write_json({"schedule": name, "start": start, "end": end})
-    else:
-        count = _count_ticks(when, start, end)
-        click.echo(f"a worker fires the ticks of {name} from {start} to {end}: {count}")
-
-
 @command("delete", examples=("holdfast schedules delete nightly --yes",))
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -331,17 +298,6 @@ def delete(context: click.Context, name: str, yes: bool) -> None:
         write_json({"schedule": full})
     else:
         click.echo(f"schedule {full} is deleted")
-
-
-def _count_ticks(when: When, start: str, end: str) -> str:
-    """Return how many ticks a backfill has, counted up to a limit: `3 ticks`."""
-    from holdfast.insight.wording import several
-    from holdfast.schedules.parsing import parse_moment
-    from holdfast.schedules.ticks import ticks_between
-
-    first, last = parse_moment(start, when.timezone), parse_moment(end, when.timezone)
-    found = len(ticks_between(when, first - 1, last, _COUNTED + 1))
-    return several(found, "tick") if found <= _COUNTED else f"more than {_COUNTED:,} ticks"
 
 
 def _coming(schedule: ScheduleInfo) -> list[datetime]:

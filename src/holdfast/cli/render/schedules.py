@@ -21,6 +21,7 @@ _CAUSES: Final[dict[SkipCause, str]] = {
     "too_late": "missed, and older than the catch-up window",
     "too_many": "missed, and later ticks were enough",
     "buffer_full": "too many ticks waited",
+    "cancelled": "its backfill was cancelled",
 }
 
 

@@ -15,6 +15,7 @@ from uuid import UUID
 from holdfast.types import (
     BackfillFiring,
     Bucket,
+    CancelledBackfills,
     DueBackfill,
     DueSchedule,
     EnsuredSchedules,
@@ -99,6 +100,13 @@ class ScheduleStore(Protocol):
         default each waits for the run before it (`buffer_all`), or not, if the schedule's policy
         is `allow`. False: this `backfill_id` was given before. None: no such schedule. Refuses
         ranges that end in the future or before they begin (InvalidInput).
+        """
+        ...
+
+    async def cancel_backfills(self, name: str) -> CancelledBackfills | None:
+        """End all backfills of a schedule; ticks of theirs that wait are skipped.
+
+        Runs that they have started continue. None: no such schedule.
         """
         ...
 

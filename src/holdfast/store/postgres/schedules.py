@@ -13,6 +13,7 @@ from holdfast.store.postgres.database import Part, read_notices
 from holdfast.types import (
     BackfillFiring,
     Bucket,
+    CancelledBackfills,
     DueBackfill,
     DueSchedule,
     EnsuredSchedules,
@@ -84,6 +85,11 @@ class PostgresSchedules(Part):
         """Ask for ticks of the past; see `ScheduleStore.backfill_schedule`."""
         row = await self._database.row("backfill_schedule", name, first, last, overlap, backfill_id)
         return row[0], []
+
+    async def cancel_backfills(self, name: str) -> CancelledBackfills | None:
+        """End all backfills of a schedule; see `ScheduleStore.cancel_backfills`."""
+        rows = await self._database.rows("cancel_backfills", name)
+        return CancelledBackfills(**dict(rows[0])) if rows else None
 
     async def list_schedules(
         self, *, app: str | None = None, after: str | None = None, limit: int = 100

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
+import msgspec
+
 from holdfast.errors import InvalidInput
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.database import Part
@@ -19,6 +21,7 @@ from holdfast.types import (
     SCHEDULE_HEADER,
     BackfillFiring,
     Bucket,
+    CancelledBackfills,
     DueBackfill,
     DueSchedule,
     EnsuredSchedules,
@@ -129,6 +132,28 @@ class MemorySchedules(Part):
                 name, overlap or usual, first - 1, last, now, now
             )
             return True, told(name)
+
+    async def cancel_backfills(self, name: str) -> CancelledBackfills | None:
+        """End all backfills of a schedule; see `ScheduleStore.cancel_backfills`."""
+        async with self._transaction() as (tables, now):
+            row = tables.schedules.get(name)
+            if row is None:
+                return None
+            ended = _open_backfills(tables, name)
+            for each in ended:
+                each.ended_at = now
+            buckets = tables.buckets[name]
+            waiting = [
+                at
+                for at, each in buckets.items()
+                if (each.outcome, each.origin) == ("buffered", "backfill")
+            ]
+            for at in waiting:
+                buckets[at] = msgspec.structs.replace(
+                    buckets[at], outcome="skipped", cause="cancelled", handled_at=now
+                )
+            row.buffered -= len(waiting)
+            return CancelledBackfills(len(ended), len(waiting))
 
     async def list_schedules(
         self, *, app: str | None = None, after: str | None = None, limit: int = 100
@@ -339,12 +364,15 @@ def _due(row: ScheduleRow) -> DueSchedule:
     )
 
 
-def _record(tables: Tables, row: ScheduleRow) -> ScheduleRecord:
-    open_backfills = (
+def _open_backfills(tables: Tables, name: str) -> list[BackfillRow]:
+    return [
         each
         for each in tables.backfills.values()
-        if each.schedule == row.new.name and each.ended_at is None
-    )
+        if each.schedule == name and each.ended_at is None
+    ]
+
+
+def _record(tables: Tables, row: ScheduleRow) -> ScheduleRecord:
     return ScheduleRecord(
         name=row.new.name,
         when=row.new.when,
@@ -365,5 +393,5 @@ def _record(tables: Tables, row: ScheduleRow) -> ScheduleRecord:
         last_run_id=row.last_run_id,
         open_run_ids=tuple(row.open_run_ids),
         buffered=row.buffered,
-        backfills=sum(1 for _ in open_backfills),
+        backfills=len(_open_backfills(tables, row.new.name)),
     )

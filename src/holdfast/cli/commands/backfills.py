@@ -1,0 +1,110 @@
+"""`holdfast schedules backfill`: fire ticks of the past, and cancel that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, cast
+
+import click
+
+from holdfast.cli.commands.schedules import overlap_option
+from holdfast.cli.framework import command
+from holdfast.cli.settings import settings_of
+
+if TYPE_CHECKING:
+    from holdfast.cli.connecting import Link
+    from holdfast.types import Overlap, ScheduleRecord
+
+_UNASKED: Final = 100  # a backfill of more ticks has to be confirmed
+_COUNTED: Final = 10_000  # of more ticks it is only said that they are more
+
+
+@command(
+    "backfill",
+    examples=(
+        "holdfast schedules backfill nightly 2026-03-01 2026-03-07T12:00 --overlap allow",
+        "holdfast schedules backfill nightly 2026-01-01 2026-03-01 --dry-run",
+    ),
+)
+@click.argument("name")
+@click.argument("start")
+@click.argument("end")
+@overlap_option
+@click.option("--dry-run", is_flag=True, help="Say how many ticks these are, and fire none.")
+@click.option("--yes", is_flag=True, help="Do not ask, however many ticks these are.")
+@click.pass_context
+def backfill(
+    context: click.Context,
+    name: str,
+    start: str,
+    end: str,
+    overlap: str | None,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Fire the ticks of NAME from START to END, moments of the past; a worker does so soon.
+
+    Moments are in ISO 8601; without an offset they are read in the schedule's time zone. Ticks
+    that have started a run do not start another one. Runs follow one another, unless --overlap
+    says otherwise. More than 100 ticks have to be confirmed; `cancel-backfills` ends it.
+    """
+    from holdfast.cli.connecting import with_link
+    from holdfast.cli.render.console import write_json
+
+    async def find(link: Link) -> ScheduleRecord:
+        return (await link.client.schedules.get(name)).record
+
+    async def ask(link: Link) -> None:
+        group = link.client.schedules
+        await group.backfill(full, start, end, overlap=cast("Overlap | None", overlap))
+
+    settings = settings_of(context)
+    record = with_link(settings, find)
+    full, count = record.name, _count_ticks(record, start, end)
+    text = f"the ticks of {full} from {start} to {end}: {_said(count)}"
+    if not dry_run:
+        if count > _UNASKED and not yes:
+            click.confirm(f"fire {text}?", abort=True, err=True)
+        with_link(settings, ask)
+    if settings.json:
+        counted = count if count <= _COUNTED else None
+        asked = {"schedule": full, "start": start, "end": end}
+        write_json({**asked, "ticks": counted, "dry_run": dry_run})
+    else:
+        click.echo(f"a worker {'would fire' if dry_run else 'fires'} {text}")
+
+
+@command("cancel-backfills", examples=("holdfast schedules cancel-backfills nightly",))
+@click.argument("name")
+@click.pass_context
+def cancel_backfills(context: click.Context, name: str) -> None:
+    """End all backfills of the schedule NAME; runs that they have started continue.
+
+    Ticks of theirs that wait for the end of a run are skipped. Exit code 4 if there is no such
+    schedule.
+    """
+    from holdfast.cli.connecting import with_link
+    from holdfast.cli.render.console import write_json
+    from holdfast.insight.wording import several
+
+    settings = settings_of(context)
+    done = with_link(settings, lambda link: link.client.schedules.cancel_backfills(name))
+    if settings.json:
+        write_json({"backfills": done.backfills, "waiting_ticks": done.waiting_ticks})
+        return
+    ticks = several(done.waiting_ticks, "waiting tick")
+    click.echo(f"{several(done.backfills, 'backfill')} cancelled, {ticks} dropped")
+
+
+def _count_ticks(record: ScheduleRecord, start: str, end: str) -> int:
+    """Return how many ticks a range has; of too many to count, one more than are counted."""
+    from holdfast.client.scheduling import read_tick
+    from holdfast.schedules.ticks import ticks_between
+
+    first, last = read_tick("start", start, record.when), read_tick("end", end, record.when)
+    return len(ticks_between(record.when, first - 1, last, _COUNTED + 1))
+
+
+def _said(count: int) -> str:
+    from holdfast.insight.wording import several
+
+    return several(count, "tick") if count <= _COUNTED else f"more than {_COUNTED:,} ticks"
