@@ -2,8 +2,9 @@
 
 Every name that the code or a caller gives (of an app, workflow, step, activity, queue, signal or
 value) is 1 to 128 of the characters a-z, A-Z, 0-9, `.`, `_` and `-`: it can stand in a URL, a
-shell command, a metric's label and a notification channel's payload without quoting. The
-characters `@`, `#` and `/` are left out because handlers (`app/name@version`) and keys use them.
+shell command, a metric's label and a notification channel's payload without quoting. `.` and `..`
+are refused: what carries a URL resolves them. The characters `@`, `#` and `/` are left out because
+handlers (`app/name@version`) and keys use them.
 
 The app is a namespace: in a database, a workflow or an activity has its full name, `app/name`.
 """
@@ -14,7 +15,7 @@ import re
 
 from holdfast.errors import InvalidName
 
-_name = re.compile(r"[a-zA-Z0-9._-]{1,128}")
+_name = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,128}")
 _slug = re.compile(
     r"[a-zA-Z_][a-zA-Z0-9_]{0,127}"
 )  # can be a parameter, a key of JSON, a part of a key
@@ -129,5 +130,5 @@ def _check(kind: str, name: str) -> str:
         return name
     raise InvalidName(
         f"{name!r} is not a name for {kind}: a name is 1 to 128 of the characters "
-        "a-z, A-Z, 0-9, '.', '_' and '-'"
+        "a-z, A-Z, 0-9, '.', '_' and '-', and not '.' or '..', which URLs do not keep"
     )

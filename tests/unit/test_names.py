@@ -16,7 +16,7 @@ CHECKS = [
 
 
 @pytest.mark.parametrize("check", CHECKS)
-@pytest.mark.parametrize("name", ["a", "A-Z.0_9", "x" * 128, "-"])
+@pytest.mark.parametrize("name", ["a", "A-Z.0_9", "x" * 128, "-", "...", ".a", "a."])
 def test_a_name_inside_its_alphabet_is_taken(check, name: str) -> None:  # type: ignore[no-untyped-def]
     """B1."""
     assert check(name) == name
@@ -24,7 +24,7 @@ def test_a_name_inside_its_alphabet_is_taken(check, name: str) -> None:  # type:
 
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize(
-    "name", ["", "x" * 129, "a b", "a@1", "a#2", "a/b", "é", "a\n", "a\0", 3, b"a"]
+    "name", ["", ".", "..", "x" * 129, "a b", "a@1", "a#2", "a/b", "é", "a\n", "a\0", 3, b"a"]
 )
 def test_a_name_outside_its_alphabet_is_refused(check, name: str) -> None:  # type: ignore[no-untyped-def]
     """B1."""

@@ -27,6 +27,7 @@ _COMMANDS = "holdfast.cli.commands"
         "queues": f"{_COMMANDS}.pausable:queues",
         "workflows": f"{_COMMANDS}.pausable:workflows",
         "workers": f"{_COMMANDS}.worker:workers",
+        "server": f"{_COMMANDS}.server:server",
         "migrate": f"{_COMMANDS}.database:migrate",
         "archive": f"{_COMMANDS}.archive:archive",
         "sweep": f"{_COMMANDS}.sweep:sweep",

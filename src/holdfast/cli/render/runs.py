@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.cli.render.console import decoded, embed, plain
+import msgspec
+
+from holdfast.cli.render.console import decoded
+from holdfast.insight.shapes import event_shape, run_shape
 from holdfast.insight.spans import error_text
 from holdfast.insight.wording import ago, length, moment, shorten
 from holdfast.types import JSON, SCHEDULE_HEADER, TICK_HEADER, LoggedEvent, RunRecord
@@ -34,16 +37,17 @@ _ID_END = 12  # characters: the last group of an id
 
 def run_object(run: RunRecord) -> dict[str, object]:
     """Return a run for JSON, with its payloads as JSON."""
-    return plain(run) | {
-        "input": embed(run.input),
-        "output": embed(run.output),
-        "error": embed(run.error),
-    }
+    return _members(run_shape(run))
 
 
 def event_object(entry: LoggedEvent) -> dict[str, object]:
     """Return a log's entry for JSON."""
-    return {"idx": entry.idx, **plain(entry.event), "details": embed(entry.event.details)}
+    return _members(event_shape(entry))
+
+
+def _members(shape: msgspec.Struct) -> dict[str, object]:
+    members = msgspec.structs.asdict(shape)
+    return {name: value for name, value in members.items() if value is not msgspec.UNSET}
 
 
 def runs_table(runs: Sequence[RunRecord], now: int, width: int) -> Table:
@@ -132,6 +136,4 @@ def event_line(entry: LoggedEvent, began_at: int) -> str:
 
 
 def _json(value: JSON) -> str:
-    import msgspec
-
     return msgspec.json.encode(value).decode()

@@ -1,0 +1,239 @@
+"""`holdfast server`: run the HTTP server; `holdfast server token` makes tokens for it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from holdfast.cli import exits
+from holdfast.cli.exits import Refusal
+from holdfast.cli.framework import Group, command
+from holdfast.cli.inputs import app_option, duration, log_level_option
+from holdfast.cli.settings import Settings, settings_of
+
+if TYPE_CHECKING:
+    from holdfast.server.access import Access
+
+_TOKENS_FILE: Final = "HOLDFAST_TOKENS_FILE"
+_HERE: Final = "holdfast.cli.commands.server"
+
+
+@click.group(
+    "server",
+    cls=Group,
+    invoke_without_command=True,
+    sources={"token": f"{_HERE}:token"},
+    examples=(
+        "holdfast server",
+        "holdfast server --app shop:app --port 9000",
+        "holdfast server --host 0.0.0.0 --auth tokens --allowed-host ops.example.com",
+    ),
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=7433,
+    show_default=True,
+    help="The port to listen at; 0 for one that is free.",
+)
+@click.option(
+    "--auth",
+    type=click.Choice(("key", "tokens", "proxy", "any")),
+    default="key",
+    show_default=True,
+    help="Who may ask: holders of this machine's key, of a token in $HOLDFAST_TOKENS_FILE, whom a "
+    "trusted proxy names, or any.",
+)
+@click.option(
+    "--auth-header",
+    metavar="NAME",
+    default="X-Forwarded-User",
+    show_default=True,
+    help="With --auth proxy: the header that names the caller.",
+)
+@click.option(
+    "--scope-header",
+    metavar="NAME",
+    help="With --auth proxy: the header with read, write or admin. Default: all may do all.",
+)
+@click.option(
+    "--trusted-proxy",
+    "proxies",
+    metavar="NETWORK",
+    multiple=True,
+    help="A network of the proxy, such as 10.0.0.0/8; may be repeated.",
+)
+@click.option(
+    "--allowed-host",
+    "hosts",
+    metavar="HOST",
+    multiple=True,
+    help="A name that the server answers to, besides those of this machine; may be repeated.",
+)
+@click.option("--read-only", is_flag=True, help="Change nothing.")
+@click.option(
+    "--max-body",
+    metavar="BYTES",
+    type=click.IntRange(1, 64 * 1024 * 1024),
+    default=1024 * 1024,
+    show_default=True,
+    help="Refuse larger bodies of requests.",
+)
+@click.option(
+    "--root-path",
+    metavar="PATH",
+    default="",
+    help="The prefix that a proxy strips from paths: /holdfast.",
+)
+@click.option(
+    "--grace",
+    metavar="TIME",
+    type=duration,
+    default="10s",
+    show_default=True,
+    help="How long requests may continue after SIGTERM.",
+)
+@app_option
+@log_level_option
+@click.option("--log-json", is_flag=True, help="Write the log as one JSON object a line.")
+@click.pass_context
+def server(
+    context: click.Context,
+    host: str,
+    port: int,
+    auth: str,
+    auth_header: str,
+    scope_header: str | None,
+    proxies: tuple[str, ...],
+    hosts: tuple[str, ...],
+    read_only: bool,
+    max_body: int,
+    root_path: str,
+    grace: float,
+    app_reference: str | None,
+    log_level: str,
+    log_json: bool,
+) -> None:
+    """Serve the REST API over HTTP.
+
+    It has no state of its own: any number of servers may run on one database. With --app, inputs
+    are checked against the types that the app declares. By default it listens on this machine
+    only, and a request must have the key in server.key of the data home: `Authorization: Bearer
+    KEY`. At another address, callers need tokens of their own, or a proxy that says who they are.
+
+    SIGTERM and Ctrl-C end streams at once and let requests finish.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    import asyncio
+    import socket
+
+    from holdfast.cli.connecting import checked_database
+    from holdfast.cli.process.loading import AppReference
+    from holdfast.cli.process.logs import configure
+    from holdfast.cli.process.worker import loop_factory
+    from holdfast.database.keeping import kept_running
+    from holdfast.server.guard import LOOPBACK
+    from holdfast.server.running import STREAM_SECONDS, bind, run
+    from holdfast.server.server import Server
+
+    settings = settings_of(context)
+    configure(as_json=log_json, debug=settings.debug, level=log_level)
+    if root_path and (not root_path.startswith("/") or root_path.endswith("/")):
+        raise click.UsageError("--root-path is a path such as /holdfast")
+    access = _access(settings, host, auth, auth_header, scope_header, proxies)
+    app = None if app_reference is None else AppReference.parse(app_reference).load()
+    with checked_database(settings) as database:
+        try:
+            bound = bind(host, port)
+        except (OSError, socket.gaierror) as error:
+            raise Refusal(
+                f"cannot listen at {host} port {port}: {error.strerror}; choose another with "
+                "--host and --port",
+                exits.USAGE,
+            ) from None
+        shown = f"[{host}]" if ":" in host else host
+        url = f"http://{shown}:{bound.getsockname()[1]}{root_path}"
+
+        async def serve() -> None:
+            async with kept_running(database):
+                served = Server(
+                    database,
+                    auth=access,
+                    app=app,
+                    schema=settings.schema,
+                    hosts=(*LOOPBACK, host, *hosts),
+                    read_only=read_only,
+                    max_body=max_body,
+                    stream_seconds=STREAM_SECONDS,
+                )
+                await run(
+                    served,
+                    bound,
+                    grace_seconds=grace,
+                    root_path=root_path,
+                    ready=lambda: click.echo(f"serving {database} at {url}", err=True),
+                )
+
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            runner.run(serve())
+
+
+def _access(
+    settings: Settings,
+    host: str,
+    auth: str,
+    auth_header: str,
+    scope_header: str | None,
+    proxies: tuple[str, ...],
+) -> Access:
+    """Return who may ask. Refuse what would leave a server open to others."""
+    from holdfast.database.embedded import default_home
+    from holdfast.server.access import AnyAccess, KeyAccess, ProxyAccess
+    from holdfast.server.guard import LOOPBACK
+    from holdfast.server.tokens import TokenAccess, machine_key
+
+    if auth in ("key", "any") and host not in LOOPBACK and not (auth == "any" and proxies):
+        raise Refusal(
+            f"--auth {auth} is for this machine only, and {host} is reached from others: make "
+            "tokens with `holdfast server token` and use --auth tokens, or --auth proxy",
+            exits.USAGE,
+        )
+    if auth == "proxy":
+        return ProxyAccess(proxies, auth_header, scope_header)
+    if auth == "any":
+        return AnyAccess(proxies)
+    if auth == "tokens":
+        path = os.environ.get(_TOKENS_FILE)
+        if not path:
+            raise Refusal(
+                f"--auth tokens needs ${_TOKENS_FILE}: the path of a file with the lines that "
+                "`holdfast server token NAME LEVEL` writes",
+                exits.USAGE,
+            )
+        return TokenAccess(Path(path))
+    home = (settings.data or default_home()).expanduser()
+    return KeyAccess(machine_key(home))
+
+
+@command("token", examples=("holdfast server token ci write >> tokens",))
+@click.argument("name")
+@click.argument("level", type=click.Choice(("read", "write", "admin")))
+def token(name: str, level: str) -> None:
+    """Make a token for the caller NAME; it may read, write, or do everything.
+
+    Its line for the file $HOLDFAST_TOKENS_FILE is written to stdout, the token itself to stderr:
+    it is shown once. Removing the line closes the token at once.
+    """
+    from holdfast.names import check_app_name
+    from holdfast.server.access import digest
+    from holdfast.server.tokens import new_token
+
+    check_app_name(name)
+    made = new_token()
+    click.echo(f"{name} {level} {digest(made)}")
+    click.echo(made, err=True)

@@ -1,0 +1,213 @@
+"""The JSON shapes of runs and logs: one for `--json`, the HTTP server and tools.
+
+Moments are RFC 3339 in UTC, lengths of time are seconds, and payloads are JSON, not text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from holdfast.codec import decode_error
+from holdfast.moments import to_datetime
+from holdfast.types import LoggedEvent, RunKind, RunRecord, State, Status, Wait
+
+LARGEST_SHOWN: Final = 64 * 1024
+"""Bytes of a payload that is shown within a run; a larger one is asked for alone."""
+
+
+class WaitShape(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run that has not ended is doing."""
+
+    visible_at: datetime | None
+    awaiting: tuple[str, ...]
+    worker: str | None
+    attempts: int
+    lease_no: int
+    stuck: str | None
+    paused: bool
+
+
+class ErrorHead(msgspec.Struct, frozen=True):
+    """An error without its traceback."""
+
+    kind: str
+    message: str
+
+
+class RunHead(msgspec.Struct, frozen=True, kw_only=True):
+    """A run in a list: without payloads."""
+
+    run_id: UUID
+    kind: RunKind
+    app: str
+    name: str
+    version: int
+    key: str | None
+    queue: str
+    priority: int
+    status: Status
+    state: State
+    error: ErrorHead | None
+    tags: tuple[str, ...]
+    created_at: datetime
+    started_at: datetime | None
+    completed_at: datetime | None
+    deadline_at: datetime | None
+    wait: WaitShape | None
+    parent_run_id: UUID | None
+    parent_key: str | None
+
+
+class RunShape(msgspec.Struct, frozen=True, kw_only=True):
+    """A run with its payloads.
+
+    A payload that is too large to be shown here is null, and its size is given instead.
+    """
+
+    run_id: UUID
+    kind: RunKind
+    app: str
+    name: str
+    version: int
+    key: str | None
+    queue: str
+    priority: int
+    status: Status
+    state: State
+    input: msgspec.Raw | None
+    output: msgspec.Raw | None
+    error: msgspec.Raw | None
+    tags: tuple[str, ...]
+    headers: Mapping[str, str] | None
+    retention_seconds: float | None
+    created_at: datetime
+    started_at: datetime | None
+    completed_at: datetime | None
+    deadline_at: datetime | None
+    wait: WaitShape | None
+    parent_run_id: UUID | None
+    parent_key: str | None
+    archive: str | None
+    input_bytes: int | msgspec.UnsetType = msgspec.UNSET
+    output_bytes: int | msgspec.UnsetType = msgspec.UNSET
+
+
+class EventShape(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry of a run's log. Details that are left out have their size instead."""
+
+    idx: int
+    type: str
+    key: str | None
+    details: msgspec.Raw | None
+    at: datetime
+    details_bytes: int | msgspec.UnsetType = msgspec.UNSET
+
+
+def run_head(run: RunRecord) -> RunHead:
+    """Return a run for a list."""
+    error = None if run.error is None else decode_error(run.error)
+    return RunHead(
+        run_id=run.run_id,
+        kind=run.kind,
+        app=run.app,
+        name=run.name,
+        version=run.version,
+        key=run.key,
+        queue=run.queue,
+        priority=run.priority,
+        status=run.status,
+        state=run.state,
+        error=None if error is None else ErrorHead(error.kind, error.message),
+        tags=run.tags,
+        created_at=to_datetime(run.created_at),
+        started_at=_moment(run.started_at),
+        completed_at=_moment(run.completed_at),
+        deadline_at=_moment(run.deadline_at),
+        wait=_wait(run.wait),
+        parent_run_id=run.parent_run_id,
+        parent_key=run.parent_key,
+    )
+
+
+def run_shape(run: RunRecord, largest: int | None = None) -> RunShape:
+    """Return a run with its payloads, those of more than `largest` bytes as their size."""
+    input_text, input_bytes = _clip(run.input, largest)
+    output_text, output_bytes = _clip(run.output, largest)
+    return RunShape(
+        run_id=run.run_id,
+        kind=run.kind,
+        app=run.app,
+        name=run.name,
+        version=run.version,
+        key=run.key,
+        queue=run.queue,
+        priority=run.priority,
+        status=run.status,
+        state=run.state,
+        input=input_text,
+        output=output_text,
+        error=raw(run.error),
+        tags=run.tags,
+        headers=run.headers,
+        retention_seconds=run.retention_seconds,
+        created_at=to_datetime(run.created_at),
+        started_at=_moment(run.started_at),
+        completed_at=_moment(run.completed_at),
+        deadline_at=_moment(run.deadline_at),
+        wait=_wait(run.wait),
+        parent_run_id=run.parent_run_id,
+        parent_key=run.parent_key,
+        archive=run.archive,
+        input_bytes=input_bytes,
+        output_bytes=output_bytes,
+    )
+
+
+def event_shape(entry: LoggedEvent, largest: int | None = None) -> EventShape:
+    """Return an entry of a log, details of more than `largest` bytes as their size."""
+    details, size = _clip(entry.event.details, largest)
+    return EventShape(
+        idx=entry.idx,
+        type=entry.event.type,
+        key=entry.event.key,
+        details=details,
+        at=to_datetime(entry.event.at),
+        details_bytes=size,
+    )
+
+
+def raw(text: str | None) -> msgspec.Raw | None:
+    """Return JSON text so that it is written as JSON, not as a string."""
+    return None if text is None else msgspec.Raw(text.encode())
+
+
+def _clip(
+    text: str | None, largest: int | None
+) -> tuple[msgspec.Raw | None, int | msgspec.UnsetType]:
+    payload = raw(text)
+    if payload is None or largest is None or len(bytes(payload)) <= largest:
+        return payload, msgspec.UNSET
+    return None, len(bytes(payload))
+
+
+def _moment(at: int | None) -> datetime | None:
+    return None if at is None else to_datetime(at)
+
+
+def _wait(wait: Wait | None) -> WaitShape | None:
+    if wait is None:
+        return None
+    return WaitShape(
+        visible_at=_moment(wait.visible_at),
+        awaiting=wait.awaiting,
+        worker=wait.worker,
+        attempts=wait.attempts,
+        lease_no=wait.lease_no,
+        stuck=wait.stuck,
+        paused=wait.paused,
+    )

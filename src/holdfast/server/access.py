@@ -1,0 +1,186 @@
+"""Who may do what: the ways to say who asks, and the levels of what they may do.
+
+The API takes an Authorization header (or that of a trusted proxy) and never a cookie.
+"""
+
+from __future__ import annotations
+
+import hmac
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from hashlib import sha256
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from typing import Final, Literal, Protocol, TypeAlias
+
+from starlette.requests import Request
+
+from holdfast.errors import ConfigurationError
+from holdfast.server.problems import Problem
+from holdfast.types import Value
+
+Level: TypeAlias = Literal["read", "write", "admin"]
+LEVELS: Final[tuple[Level, ...]] = ("read", "write", "admin")
+
+Network: TypeAlias = IPv4Network | IPv6Network
+
+
+class Principal(Value, frozen=True):
+    """A person or a program that asks, and the most that it may do."""
+
+    name: str
+    level: Level
+
+    def may(self, level: Level) -> bool:
+        """Return True if it may do what needs this level: each includes those before it."""
+        return LEVELS.index(self.level) >= LEVELS.index(level)
+
+
+class Access(Protocol):
+    """A way to tell who asks."""
+
+    async def principal(self, request: Request) -> Principal:
+        """Return who asks. Raises Problem 401 for a request that does not say, or not rightly."""
+        ...
+
+    def still(self, principal: Principal) -> bool:
+        """Return True while this principal may still do what it could."""
+        ...
+
+
+def refused(why: str) -> Problem:
+    """Return the answer to a request that does not say who asks."""
+    return Problem(
+        401, "unauthorized", why, headers={"WWW-Authenticate": 'Bearer realm="holdfast"'}
+    )
+
+
+def bearer(request: Request) -> str:
+    """Return the token of the Authorization header. Raises Problem 401."""
+    given = request.headers.getlist("authorization")
+    if not given:
+        raise refused("send an Authorization header: Bearer and a token")
+    scheme, _, token = given[0].partition(" ")
+    if len(given) > 1 or scheme.lower() != "bearer" or not token.strip():
+        raise refused("the Authorization header is not Bearer and one token")
+    return token.strip()
+
+
+def digest(token: str) -> str:
+    """Return the digest of a token: files keep it in the place of the token."""
+    return sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+class KeyAccess:
+    """One token opens everything."""
+
+    def __init__(self, key: str) -> None:
+        self._digest = digest(key)
+
+    async def principal(self, request: Request) -> Principal:
+        """Return the holder of the key. Raises Problem 401."""
+        found = self.of_token(bearer(request))
+        if found is None:
+            raise refused("the token is not the key of this server")
+        return found
+
+    def of_token(self, token: str) -> Principal | None:
+        """Return who has a token, None for one that is not the key."""
+        same = hmac.compare_digest(digest(token), self._digest)
+        return Principal("key", "admin") if same else None
+
+    def still(self, principal: Principal) -> bool:
+        """Return True: the key is the same while the server runs."""
+        return True
+
+
+class AnyAccess:
+    """A header must be there, and is not checked: for this machine, or behind a proxy that does."""
+
+    def __init__(self, proxies: Sequence[str] = ()) -> None:
+        """Take requests of these networks, by default of all."""
+        self._networks = read_networks(proxies)
+
+    async def principal(self, request: Request) -> Principal:
+        """Return a principal that may do everything. Raises Problem 401 without a header."""
+        if self._networks and not is_within(request, self._networks):
+            raise refused("requests must come through the proxy")
+        if not request.headers.get("authorization", "").strip():
+            raise refused("send an Authorization header")
+        return Principal("any", "admin")
+
+    def still(self, principal: Principal) -> bool:
+        """Return True: nothing is checked."""
+        return True
+
+
+class ProxyAccess:
+    """A proxy has checked who asks, and names them in a header."""
+
+    def __init__(
+        self, networks: Sequence[str], name_header: str, scope_header: str | None = None
+    ) -> None:
+        if not networks:
+            raise ConfigurationError("name the networks of the proxy with --trusted-proxy")
+        self._networks = read_networks(networks)
+        self._name_header, self._scope_header = name_header, scope_header
+
+    async def principal(self, request: Request) -> Principal:
+        """Return whom the proxy names. Raises Problem 401 for a request past the proxy."""
+        if not is_within(request, self._networks):
+            raise refused("requests must come through the proxy")
+        names = request.headers.getlist(self._name_header)
+        if len(names) != 1 or not names[0].strip():
+            raise refused("the proxy did not say who asks")
+        level: str = "admin"
+        if self._scope_header is not None:
+            levels = request.headers.getlist(self._scope_header)
+            level = levels[0].strip() if len(levels) == 1 else ""
+        if level not in LEVELS:
+            raise refused("the proxy did not say what the caller may do")
+        return Principal(names[0].strip()[:200], level)
+
+    def still(self, principal: Principal) -> bool:
+        """Return True: the proxy decides."""
+        return True
+
+
+Asked: TypeAlias = Callable[[Request], "Principal | Awaitable[Principal | None] | None"]
+
+
+class AskedAccess:
+    """The host program says who asks: for a server that is mounted in it."""
+
+    def __init__(self, ask: Asked) -> None:
+        self._ask = ask
+
+    async def principal(self, request: Request) -> Principal:
+        """Return whom the host names. Raises Problem 401 if that is None."""
+        found = self._ask(request)
+        if inspect.isawaitable(found):
+            found = await found
+        if found is None:
+            raise refused("log in first")
+        return found
+
+    def still(self, principal: Principal) -> bool:
+        """Return True: a stream is asked about when it is resumed."""
+        return True
+
+
+def read_networks(networks: Sequence[str]) -> tuple[Network, ...]:
+    """Return networks. Raises ConfigurationError for what is not one."""
+    try:
+        return tuple(ip_network(each, strict=False) for each in networks)
+    except ValueError as error:
+        raise ConfigurationError(f"{error}: write 10.0.0.0/8, or one address") from None
+
+
+def is_within(request: Request, networks: Sequence[Network]) -> bool:
+    """Return True if the connection comes from one of the networks; headers do not count."""
+    if request.client is None:
+        return False
+    try:
+        address = ip_address(request.client.host)
+    except ValueError:
+        return False
+    return any(address in each for each in networks)

@@ -1,0 +1,97 @@
+"""Answer requests for operations: who asks, what for, within which bounds, with what answer."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from holdfast.errors import RunNotFound
+from holdfast.names import split_name
+from holdfast.server.api.paths import Paths, route_path
+from holdfast.server.api.table import operations
+from holdfast.server.operations import Call, Operation, Reply
+from holdfast.server.problems import Problem, problem_of
+from holdfast.server.reading import read_body, read_key, read_path, read_query
+from holdfast.server.site import Site
+
+logger = logging.getLogger("holdfast.server")
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class Api:
+    """The ASGI app of all paths below /v1."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._paths = Paths(operations(read_only=site.read_only))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        request = Request(scope, receive)
+        try:
+            response = await self._answer(request)
+        except Exception as error:
+            response = problem_of(error).response()
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        site = self._site
+        principal = await site.access.principal(request)
+        operation, path = self._find(request)
+        if not principal.may(operation.level):
+            raise Problem(403, "forbidden", f"it needs the level {operation.level}")
+        async with site.requests.slot() as slot:
+            query, inputs = read_query(request, operation)
+            run_id, key = read_path(path), read_key(request, operation)
+            body = await read_body(request, operation, site.max_body)
+            await site.open()
+            call = Call(site, principal, request, path, query, body, key, run_id, inputs, slot=slot)
+            if "run" in path and "name" in path:
+                await _check_workflow(call)
+            try:
+                answer = await operation.handler(call)
+            except Exception as error:
+                _log_change(operation, call, problem_of(error).slug)
+                raise
+            _log_change(operation, call, "done")
+        return _response(answer, operation)
+
+    def _find(self, request: Request) -> tuple[Operation, dict[str, str]]:
+        found = self._paths.find(route_path(request.scope))
+        if found is None:
+            raise Problem(404, "not-found", "the API has no such path; see /v1/openapi.json")
+        methods, path = found
+        method = "GET" if request.method == "HEAD" else request.method
+        if method not in methods:
+            allowed = ", ".join(sorted({*methods, *(["HEAD"] if "GET" in methods else [])}))
+            text = f"{request.method} is not a method of this path: {allowed}"
+            raise Problem(405, "method-not-allowed", text, headers={"Allow": allowed})
+        return methods[method], path
+
+
+async def _check_workflow(call: Call[object, object]) -> None:
+    """Refuse a run that is another workflow's. Raises RunNotFound."""
+    run = (await call.site.reader.runs.get(call.run_id)).record
+    if split_name(call.path["name"])[1] != run.name:
+        raise RunNotFound(call.run_id)
+
+
+def _log_change(operation: Operation, call: Call[object, object], outcome: str) -> None:
+    if operation.method != "GET":
+        what = f" {call.run_id}" if "run" in call.path else ""
+        logger.info("%s%s by %s: %s", operation.name, what, call.principal.name, outcome)
+
+
+def _response(answer: object, operation: Operation) -> Response:
+    if isinstance(answer, Response):
+        return answer
+    if isinstance(answer, Reply):
+        body = _encode(answer.content)
+        return Response(body, answer.status, headers=answer.headers, media_type="application/json")
+    return Response(_encode(answer), operation.statuses[0], media_type="application/json")

@@ -1,0 +1,101 @@
+"""The parameters by which runs are listed, and the client's filters that they mean."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+from uuid import UUID
+
+from msgspec import Meta
+
+from holdfast.client.filters import RunFilters
+from holdfast.durations import seconds
+from holdfast.errors import ConfigurationError
+from holdfast.moments import to_datetime
+from holdfast.names import full_name
+from holdfast.server.api.fields import Key, Limit, Name, Size
+from holdfast.server.operations import Call, Query
+from holdfast.server.reading import bad_parameter
+from holdfast.types import State
+
+Moment = Annotated[
+    str,
+    Meta(max_length=50, description="RFC 3339, or how long ago: 2h", examples=["2h"]),
+]
+
+
+class OfWorkflow(Query, frozen=True):
+    """The app of the workflow of a path: needed if several apps have one of its name."""
+
+    app: Name | None = None
+
+
+class RunQuery(Query, frozen=True):
+    """Which runs to list, newest first."""
+
+    status: tuple[State, ...] = ()
+    workflow: tuple[Name, ...] = ()
+    queue: tuple[Name, ...] = ()
+    tag: tuple[Key, ...] = ()
+    key: Key | None = None
+    parent: UUID | None = None
+    since: Moment | None = None
+    until: Moment | None = None
+    limit: Limit = Size
+    cursor: Annotated[str, Meta(max_length=100)] | None = None
+
+
+class WorkflowRunQuery(OfWorkflow, frozen=True):
+    """Which runs of one workflow to list, newest first."""
+
+    status: tuple[State, ...] = ()
+    queue: tuple[Name, ...] = ()
+    tag: tuple[Key, ...] = ()
+    key: Key | None = None
+    parent: UUID | None = None
+    since: Moment | None = None
+    until: Moment | None = None
+    limit: Limit = Size
+    cursor: Annotated[str, Meta(max_length=100)] | None = None
+
+
+def named_workflow(call: Call[Any, Any]) -> str:
+    """Return the workflow of the path, with the app that the query names."""
+    app: str | None = call.query.app
+    return call.path["name"] if app is None else full_name(app, call.path["name"])
+
+
+async def filters_of(call: Call[Any, Any]) -> RunFilters:
+    """Return the client's filters. Raises Problem 400 for what cannot be read."""
+    query: RunQuery | WorkflowRunQuery = call.query
+    names = (named_workflow(call),) if isinstance(query, WorkflowRunQuery) else query.workflow
+    if query.key is not None and not names:
+        raise bad_parameter("key", "name its workflow as well: keys are those of one workflow")
+    filters: RunFilters = {
+        "states": query.status,
+        "names": names,
+        "queues": query.queue,
+        "tags": query.tag,
+        "key": query.key,
+        "since": await _moment(call, "since", query.since),
+        "until": await _moment(call, "until", query.until),
+        "parent": query.parent,
+        "input_contains": call.inputs,
+        "limit": query.limit,
+        "cursor": query.cursor,
+    }
+    return filters
+
+
+async def _moment(call: Call[Any, Any], name: str, text: str | None) -> datetime | None:
+    """Return a moment, or one that lies so long before the engine's."""
+    if text is None:
+        return None
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+    try:
+        return to_datetime(await call.site.store.now()) - timedelta(seconds=seconds(text))
+    except (ConfigurationError, OverflowError):
+        raise bad_parameter(name, f"{text!r} is neither a moment nor a length of time") from None

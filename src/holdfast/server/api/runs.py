@@ -1,0 +1,221 @@
+"""Operations that start, list and read runs."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Final
+from uuid import UUID
+
+import msgspec
+from msgspec import Meta
+
+from holdfast.client.starting import StartOptions
+from holdfast.codec import encode
+from holdfast.errors import (
+    AmbiguousWorkflow,
+    RunActive,
+    RunExists,
+    RunNotFound,
+    StartThrottled,
+    UnknownWorkflow,
+)
+from holdfast.insight.shapes import (
+    LARGEST_SHOWN,
+    RunHead,
+    RunShape,
+    run_head,
+    run_shape,
+)
+from holdfast.names import split_name
+from holdfast.server.api.fields import Key, Length, Name, Seconds, Tags
+from holdfast.server.api.filters import (
+    OfWorkflow,
+    RunQuery,
+    WorkflowRunQuery,
+    filters_of,
+    named_workflow,
+)
+from holdfast.server.operations import Body, Call, Operation, Query, Reply
+from holdfast.server.problems import Problem
+from holdfast.server.waiting import wait_for_end
+from holdfast.types import Status
+
+
+class StartQuery(OfWorkflow, frozen=True):
+    """With `wait`, answer with the run when it has ended, or the time is up."""
+
+    wait: Seconds | None = None
+
+
+class WaitQuery(Query, frozen=True):
+    """With `wait`, answer when the run has ended, or the time is up."""
+
+    wait: Seconds | None = None
+
+
+class StartBody(Body, frozen=True):
+    """The input of a run, and options of its start."""
+
+    input: Any = None
+    key: Key | None = None
+    version: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
+    queue: Name | None = None
+    priority: Annotated[int, Meta(ge=0, le=4)] | None = None
+    delay: Length | None = None
+    start_at: Annotated[datetime, Meta(tz=True)] | None = None
+    timeout: Length | None = None
+    retention: Length | None = None
+    tags: Tags | None = None
+    headers: (
+        Annotated[
+            dict[
+                Annotated[str, Meta(min_length=1, max_length=500)],
+                Annotated[str, Meta(max_length=1_024)],
+            ],
+            Meta(max_length=16),
+        ]
+        | None
+    ) = None
+
+
+class Started(msgspec.Struct, frozen=True):
+    """What became of a start: `created` is False if the key had a run already."""
+
+    run_id: UUID
+    created: bool
+    status: Status
+
+
+class RunList(msgspec.Struct, frozen=True):
+    """A page of runs.
+
+    `cursor` continues after it, null at the end. With `searched_until`, only runs created since
+    then were looked at: the page may be short, even empty, and more may follow.
+    """
+
+    runs: list[RunHead]
+    cursor: str | None
+    searched_until: datetime | None = None
+
+
+async def start_run(call: Call[StartQuery, StartBody]) -> Reply:
+    """Start a run of a workflow, or find the one that was started with the same key."""
+    options = start_options(call)
+    name = named_workflow(call)
+    handle = await call.site.client.start(name, typed_input(call, name), **options)
+    run_id, status = handle.run_id, 200 if handle.already_existed else 201
+    headers = {"Location": f"{call.request.scope.get('root_path', '')}/v1/runs/{run_id}"}
+    if call.query.wait is not None:
+        await wait_for_end(call, run_id, call.query.wait)
+        return Reply(await shown(call, run_id), status, headers)
+    started = Started(run_id, not handle.already_existed, handle.status_at_start or "running")
+    return Reply(started, status, headers)
+
+
+async def list_runs(call: Call[RunQuery | WorkflowRunQuery, None]) -> RunList:
+    """List runs, newest first."""
+    page = await call.site.reader.runs.list(**await filters_of(call))
+    runs = [run_head(each.record) for each in page.runs]
+    return RunList(runs, page.cursor, page.searched_until)
+
+
+async def list_runs_of_workflow(call: Call[WorkflowRunQuery, None]) -> RunList:
+    """List the runs of a workflow, newest first."""
+    return await list_runs(call)
+
+
+async def get_run(call: Call[WaitQuery, None]) -> RunShape:
+    """Return a run as it is now; with `wait` once it has ended, or the time is up."""
+    if call.query.wait:
+        await wait_for_end(call, call.run_id, call.query.wait)
+    return await shown(call, call.run_id)
+
+
+async def shown(call: Call[Any, Any], run_id: UUID) -> RunShape:
+    """Return a run for an answer: large payloads as their size. Raises RunNotFound."""
+    return run_shape((await call.site.reader.runs.get(run_id)).record, LARGEST_SHOWN)
+
+
+def start_options(call: Call[StartQuery, StartBody]) -> StartOptions:
+    """Return the client's options of a start. The Idempotency-Key is the key."""
+    body, options = call.body, StartOptions()
+    key = one_id(call, body.key, "key")
+    given = {"key": key, **{name: getattr(body, name) for name in body.__struct_fields__[2:]}}
+    for name, value in given.items():
+        if value is not None:
+            options[name] = value  # type: ignore[literal-required]
+    return options
+
+
+def one_id(call: Call[Any, Any], given: str | None, field: str) -> str | None:
+    """Return the id of a call: that of the body or the Idempotency-Key. Raises Problem 400."""
+    if call.idempotency_key is None:
+        return given
+    if given is not None and given != call.idempotency_key:
+        raise Problem(400, "two-keys", f"the Idempotency-Key and {field} are not the same")
+    return call.idempotency_key
+
+
+def typed_input(call: Call[Any, StartBody], name: str) -> object:
+    """Return the input as the type that the server's app declares for it, else as it is.
+
+    Raises InvalidInput, and PayloadError for what cannot be stored.
+    """
+    app, (of, own) = call.site.app, split_name(name)
+    if app is None or of not in ("", app.name):
+        return call.body.input
+    known = app.startable(own, call.body.version)
+    return known.decode_input(encode(call.body.input))
+
+
+OPERATIONS: Final = (
+    Operation(
+        method="POST",
+        path="/v1/workflows/{name}/runs",
+        level="write",
+        handler=start_run,
+        query=StartQuery,
+        body=StartBody,
+        body_required=False,
+        answers=(Started, RunShape),
+        statuses=(201, 200),
+        problems=(
+            UnknownWorkflow,
+            AmbiguousWorkflow,
+            RunExists,
+            RunActive,
+            StartThrottled,
+        ),
+        keyed=True,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/workflows/{name}/runs",
+        level="read",
+        handler=list_runs_of_workflow,
+        query=WorkflowRunQuery,
+        answers=(RunList,),
+        problems=(AmbiguousWorkflow, RunNotFound),
+        inputs=True,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/runs",
+        level="read",
+        handler=list_runs,
+        query=RunQuery,
+        answers=(RunList,),
+        problems=(AmbiguousWorkflow, RunNotFound),
+        inputs=True,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/runs/{run}",
+        level="read",
+        handler=get_run,
+        query=WaitQuery,
+        answers=(RunShape,),
+        problems=(RunNotFound,),
+        nested=True,
+    ),
+)

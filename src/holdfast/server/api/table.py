@@ -1,0 +1,22 @@
+"""The table of all operations: one line for each part of it.
+
+Each part is a module of the API, whose `OPERATIONS` has a row for each operation.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from holdfast.server.api import control, messages, runs
+from holdfast.server.operations import Operation
+
+OPERATIONS: Final[tuple[Operation, ...]] = (
+    *runs.OPERATIONS,
+    *control.OPERATIONS,
+    *messages.OPERATIONS,
+)
+
+
+def operations(*, read_only: bool) -> tuple[Operation, ...]:
+    """Return the operations of a server: those of a read-only one only read."""
+    return tuple(each for each in OPERATIONS if each.level == "read" or not read_only)

@@ -1,0 +1,115 @@
+"""What one operation of the API is: a row of a table, from which routes and OpenAPI are made."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar
+from uuid import UUID
+
+import msgspec
+from starlette.requests import Request
+
+from holdfast.errors import HoldfastError
+from holdfast.server.access import Level, Principal
+from holdfast.server.gates import Slot
+
+if TYPE_CHECKING:
+    from holdfast.server.site import Site
+
+Q_co = TypeVar("Q_co", covariant=True)
+B_co = TypeVar("B_co", covariant=True)
+
+NO_RUN: Final = UUID(int=0)
+
+Method: TypeAlias = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+
+
+class Query(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Base of the parameters of queries: unknown ones are refused."""
+
+
+class Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Base of bodies: unknown members are refused."""
+
+
+class Nothing(Query, frozen=True):
+    """The query of an operation that has no parameters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[Q_co, B_co]):
+    """One request for an operation, read and checked.
+
+    `run_id` is the run of the path, `slot` the place of the request among those under way, and
+    `idempotency_key` the header of this name. `inputs` is the object that filters by input make,
+    for operations that take them.
+    """
+
+    site: Site
+    principal: Principal
+    request: Request
+    path: Mapping[str, str]
+    query: Q_co
+    body: B_co
+    idempotency_key: str | None = None
+    run_id: UUID = NO_RUN
+    slot: Slot = field(kw_only=True)
+    inputs: dict[str, object] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer with a status of its own, or with headers."""
+
+    content: object
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+Handler: TypeAlias = Callable[[Call[Any, Any]], Awaitable[object]]
+"""Answers a call: with a value of the operation's answer, a Reply, or a response of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """A row of the table: `holdfast.server.api.table` has all of them.
+
+    In a path, `{run}` is a run's id and `{name}` the name of what the path is about. With
+    `nested`, the operation has a second path, below that of the run's workflow. `body` is the type
+    of the body, None if there is none; `answers` are the types of its answers, `statuses` those of
+    success. `keyed` operations take an Idempotency-Key. With `inputs` the query may have filters
+    by input.
+    """
+
+    method: Method
+    path: str
+    level: Level
+    handler: Handler
+    query: type[Query] = Nothing
+    body: Any = None
+    body_required: bool = True
+    answers: tuple[Any, ...] = ()
+    statuses: tuple[int, ...] = (200,)
+    media_type: str = "application/json"
+    problems: tuple[type[HoldfastError], ...] = ()
+    nested: bool = False
+    keyed: bool = False
+    inputs: bool = False
+
+    @property
+    def name(self) -> str:
+        """The operation's name: that of its handler."""
+        return getattr(self.handler, "__name__", "")
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The path, and the one below the run's workflow."""
+        if not self.nested:
+            return (self.path,)
+        return (self.path, self.path.replace("/v1/", "/v1/workflows/{name}/", 1))
+
+    @property
+    def is_stream(self) -> bool:
+        """True if it answers with events as they happen."""
+        return self.media_type == "text/event-stream"

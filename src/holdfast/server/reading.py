@@ -1,0 +1,168 @@
+"""Read requests: the query, the path and the body, each checked against its type and its bounds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, cast
+from urllib.parse import parse_qsl
+from uuid import UUID
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+
+from holdfast.errors import ConfigurationError
+from holdfast.names import check_reference
+from holdfast.server.operations import Operation
+from holdfast.server.problems import Problem
+
+MAX_QUERY: Final = 8 * 1024  # bytes
+MAX_KEY: Final = 255  # characters of an Idempotency-Key
+MAX_INPUT_NAMES: Final = 8
+
+_INPUT: Final = "input."
+_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+
+
+def bad_parameter(name: str, why: str) -> Problem:
+    """Return the answer to a parameter that cannot be read."""
+    return Problem(400, "bad-parameter", f"{name}: {why}", members={"parameter": name})
+
+
+def read_query(request: Request, operation: Operation) -> tuple[Any, dict[str, object] | None]:
+    """Return the query of an operation, and the object that its filters by input make."""
+    text = cast("bytes", request.scope.get("query_string", b""))
+    if len(text) > MAX_QUERY:
+        raise Problem(414, "query-too-long", f"a query has {MAX_QUERY:,} bytes at most")
+    try:
+        pairs = parse_qsl(
+            text.decode("ascii"), keep_blank_values=True, strict_parsing=bool(text), errors="strict"
+        )
+    except (ValueError, UnicodeDecodeError):
+        raise Problem(400, "bad-query", "the query is not name=value pairs in UTF-8") from None
+    inputs = [pair for pair in pairs if operation.inputs and pair[0].startswith(_INPUT)]
+    fields = {each.encode_name: each for each in msgspec.structs.fields(operation.query)}
+    given: dict[str, object] = {}
+    for name, value in pairs:
+        if operation.inputs and name.startswith(_INPUT):
+            continue
+        if name not in fields:
+            known = ", ".join([*fields, *(["input.PATH"] if operation.inputs else [])])
+            raise bad_parameter(name, f"it is unknown; there are {known or 'none'}")
+        if "\0" in value:
+            raise bad_parameter(name, "it has a NUL character")
+        if "tuple" in str(fields[name].type):
+            cast("list[str]", given.setdefault(name, [])).append(value)
+        elif name in given:
+            raise bad_parameter(name, "it is given twice")
+        else:
+            given[name] = value
+    try:
+        query = msgspec.convert(given, operation.query, strict=False)
+    except msgspec.ValidationError as error:
+        raise _invalid(error, "bad-parameter") from None
+    return query, read_inputs(inputs) if inputs else None
+
+
+def read_inputs(pairs: Iterable[tuple[str, str]]) -> dict[str, object]:
+    """Return the object that `input.<path>=value` parameters make together.
+
+    A value is JSON where it can be read as such, else text. Raises Problem 400 for paths that
+    contradict each other.
+    """
+    found: dict[str, object] = {}
+    for name, text in pairs:
+        *outer, last = path = name.removeprefix(_INPUT).split(".")
+        if not all(path) or len(path) > MAX_INPUT_NAMES:
+            raise bad_parameter(name, f"write input. and 1 to {MAX_INPUT_NAMES} names")
+        place = found
+        for part in outer:
+            inner = place.setdefault(part, {})
+            if not isinstance(inner, dict):
+                raise bad_parameter(name, "it contradicts another filter by input")
+            place = cast("dict[str, object]", inner)
+        if last in place:
+            raise bad_parameter(name, "it contradicts another filter by input")
+        place[last] = _value(text)
+    return found
+
+
+def _value(text: str) -> object:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError):
+        return text
+
+
+def read_path(path: Mapping[str, str]) -> UUID:
+    """Check what stands in a path, and return the run that it names. Raises Problem 400."""
+    for name, value in path.items():
+        if name == "run":
+            continue
+        try:
+            check_reference(name, value)
+        except ConfigurationError as error:
+            raise Problem(400, "bad-name", str(error)) from None
+    if "run" not in path:
+        return UUID(int=0)
+    if not _UUID.fullmatch(path["run"]):
+        raise Problem(400, "bad-run-id", f"{path['run']!r} is not a run's id: an id is a UUID")
+    return UUID(path["run"])
+
+
+def read_key(request: Request, operation: Operation) -> str | None:
+    """Return the Idempotency-Key, None if there is none. Raises Problem 400."""
+    given = request.headers.getlist("idempotency-key")
+    if not given or not operation.keyed:
+        return None
+    if len(given) > 1 or not 1 <= len(given[0]) <= MAX_KEY:
+        raise Problem(400, "bad-key", f"an Idempotency-Key has 1 to {MAX_KEY} characters")
+    return given[0]
+
+
+async def read_body(request: Request, operation: Operation, largest: int) -> Any:
+    """Return the body as the operation's type, None for one that it does not have."""
+    headers = request.headers
+    if headers.get("content-encoding", "identity").lower() != "identity":
+        raise Problem(415, "content-encoding", "send the body as it is, not compressed")
+    data = await _receive(request, largest)
+    if operation.body is None:
+        if data:
+            raise Problem(400, "unexpected-body", "this operation does not take a body")
+        return None
+    if not data and not operation.body_required:
+        return None if operation.body is Any else msgspec.convert({}, operation.body)
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise Problem(415, "content-type", "send the body as Content-Type: application/json")
+    try:
+        return msgspec.json.decode(data, type=operation.body)
+    except msgspec.ValidationError as error:
+        raise _invalid(error, "invalid-body", 422) from None
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise Problem(400, "malformed-json", f"the body is not JSON: {error}") from None
+
+
+async def _receive(request: Request, largest: int) -> bytes:
+    """Receive a body of at most `largest` bytes. Raises Problem 413."""
+    too_large = Problem(413, "too-large", f"a body has {largest:,} bytes at most")
+    length = request.headers.get("content-length", "0")
+    if not length.isdecimal() or int(length) > largest:
+        raise too_large
+    data = bytearray()
+    try:
+        async for part in request.stream():
+            data += part
+            if len(data) > largest:
+                raise too_large
+    except ClientDisconnect:
+        raise Problem(400, "incomplete", "the body is not complete") from None
+    return bytes(data)
+
+
+def _invalid(error: msgspec.ValidationError, slug: str, status: int = 400) -> Problem:
+    """Return the answer to a value of a wrong type; the text names its place."""
+    text, _, place = str(error).partition(" - at `")
+    place = place.rstrip("`")
+    members: dict[str, object] = {"errors": [{"detail": text, "place": place or "$"}]}
+    return Problem(status, slug, f"{place}: {text}" if place else text, members=members)

@@ -1,0 +1,77 @@
+"""Run the server as a process of its own: uvicorn, which ends streams when it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from types import FrameType
+from typing import Final
+
+import uvicorn
+
+from holdfast.server.server import Server
+
+STREAM_SECONDS: Final = 300.0
+GRACE_SECONDS: Final = 10.0
+_LONGEST_HEADERS: Final = 32 * 1024  # bytes
+
+
+class _Uvicorn(uvicorn.Server):
+    """Tells the streams that the server stops, before it waits for them."""
+
+    def __init__(self, config: uvicorn.Config, stopping: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._stopping = stopping
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to stop; a second signal does not wait for requests."""
+        super().handle_exit(sig, frame)
+        self._stopping()
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a socket that listens. Raises OSError if the address is taken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, port))
+        bound.listen(2048)
+    except BaseException:
+        bound.close()
+        raise
+    return bound
+
+
+async def run(
+    server: Server,
+    bound: socket.socket,
+    *,
+    grace_seconds: float = GRACE_SECONDS,
+    root_path: str = "",
+    ready: Callable[[], None] = lambda: None,
+) -> None:
+    """Serve until SIGTERM or Ctrl-C; requests under way may take so long after it."""
+    loop = asyncio.get_running_loop()
+
+    def stopping() -> None:  # called by the signal handler
+        loop.call_soon_threadsafe(server.site.closing.set)
+
+    config = uvicorn.Config(
+        server,
+        log_config=None,
+        access_log=False,
+        lifespan="on",
+        proxy_headers=False,
+        server_header=False,
+        root_path=root_path,
+        timeout_graceful_shutdown=max(1, round(grace_seconds)),
+        h11_max_incomplete_event_size=_LONGEST_HEADERS,
+        timeout_keep_alive=30,
+    )
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    process = _Uvicorn(config, stopping)
+    ready()
+    await process.serve(sockets=[bound])

@@ -1,0 +1,109 @@
+"""The server as one ASGI app, which runs alone or is mounted in another app."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Self
+
+from starlette.routing import Router
+from starlette.types import Receive, Scope, Send
+
+from holdfast.database.resolve import Database
+from holdfast.definitions.app import App
+from holdfast.server.access import Access, Asked, AskedAccess
+from holdfast.server.api.dispatch import Api
+from holdfast.server.api.paths import route_path
+from holdfast.server.description import PATH
+from holdfast.server.gates import MAX_BODY
+from holdfast.server.guard import LOOPBACK, Guard
+from holdfast.server.parts import PARTS
+from holdfast.server.problems import Problem, problem_of
+from holdfast.server.site import Site
+from holdfast.store.port import Store
+
+MOUNTED_STREAM_SECONDS: Final = 20.0
+
+
+class Server:
+    """An ASGI app with the API, and what people and monitors look at.
+
+    It connects at the first request, or in an `async with`, since the lifespan of an app that is
+    mounted is not run. `auth` is a function that is given a request and returns its `Principal`,
+    or None; it may be asynchronous. Without `hosts`, only the names of this machine are answered
+    to; the host of a mounted server is the business of the program that it is mounted in:
+    `hosts=[]` lets every host pass.
+
+    ```python
+    ui = Server(app=app, auth=who, hosts=[])
+    fastapi_app.mount("/ops/holdfast", ui)
+    ```
+    """
+
+    def __init__(
+        self,
+        database: str | Database | None = None,
+        *,
+        auth: Asked | Access,
+        app: App | None = None,
+        schema: str = "holdfast",
+        store: Store | None = None,
+        hosts: Sequence[str] = LOOPBACK,
+        read_only: bool = False,
+        max_body: int = MAX_BODY,
+        stream_seconds: float = MOUNTED_STREAM_SECONDS,
+    ) -> None:
+        """Say where the runs are, and who may do what. `database` is found as by `Client`."""
+        access = AskedAccess(auth) if callable(auth) else auth
+        self.site = Site(
+            database,
+            access=access,
+            schema=schema,
+            app=app,
+            store=store,
+            read_only=read_only,
+            max_body=max_body,
+            stream_seconds=stream_seconds,
+        )
+        self._api = Api(self.site)
+        routes = [route for part in PARTS for route in part(self.site)]
+        self._router = Router(routes, redirect_slashes=False, default=_not_found)
+        self._guarded = Guard(self._dispatch, hosts)
+
+    async def __aenter__(self) -> Self:
+        await self.site.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.site.close()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request; open and close with the program's lifespan."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "http":
+            await self._guarded(scope, receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1000})
+
+    async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = route_path(scope)
+        if path.startswith("/v1/") and path != PATH:
+            await self._api(scope, receive, send)
+            return
+        try:
+            await self._router(scope, receive, send)
+        except Exception as error:
+            await problem_of(error).response()(scope, receive, send)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        """Open and close with the host. A database that is away does not keep it from starting."""
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self.site.close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+
+async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] == "http":
+        await Problem(404, "not-found", "there is no such page").response()(scope, receive, send)

@@ -1,0 +1,103 @@
+"""What all parts of a server share: its clients, its bounds, and whether it is closing."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import Final
+
+from holdfast.client import Client
+from holdfast.client.waiting import EndWatcher
+from holdfast.database.resolve import Database, resolve_database
+from holdfast.definitions.app import App
+from holdfast.payloads import READABLE, with_payloads
+from holdfast.server.access import Access
+from holdfast.server.gates import MAX_BODY, RequestGate, StreamGate
+from holdfast.store.opening import opened_store
+from holdfast.store.port import Store
+
+WRITERS: Final = 4  # connections
+READERS: Final = 8
+
+
+class Site:
+    """A server's clients, which open when they are first needed, and its bounds.
+
+    `client` makes changes; `reader` and `store` read, over connections of their own, so that no
+    list holds up a start. `closing` is set when the server stops: streams and waits end then.
+    """
+
+    client: Client
+    reader: Client
+    store: Store
+    ends: EndWatcher
+
+    def __init__(
+        self,
+        database: str | Database | None = None,
+        *,
+        access: Access,
+        schema: str = "holdfast",
+        app: App | None = None,
+        store: Store | None = None,
+        read_only: bool = False,
+        max_body: int = MAX_BODY,
+        stream_seconds: float = 20.0,
+    ) -> None:
+        """Say where the runs are, and who may do what.
+
+        A `store` is used as it is, for reading and for writing, and is not closed.
+        """
+        self.access, self.app, self.schema = access, app, schema
+        self.read_only, self.max_body = read_only, max_body
+        self.stream_seconds = stream_seconds
+        self.requests, self.streams = RequestGate(), StreamGate()
+        self.closing = asyncio.Event()
+        self._database, self._given_store = database, store
+        self._lock = asyncio.Lock()
+        self._opened: AsyncExitStack | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """True while the clients are connected."""
+        return self._opened is not None
+
+    async def open(self) -> None:
+        """Connect, unless that is done. Raises DatabaseError."""
+        if self._opened is not None:
+            return
+        async with self._lock:
+            if self._opened is not None:  # pyright: ignore[reportUnnecessaryComparison]
+                return
+            async with AsyncExitStack() as stack:
+                await self._open(stack)
+                self._opened = stack.pop_all()
+
+    async def close(self) -> None:
+        """End streams and waits, finish the calls under way, and disconnect. Idempotent."""
+        self.closing.set()
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            await opened.aclose()
+        self.closing = asyncio.Event()
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        reads = writes = self._given_store
+        if reads is None or writes is None:
+            database = self._database
+            if not isinstance(database, Database):
+                database = await asyncio.to_thread(resolve_database, database)
+                stack.enter_context(database)
+            writes = await stack.enter_async_context(opened_store(database, self.schema, WRITERS))
+            reads = await stack.enter_async_context(opened_store(database, self.schema, READERS))
+        known = None if self.app is None else self.app.payloads
+        readable = None if known else READABLE  # a client takes those of the app itself
+        self.client = await stack.enter_async_context(
+            Client(store=with_payloads(writes, readable), app=self.app)
+        )
+        self.reader = await stack.enter_async_context(
+            Client(store=with_payloads(reads, readable), app=self.app)
+        )
+        self.store = with_payloads(reads, known or READABLE)
+        self.ends = EndWatcher(self.store)
+        stack.push_async_callback(self.ends.close)

@@ -1,0 +1,131 @@
+"""The files with what opens the server: the key of this machine, and tokens of many callers."""
+
+from __future__ import annotations
+
+import hmac
+import os
+import secrets
+import stat
+from pathlib import Path
+from typing import Final, cast
+
+from starlette.requests import Request
+
+from holdfast.errors import ConfigurationError
+from holdfast.server.access import LEVELS, Level, Principal, bearer, digest, refused
+
+KEY_NAME: Final = "server.key"
+_BYTES: Final = 32
+
+
+def new_token() -> str:
+    """Return a token that nobody can guess."""
+    return f"hf_{secrets.token_urlsafe(_BYTES)}"
+
+
+def machine_key(home: Path) -> str:
+    """Return the key in a data home, which only its owner can read; make it if it is missing.
+
+    Raises ConfigurationError for a file that others can read.
+    """
+    path = home / KEY_NAME
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = home / f"{KEY_NAME}.{os.getpid()}.{secrets.token_hex(4)}"
+    if not path.exists():
+        try:
+            with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                file.write(new_token() + "\n")
+            os.link(draft, path)  # whole, and the first of several processes wins
+        except FileExistsError:
+            pass
+        finally:
+            draft.unlink(missing_ok=True)
+    check_private(path)
+    key = path.read_text().strip()
+    if not key:
+        raise ConfigurationError(f"{path} is empty: delete it, and a new key is made")
+    return key
+
+
+def check_private(path: Path) -> os.stat_result:
+    """Refuse a file that others can read. Raises ConfigurationError."""
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        raise ConfigurationError(f"others can read {path}: `chmod 600 {path}`")
+    return found
+
+
+class TokenAccess:
+    """Tokens of a file: lines of a name, a level and the SHA-256 of the token.
+
+    A file that has changed is read again, so a line that is removed closes at once.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Read the file. Raises ConfigurationError for one that cannot be used."""
+        self._path = path
+        self._seen: tuple[int, int, int] | None = None
+        self._entries: dict[str, tuple[Level, str]] = {}
+        self._read()
+
+    async def principal(self, request: Request) -> Principal:
+        """Return whose token it is. Raises Problem 401."""
+        found = self.of_token(bearer(request))
+        if found is None:
+            raise refused("the token is not known")
+        return found
+
+    def of_token(self, token: str) -> Principal | None:
+        """Return who has a token. All entries are compared, however early one fits."""
+        self._read()
+        wanted, found = digest(token), None
+        for name, (level, known) in self._entries.items():
+            if hmac.compare_digest(wanted, known):
+                found = Principal(name, level)
+        return found
+
+    def still(self, principal: Principal) -> bool:
+        """Return True while the file has this principal with this level."""
+        self._read()
+        entry = self._entries.get(principal.name)
+        return entry is not None and entry[0] == principal.level
+
+    def digest_of(self, name: str) -> str | None:
+        """Return the digest of the token of a name: what its sessions stand on."""
+        self._read()
+        entry = self._entries.get(name)
+        return None if entry is None else entry[1]
+
+    def _read(self) -> None:
+        """Read the file if it has changed. A file that cannot be used opens nothing."""
+        try:
+            found = check_private(self._path)
+            seen = (found.st_mtime_ns, found.st_size, found.st_ino)
+            if seen != self._seen:
+                self._entries = read_tokens(self._path)
+                self._seen = seen
+        except ConfigurationError:
+            first = self._seen is None
+            self._entries, self._seen = {}, (0, 0, 0)
+            if first:
+                raise
+
+
+def read_tokens(path: Path) -> dict[str, tuple[Level, str]]:
+    """Return the levels and digests of a file by name. Raises ConfigurationError."""
+    entries: dict[str, tuple[Level, str]] = {}
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        parts = line.split()
+        if not parts or parts[0].startswith("#"):
+            continue
+        right = len(parts) == 3 and parts[1] in LEVELS and len(parts[2]) == 64
+        if not right or parts[0] in entries:
+            raise ConfigurationError(
+                f"{path}, line {number}: write a name of its own, {', '.join(LEVELS)}, and the "
+                "digest that `holdfast server token` wrote"
+            )
+        entries[parts[0]] = cast("Level", parts[1]), parts[2].lower()
+    return entries

@@ -1,0 +1,193 @@
+"""Start, list, read and control runs over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import uuid4
+
+from holdfast.client import Client
+from holdfast.store.port import Store
+from tests.server.shop import Api
+
+RUNS = "/v1/workflows/checkout/runs"
+
+
+async def test_a_run_is_started_and_read(api: Api) -> None:
+    """B9."""
+    answer = await api.http.post(RUNS, json={"input": 7, "tags": ["vip"], "priority": 1})
+    assert answer.status_code == 201
+    started = answer.json()
+    assert started["created"] is True
+    assert answer.headers["location"] == f"/v1/runs/{started['run_id']}"
+    run = await api.ask("GET", answer.headers["location"])
+    assert (run["app"], run["name"], run["state"]) == ("shop", "checkout", "queued")
+    assert (run["input"], run["tags"], run["priority"]) == (7, ["vip"], 1)
+    assert run == await api.ask("GET", f"{RUNS}/{started['run_id']}")
+
+
+async def test_a_key_starts_one_run(api: Api) -> None:
+    """B5: fifty starts at once, with other inputs, as key or as Idempotency-Key, are one run."""
+
+    async def start(number: int) -> tuple[int, str, bool]:
+        headers = {"Idempotency-Key": "order-7"} if number % 2 else {}
+        body = {"input": number} if number % 2 else {"input": number, "key": "order-7"}
+        answer = await api.http.post(RUNS, json=body, headers=headers)
+        found = answer.json()
+        return answer.status_code, found["run_id"], found["created"]
+
+    answers = await asyncio.gather(*(start(number) for number in range(50)))
+    assert len({run_id for _, run_id, _ in answers}) == 1
+    assert sorted((status, created) for status, _, created in answers) == [
+        *[(200, False)] * 49,
+        (201, True),
+    ]
+    problem = await api.ask(
+        "POST", RUNS, {"key": "a"}, status=400, headers={"Idempotency-Key": "b"}
+    )
+    assert problem["type"] == "urn:holdfast:problem:two-keys"
+
+
+async def test_an_input_that_does_not_fit_is_refused(api: Api) -> None:
+    refused = await asyncio.gather(
+        *(api.http.post(RUNS, json={"input": "seven" if n == 7 else n}) for n in range(20))
+    )
+    assert [each.status_code for each in refused] == [422 if n == 7 else 201 for n in range(20)]
+    assert refused[7].json()["type"] == "urn:holdfast:problem:invalid-input"
+    unknown = await api.ask("POST", "/v1/workflows/chekout/runs", {}, status=404)
+    assert unknown["type"] == "urn:holdfast:problem:unknown-workflow"
+
+
+async def test_runs_are_listed_page_by_page(api: Api, store: Store) -> None:
+    """B9: the pages have each run once, newest first."""
+    async with Client(store=store) as client:
+        others = [await client.start("shop/refund", None, tags=["refund"]) for _ in range(3)]
+    mine = [await api.start(number) for number in range(5)]
+    seen: list[str] = []
+    cursor = ""
+    while True:
+        page = await api.ask("GET", f"{RUNS}?limit=2{cursor}")
+        seen += [run["run_id"] for run in page["runs"]]
+        if page["cursor"] is None:
+            break
+        cursor = f"&cursor={page['cursor']}"
+    assert sorted(seen) == sorted(mine)
+    assert len((await api.ask("GET", "/v1/runs"))["runs"]) == 8
+    tagged = await api.ask("GET", "/v1/runs?tag=refund&status=queued&status=failed&since=2h")
+    assert {run["run_id"] for run in tagged["runs"]} == {str(each.run_id) for each in others}
+    assert "input" not in tagged["runs"][0]
+
+
+async def test_runs_are_found_by_their_input(api: Api) -> None:
+    """B9: `input.<path>=value` is containment; a value is JSON where it can be, else text."""
+
+    async def start(input: object) -> str:
+        answer = await api.ask(
+            "POST", "/v1/workflows/mail/runs?app=post", {"input": input}, status=201
+        )
+        return str(answer["run_id"])
+
+    number = await start({"customer": {"id": 7, "name": "ann"}, "tags": ["a"]})
+    text = await start({"customer": {"id": "7"}})
+
+    async def found(query: str) -> list[str]:
+        page = await api.ask("GET", f"/v1/runs?{query}")
+        return [run["run_id"] for run in page["runs"]]
+
+    assert await found("input.customer.id=7") == [number]
+    assert await found('input.customer.id="7"') == [text]
+    assert await found("input.customer.id=7&input.customer.name=ann") == [number]
+    assert await found("input.customer.name=bob") == []
+    assert await found('input.tags=["a"]') == [number]
+    for wrong in (
+        "input.a=1&input.a.b=2",
+        "input.a.b=2&input.a=1",
+        "input.a=1&input.a=2",
+        "input.=1",
+        "input.a..b=1",
+        "input." + ".".join("abcdefghi") + "=1",
+    ):
+        await api.ask("GET", f"/v1/runs?{wrong}", status=400)
+
+
+async def test_parameters_that_cannot_be_are_refused(api: Api) -> None:
+    for query in (
+        "limit=5&limit=6",
+        "limit=0",
+        "limit=201",
+        "limit=x",
+        "status=going",
+        "page=2",
+        "since=yesterday",
+        "parent=7",
+        "key=order-7",
+        "tag=%00",
+        "tag=%ff",
+    ):
+        problem = await api.ask("GET", f"/v1/runs?{query}", status=400)
+        assert problem["detail"], query
+    cursor = await api.ask("GET", "/v1/runs?cursor=x", status=422)
+    assert "cursor" in cursor["detail"]
+    assert (await api.ask("GET", "/v1/runs?" + "tag=x&" * 2000, status=414))["detail"]
+
+
+async def test_a_run_is_waited_for(api: Api, store: Store) -> None:
+    run_id = await api.start()
+    began = asyncio.get_running_loop().time()
+    run = await api.ask("GET", f"/v1/runs/{run_id}?wait=0.1")
+    assert run["status"] == "running"
+    assert asyncio.get_running_loop().time() - began >= 0.1
+    waiting = asyncio.create_task(api.ask("GET", f"/v1/runs/{run_id}?wait=60"))
+    async with Client(store=store) as client:
+        await client.runs.terminate(run_id)
+    assert (await waiting)["status"] == "terminated"
+    answer = await api.ask("POST", f"{RUNS}?wait=0.05", {"input": 1}, status=201)
+    assert (answer["status"], answer["input"]) == ("running", 1)
+
+
+async def test_a_run_is_cancelled_paused_and_terminated(api: Api) -> None:
+    run_id = await api.start()
+    run = f"/v1/runs/{run_id}"
+    assert await api.ask("POST", f"{run}/pause", {"reason": "closed"}) == {"changed": True}
+    assert await api.ask("POST", f"{run}/pause") == {"changed": False}
+    assert (await api.ask("GET", run))["state"] == "paused"
+    assert await api.ask("POST", f"{run}/resume") == {"changed": True}
+    assert await api.ask("DELETE", f"{RUNS}/{run_id}?reason=changed") == {"changed": True}
+    assert (await api.ask("GET", run))["status"] == "cancelled"
+    assert await api.ask("POST", f"{run}/cancel") == {"changed": False}
+    assert await api.ask("POST", f"{run}/terminate") == {"changed": False}
+    ended = await api.ask("POST", f"{run}/pause", status=409)
+    assert ended["type"] == "urn:holdfast:problem:run-ended"
+
+
+async def test_a_signal_is_delivered_once(api: Api, store: Store) -> None:
+    run_id = await api.start()
+    path, once = f"/v1/runs/{run_id}/signals/packed", {"Idempotency-Key": "parcel-9"}
+    assert await api.ask("POST", path, {"boxes": 2}, headers=once) == {"changed": True}
+    assert await api.ask("POST", path, {"boxes": 2}, headers=once) == {"changed": False}
+    assert await api.ask("POST", f"{RUNS}/{run_id}/signals/packed") == {"changed": True}
+    async with Client(store=store) as client:
+        sent = [each.event for each in await client.runs.log(run_id)]
+        assert [each.type for each in sent].count("SignalReceived") == 2
+        await client.runs.terminate(run_id)
+    ended = await api.ask("POST", path, 1, status=409)
+    assert ended["run_id"] == run_id
+
+
+async def test_a_run_is_not_found_elsewhere(api: Api) -> None:
+    run_id = await api.start()
+    nested = f"/v1/workflows/refund/runs/{run_id}"
+    for method, path in (
+        ("GET", nested),
+        ("DELETE", nested),
+        ("POST", f"{nested}/signals/a"),
+        ("GET", f"/v1/runs/{uuid4()}"),
+        ("DELETE", f"/v1/runs/{uuid4()}"),
+        ("POST", f"/v1/runs/{uuid4()}/signals/a"),
+        ("POST", f"/v1/runs/{uuid4()}/terminate"),
+    ):
+        problem = await api.ask(method, path, status=404)
+        assert problem["type"] == "urn:holdfast:problem:run-not-found"
+    assert (await api.ask("GET", f"/v1/runs/{run_id}"))["state"] == "queued"
+    await api.ask("GET", "/v1/runs/7", status=400)
+    await api.ask("POST", f"/v1/runs/{run_id}/signals/a%00b", status=400)
+    await api.ask("POST", f"/v1/runs/{run_id}/signals/a%2fb", status=404)
