@@ -144,7 +144,10 @@ class TransientDatabaseError(DatabaseError):
 
 
 class ObjectsUnavailable(HoldfastError):
-    """The folder or the object store of the archive cannot be used; nothing was deleted."""
+    """A folder or an object store, of the archive or of large payloads, cannot be used.
+
+    Nothing was deleted or started.
+    """
 
     def __init__(self, url: str, reason: str) -> None:
         super().__init__(f"{url} cannot be used: {reason}")
@@ -400,7 +403,10 @@ class PayloadError(HoldfastError, ValueError):
 
 
 class PayloadLocked(PayloadError):
-    """A value was encoded by a codec, or with a key, that this program does not have."""
+    """A value was encoded by a codec, or with a key, that this program does not have.
+
+    Or it is an object that this program cannot read.
+    """
 
 
 class InvalidInput(PayloadError):

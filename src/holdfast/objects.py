@@ -142,6 +142,34 @@ class _Folder:
         )
 
 
+class MemoryObjects:
+    """Objects in memory, for stores in memory."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._objects: dict[str, bytes] = {}
+
+    async def put(self, name: str, data: bytes) -> None:
+        """Keep an object."""
+        self._objects[name] = data
+
+    async def get(self, name: str, start: int = 0, length: int | None = None) -> bytes | None:
+        """Return an object or a range of it, None if there is no such object."""
+        found = self._objects.get(name)
+        end = None if length is None else start + length
+        return None if found is None else found[start:end]
+
+    async def names(self, prefix: str) -> AsyncGenerator[str]:
+        """Yield the names that begin with `prefix`, in order."""
+        for name in sorted(self._objects):
+            if name.startswith(prefix):
+                yield name
+
+    async def delete(self, name: str) -> None:
+        """Delete an object, if it is there."""
+        self._objects.pop(name, None)
+
+
 class _Remote:
     """Objects in a store that obstore can reach: S3 and what speaks like it, GCS, Azure."""
 

@@ -15,7 +15,7 @@ from holdfast.database.migrate import MigrationReport, migrate, plan
 from holdfast.database.resolve import Connecting, Database, resolve_database
 from holdfast.database.schema import check_schema
 from holdfast.definitions.app import App
-from holdfast.payloads import READABLE, with_payloads
+from holdfast.payloads import readable, with_payloads
 from holdfast.store.opening import opened_store
 from holdfast.store.port import Store
 
@@ -95,13 +95,14 @@ def with_link(
     """
 
     known = None if app is None else app.payloads  # the client takes these of the app itself
+    readers = known or readable()
 
     async def connected(database: Database) -> T:
         async with (
             opened_store(database, settings.schema, _CONNECTIONS) as opened,
-            Client(store=with_payloads(opened, None if known else READABLE), app=app) as client,
+            Client(store=with_payloads(opened, None if known else readers), app=app) as client,
         ):
-            return await work(Link(database, with_payloads(opened, known or READABLE), client))
+            return await work(Link(database, with_payloads(opened, readers), client))
 
     with checked_database(settings, make=make) as database:
         return asyncio.run(connected(database))

@@ -38,7 +38,7 @@ from holdfast.durations import Duration, seconds
 from holdfast.insight.spans import Timeline
 from holdfast.insight.timeline import read_timeline
 from holdfast.insight.why import Explanation, explain_run
-from holdfast.payloads import Codecs, payloads_of
+from holdfast.payloads import Codecs, LargePayloads, large_payloads_of, payloads_of
 from holdfast.store.port import Store, refusal
 from holdfast.suggestions import missing_attribute
 from holdfast.types import Delivery, StartedRun
@@ -76,6 +76,7 @@ class Client:
         prepare: bool | None = None,
         listen_database: str | None = None,
         payload_codec: Codecs | None = None,
+        large_payloads: LargePayloads | None = None,
     ) -> None:
         """Say where the runs are; `open`, or an `async with`, connects.
 
@@ -84,11 +85,14 @@ class Client:
         pooler in transaction mode, `listen_database` is the server's own address, for
         notifications; without it the client polls for ends, and finds them within seconds.
         Payloads are encoded and decoded by `payload_codec`, by default by that of the app.
+        With `large_payloads`, large ones are objects outside of the database; by default as the app
+        says, without an app as `$HOLDFAST_LARGE_PAYLOADS` does.
         """
         connecting = Connecting(prepare, listen_database)
-        self._session = session = Session(
-            database, schema, app, store, connecting, payloads_of(payload_codec)
-        )
+        if app is None and store is None:
+            large_payloads = large_payloads_of(large_payloads)
+        payloads = payloads_of(payload_codec, large=large_payloads)
+        self._session = session = Session(database, schema, app, store, connecting, payloads)
         self.activities: Activities = Activities(session)
         self.approvals: Approvals = Approvals(session)
         self.archive: Archives = Archives(session)

@@ -22,7 +22,7 @@ from holdfast.client.waiting import EndWatcher
 from holdfast.database.resolve import Connecting
 from holdfast.definitions.app import App
 from holdfast.errors import ConfigurationError, DatabaseUnavailable, TransientDatabaseError
-from holdfast.payloads import Payloads, with_payloads
+from holdfast.payloads import Payloads, PayloadStore, with_payloads
 from holdfast.store.notifier import Notifier
 from holdfast.store.opening import resolved_store
 from holdfast.store.port import Store
@@ -200,6 +200,11 @@ class Session:
     def signals(self) -> Coalescer[NewSignal, Delivery]:
         """Sends signals; signals of the same moment share a transaction."""
         return self._live.signals
+
+    async def sealed(self, runs: Sequence[NewRun]) -> Sequence[NewRun]:
+        """Return runs as they are to be stored, for a start without the session's store."""
+        store: object = self.store
+        return await store.sealed_runs(runs) if isinstance(store, PayloadStore) else runs
 
     async def archive(self) -> Archive | None:
         """Return the archive: the app's, that of the environment, or the one that workers use.

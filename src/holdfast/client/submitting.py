@@ -15,7 +15,6 @@ from holdfast.client.waiting import end_within
 from holdfast.definitions.startable import AnyStartable
 from holdfast.errors import ConfigurationError
 from holdfast.names import check_reference, split_name
-from holdfast.payloads import seal_run
 from holdfast.store.port import refusal
 from holdfast.types import End, NewRun, RunKind, StartedRun
 
@@ -60,8 +59,7 @@ async def submit(
     """
     connection, notify = options.get("connection"), options.get("notify", False)
     if connection is not None:
-        if session.payloads is not None:
-            runs = [seal_run(session.payloads, run) for run in runs]
+        runs = await session.sealed(runs)
         return await start_within(connection, runs, schema=session.schema, notify=notify)
     if notify:
         raise ConfigurationError("notify is for a start within a connection's transaction")

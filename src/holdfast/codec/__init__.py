@@ -9,6 +9,12 @@ from holdfast.codec._contains import contains
 from holdfast.codec._envelope import ENVELOPE, is_sealed, seal_label
 from holdfast.codec._failures import decode_error, describe, encode_error
 from holdfast.codec._models import is_model_type, lost_field
+from holdfast.codec._references import (
+    REFERENCE_MARK,
+    Reference,
+    find_references,
+    replace_references,
+)
 from holdfast.codec._values import (
     MAX_DEPTH,
     MAX_PAYLOAD,
@@ -27,7 +33,9 @@ __all__ = [
     "ENVELOPE",
     "MAX_DEPTH",
     "MAX_PAYLOAD",
+    "REFERENCE_MARK",
     "Decode",
+    "Reference",
     "check_open",
     "contains",
     "decode_error",
@@ -37,11 +45,13 @@ __all__ = [
     "encode",
     "encode_error",
     "encode_sorted",
+    "find_references",
     "fingerprint",
     "has_nul",
     "is_model_type",
     "is_sealed",
     "lost_field",
+    "replace_references",
     "seal_label",
     "texts_before_fields",
     "without_nul",

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from holdfast.codec._references import describe_reference
+
 ENVELOPE: Final = '{"holdfast:codec":'
 # The same without spaces. JSON text has it only for a field of this name: in a string its quotes
 # would be escaped.
@@ -30,7 +32,27 @@ def seal_label(text: str | bytes) -> str:
     >>> seal_label('{"holdfast:codec":"zlib/1","data":""}')
     'encoded with zlib/1'
     """
-    found = _stages.search(text if isinstance(text, str) else text.decode())
+    known = text if isinstance(text, str) else text.decode()
+    found = _stages.search(known)
+    if found is not None and found[1] == "object/1":
+        return describe_reference(known) or "in an object store"
     stages = "" if found is None else found[1]
     keys = [key for _, _, key in (stage.partition(":") for stage in stages.split()) if key]
     return f"encrypted with key {', '.join(keys)}" if keys else f"encoded with {stages or '?'}"
+
+
+def locked_message(text: str | bytes) -> str:
+    """Say why the first encoded payload in JSON text cannot be used, and the way out."""
+    label = seal_label(text)
+    known = text if isinstance(text, str) else text.decode()
+    if '"holdfast:codec":"object/1"' not in known:
+        return (
+            f"a value is {label}, and this program cannot open it: give its App or its Client the "
+            "payload_codec that has written the value"
+        )
+    if "cannot be read" in label:
+        return f"a value is {label}"
+    return (
+        f"a value is {label}, and this program does not know of objects: give its App or its "
+        "Client large_payloads"
+    )

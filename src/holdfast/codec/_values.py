@@ -16,7 +16,7 @@ from typing import Any, Final, Never, NoReturn, TypeAlias, cast
 import msgspec
 from msgspec import inspect as types
 
-from holdfast.codec._envelope import MARK, MARK_BYTES, seal_label
+from holdfast.codec._envelope import MARK, MARK_BYTES, locked_message
 from holdfast.codec._models import Model, adapted, dump, is_model_type, is_text_type, load
 from holdfast.errors import ConfigurationError, InvalidInput, PayloadError, PayloadLocked
 
@@ -270,7 +270,4 @@ def check_open(texts: Iterable[str | bytes | msgspec.Raw | None]) -> None:
         if text is not None:
             known = text if isinstance(text, str) else bytes(text)
             if MARK in known if isinstance(known, str) else MARK_BYTES in known:
-                raise PayloadLocked(
-                    f"a value is {seal_label(known)}, and this program cannot open it: give its "
-                    "App or its Client the payload_codec that has written the value"
-                )
+                raise PayloadLocked(locked_message(known))

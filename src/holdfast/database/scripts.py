@@ -43,6 +43,7 @@ FOLDERS: Final = (
     "queries",
     "flows",
     "schedules",
+    "payloads",
     "retention",
 )
 

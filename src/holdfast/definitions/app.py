@@ -29,7 +29,7 @@ from holdfast.definitions.workflows import (
 )
 from holdfast.durations import Duration
 from holdfast.objects import check_objects_url
-from holdfast.payloads import Codecs, Payloads, payloads_of
+from holdfast.payloads import Codecs, LargePayloads, Payloads, large_payloads_of, payloads_of
 from holdfast.retry import Retry
 from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE
 
@@ -122,14 +122,18 @@ class App(Scheduling, Limiting):
         archive: str | None = None,
         payload_codec: Codecs | None = None,
         max_payload_bytes: int | None = None,
+        large_payloads: LargePayloads | None = None,
     ) -> None:
         """Make an empty app. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`.
 
         Payloads of its runs are encoded by `payload_codec`, one or several, before they are stored.
         `max_payload_bytes` is what each may take then, by default 16 MiB, as much as the database
-        takes. Raises ConfigurationError for an archive that does not name a place for objects.
+        takes. Those above the size that `large_payloads` says are objects outside of the database.
+        Raises ConfigurationError for an archive that does not name a place for objects.
         """
-        self.payloads: Payloads | None = payloads_of(payload_codec, max_payload_bytes)
+        self.payloads: Payloads | None = payloads_of(
+            payload_codec, max_payload_bytes, large_payloads_of(large_payloads)
+        )
         self.registry = Registry(name, retry, blocking_limit)
         self.name, self.retry = self.registry.name, self.registry.retry
         self.strict, self.careful = strict, careful

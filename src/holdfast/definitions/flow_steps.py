@@ -317,5 +317,6 @@ def check_needs_no_look(step: object, shape: StepShape) -> None:
         return
     raise ConfigurationError(
         f"{step} has {what}, and cannot look into payloads that are encoded by the app's "
-        "payload_codec. Define the flow in an app without one, or decide in a workflow"
+        "payload_codec, or outside by its large_payloads. Define the flow in an app without these, "
+        "or decide in a workflow"
     )

@@ -10,17 +10,21 @@ app = App("shop", payload_codec=[Zlib(), AesGcm({"k2": new_key, "k1": old_key})]
 from holdfast.payloads.aes import AesGcm
 from holdfast.payloads.compression import Zlib
 from holdfast.payloads.encoding import Codecs, PayloadCodec, Payloads, payloads_of
-from holdfast.payloads.labels import READABLE
-from holdfast.payloads.store import seal_run, with_payloads
+from holdfast.payloads.labels import READABLE, readable
+from holdfast.payloads.large import LargePayloads, large_payloads_of
+from holdfast.payloads.store import PayloadStore, with_payloads
 
 __all__ = [
     "READABLE",
     "AesGcm",
     "Codecs",
+    "LargePayloads",
     "PayloadCodec",
+    "PayloadStore",
     "Payloads",
     "Zlib",
+    "large_payloads_of",
     "payloads_of",
-    "seal_run",
+    "readable",
     "with_payloads",
 ]

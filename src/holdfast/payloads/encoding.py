@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.codec import ENVELOPE, MAX_PAYLOAD, is_sealed
 from holdfast.errors import ConfigurationError, PayloadError
+from holdfast.payloads.large import LargePayloads
 
 _name = re.compile(r"[a-z0-9._/-]{1,64}")
 _read_object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -60,8 +61,16 @@ class Payloads:
     What it `hides`, the database cannot look into. What is to be stored takes `max_bytes` at most.
     """
 
-    def __init__(self, codecs: Codecs | None = None, *, max_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        codecs: Codecs | None = None,
+        *,
+        max_bytes: int | None = None,
+        large: LargePayloads | None = None,
+    ) -> None:
         """`max_bytes` is by default 16 MiB, as much as the database takes.
+
+        Those that are larger than `large` says are objects outside of the database.
 
         Raises ConfigurationError for what is not a codec, for two of one name, and for a limit
         that cannot be.
@@ -79,10 +88,20 @@ class Payloads:
         self._by_name: Mapping[str, PayloadCodec] = {each.name: each for each in self.codecs}
         if len(self._by_name) < len(self.codecs) or (codecs is not None and not self.codecs):
             raise ConfigurationError("payload_codec takes codecs with different names")
-        self.hides = bool(self.codecs)
+        self.large = large
+        self.hides = bool(self.codecs) or large is not None
 
     def __repr__(self) -> str:
         return f"<Payloads {' '.join(self._by_name)}>"
+
+    def needs_seal(self, text: str) -> bool:
+        """Return False if JSON text is certainly stored as it is, with all values in it."""
+        if self.codecs:
+            return True
+        size = size_of(text)
+        return size > self.max_bytes or (
+            self.large is not None and (2 * size > self.large.above or is_sealed(text))
+        )
 
     def check_keys(self, of: str, *keys: str | None) -> None:
         """Raise ConfigurationError if the database would look for a key in encoded inputs."""
@@ -90,9 +109,16 @@ class Payloads:
         if paths and self.hides:
             raise ConfigurationError(
                 f"{of}: the key {paths[0]} is a path into the input, and the database cannot look "
-                "into inputs that are encoded by a payload_codec. Leave the key out, or define it "
-                "in an app without a codec"
+                f"into inputs that {self.hiding}. Leave the key out, or define it in an app "
+                "without that option"
             )
+
+    @property
+    def hiding(self) -> str:
+        """Why the database cannot look into payloads, in words."""
+        if self.codecs:
+            return "are encoded by a payload_codec"
+        return "may be objects outside of it, by large_payloads"
 
     def seal(self, text: str, what: str = "the value") -> str:
         """Return the envelope of JSON text; the text itself if no codec changes it.
@@ -110,10 +136,12 @@ class Payloads:
         return sealed
 
     def _seal(self, text: str) -> str:
-        if not self.codecs:
+        if not self.hides:
             return text
         if is_sealed(text):
             raise PayloadError("the field holdfast:codec is reserved for encoded payloads")
+        if not self.codecs:
+            return text
         data, stages = text.encode(), list[str]()
         for codec in self.codecs:
             encoded = codec.encode(data)
@@ -167,7 +195,7 @@ class Payloads:
         if data.lstrip().startswith(b"["):
             return _write([msgspec.Raw(self._open(bytes(each))) for each in _read_array(data)])
         fields = _read_object(data)
-        if set(fields) == {"holdfast:codec", "data"}:
+        if set(fields) >= {"holdfast:codec", "data"}:
             return self._unseal(data)
         if "kind" in fields and "message" in fields and is_sealed(bytes(fields.get("data", b""))):
             return self._open_error(data, bytes(fields["data"]))
@@ -191,11 +219,18 @@ class Payloads:
         return text
 
 
-def payloads_of(codecs: Codecs | None, max_bytes: int | None = None) -> Payloads | None:
-    """Return what encodes and limits payloads; None if nothing does. Raises what it raises."""
-    if codecs is None and max_bytes is None:
+def payloads_of(
+    codecs: Codecs | None,
+    max_bytes: int | None = None,
+    large: LargePayloads | None = None,
+) -> Payloads | None:
+    """Return what encodes, limits and moves payloads; None if nothing does.
+
+    Raises what `Payloads` raises.
+    """
+    if codecs is None and max_bytes is None and large is None:
         return None
-    return Payloads(codecs, max_bytes=max_bytes)
+    return Payloads(codecs, max_bytes=max_bytes, large=large)
 
 
 def size_of(text: str) -> int:

@@ -9,6 +9,7 @@ import msgspec
 from holdfast.codec import is_sealed, seal_label
 from holdfast.payloads.compression import Zlib
 from holdfast.payloads.encoding import Payloads
+from holdfast.payloads.large import LargePayloads, large_payloads_of
 
 _read: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _write: Final = msgspec.json.Encoder().encode
@@ -17,8 +18,8 @@ _write: Final = msgspec.json.Encoder().encode
 class _Readable(Payloads):
     """Encodes nothing."""
 
-    def __init__(self) -> None:
-        super().__init__(Zlib())
+    def __init__(self, large: LargePayloads | None = None) -> None:
+        super().__init__(Zlib(), large=large)
         self.hides = False
 
     def _seal(self, text: str) -> str:
@@ -39,3 +40,9 @@ class _Readable(Payloads):
 
 
 READABLE: Final = _Readable()
+
+
+def readable() -> Payloads:
+    """Return `READABLE`; with $HOLDFAST_LARGE_PAYLOADS, objects are read and written, too."""
+    large = large_payloads_of(None)
+    return READABLE if large is None else _Readable(large)

@@ -8,10 +8,13 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.codec import is_sealed
+from holdfast.codec import REFERENCE_MARK, is_sealed
 from holdfast.errors import ConfigurationError, PayloadError
 from holdfast.payloads.details import open_event, seal_event
 from holdfast.payloads.encoding import Payloads
+from holdfast.payloads.fetching import FetchingStore
+from holdfast.payloads.outgoing import Outgoing, seal_run, spread
+from holdfast.payloads.shelf import Put, Shelf
 from holdfast.store.port import Store
 from holdfast.types import (
     ActivitiesEnded,
@@ -42,7 +45,6 @@ from holdfast.types import (
     RunFilter,
     RunRecord,
     StartedRun,
-    StartRules,
     StepTaskEnd,
     StepTasksEnded,
     Taker,
@@ -62,33 +64,6 @@ def with_payloads(store: Store, payloads: Payloads | None) -> Store:
     return store if payloads is None else cast("Store", PayloadStore(store, payloads))
 
 
-def seal_run(payloads: Payloads, run: NewRun) -> NewRun:
-    """Return a run to start whose input is encoded.
-
-    Raises PayloadError if it is too large, and ConfigurationError for rules with keys in it.
-    """
-    if run.rules is not None:
-        rules = _read_rules(run.rules)
-        for each in (rules.declared, rules.given):
-            if each is not None:
-                keys = (each.singleton_key, each.debounce_key, each.throttle_key)
-                payloads.check_keys(f"start of {run.name}", *keys)
-    if run.input == "null":
-        return run
-    of = run.name if run.key is None else f"{run.name} with the key {run.key}"
-    return msgspec.structs.replace(run, input=payloads.seal(run.input, f"the input of {of}"))
-
-
-class _Rules(msgspec.Struct):
-    """The rules of a start, as far as they have keys."""
-
-    declared: StartRules | None = None
-    given: StartRules | None = None
-
-
-_read_rules = msgspec.json.Decoder(_Rules).decode
-
-
 def _named(signal: NewSignal) -> str:
     return f"{'update' if signal.update else 'signal'} {signal.name}"
 
@@ -101,6 +76,10 @@ class PayloadStore:
 
     def __init__(self, store: Store, payloads: Payloads) -> None:
         self._store, self.payloads = store, payloads
+        self._shelf: Shelf | None = None
+        if payloads.large is not None:
+            self._shelf = Shelf(store, payloads.large)
+            self._store = cast("Store", FetchingStore(store, self._shelf))
 
     if not TYPE_CHECKING:
 
@@ -110,10 +89,11 @@ class PayloadStore:
 
     # Values
 
-    def _seal(self, text: str, what: str) -> str:
-        return text if text == "null" else self.payloads.seal(text, what)
+    def _outgoing(self) -> Outgoing:
+        return Outgoing(self.payloads, self._shelf)
 
-    def _sealed(self, value: V, **fields: str) -> V:
+    @staticmethod
+    def _sealed(outgoing: Outgoing, value: V, owner: UUID, **fields: str) -> V:
         """Return a value with these fields encoded, which errors name so; see `_sealed_error`.
 
         Raises PayloadError for one that is too large.
@@ -122,7 +102,7 @@ class PayloadStore:
         for name, what in fields.items():
             text: str | None = getattr(value, name)
             if text is not None:
-                changes[name] = self._seal(text, what)
+                changes[name] = outgoing.seal(text, what, owner)
         return msgspec.structs.replace(value, **changes) if changes else value
 
     def _sealed_error(self, value: E) -> E:
@@ -137,12 +117,15 @@ class PayloadStore:
             return value
         return msgspec.structs.replace(value, details=self.payloads.seal_details(value.details))
 
-    def _sealed_results(self, fork: F) -> F:
+    def _sealed_results(self, outgoing: Outgoing, fork: F) -> F:
+        owner = fork.new_run_id
         results = {
-            key: self._seal(text, f"the result of {key}") for key, text in fork.results.items()
+            key: outgoing.seal(text, f"the result of {key}", owner)
+            for key, text in fork.results.items()
         }
         fork = msgspec.structs.replace(fork, results=results)
-        return self._sealed(fork, input=f"the input of a fork of run {fork.run_id}")
+        of = f"the input of a fork of run {fork.run_id}"
+        return self._sealed(outgoing, fork, owner, input=of)
 
     def _opened(self, value: V, *fields: str) -> V:
         changes: dict[str, str] = {}
@@ -166,29 +149,49 @@ class PayloadStore:
 
     # Starts, and messages from outside
 
+    async def sealed_runs(self, runs: Sequence[NewRun]) -> list[NewRun]:
+        """Return runs to start whose inputs are encoded; those that are large are objects then."""
+        outgoing = self._outgoing()
+        sealed = [seal_run(outgoing, run) for run in runs]
+        await outgoing.put()
+        return sealed
+
     async def start_runs(self, runs: Sequence[NewRun]) -> tuple[list[StartedRun], list[Notice]]:
         """Start runs; see `StartStore.start_runs`."""
-        return await self._store.start_runs([seal_run(self.payloads, run) for run in runs])
+        return await self._store.start_runs(await self.sealed_runs(runs))
 
     async def start_flows(self, runs: Sequence[NewRun]) -> tuple[list[StartedRun], list[Notice]]:
         """Start runs of flows; see `FlowStore.start_flows`."""
-        return await self._store.start_flows([seal_run(self.payloads, run) for run in runs])
+        return await self._store.start_flows(await self.sealed_runs(runs))
 
     async def signal_runs(self, signals: Sequence[NewSignal]) -> Delivered:
         """Send signals; see `ExternalStore.signal_runs`."""
+        outgoing = self._outgoing()
         sealed = [
-            self._sealed(each, payload=f"the payload of {_named(each)} to run {each.run_id}")
+            self._sealed(
+                outgoing,
+                each,
+                each.run_id,
+                payload=f"the payload of {_named(each)} to run {each.run_id}",
+            )
             for each in signals
         ]
+        await outgoing.put()
         return await self._store.signal_runs(sealed)
 
     async def fork_run(self, fork: Fork) -> tuple[Forking, list[Notice]]:
         """Fork a run; see `ForkStore.fork_run`."""
-        return await self._store.fork_run(self._sealed_results(fork))
+        outgoing = self._outgoing()
+        sealed = self._sealed_results(outgoing, fork)
+        await outgoing.put()
+        return await self._store.fork_run(sealed)
 
     async def fork_flow(self, fork: FlowFork) -> tuple[FlowForking, list[Notice]]:
         """Fork a flow's run; see `FlowStore.fork_flow`."""
-        return await self._store.fork_flow(self._sealed_results(fork))
+        outgoing = self._outgoing()
+        sealed = self._sealed_results(outgoing, fork)
+        await outgoing.put()
+        return await self._store.fork_flow(sealed)
 
     async def set_limit(self, rule: LimitRule) -> bool:
         """Set a limit; see `LimitStore.set_limit`. Raises ConfigurationError for one with a key."""
@@ -205,13 +208,26 @@ class PayloadStore:
         )
 
     async def commit(self, worker_id: str, token: UUID, turns: Sequence[TurnCommit]) -> Committed:
-        """Commit; see `CommitStore.commit`. Parts with values that are too large are refused."""
+        """Commit; see `CommitStore.commit`. Parts with values that are too large are refused.
+
+        A part is `busy` while an object that it refers to is not there yet.
+        """
+        outgoing, puts = self._outgoing(), dict[UUID, list[Put]]()
         sealed, refused = list[TurnCommit](), dict[UUID, Refusal]()
         for turn in turns:
+            count = len(outgoing.puts)
             try:
-                sealed.append(self._seal_turn(turn))
+                sealed.append(self._seal_turn(outgoing, turn))
             except PayloadError as error:
                 refused[turn.run_id] = Refusal("invalid", [], str(error))
+                del outgoing.puts[count:]
+            if len(outgoing.puts) > count:
+                puts[turn.run_id] = [put for put, _ in outgoing.puts[count:]]
+        if outgoing.puts:
+            missing = await outgoing.put_soon()
+            busy = {run_id for run_id, its in puts.items() if not missing.isdisjoint(its)}
+            refused.update({run_id: Refusal("busy", []) for run_id in busy})
+            sealed = [turn for turn in sealed if turn.run_id not in busy]
         committed = await self._store.commit(worker_id, token, sealed)
         for run_id, each in committed.refused.items():
             refused[run_id] = msgspec.structs.replace(each, tail=self._open_events(each.tail))
@@ -220,11 +236,12 @@ class PayloadStore:
         }
         return msgspec.structs.replace(committed, refused=refused, ahead=ahead)
 
-    def _seal_turn(self, turn: TurnCommit) -> TurnCommit:
+    def _seal_turn(self, outgoing: Outgoing, turn: TurnCommit) -> TurnCommit:
         then = turn.then
         if isinstance(then, Finish) and then.status != "continued":
-            then = self._sealed_error(self._sealed(then, output="its output"))
-        events = tuple(seal_event(self.payloads, event) for event in turn.events)
+            then = self._sealed(outgoing, then, turn.run_id, output="its output")
+            then = self._sealed_error(then)
+        events = tuple(seal_event(outgoing, event, turn.run_id) for event in turn.events)
         return msgspec.structs.replace(turn, events=events, then=then)
 
     async def heartbeat(
@@ -246,14 +263,29 @@ class PayloadStore:
     async def end_activities(
         self, worker_id: str | None, ends: Sequence[ActivityEnd]
     ) -> ActivitiesEnded:
-        """Report activities; see `ActivityStore.end_activities`."""
+        """Report activities; see `ActivityStore.end_activities`.
+
+        An end is `busy` while the object of its result is not there yet: to be reported again.
+        """
+        outgoing = self._outgoing()
         sealed = [
             self._sealed_error(
-                self._sealed(self._hidden(end), result=f"the result of activity {end.key}")
+                self._sealed(
+                    outgoing,
+                    self._hidden(end),
+                    end.run_id,
+                    result=f"the result of activity {end.key}",
+                )
             )
             for end in ends
         ]
-        return await self._store.end_activities(worker_id, sealed)
+        if worker_id is None:
+            await outgoing.put()
+        busy = await outgoing.missing([end.result for end in sealed])
+        given = [end for end, is_busy in zip(sealed, busy, strict=True) if not is_busy]
+        ended = await self._store.end_activities(worker_id, given)
+        outcomes = spread(ended.outcomes, busy)
+        return msgspec.structs.replace(ended, outcomes=outcomes)
 
     async def end_step_tasks(
         self,
@@ -263,13 +295,22 @@ class PayloadStore:
         *,
         patience: int = 1,
     ) -> StepTasksEnded:
-        """Report steps of flows; see `FlowStore.end_step_tasks`."""
+        """Report steps of flows; see `FlowStore.end_step_tasks`. An end may be `busy` as there."""
+        outgoing = self._outgoing()
         sealed = [
-            self._sealed_error(self._sealed(end, output=f"the result of step {end.key}"))
+            self._sealed_error(
+                self._sealed(outgoing, end, end.run_id, output=f"the result of step {end.key}")
+            )
             for end in ends
         ]
-        ended = await self._store.end_step_tasks(worker_id, sealed, taker, patience=patience)
-        return msgspec.structs.replace(ended, tasks=[self._open_task(each) for each in ended.tasks])
+        busy = await outgoing.missing([end.output for end in sealed])
+        given = [end for end, is_busy in zip(sealed, busy, strict=True) if not is_busy]
+        ended = await self._store.end_step_tasks(worker_id, given, taker, patience=patience)
+        return msgspec.structs.replace(
+            ended,
+            outcomes=spread(ended.outcomes, busy),
+            tasks=[self._open_task(each) for each in ended.tasks],
+        )
 
     # What is read
 
@@ -351,7 +392,8 @@ class PayloadStore:
         def tell(payload: str) -> None:
             if is_sealed(payload):
                 run_id, _, output = payload.partition(" ")
-                payload = f"{run_id} {self.payloads.open(output)}"
+                is_outside = REFERENCE_MARK in output  # then the listener reads the run
+                payload = run_id if is_outside else f"{run_id} {self.payloads.open(output)}"
             callback(payload)
 
         return await self._store.listen(topic, tell)

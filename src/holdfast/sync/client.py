@@ -19,7 +19,7 @@ from holdfast.definitions.startable import AnyStartable, Startable
 from holdfast.durations import Duration
 from holdfast.insight.spans import Timeline
 from holdfast.insight.why import Explanation
-from holdfast.payloads import Codecs
+from holdfast.payloads import Codecs, LargePayloads
 from holdfast.store.port import Store
 from holdfast.sync.activities import SyncActivities
 from holdfast.sync.approvals import SyncApprovals
@@ -69,6 +69,7 @@ class SyncClient(SyncBase):
         prepare: bool | None = None,
         listen_database: str | None = None,
         payload_codec: Codecs | None = None,
+        large_payloads: LargePayloads | None = None,
     ) -> None:
         """Say where the runs are; `open`, or a `with`, connects.
 
@@ -77,6 +78,8 @@ class SyncClient(SyncBase):
         pooler in transaction mode, `listen_database` is the server's own address, for
         notifications; without it the client polls for ends, and finds them within seconds.
         Payloads are encoded and decoded by `payload_codec`, by default by that of the app.
+        With `large_payloads`, large ones are objects outside of the database; by default as the app
+        says, without an app as `$HOLDFAST_LARGE_PAYLOADS` does.
         """
         super().__init__(
             Target(
@@ -87,6 +90,7 @@ class SyncClient(SyncBase):
                 prepare=prepare,
                 listen_database=listen_database,
                 payload_codec=payload_codec,
+                large_payloads=large_payloads,
             )
         )
         self.activities: SyncActivities = SyncActivities(self._portal, self._target.activities)

@@ -43,6 +43,7 @@ from holdfast.types.flows import (
     Taker,
 )
 from holdfast.types.forms import FieldType, FormField
+from holdfast.types.large_payloads import UnneededPayloads
 from holdfast.types.limits import Holds, LimitInfo, LimitKind, LimitRule, LimitScope, LimitWait
 from holdfast.types.messages import (
     Approval,
@@ -266,6 +267,7 @@ __all__ = [
     "TickPolicy",
     "TurnCommit",
     "Undelivered",
+    "UnneededPayloads",
     "Value",
     "Wait",
     "When",

@@ -112,7 +112,7 @@ class StepTaskEnd(Value, frozen=True, kw_only=True):
     retryable: bool = True
 
 
-StepTaskOutcome: TypeAlias = Literal["recorded", "retried", "lost"]
+StepTaskOutcome: TypeAlias = Literal["recorded", "retried", "lost", "busy"]
 
 
 class Taker(Value, frozen=True):

@@ -280,7 +280,7 @@ class OpenActivity(Value, frozen=True, kw_only=True):
     cancelled: bool
 
 
-ActivityOutcome: TypeAlias = Literal["recorded", "retried", "deferred", "lost"]
+ActivityOutcome: TypeAlias = Literal["recorded", "retried", "deferred", "lost", "busy"]
 
 
 class ActivitiesEnded(Value, frozen=True):

@@ -99,13 +99,14 @@ class Batcher(Generic[T]):
         self._send, self._halves, self._weight = send, halves, weight
         self._most_calls, self._most_entries = most_calls, most_entries
         self._waiting: list[T] = []
+        self._later: list[T] = []
         self._calls: set[asyncio.Task[None]] = set()
         self._scheduled = False  # True if `_send_waiting` is about to be called
 
     @property
     def idle(self) -> bool:
         """True if nothing waits and no call is in flight."""
-        return not self._waiting and not self._calls
+        return not self._waiting and not self._calls and not self._later
 
     def add(self, entry: T) -> None:
         """Send an entry as soon as one more call may be made."""
@@ -114,16 +115,29 @@ class Batcher(Generic[T]):
             self._scheduled = True  # entries of the same moment still join
             asyncio.get_running_loop().call_soon(self._send_waiting)
 
+    def add_later(self, entry: T) -> None:
+        """Send an entry again after a moment: what it needs is not there yet."""
+        self._later.append(entry)
+        if len(self._later) == 1:
+            asyncio.get_running_loop().call_later(_BUSY_SECONDS, self._add_again)
+
+    def _add_again(self) -> None:
+        entries, self._later = self._later, []
+        for entry in entries:
+            self.add(entry)
+
     async def flush(self) -> None:
         """Wait until nothing waits and no call is in flight."""
         while not self.idle:
             if self._calls:
                 await asyncio.wait(self._calls)
-            await asyncio.sleep(0)  # the next batch is sent, and answers lead to new entries
+            # The next batch is sent, and answers lead to new entries.
+            await asyncio.sleep(_BUSY_SECONDS if self._later else 0)
 
     async def stop(self) -> None:
         """Cancel the calls in flight, and drop what waits."""
         self._waiting.clear()
+        self._later.clear()
         for call in self._calls:
             call.cancel()
         await asyncio.gather(*self._calls, return_exceptions=True)
@@ -316,8 +330,11 @@ class Reporter:
             for _, answer in entries:
                 answer("lost")
         else:
-            for (_, answer), outcome in zip(entries, outcomes, strict=True):
-                answer(outcome)
+            for entry, outcome in zip(entries, outcomes, strict=True):
+                if outcome == "busy":
+                    self._batcher.add_later(entry)
+                else:
+                    entry[1](outcome)
 
     async def _report_apart(self, entries: list[_End], error: PayloadError) -> None:
         """Report each end alone; in place of one that the database refuses, report a failure."""

@@ -98,8 +98,11 @@ class StepReporter:
             return
         if ended.tasks:
             self._take(ended.tasks)
-        for (_, answer), outcome in zip(entries, ended.outcomes, strict=True):
-            answer(outcome)
+        for entry, outcome in zip(entries, ended.outcomes, strict=True):
+            if outcome == "busy":
+                self._steps.add_later(entry)
+            else:
+                entry[1](outcome)
 
     async def _report_apart(self, entries: list[_End], error: PayloadError) -> None:
         """Report each end alone; in place of one that the database refuses, report a failure."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from uuid import UUID
 
 from holdfast.store.memory import details
+from holdfast.store.memory.large_payloads import use_payloads
 from holdfast.store.memory.limits import place_notices
 from holdfast.store.memory.rows import TURN, RunRow, StepRow
 from holdfast.store.memory.tables import Tables
@@ -77,6 +78,7 @@ def tell_parents(tables: Tables, now: int, run_ids: Iterable[UUID]) -> list[Noti
             continue
         if not tables.is_running(row.parent.run_id):
             continue
+        use_payloads(tables, row.parent.run_id, [row.output])
         if tables.runs[row.parent.run_id].is_flow:
             steps[row.parent.run_id].append(run_id)
             continue

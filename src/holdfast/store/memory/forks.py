@@ -30,6 +30,7 @@ from holdfast.events import (
 from holdfast.store.memory import details
 from holdfast.store.memory.children import successor
 from holdfast.store.memory.database import Part
+from holdfast.store.memory.large_payloads import share_payloads
 from holdfast.store.memory.payloads import check_fork, is_unreadable
 from holdfast.store.memory.retries import Fatal, fatal_failures, without_failures
 from holdfast.store.memory.rows import EventRow
@@ -98,6 +99,7 @@ class MemoryForks(Part):
                 EventRow(_replaced(event, fork.results)) for event in events
             ]
             tables.append(fork.new_run_id, _forked(fork, until, log, now))
+            share_payloads(tables, fork.run_id, fork.new_run_id)
             return "forked", [Notice(WORK_TOPIC, new.queue)]
 
 

@@ -208,3 +208,12 @@ class SweeperRow:
     failed_at: int | None = None
     error: str | None = None
     archive: str | None = None
+
+
+@dataclass(slots=True)
+class PayloadOwnerRow:
+    """A run that has objects at a URL, or is about to have some."""
+
+    noted_at: int
+    due_at: int | None = None
+    removed_until: int | None = None

@@ -14,6 +14,7 @@ from holdfast.store.memory.external import MemoryExternal
 from holdfast.store.memory.flows import MemoryFlows
 from holdfast.store.memory.flows.nesting import FlowNesting
 from holdfast.store.memory.forks import MemoryForks
+from holdfast.store.memory.large_payloads import MemoryLargePayloads
 from holdfast.store.memory.limits import MemoryLimits, allowed_moments
 from holdfast.store.memory.listening import MemoryListening
 from holdfast.store.memory.queries import MemoryQueries
@@ -47,6 +48,7 @@ class MemoryStore(
     MemoryQueries,
     MemoryRetention,
     MemoryArchives,
+    MemoryLargePayloads,
     MemoryListening,
 ):
     """A `Store` in this process's memory.

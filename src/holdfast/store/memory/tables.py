@@ -14,6 +14,7 @@ from holdfast.store.memory.rows import (
     LimitPlace,
     LimitRow,
     ParentClose,
+    PayloadOwnerRow,
     RunRow,
     ShapeRow,
     StartKey,
@@ -116,6 +117,13 @@ class Tables:
         default_factory=dict[tuple[str, str], ScheduleSet]
     )  # by app and digest
 
+    payload_owners: dict[tuple[UUID, str], PayloadOwnerRow] = field(
+        default_factory=dict[tuple[UUID, str], PayloadOwnerRow]
+    )  # by owner and URL
+    payload_users: set[tuple[UUID, UUID]] = field(
+        default_factory=set[tuple[UUID, UUID]]
+    )  # runs, and the owners of the objects that they use
+
     revisions: int = 0  # of schedules, given so far
 
     def next_revision(self) -> int:
@@ -210,6 +218,17 @@ class Tables:
             del self.logs[run_id]
         for place in [place for place in self.elements if place[0] in gone]:
             del self.elements[place]
+        if self.payload_owners:
+            self._leave_payloads(gone)
+
+    def _leave_payloads(self, run_ids: Collection[UUID]) -> None:
+        """Let the objects be looked at, an hour after the last one, that deleted runs used."""
+        left = {(user, owner) for user, owner in self.payload_users if user in run_ids}
+        self.payload_users -= left
+        owners = {owner for _, owner in left}.union(run_ids)
+        for (owner, _), row in self.payload_owners.items():
+            if owner in owners and row.removed_until is None:
+                row.due_at = row.noted_at + 3600 * 1_000_000
 
     def wake(self, task: TaskRow, now: int) -> list[Notice]:
         """Make a task due. A leased task is left alone, and its holder is notified instead."""

@@ -14,6 +14,7 @@ from holdfast.store.port.control import ControlStore
 from holdfast.store.port.external import ExternalStore
 from holdfast.store.port.flows import FlowStore
 from holdfast.store.port.forks import ForkStore
+from holdfast.store.port.large_payloads import LargePayloadStore
 from holdfast.store.port.limits import LimitStore
 from holdfast.store.port.listening import ListenStore
 from holdfast.store.port.queries import QueryStore
@@ -44,6 +45,7 @@ class Store(
     QueryStore,
     RetentionStore,
     ArchiveStore,
+    LargePayloadStore,
     ListenStore,
     Protocol,
 ):

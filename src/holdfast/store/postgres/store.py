@@ -14,6 +14,7 @@ from holdfast.store.postgres.database import Database
 from holdfast.store.postgres.external import PostgresExternal
 from holdfast.store.postgres.flows import PostgresFlows
 from holdfast.store.postgres.forks import PostgresForks
+from holdfast.store.postgres.large_payloads import PostgresLargePayloads
 from holdfast.store.postgres.limits import PostgresLimits
 from holdfast.store.postgres.listening import PostgresListening
 from holdfast.store.postgres.queries import PostgresQueries
@@ -44,6 +45,7 @@ class PostgresStore(
     PostgresQueries,
     PostgresRetention,
     PostgresArchives,
+    PostgresLargePayloads,
     PostgresListening,
 ):
     """A `Store` in a schema of a PostgreSQL database, 14 or newer.

@@ -22,7 +22,8 @@ begin
                 order by r.run_id) as types,
             array_agg(holdfast._end_of_child(r.run_id, r.status, r.output, r.error)
                 order by r.run_id) as details,
-            array_agg(r.run_id order by r.run_id) as children
+            array_agg(r.run_id order by r.run_id) as children,
+            array_agg(r.output) filter (where holdfast._refers(r.output)) as references
         from unnest(p_run_ids) as u (run_id)
         cross join lateral (
             select * from holdfast.runs r where r.run_id = u.run_id limit 1
@@ -31,6 +32,9 @@ begin
         group by r.parent_run_id
         order by r.parent_run_id
     loop
+        if v_parent.references is not null then
+            perform holdfast._use_payloads(v_parent.run_id, v_parent.references);
+        end if;
         if holdfast._is_flow_turn(v_parent.run_id) then
             v_notices := v_notices
                 || holdfast._tell_flow(v_parent.run_id, v_parent.keys, v_parent.children);

@@ -38,8 +38,8 @@ begin
 end $$;
 
 -- Return true if a run exists. It reads the row's ctid: for the id alone PostgreSQL could choose an
--- index that has the id as its last column. Locks nothing. Called by _absence, fork_flow,
--- fork_run, _start_child_flows and retry_flow.
+-- index that has the id as its last column. Locks nothing. Called by _absence, due_payloads,
+-- fork_flow, fork_run, _start_child_flows and retry_flow.
 create or replace function holdfast._has_run(p_run_id uuid) returns boolean
 language plpgsql stable
 set search_path = pg_catalog, pg_temp

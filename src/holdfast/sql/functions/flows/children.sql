@@ -193,6 +193,9 @@ begin
         ) as c
         group by c.runs_kind order by c.runs_kind desc
     loop
+        perform holdfast._use_payloads(u.run_id, array[u.input])
+        from unnest(v_new.run_ids, v_new.inputs) as u (run_id, input)
+        where holdfast._refers(u.input);
         if v_new.runs_kind = 'workflow' and exists (
             select from holdfast.start_rules r where r.name = any (v_new.names))
         then

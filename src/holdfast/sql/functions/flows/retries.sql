@@ -85,6 +85,7 @@ begin
                 p_origin.run_id, p_run_id, p_handler, p_from, v_again, v_given);
         end if;
         perform holdfast._give_results(p_run_id, p_handler, p_results, v_given);
+        perform holdfast._share_payloads(p_origin.run_id, p_run_id);
         notices := holdfast._resume_flow(p_run_id, p_handler, v_again);
     end if;
 end $$;

@@ -66,6 +66,7 @@ begin
         if outcome = 'forked' then
             perform holdfast._copy_log(
                 p_run_id, p_new_run_id, v_until, v_calls, v_seen, p_retry, p_results);
+            perform holdfast._share_payloads(p_run_id, p_new_run_id);
             notices := array[array['work', v_origin.queue]];
         end if;
     exception

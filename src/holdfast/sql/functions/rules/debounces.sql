@@ -62,6 +62,9 @@ declare
     v_due_at timestamptz := greatest(v_quiet_at, p_not_before, p_visible_at);
     v_waits boolean;
 begin
+    if holdfast._refers(p_input) then
+        perform holdfast._use_payloads(p_run_id, array[p_input]);
+    end if;
     update holdfast.singleton_waits w
     set visible_at = v_due_at, timeout = p_timeout * interval '1 second'
     where w.run_id = p_run_id;

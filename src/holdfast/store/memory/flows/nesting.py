@@ -15,6 +15,7 @@ from holdfast.store.memory.flows.inputs import step_output
 from holdfast.store.memory.flows.progress import Progress
 from holdfast.store.memory.flows.rows import place_of, shape_of
 from holdfast.store.memory.flows.starts import start_child_flow
+from holdfast.store.memory.large_payloads import use_payloads
 from holdfast.store.memory.rows import Parent, TaskRow
 from holdfast.store.memory.starts import start_free
 from holdfast.store.memory.tables import Tables
@@ -49,6 +50,7 @@ class FlowNesting:
         refused: list[StepTaskEnd] = []
         for task in sorted(rows, key=lambda task: _shape(tables, task).runs_kind == "flow"):
             new = _new_run(tables, task)
+            use_payloads(tables, new.run_id, [new.input])
             parent = Parent(task.run_id, task.key, "cancel")
             if _shape(tables, task).runs_kind == "workflow":
                 started = start_free(tables, now, new, parent)

@@ -15,6 +15,7 @@ from holdfast.store.memory.flows.cascade import advance
 from holdfast.store.memory.flows.progress import Progress
 from holdfast.store.memory.flows.rows import Place, known_step, step_row
 from holdfast.store.memory.flows.starts import check_input, insert_flow
+from holdfast.store.memory.large_payloads import share_payloads
 from holdfast.store.memory.rows import END, RunRow, ShapeRow, StepRow
 from holdfast.store.memory.tables import Tables
 from holdfast.types import Event, FlowFork, FlowRetry, NewRun, Notice
@@ -62,6 +63,7 @@ def continue_flow(
         _copy(tables, shape, fork, again)
     for slug, result in fork.results.items():
         _give(tables, now, (fork.new_run_id, slug), shape, result)
+    share_payloads(tables, fork.run_id, fork.new_run_id)
     return _resume(tables, now, fork.new_run_id, shape, again)
 
 

@@ -1,0 +1,246 @@
+"""Payloads as objects: put before what refers to them is written, fetched and checked when read."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from typing import Final, TypeVar
+from uuid import UUID
+
+from holdfast.codec import Reference
+from holdfast.errors import HoldfastError, ObjectsUnavailable
+from holdfast.objects import Objects
+from holdfast.payloads.large import LargePayloads
+from holdfast.payloads.walking import references_in, with_contents
+from holdfast.store.port import Store
+
+logger = logging.getLogger("holdfast.payloads")
+
+T = TypeVar("T")
+
+_NOTED_SECONDS: Final = 600.0  # so long an owner counts as noted; the database waits for an hour
+_AT_ONCE: Final = 16  # calls to the object store
+_CALL_SECONDS: Final = 30.0
+_READ_SECONDS: Final = 10.0  # for all objects of one answer of the database
+_PAUSES: Final = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)  # between the tries of a put
+_UNASKED_SECONDS: Final = 60.0  # after which a put that fails is given up
+_BEING_DELETED_SECONDS: Final = 5.0
+_CACHE_BYTES: Final = 64 * 1024 * 1024
+_KNOWN: Final = 1_000  # puts that are remembered
+
+
+class Put:
+    """An object that is put, or was."""
+
+    __slots__ = ("asked_at", "error", "reference", "task", "text")
+
+    def __init__(self, reference: Reference, text: str) -> None:
+        self.reference = reference
+        self.text: str | None = text  # until it is put
+        self.task: asyncio.Task[None] | None = None
+        self.error: ObjectsUnavailable | None = None
+        self.asked_at = 0.0
+
+    @property
+    def is_done(self) -> bool:
+        """True if the object is there."""
+        return self.text is None
+
+
+class Shelf:
+    """The objects of one store's payloads. It belongs to one event loop, as its store does."""
+
+    def __init__(self, store: Store, large: LargePayloads) -> None:
+        self._store, self.url, self.above = store, large.url, large.above
+        self._opened: Objects | None = None
+        self._limit = asyncio.Semaphore(_AT_ONCE)
+        self._noted: OrderedDict[tuple[UUID, UUID | None], float] = OrderedDict()
+        self._puts: OrderedDict[tuple[UUID, bytes], Put] = OrderedDict()
+        self._cache: OrderedDict[str, str] = OrderedDict()
+        self._cached = 0  # characters
+        self._fetches: dict[str, asyncio.Task[str]] = {}
+
+    # Writing
+
+    def find(self, owner: UUID, text: str) -> Put | None:
+        """Return the put of a payload, if a run has the same one since a short while."""
+        put = self._puts.get((owner, _digest(text)))
+        is_new = put is not None and _time() - put.asked_at < _NOTED_SECONDS
+        return put if is_new else None
+
+    def add(self, owner: UUID, text: str, sealed: str) -> Put:
+        """Return a new put of a payload, which is stored as `sealed`."""
+        data = sealed.encode()
+        reference = Reference(self.url, owner, hashlib.sha256(data).hexdigest(), len(data))
+        put = self._puts[owner, _digest(text)] = Put(reference, sealed)
+        while len(self._puts) > _KNOWN and next(iter(self._puts.values())).is_done:
+            self._puts.popitem(last=False)
+        return put
+
+    async def begin(self, puts: Sequence[tuple[Put, UUID | None]], seconds: float) -> set[Put]:
+        """Note the owners and put the objects; return those that are not there after `seconds`.
+
+        With each put goes the run that refers to it, if it is not the owner. What is not there yet
+        is tried again for as long as a caller asks for it.
+        """
+        await self._note({(put.reference.owner, user) for put, user in puts})
+        asked = {put for put, _ in puts}
+        for put in asked:
+            put.asked_at = _time()
+            if not put.is_done and (put.task is None or put.task.done()):
+                put.task = asyncio.create_task(self._put(put))
+        if tasks := [put.task for put in asked if put.task is not None and not put.is_done]:
+            await asyncio.wait(tasks, timeout=seconds)
+        return {put for put in asked if not put.is_done}
+
+    async def put(self, puts: Sequence[tuple[Put, UUID | None]]) -> None:
+        """Put objects. Raises ObjectsUnavailable if one is not there after a while."""
+        left = await self.begin(puts, _READ_SECONDS)
+        for put in left:
+            if put.task is not None:
+                put.task.cancel()
+        for put in left:
+            raise put.error or ObjectsUnavailable(
+                self.url, f"a payload of {put.reference.bytes:,} bytes could not be put in time"
+            )
+
+    async def _note(self, pairs: Iterable[tuple[UUID, UUID | None]]) -> None:
+        """Say in the database that runs have objects."""
+        now = _time()
+        left = [pair for pair in pairs if now - self._noted.get(pair, -1e9) > _NOTED_SECONDS]
+        while left:
+            owners, users = [owner for owner, _ in left], [user for _, user in left]
+            refused = set(await self._store.own_payloads(self.url, owners, users))
+            for pair in left:
+                if pair[0] not in refused:
+                    self._noted[pair] = now
+                    self._noted.move_to_end(pair)
+            left = [pair for pair in left if pair[0] in refused]
+            if left and _time() - now > _BEING_DELETED_SECONDS:
+                raise ObjectsUnavailable(
+                    self.url, f"objects of an earlier run {left[0][0]} are being deleted: try again"
+                )
+            if left:
+                await asyncio.sleep(0.1)
+        while len(self._noted) > _KNOWN:
+            self._noted.popitem(last=False)
+
+    async def _put(self, put: Put) -> None:
+        """Put an object; try again until it is there, or nobody asks any more."""
+        text, reference = put.text, put.reference
+        assert text is not None, "it is not there yet"
+        tries = 0
+        while True:
+            try:
+                async with self._limit, asyncio.timeout(_CALL_SECONDS):
+                    await self._objects().put(reference.name, text.encode())
+            except (ObjectsUnavailable, TimeoutError) as error:
+                put.error = _unavailable(self.url, error)
+                if _time() - put.asked_at > _UNASKED_SECONDS:
+                    return
+                logger.warning(
+                    "a payload of run %s (%d bytes) cannot be stored, and is tried again; what "
+                    "refers to it waits: %s",
+                    reference.owner,
+                    reference.bytes,
+                    put.error,
+                )
+                await asyncio.sleep(_PAUSES[min(tries, len(_PAUSES) - 1)])
+                tries += 1
+            else:
+                self._keep(reference, text)
+                put.text = put.error = None
+                return
+
+    # Reading
+
+    async def resolved(self, answer: T) -> T:
+        """Return an answer of the store with the contents of objects in place of references.
+
+        A reference to an object that cannot be read stays, and says why: its readers raise
+        PayloadLocked.
+        """
+        references = references_in(answer)
+        if not references:
+            return answer
+        contents = dict(zip(references, await self._read_all(references), strict=True))
+        return with_contents(answer, contents)
+
+    async def _read_all(self, references: Sequence[Reference]) -> list[str]:
+        tasks = [self._fetch(reference) for reference in references]
+        await asyncio.wait(tasks, timeout=_READ_SECONDS)
+        return [
+            _outcome(task, reference) for task, reference in zip(tasks, references, strict=True)
+        ]
+
+    def _fetch(self, reference: Reference) -> asyncio.Task[str]:
+        """Return the task that reads an object; calls at the same time share one."""
+        task = self._fetches.get(reference.name)
+        if task is None:
+            task = self._fetches[reference.name] = asyncio.create_task(self._read(reference))
+            task.add_done_callback(lambda _: self._fetches.pop(reference.name, None))
+        return task
+
+    async def _read(self, reference: Reference) -> str:
+        known = self._cache.get(reference.name)
+        if known is None:
+            async with self._limit, asyncio.timeout(_CALL_SECONDS):
+                known = await read_object(self._objects(), reference)
+            self._keep(reference, known)
+        else:
+            self._cache.move_to_end(reference.name)
+        return known
+
+    def _keep(self, reference: Reference, text: str) -> None:
+        """Keep a payload for the next reader, and drop those that were not read for long."""
+        if reference.name in self._cache:
+            return
+        self._cache[reference.name] = text
+        self._cached += len(text)
+        while self._cached > _CACHE_BYTES:
+            _, dropped = self._cache.popitem(last=False)
+            self._cached -= len(dropped)
+
+    def _objects(self) -> Objects:
+        if self._opened is None:
+            self._opened = self._store.objects_at(self.url)
+        return self._opened
+
+
+async def read_object(objects: Objects, reference: Reference) -> str:
+    """Return the payload that an object is. Raises ObjectsUnavailable, also for another content."""
+    data = await objects.get(reference.name)
+    if data is None:
+        raise ObjectsUnavailable(objects.url, f"there is no object {reference.name}")
+    if hashlib.sha256(data).hexdigest() != reference.digest:
+        raise ObjectsUnavailable(objects.url, f"the object {reference.name} was changed")
+    return data.decode()
+
+
+def _outcome(task: asyncio.Task[str], reference: Reference) -> str:
+    """Return what was read, or the reference with the reason why it could not be."""
+    if not task.done():
+        return reference.as_json("no answer yet")
+    error = task.exception()
+    if error is None:
+        return task.result()
+    if not isinstance(error, HoldfastError | TimeoutError):
+        raise error
+    return reference.as_json(str(error) or "no answer in time")
+
+
+def _unavailable(url: str, error: ObjectsUnavailable | TimeoutError) -> ObjectsUnavailable:
+    if isinstance(error, ObjectsUnavailable):
+        return error
+    return ObjectsUnavailable(url, "no answer in time")
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()
+
+
+def _time() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,37 @@
+"""Large payloads: whose objects there are outside of the database, and who needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from holdfast.objects import Objects, open_objects
+from holdfast.store.postgres.database import Part
+from holdfast.types import UnneededPayloads
+
+
+class PostgresLargePayloads(Part):
+    """Knows which runs have payloads outside, and which use them."""
+
+    def objects_at(self, url: str) -> Objects:
+        """Return the objects at a URL; see `LargePayloadStore.objects_at`."""
+        return open_objects(url)
+
+    async def own_payloads(
+        self, url: str, owners: Sequence[UUID], users: Sequence[UUID | None]
+    ) -> list[UUID]:
+        """Note that runs have objects; see `LargePayloadStore.own_payloads`."""
+        row = await self._database.row("own_payloads", url, list(owners), list(users))
+        return list(row[0])
+
+    async def due_payloads(
+        self, *, limit: int = 100, lease_seconds: float = 600.0
+    ) -> list[UnneededPayloads]:
+        """Return owners whose objects nobody needs; see `LargePayloadStore.due_payloads`."""
+        found = await self._database.rows("due_payloads", limit, lease_seconds)
+        return [UnneededPayloads(row["owner"], row["url"]) for row in found]
+
+    async def forget_payloads(self, deleted: Sequence[UnneededPayloads]) -> None:
+        """Forget owners whose objects were deleted."""
+        owners, urls = [each.owner for each in deleted], [each.url for each in deleted]
+        await self._database.rows("forget_payloads", owners, urls)
