@@ -221,6 +221,21 @@ class SignalSent(msgspec.Struct, gc=False):
         return f"{self.run_id} {payload}"
 
 
+class EventSubscribed(msgspec.Struct, gc=False):
+    """The events that a run is to be told of: of topics that fit `pattern`, that contain `match`.
+
+    The event's key is the name of the signal by which the run is told.
+    """
+
+    pattern: str
+    match: msgspec.Raw = msgspec.Raw(b"null")
+
+    @property
+    def fingerprint(self) -> int:
+        """The pattern and the condition, condensed."""
+        return fingerprint(f"{self.pattern} {bytes(self.match).decode()}")
+
+
 class UpdateReply(msgspec.Struct, omit_defaults=True):
     """What became of an update: accepted, rejected with an `error`, or carried out."""
 

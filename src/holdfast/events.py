@@ -25,6 +25,7 @@ from holdfast.details import (
     ChildFailed,
     ChildStarted,
     ContinuedAsNew,
+    EventSubscribed,
     Forked,
     Reason,
     RecordedActivity,
@@ -111,6 +112,7 @@ APPROVAL_WITHDRAWN: Final = _type("ApprovalWithdrawn", "withdrawal", of=_APPROVA
 APPROVAL_RESOLVED: Final = _type("ApprovalResolved", "command_end", ApprovalResolved, of=_APPROVAL)
 
 SIGNAL_RECEIVED: Final = _type("SignalReceived", "external", SignalReceived)
+EVENT_SUBSCRIBED: Final = _type("EventSubscribed", "command", EventSubscribed)
 SIGNAL_SENT: Final = _type("SignalSent", "command", SignalSent)
 UPDATE_ACCEPTED: Final = _type("UpdateAccepted", "fact", UpdateReply)
 UPDATE_REJECTED: Final = _type("UpdateRejected", "fact", UpdateReply)
@@ -175,6 +177,7 @@ read_recorded_activity: Final = msgspec.json.Decoder(RecordedActivity).decode
 read_recorded_child: Final = msgspec.json.Decoder(RecordedChild).decode
 read_approval_requested: Final = msgspec.json.Decoder(ApprovalRequested).decode
 read_signal_sent: Final = msgspec.json.Decoder(SignalSent).decode
+read_event_subscribed: Final = msgspec.json.Decoder(EventSubscribed).decode
 read_target: Final = msgspec.json.Decoder(Target).decode
 read_activity_completed: Final = msgspec.json.Decoder(ActivityCompleted).decode
 read_activity_failed: Final = msgspec.json.Decoder(ActivityFailed).decode

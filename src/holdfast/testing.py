@@ -34,8 +34,9 @@ from holdfast.definitions.app import App
 from holdfast.definitions.startable import AnyStartable, Startable
 from holdfast.durations import Duration, seconds
 from holdfast.moments import to_datetime
+from holdfast.patterns import pattern_of
 from holdfast.store.memory import MemoryStore
-from holdfast.types import ANY_END, RunFilter, RunRecord
+from holdfast.types import ANY_END, Published, RunFilter, RunRecord
 from holdfast.worker import Worker, WorkerOptions
 from holdfast.worker.clock import Cancellable
 
@@ -206,6 +207,15 @@ class Environment:
                 await self._move(at)
             await self._move(until)
 
+    async def publish(
+        self, topic: str, payload: object = None, *, event_id: str | None = None
+    ) -> Published:
+        """Publish an event, as `client.topics.publish` does; return what it has reached.
+
+        What it starts runs when time passes, or while a result is awaited.
+        """
+        return await self.client.topics.publish(topic, payload, event_id=event_id)
+
     async def wait_until_idle(self) -> None:
         """Wait until nothing more happens unless time passes or a message is sent.
 
@@ -298,6 +308,8 @@ class Environment:
             return f"a decision of {approvals[0].key}"
         awaiting = run.wait.awaiting if run.wait is not None else ()
         names = [each for each in awaiting if each != ANY_END]
+        if events := [pattern for name in names if (pattern := pattern_of(name)) is not None]:
+            return f"an event of {' or '.join(events)}: publish one with `env.publish`"
         if names:
             return f"signal {' or '.join(names)}"
         if unserved := await self.store.unserved():

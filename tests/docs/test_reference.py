@@ -60,6 +60,7 @@ async def everything(ctx: Context, happy: bool) -> int:
             await step()
         except errors.StepFailed:
             ctx.set_value("progress", 2)
+    ctx.subscribe("a.#")
     await ctx.wait_for_signal("go")
     await asyncio.sleep(1)
     if not happy:

@@ -43,6 +43,8 @@ delete from holdfast.step_states;
 delete from holdfast.schedule_buckets;
 delete from holdfast.schedule_backfills;
 delete from holdfast.schedule_sets;
+delete from holdfast.subscriptions;
+delete from holdfast.published_events;
 delete from holdfast.schedules;
 delete from holdfast.step_tasks;
 delete from holdfast.declared_retentions;

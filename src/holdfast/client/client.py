@@ -29,6 +29,7 @@ from holdfast.client.starting import (
     StartOptions,
 )
 from holdfast.client.submitting import prepare_start, start_and_wait, submit
+from holdfast.client.topics import Topics
 from holdfast.client.workers import Workers
 from holdfast.client.workflows import Workflows
 from holdfast.database.resolve import Connecting
@@ -56,8 +57,8 @@ class Client:
     workflow may be given by its name and is still checked, and results have their types.
 
     What is needed less often is in groups, named as on the command line: `runs`, `approvals`,
-    `activities`, `archive`, `flows`, `limits`, `queues`, `retention`, `schedules`, `workflows` and
-    `workers`.
+    `activities`, `archive`, `flows`, `limits`, `queues`, `retention`, `schedules`, `topics`,
+    `workflows` and `workers`.
 
     ```python
     async with Client() as client:
@@ -102,6 +103,7 @@ class Client:
         self.retention: Retention = Retention(session)
         self.runs: Runs = Runs(session)
         self.schedules: Schedules = Schedules(session)
+        self.topics: Topics = Topics(session)
         self.workers: Workers = Workers(session)
         self.workflows: Workflows = Workflows(session)
 

@@ -323,7 +323,7 @@ class Schedules:
     ) -> RunTarget:
         wishes = cast("RunOptions", {k: v for k, v in options.items() if k in RUN_OPTIONS})
         prepared = await prepare_start(self._session, workflow, wishes, RUN_OPTIONS)
-        return new_target(prepared, input)
+        return new_target(prepared, prepared.encode(input))
 
     async def _changed(
         self, record: ScheduleRecord, cron: str | None, options: UpdateScheduleOptions

@@ -85,14 +85,14 @@ async def find_schedule(session: Session, name: str) -> str:
     return found[0]
 
 
-def new_target(prepared: PreparedStart, input: object) -> RunTarget:
-    """Return what each tick starts. Raises InvalidInput and PayloadError for the input."""
+def new_target(prepared: PreparedStart, input: str) -> RunTarget:
+    """Return what each tick or event starts; `input` is JSON text."""
     fields = prepared.fields
     return RunTarget(
         kind=fields["kind"],
         name=fields["name"],
         version=fields["version"] or None,
-        input=prepared.encode(input),
+        input=input,
         queue=fields["queue"],
         priority=fields["priority"],
         timeout_seconds=fields["timeout_seconds"],

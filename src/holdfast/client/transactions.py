@@ -1,4 +1,4 @@
-"""Start runs within the caller's own transaction, on a connection of any of three libraries.
+"""Calls within the caller's own transaction, on a connection of any of three libraries.
 
 A connection's library is known by the module of its class, so a library that the caller does not
 use is not imported.
@@ -7,7 +7,7 @@ use is not imported.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Protocol, TypeAlias, TypeVar, cast
 from uuid import UUID
@@ -17,7 +17,7 @@ from holdfast.errors import ConfigurationError
 from holdfast.store.port import WORK_TOPIC
 from holdfast.store.postgres import Statement, start_statement
 from holdfast.store.postgres.listening import channel
-from holdfast.types import NewRun, RuleKind, StartedRun, Status
+from holdfast.types import NewRun, Notice, RuleKind, StartedRun, Status
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ async def start_within(
     """
     if not runs:
         return []
-    execute = _executor(connection)
+    execute = executor(connection)
 
     def start(mark: Mark) -> Statement:
         return start_statement(runs, schema=schema, placeholder=mark)
@@ -56,9 +56,15 @@ async def start_within(
     ]
     if notify:
         created = {run.queue for run, answer in zip(runs, started, strict=True) if answer.created}
-        for queue in sorted(created):
-            await execute(connection, partial(_notify, channel(schema, WORK_TOPIC), queue))
+        await notify_within(connection, schema, [Notice(WORK_TOPIC, each) for each in created])
     return started
+
+
+async def notify_within(connection: object, schema: str, notices: Iterable[Notice]) -> None:
+    """Send wake-ups when the transaction of the caller's connection commits."""
+    execute = executor(connection)
+    for notice in sorted(set(notices), key=lambda each: (each.topic, each.payload)):
+        await execute(connection, partial(_notify, channel(schema, notice.topic), notice.payload))
 
 
 async def apps_within(connection: object, schema: str, workflow: str) -> list[str]:
@@ -69,13 +75,13 @@ async def apps_within(connection: object, schema: str, workflow: str) -> list[st
         name = f"cast({mark(1)} as text)"
         return Statement(f'select unnest("{schema}".apps_with({name}))', (workflow,))
 
-    return [str(app) for (app,) in await _executor(connection)(connection, find)]
+    return [str(app) for (app,) in await executor(connection)(connection, find)]
 
 
 def is_asynchronous(connection: object) -> bool:
     """Return True if a connection needs an event loop."""
     call = getattr(connection, "execute", None)
-    return inspect.iscoroutinefunction(call) or _executor(connection) is _asyncpg
+    return inspect.iscoroutinefunction(call) or executor(connection) is _asyncpg
 
 
 def _notify(name: str, payload: str, mark: Mark) -> Statement:
@@ -134,7 +140,8 @@ _EXECUTORS: Mapping[str, Execute] = {
 }
 
 
-def _executor(connection: object) -> Execute:
+def executor(connection: object) -> Execute:
+    """Return what executes statements on the caller's connection. Raises ConfigurationError."""
     for kind in type(connection).__mro__:
         if execute := _EXECUTORS.get(kind.__module__.partition(".")[0]):
             return execute

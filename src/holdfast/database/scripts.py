@@ -37,6 +37,7 @@ FOLDERS: Final = (
     "children",
     "signals",
     "rules",
+    "topics",
     "limits",
     "control",
     "forks",

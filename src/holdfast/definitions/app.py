@@ -20,6 +20,7 @@ from holdfast.definitions.scheduling import Scheduling
 from holdfast.definitions.start_rules import RuleOptions
 from holdfast.definitions.startable import AnyStartable
 from holdfast.definitions.steps import Step
+from holdfast.definitions.subscribing import Subscribing
 from holdfast.definitions.workflows import (
     AnyActivity,
     AnyFlow,
@@ -88,7 +89,7 @@ class WorkflowDecorator(Protocol):
     ) -> Workflow[None, Out]: ...
 
 
-class App(Scheduling, Limiting):
+class App(Scheduling, Subscribing, Limiting):
     """The workflows, steps, activities and flows of one program, and their defaults.
 
     Its name is a namespace: apps that share a database do not run each other's runs. `retry` is the

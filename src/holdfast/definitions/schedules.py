@@ -63,11 +63,15 @@ class ScheduleOptions(TypedDict, total=False):
     """Create it paused. It does not change whether a schedule that exists is paused."""
 
 
-class AppScheduleOptions(AnyRunOptions, ScheduleOptions, total=False):
-    """Options of `app.schedule`, those of the runs included."""
+class StartedOptions(AnyRunOptions, total=False):
+    """Options of the runs that something in an app's code starts."""
 
     retention: Duration | None
     """How long after its end each run is kept; by default the workflow's."""
+
+
+class AppScheduleOptions(StartedOptions, ScheduleOptions, total=False):
+    """Options of `app.schedule`, those of the runs included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +127,7 @@ def define_schedule(
     full = full_name(app, check_schedule_name(definition.name if name is None else name))
     check_schedule_options(options, AppScheduleOptions, full)
     with in_schedule(full):
-        target = _target(definition, input, options)
+        target = run_target(definition, definition.encode_input(input), options)
     return Schedule(definition, make_schedule(full, target, cron, options))
 
 
@@ -202,9 +206,11 @@ def in_schedule(name: str) -> Generator[None]:
         raise type(error)(f"schedule {name}: {error}") from None
 
 
-def _target(
-    definition: Startable[Any, Any], input: object, options: AppScheduleOptions
-) -> RunTarget:
+def run_target(definition: Startable[Any, Any], input: str, options: StartedOptions) -> RunTarget:
+    """Return the run to start of a workflow or flow; `input` is JSON text.
+
+    Raises ConfigurationError for options that cannot work.
+    """
     priority, timeout = options.get("priority"), options.get("timeout")
     retention = options.get("retention")
     if priority is None:
@@ -215,7 +221,7 @@ def _target(
         kind=definition.kind,
         name=definition.full_name,
         version=definition.version,
-        input=definition.encode_input(input),
+        input=input,
         queue=check_queue_name(options.get("queue") or definition.queue),
         priority=priority,
         timeout_seconds=definition.timeout_seconds if timeout is None else seconds(timeout),

@@ -32,6 +32,7 @@ from holdfast.types import (
     DeclaredRules,
     LimitRule,
     LimitScope,
+    NewSubscription,
     RunKind,
 )
 
@@ -212,6 +213,7 @@ class Registry:
         self.activities: dict[str, AnyActivity] = {}
         self.flows: dict[tuple[str, int], AnyFlow] = {}
         self.schedules: dict[str, Schedule] = {}  # by full name
+        self.subscriptions: list[NewSubscription] = []
         self.limits: dict[tuple[LimitScope, str], tuple[LimitRule, ...]] = {}
         self.steps: set[str] = set()  # their names
         self.aliases: set[str] = set()

@@ -99,13 +99,22 @@ class SyncBase:
         *args: object,
         **kwargs: object,
     ) -> R:
-        connection = kwargs.get("connection")
-        if connection is None:
-            return self._portal.call(method(*args, **kwargs))
-        if is_asynchronous(connection):
-            raise ConfigurationError("the connection is asynchronous: use it with holdfast.Client")
-        # The caller's connection belongs to the caller's thread.
-        return finish(method(*args, **kwargs))
+        return _call_through(self._portal, method, *args, **kwargs)
+
+
+def _call_through(
+    portal: Portal,
+    method: Callable[..., Coroutine[object, object, R]],
+    *args: object,
+    **kwargs: object,
+) -> R:
+    connection = kwargs.get("connection")
+    if connection is None:
+        return portal.call(method(*args, **kwargs))
+    if is_asynchronous(connection):
+        raise ConfigurationError("the connection is asynchronous: use it with holdfast.Client")
+    # The caller's connection belongs to the caller's thread.
+    return finish(method(*args, **kwargs))
 
 
 class SyncGroup(Generic[G]):
@@ -122,7 +131,7 @@ class SyncGroup(Generic[G]):
         *args: object,
         **kwargs: object,
     ) -> R:
-        return self._portal.call(method(*args, **kwargs))
+        return _call_through(self._portal, method, *args, **kwargs)
 
 
 class SyncHandleBase(Generic[Out_co]):

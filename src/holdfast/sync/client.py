@@ -32,6 +32,7 @@ from holdfast.sync.queues import SyncQueues
 from holdfast.sync.retention import SyncRetention
 from holdfast.sync.runs import SyncRuns
 from holdfast.sync.schedules import SyncSchedules
+from holdfast.sync.topics import SyncTopics
 from holdfast.sync.workers import SyncWorkers
 from holdfast.sync.workflows import SyncWorkflows
 from holdfast.types import Delivery
@@ -49,8 +50,8 @@ class SyncClient(SyncBase):
     workflow may be given by its name and is still checked, and results have their types.
 
     What is needed less often is in groups, named as on the command line: `runs`, `approvals`,
-    `activities`, `archive`, `flows`, `limits`, `queues`, `retention`, `schedules`, `workflows` and
-    `workers`.
+    `activities`, `archive`, `flows`, `limits`, `queues`, `retention`, `schedules`, `topics`,
+    `workflows` and `workers`.
 
     ```python
     with SyncClient() as client:
@@ -102,6 +103,7 @@ class SyncClient(SyncBase):
         self.retention: SyncRetention = SyncRetention(self._portal, self._target.retention)
         self.runs: SyncRuns = SyncRuns(self._portal, self._target.runs)
         self.schedules: SyncSchedules = SyncSchedules(self._portal, self._target.schedules)
+        self.topics: SyncTopics = SyncTopics(self._portal, self._target.topics)
         self.workers: SyncWorkers = SyncWorkers(self._portal, self._target.workers)
         self.workflows: SyncWorkflows = SyncWorkflows(self._portal, self._target.workflows)
 

@@ -22,6 +22,7 @@ from holdfast.worker.services.scheduler import Scheduler
 from holdfast.worker.services.service import Service, ServiceContext
 from holdfast.worker.services.start_rules import StartKeys
 from holdfast.worker.services.sweeper import Sweeper
+from holdfast.worker.services.topics import CodeSubscriptions
 from holdfast.worker.services.unserved import Unserved
 
 logger = logging.getLogger("holdfast.worker")
@@ -48,6 +49,7 @@ class Duties:
         self._flows = tuple(app.flows.values())
         self._app_sign_on = AppSignOn(context, app, info.queues, origin)
         self._code_schedules = CodeSchedules(context, app.name, schedules)
+        self._code_subscriptions = CodeSubscriptions(context, app.name, app.subscriptions)
         self.deadlines: Final = Deadlines(context)
         self.scheduler: Final = Scheduler(context)
         self._services: Sequence[Service] = [
@@ -57,6 +59,7 @@ class Duties:
             Unserved(context, info.handlers),
             UnusedLimits(context),
             self._code_schedules,
+            self._code_subscriptions,
             self.scheduler,
             *([Sweeper(context, open_archive(app.archive), interval)] if interval else ()),
             StartKeys(context),
@@ -67,13 +70,14 @@ class Duties:
         return iter(self._services)
 
     async def sign_on(self) -> None:
-        """Give the database what the app's code declares: its names, flows and schedules.
+        """Give the database what the app's code declares: names, flows, schedules, subscriptions.
 
         Raises ConfigurationError for what contradicts the database.
         """
         await self._app_sign_on.sign_on()
         await self._compile()
         await self._code_schedules.sign_on()
+        await self._code_subscriptions.sign_on()
 
     async def _compile(self) -> None:
         store, notify, replace = self._context.store, self._context.notify, self._replace_flows

@@ -25,10 +25,12 @@ from holdfast.events import (
     CHILD_STARTED,
     COMMAND_ENDS,
     COMMAND_OF,
+    EVENT_SUBSCRIBED,
     SIGNAL_SENT,
     TIMER_FIRED,
     read_activity_failed,
     read_approval_requested,
+    read_event_subscribed,
     read_recorded_activity,
     read_recorded_child,
     read_signal_sent,
@@ -45,17 +47,20 @@ ACTIVITY: Final = "activity"
 CHILD: Final = "child"
 APPROVAL: Final = "approval"
 SIGNAL: Final = "signal"
+SUBSCRIPTION: Final = "subscription"
 
 CALLS: Final = {
     ACTIVITY_SCHEDULED: ACTIVITY,
     CHILD_STARTED: CHILD,
     APPROVAL_REQUESTED: APPROVAL,
     SIGNAL_SENT: SIGNAL,
+    EVENT_SUBSCRIBED: SUBSCRIPTION,
 }
 _COMMANDS: Final = {family: kind for kind, family in CALLS.items()}
 _WITHDRAWALS: Final = {CALLS[COMMAND_OF[kind]]: kind for kind in with_role("withdrawal")}
 # Each of these is a row of the table `tasks`, with its key, until it ends.
 _ROWS: Final = frozenset({ACTIVITY, APPROVAL})
+_ENDLESS: Final = frozenset({SIGNAL, SUBSCRIPTION})  # they are carried out at once
 _MAX_ROW_KEY: Final = 2048  # bytes
 
 
@@ -203,7 +208,7 @@ class Commands(Ledger):
             if history.position < history.length:
                 self.made[key] = history.position
             self._run.record(_COMMANDS[command.family], key, write())
-        if command.family == SIGNAL:
+        if command.family in _ENDLESS:
             return
         self.has_children = self.has_children or command.family == CHILD
         self.open_activities += command.family == ACTIVITY
@@ -383,6 +388,9 @@ def read_command(event: Event) -> Recorded:
     if event.type == SIGNAL_SENT:
         sent = read_signal_sent(text)
         return Recorded(SIGNAL, sent.signal_name, sent.fingerprint)
+    if event.type == EVENT_SUBSCRIBED:
+        subscribed = read_event_subscribed(text)
+        return Recorded(SUBSCRIPTION, subscribed.pattern, subscribed.fingerprint)
     asked = read_approval_requested(text)
     return Recorded(APPROVAL, repr(asked.title), asked.fingerprint)
 

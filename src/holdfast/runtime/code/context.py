@@ -24,6 +24,7 @@ from holdfast.runtime.code.mailbox import SignalPart
 from holdfast.runtime.code.run_log import RunLog
 from holdfast.runtime.code.sending import SendingPart
 from holdfast.runtime.code.steps import Steps
+from holdfast.runtime.code.topics import TopicPart
 from holdfast.runtime.code.updates import UpdatePart
 from holdfast.runtime.code.values import ValuePart
 from holdfast.suggestions import missing_attribute
@@ -35,6 +36,7 @@ R = TypeVar("R")
 
 class Context(
     SignalPart,
+    TopicPart,
     ValuePart,
     ActivityPart,
     ChildPart,

@@ -36,6 +36,7 @@ from holdfast.runtime.code.history import STEP, TIMER
 from holdfast.runtime.code.instance import Instance
 from holdfast.runtime.code.mailbox import Message
 from holdfast.runtime.code.steps import Call
+from holdfast.runtime.code.topics import Subscriptions
 from holdfast.runtime.log.virtual_log import PYTHON, VirtualLog
 from holdfast.runtime.loop.user_code import line_of_call
 from holdfast.types import Event
@@ -122,7 +123,7 @@ class Unexplained:
     def missed_signal(self, instance: Instance) -> str | None:
         """Return the reason if the code may use another name for a recorded signal, else None."""
         awaited = instance.mailbox.awaited
-        unread = sorted({message.name for message in instance.mailbox.unread} - {*awaited})
+        unread = sorted(_unread(instance) - {*awaited})
         if not (awaited and unread):
             return None
         for key, position in self.positions.items():
@@ -182,6 +183,13 @@ def _left(instance: Instance, key: str) -> Work | None:
     return Work(key, end_family(event), None, None)
 
 
+def _unread(instance: Instance) -> set[str]:
+    """Return the names of signals that no wait has taken, but not of events that the code keeps."""
+    subscriptions = instance.find(Subscriptions)
+    kept = set[str]() if subscriptions is None else subscriptions.signals
+    return {message.name for message in instance.mailbox.unread} - kept
+
+
 def _seen(instance: Instance) -> int:
     """Return how many entries the code has seen: those that came during a pause wait."""
     return instance.history.position - len(instance.paused_events or ())
@@ -220,7 +228,7 @@ def renamed_signal(log: Sequence[Event], instance: Instance) -> list[str]:
     if last is None or last.type != SIGNAL_RECEIVED or not awaited:
         return []
     name = Message.read(last).name
-    if name in awaited or all(message.name != name for message in instance.mailbox.unread):
+    if name in awaited or name not in _unread(instance):
         return []
     others = " or ".join(map(repr, awaited))
     return [f"signal {name!r} came last, and the code waits for {others}: was it renamed?"]

@@ -355,7 +355,7 @@ class Turn:
         if instance.paused_events is not None:
             self._stand_still()
             return
-        if steps.issued and (calls := executions.start(steps, log.certain)):
+        if steps.issued and not log.bars_steps and (calls := executions.start(steps, log.certain)):
             if unexplained is not None:
                 replayer.check_calls(unexplained, calls)
             self._start = tuple(calls)

@@ -11,11 +11,12 @@ from holdfast.errors import HoldfastError, InvalidInput, RunExists, UnknownFlow
 from holdfast.store.memory import details
 from holdfast.store.memory.chains import newest
 from holdfast.store.memory.ends import request_cancels
-from holdfast.store.memory.external import send_signals
+from holdfast.store.memory.external import pass_signals, send_signals
 from holdfast.store.memory.flows.starts import start_child_flow
 from holdfast.store.memory.rows import Parent, ParentClose, RunRow
 from holdfast.store.memory.starts import insert_run, start_free
 from holdfast.store.memory.tables import Tables
+from holdfast.store.memory.topics import move_subscriptions
 from holdfast.store.port import WORK_TOPIC, refusal
 from holdfast.types import ErrorInfo, Event, NewRun, NewSignal, Notice, RunKind, Undelivered
 
@@ -153,6 +154,7 @@ def continue_as_new(tables: Tables, now: int, run_id: UUID, event: Event) -> lis
     if old.singleton_key is not None:
         tables.runs[new.run_id].singleton_key = old.singleton_key
         tables.start_keys["singleton", new.name, old.singleton_key].run_id = new.run_id
+    move_subscriptions(tables, run_id, command.run_id)
     for carried in command.signals:
         sent = NewSignal(
             command.run_id,
@@ -162,7 +164,7 @@ def continue_as_new(tables: Tables, now: int, run_id: UUID, event: Event) -> lis
             carried.update,
             carried.reply_to,
         )
-        send_signals(tables, now, [sent])
+        pass_signals(tables, now, [sent])
     return [Notice(WORK_TOPIC, new.queue)]
 
 

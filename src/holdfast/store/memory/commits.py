@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast import events
 from holdfast.errors import PayloadError
-from holdfast.store.memory import activities, approvals, children, details
+from holdfast.store.memory import activities, approvals, children, details, topics
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.ends import close_children, tell_parents
 from holdfast.store.memory.payloads import check_turn
@@ -182,6 +182,8 @@ def _carry_out(
             return children.start(tables, now, run_id, event)
         case events.CHILD_CANCEL:
             return children.cancel(tables, now, run_id, event)
+        case events.EVENT_SUBSCRIBED:
+            return topics.subscribe_run(tables, now, run_id, event)
         case events.SIGNAL_SENT:
             return children.signal(tables, now, run_id, event, undelivered)
         case events.CONTINUED:

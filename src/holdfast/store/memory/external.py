@@ -55,6 +55,11 @@ def send_signals(tables: Tables, now: int, signals: Sequence[NewSignal]) -> Deli
     """Append each signal, and wake its run if the run awaits that name."""
     for signal in signals:
         check_signal(signal)
+    return pass_signals(tables, now, signals)
+
+
+def pass_signals(tables: Tables, now: int, signals: Sequence[NewSignal]) -> Delivered:
+    """Append signals whose values were checked before."""
     answer = Delivered([], [])
     for signal in signals:
         outcome = _signal_outcome(tables, signal)
@@ -69,12 +74,13 @@ def _signal_outcome(tables: Tables, signal: NewSignal) -> Delivery:
         return "missing"
     # Before the status is looked at: if the run took this signal and then ended, a repeated call
     # must be told that the signal was delivered.
-    if signal.signal_id is not None and _has(tables, signal.run_id, signal.signal_id):
+    if signal.signal_id is not None and has_signal(tables, signal.run_id, signal.signal_id):
         return "duplicate"
     return "delivered" if tables.is_running(signal.run_id) else "ended"
 
 
-def _has(tables: Tables, run_id: UUID, signal_id: str) -> bool:
+def has_signal(tables: Tables, run_id: UUID, signal_id: str) -> bool:
+    """Return True if a run's log has a signal of this id."""
     events = (row.event for row in tables.logs[run_id])
     return any(event.type == "SignalReceived" and event.key == signal_id for event in events)
 

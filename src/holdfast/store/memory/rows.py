@@ -10,11 +10,13 @@ from uuid import UUID
 
 from holdfast.types import (
     Event,
+    EventTarget,
     FlowShape,
     LimitKind,
     LimitRule,
     LimitScope,
     NewRun,
+    PausedBy,
     SkipReason,
     Status,
     StepShape,
@@ -121,6 +123,23 @@ class LimitRow:
     uses: defaultdict[str, list[int]] = field(
         default_factory=lambda: defaultdict[str, list[int]](list)
     )
+
+
+@dataclass(slots=True)
+class SubscriptionRow:
+    """A subscription: of a target, or of a run, which is told by `signal`."""
+
+    subscription_id: int
+    pattern: str
+    match: str | None  # JSON text
+    created_at: int
+    target: EventTarget | None = None
+    run_id: UUID | None = None
+    signal: str = ""
+    app: str | None = None
+    heard_at: int = 0
+    paused_at: int | None = None
+    paused_by: PausedBy | None = None
 
 
 @dataclass

@@ -32,7 +32,7 @@ class MemoryStarts(Part):
             answers: list[StartedRun] = []
             notices: list[Notice] = []
             for new in runs:
-                answer = _start(tables, now, new)
+                answer = start_run(tables, now, new)
                 if answer.created:
                     notices.append(Notice(WORK_TOPIC, new.queue))
                 if new.waiter is not None and answer.status == "running" and not answer.refused:
@@ -41,7 +41,8 @@ class MemoryStarts(Part):
             return answers, distinct(notices)
 
 
-def _start(tables: Tables, now: int, new: NewRun) -> StartedRun:
+def start_run(tables: Tables, now: int, new: NewRun) -> StartedRun:
+    """Start a run of a workflow as the rules for its starts allow; one that exists is left."""
     if new.run_id in tables.runs:
         return StartedRun(new.run_id, False, tables.runs[new.run_id].status)
     return start_free(tables, now, new)

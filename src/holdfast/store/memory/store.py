@@ -24,6 +24,7 @@ from holdfast.store.memory.schedules.part import MemorySchedules
 from holdfast.store.memory.start_rules import MemoryStartRules
 from holdfast.store.memory.starts import MemoryStarts
 from holdfast.store.memory.sweeps import MemorySweeps
+from holdfast.store.memory.topics import MemoryTopics
 from holdfast.store.memory.workers import MemoryWorkers
 from holdfast.store.port import WORK_TOPIC
 from holdfast.types import Notice
@@ -42,6 +43,7 @@ class MemoryStore(
     MemoryForks,
     MemoryFlows,
     MemorySchedules,
+    MemoryTopics,
     MemoryWorkers,
     MemorySweeps,
     MemoryApps,

@@ -19,6 +19,7 @@ from holdfast.store.memory.rows import (
     ShapeRow,
     StartKey,
     StepRow,
+    SubscriptionRow,
     SweeperRow,
     TaskRow,
     WaitingRun,
@@ -123,6 +124,9 @@ class Tables:
     payload_users: set[tuple[UUID, UUID]] = field(
         default_factory=set[tuple[UUID, UUID]]
     )  # runs, and the owners of the objects that they use
+    subscriptions: dict[int, SubscriptionRow] = field(default_factory=dict[int, SubscriptionRow])
+    subscriptions_made: int = 0
+    published: dict[str, int] = field(default_factory=dict[str, int])  # ids: when they expire
 
     revisions: int = 0  # of schedules, given so far
 

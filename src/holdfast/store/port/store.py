@@ -17,6 +17,7 @@ from holdfast.store.port.forks import ForkStore
 from holdfast.store.port.large_payloads import LargePayloadStore
 from holdfast.store.port.limits import LimitStore
 from holdfast.store.port.listening import ListenStore
+from holdfast.store.port.publishing import TopicStore
 from holdfast.store.port.queries import QueryStore
 from holdfast.store.port.retention import RetentionStore
 from holdfast.store.port.schedules import ScheduleStore
@@ -39,6 +40,7 @@ class Store(
     ForkStore,
     FlowStore,
     ScheduleStore,
+    TopicStore,
     WorkerStore,
     SweepStore,
     AppStore,

@@ -23,6 +23,7 @@ from holdfast.store.postgres.schedules import PostgresSchedules
 from holdfast.store.postgres.start_rules import PostgresStartRules
 from holdfast.store.postgres.starts import PostgresStarts
 from holdfast.store.postgres.sweeps import PostgresSweeps
+from holdfast.store.postgres.topics import PostgresTopics
 from holdfast.store.postgres.workers import PostgresWorkers
 
 
@@ -39,6 +40,7 @@ class PostgresStore(
     PostgresForks,
     PostgresFlows,
     PostgresSchedules,
+    PostgresTopics,
     PostgresWorkers,
     PostgresSweeps,
     PostgresApps,

@@ -30,7 +30,8 @@ language sql immutable parallel safe
 return case
     when p_event_type = 'WorkflowStarted' then 'start'
     when p_event_type in (
-        'ActivityScheduled', 'ChildStarted', 'ApprovalRequested', 'SignalSent') then 'command'
+        'ActivityScheduled', 'ChildStarted', 'ApprovalRequested', 'SignalSent',
+        'EventSubscribed') then 'command'
     when p_event_type in (
         'ActivityCancelRequested', 'ChildCancelRequested', 'ApprovalWithdrawn') then 'withdrawal'
     when p_event_type in (

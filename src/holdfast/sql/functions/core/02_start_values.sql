@@ -48,7 +48,7 @@ return (holdfast._is_workflow(p_name) and (p_queue is null or holdfast._is_name(
 
 -- Refuse runs to start that have a value that _is_start does not allow; the parameters are those of
 -- start_runs. Most runs of a call have the names of the first one, which are checked once. Called
--- by start_one, start_runs, start_flows and _check_schedule_target.
+-- by start_one, start_runs, start_flows, _check_schedule_target and _check_subscription.
 create or replace function holdfast._check_starts(
     p_run_ids uuid[], p_names text[], p_inputs json[], p_versions int[], p_keys text[],
     p_queues text[], p_priorities int[], p_start_ats bigint[], p_delays float8[],

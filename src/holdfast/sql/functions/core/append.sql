@@ -114,8 +114,8 @@ begin
     return v_run_ids;
 end $$;
 
--- Return true if a run's log has a signal of this id. Locks nothing. Called by _append and
--- signal_runs.
+-- Return true if a run's log has a signal of this id. Locks nothing. Called by _append,
+-- signal_runs and _tell_waiting.
 create or replace function holdfast._has_signal(p_run_id uuid, p_key text) returns boolean
 language plpgsql stable
 set search_path = pg_catalog, pg_temp

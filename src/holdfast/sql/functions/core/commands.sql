@@ -31,9 +31,9 @@ begin
             and not (o.run_id = any (p_ended) and o.event_type in ('ActivityScheduled',
                 'ActivityCancelRequested', 'ApprovalRequested', 'ApprovalWithdrawn'))
         group by o.event_type
-        order by array_position(array['ActivityScheduled', 'ApprovalRequested', 'ChildStarted',
-            'WorkflowContinuedAsNew', 'ActivityCancelRequested', 'ApprovalWithdrawn',
-            'SignalSent', 'ChildCancelRequested'], o.event_type)
+        order by array_position(array['EventSubscribed', 'ActivityScheduled', 'ApprovalRequested',
+            'ChildStarted', 'WorkflowContinuedAsNew', 'ActivityCancelRequested',
+            'ApprovalWithdrawn', 'SignalSent', 'ChildCancelRequested'], o.event_type)
     loop
         if v_command.event_type = 'SignalSent' then
             select s.notices, s.undelivered into v_told, undelivered
@@ -42,6 +42,8 @@ begin
             continue;
         end if;
         notices := notices || case v_command.event_type
+            when 'EventSubscribed' then holdfast._subscribe_runs(
+                p_now, v_command.run_ids, v_command.keys, v_command.details)
             when 'ActivityScheduled' then holdfast._schedule_activities(
                 p_now, v_command.run_ids, v_command.keys, v_command.details)
             when 'ApprovalRequested' then holdfast._request_approvals(

@@ -2,7 +2,8 @@
 
 -- Wake a run that awaits this and report that its queue has work, or tell the worker that holds it.
 -- Returns a (topic, payload) notice, or null.
--- Locks: expects the turn row locked. Called by signal_runs and _wake_ends.
+-- Locks: expects the turn row locked. Called by signal_runs, _wake_ends and
+-- _tell_waiting.
 create or replace function holdfast._wake(p_now timestamptz, p_run_id uuid, p_topic text)
 returns text[]
 language plpgsql
@@ -65,7 +66,8 @@ begin
 end $$;
 
 -- Return the (topic, payload) notices for workers that hold something of runs: for a turn the run's
--- id, for an activity RUN KEY. Locks nothing. Called by _wake_each, _end_each and pause_runs.
+-- id, for an activity RUN KEY. Locks nothing. Called by _wake_each, _end_each,
+-- pause_runs and _wake_awaiting.
 create or replace function holdfast._holder_notices(
     p_run_ids uuid[], p_activities boolean default false
 ) returns text[]

@@ -84,7 +84,8 @@ begin
     end if;
 end $$;
 
--- Return the details of a SignalReceived. Called by signal_runs and _continue_runs.
+-- Return the details of a SignalReceived. Called by signal_runs, _continue_runs and
+-- _tell_waiting.
 create or replace function holdfast._signal(
     p_name text, p_payload json, p_is_update boolean, p_reply_to text
 ) returns json

@@ -1,0 +1,154 @@
+"""`client.topics`: publish events, and say what they start."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Unpack, cast
+from uuid import uuid4
+
+from holdfast.client.publishing import Subscription, publish_within
+from holdfast.client.scheduling import RUN_OPTIONS, RunsOfSchedule, new_target
+from holdfast.client.session import Session, persist
+from holdfast.client.starting import RunOptions
+from holdfast.client.submitting import prepare_start
+from holdfast.codec import encode
+from holdfast.definitions.startable import AnyStartable
+from holdfast.errors import ConfigurationError
+from holdfast.patterns import check_pattern, check_topic
+from holdfast.texts import check_id
+from holdfast.types import (
+    JSON,
+    NewEvent,
+    NewSubscription,
+    Published,
+    SubscriptionKind,
+)
+
+__all__ = ["Subscription", "Topics"]
+
+
+class Topics:
+    """Events, and what they reach: workflows that are started, runs that wait."""
+
+    def __init__(self, session: Session) -> None:
+        """Make the group over a client's session."""
+        self._session = session
+
+    async def publish(
+        self,
+        topic: str,
+        payload: object = None,
+        *,
+        event_id: str | None = None,
+        connection: object = None,
+        notify: bool = False,
+    ) -> Published:
+        """Publish an event: all that is subscribed to its topic gets it, in one transaction.
+
+        ```python
+        published = await client.topics.publish("invoices.17.paid", {"invoice": 17})
+        print(published.workflows, published.runs)
+        ```
+
+        With a `connection`, it is part of the caller's open transaction there: if that is rolled
+        back, nothing was published. The connection is one of asyncpg or psycopg, or a connection or
+        session of SQLAlchemy. Workers find what it started when they next poll, within 2 s; with
+        `notify` they are woken by the commit. With an `event_id`, an event that was published
+        within the last hour is not published again: `is_new` is then False.
+
+        The payload is stored as it is, also by an app that encrypts its payloads: the database
+        compares it with conditions. Raises InvalidName for a topic that cannot be, PayloadError for
+        a payload that cannot be stored.
+        """
+        text = encode(payload)
+        if event_id is not None:
+            check_id("event id", event_id)
+        if connection is not None:
+            event = NewEvent(topic=check_topic(topic), payload=text, event_id=event_id)
+            return await publish_within(
+                connection, event, schema=self._session.schema, notify=notify
+            )
+        if notify:
+            raise ConfigurationError("notify is for a publish within a connection's transaction")
+        # A drawn id counts as well: if the answer is lost, the call is repeated.
+        drawn = str(uuid4()) if event_id is None else event_id
+        event = NewEvent(topic=check_topic(topic), payload=text, event_id=drawn)
+        published, notices = await persist(lambda: self._session.store.publish(event))
+        self._session.tell(notices)
+        return published
+
+    async def subscribe(
+        self,
+        pattern: str,
+        *,
+        workflow: AnyStartable | str,
+        match: JSON = None,
+        **options: Unpack[RunsOfSchedule],
+    ) -> int:
+        """Start a run of a workflow for each event of a topic that fits; return an id.
+
+        ```python
+        subscription = await client.topics.subscribe("invoices.*.paid", workflow=checkout)
+        assert await client.topics.unsubscribe(subscription)
+        ```
+
+        `*` stands for one segment, `#` for any number. With `match`, only events whose payload
+        contains it count (as PostgreSQL's `jsonb @>`). The event's payload is the run's input;
+        `options` are those of the runs. The same pattern, match and workflow are one subscription:
+        its other values change. Raises InvalidName for a pattern that cannot be, and what `start`
+        raises for a workflow and its options.
+        """
+        check_pattern(pattern)
+        if unknown := options.keys() - RUN_OPTIONS:
+            raise TypeError(f"unexpected option for subscribe: {', '.join(sorted(unknown))}")
+        wishes = cast("RunOptions", options)
+        prepared = await prepare_start(self._session, workflow, wishes, RUN_OPTIONS)
+        if prepared.fields["kind"] == "flow":
+            raise ConfigurationError(
+                f"{prepared.fields['name']} is a flow: subscribe a workflow that calls the flow"
+            )
+        new = NewSubscription(
+            pattern=pattern,
+            target=new_target(prepared, "null"),
+            match=None if match is None else encode(match),
+        )
+        subscription_id, _ = await persist(lambda: self._session.store.subscribe(new))
+        return subscription_id
+
+    async def unsubscribe(self, subscription_id: int) -> bool:
+        """Remove a subscription; what it has started stays. False if there is none.
+
+        Those of runs that wait are not removed: they end with their runs.
+        """
+        return await persist(lambda: self._session.store.unsubscribe(subscription_id))
+
+    async def list(
+        self,
+        *,
+        kind: SubscriptionKind | None = None,
+        topic: str | None = None,
+        after: int = 0,
+        limit: int = 100,
+    ) -> builtins.list[Subscription]:
+        """Return subscriptions, oldest first: of a kind, else all but those of runs that wait.
+
+        With a `topic`, those whose patterns it fits. `after` continues after an id.
+
+        ```python
+        for each in await client.topics.list(topic="invoices.17.paid"):
+            print(each.subscription_id, each.pattern, each.target)
+        ```
+        """
+        if topic is not None:
+            check_topic(topic)
+        found = await self._session.store.list_subscriptions(
+            kind=kind, topic=topic, after=after, limit=limit
+        )
+        return [Subscription(each) for each in found]
+
+    async def count(self, topic: str) -> dict[SubscriptionKind, int]:
+        """Return how many subscriptions of each kind have a pattern that a topic fits.
+
+        Conditions and pauses are not looked at.
+        """
+        return dict(await self._session.store.count_subscriptions(check_topic(topic)))

@@ -1,0 +1,325 @@
+"""Topics: events that are published, and who is subscribed to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+from uuid import UUID, uuid4
+
+import msgspec
+
+from holdfast.codec import contains
+from holdfast.errors import ConfigurationError, InvalidInput
+from holdfast.events import read_event_subscribed
+from holdfast.ids import keyed_run_id
+from holdfast.patterns import EVENT_HEADER, TOPIC_HEADER, check_pattern, check_topic, fits
+from holdfast.store.memory import details
+from holdfast.store.memory.chains import newest
+from holdfast.store.memory.database import Part
+from holdfast.store.memory.external import has_signal
+from holdfast.store.memory.payloads import check_json, check_run
+from holdfast.store.memory.rows import SubscriptionRow
+from holdfast.store.memory.starts import start_run
+from holdfast.store.memory.tables import Tables, distinct
+from holdfast.store.port import WORK_TOPIC
+from holdfast.types import (
+    DeclaredSubscriptions,
+    Event,
+    EventTarget,
+    NewEvent,
+    NewRun,
+    NewSubscription,
+    Notice,
+    Published,
+    SubscriptionKind,
+    SubscriptionRecord,
+)
+
+_SECOND: Final = 1_000_000
+_HOUR: Final = 3_600 * _SECOND
+_SILENCE: Final = 90 * _SECOND  # after which a declaration no longer holds
+_MOST_MATCH: Final = 8_192
+_MOST_ID: Final = 255
+
+
+class MemoryTopics(Part):
+    """Publishes events, and keeps who is subscribed to them."""
+
+    async def publish(self, event: NewEvent) -> tuple[Published, list[Notice]]:
+        """Publish an event; see `TopicStore.publish`."""
+        async with self._transaction() as (tables, now):
+            published, notices = publish(tables, now, event)
+            return published, distinct(notices)
+
+    async def subscribe(self, new: NewSubscription) -> tuple[int, bool]:
+        """Subscribe a target; see `TopicStore.subscribe`."""
+        async with self._transaction() as (tables, now):
+            row, created = _write(tables, now, _checked(new))
+            return row.subscription_id, created
+
+    async def unsubscribe(self, subscription_id: int) -> bool:
+        """Remove a subscription."""
+        async with self._transaction() as (tables, _):
+            row = tables.subscriptions.get(subscription_id)
+            if row is None or row.run_id is not None:
+                return False
+            del tables.subscriptions[subscription_id]
+            return True
+
+    async def list_subscriptions(
+        self,
+        *,
+        kind: SubscriptionKind | None = None,
+        topic: str | None = None,
+        after: int = 0,
+        limit: int = 100,
+    ) -> list[SubscriptionRecord]:
+        """Return subscriptions; see `TopicStore.list_subscriptions`."""
+        async with self._transaction() as (tables, _):
+            if topic is not None:
+                _check_topic(topic)
+            found = [
+                _record(row)
+                for row in tables.subscriptions.values()
+                if row.subscription_id > after
+                and (_kind(row) == kind if kind is not None else row.run_id is None)
+                and (topic is None or fits(row.pattern, topic))
+            ]
+            return found[:limit]
+
+    async def count_subscriptions(self, topic: str) -> Mapping[SubscriptionKind, int]:
+        """Return how many subscriptions of each kind have a pattern that a topic fits."""
+        async with self._transaction() as (tables, _):
+            _check_topic(topic)
+            counts: dict[SubscriptionKind, int] = {}
+            for row in tables.subscriptions.values():
+                if fits(row.pattern, topic):
+                    counts[_kind(row)] = counts.get(_kind(row), 0) + 1
+            return counts
+
+    async def declare_subscriptions(
+        self, app: str, subscriptions: Sequence[NewSubscription]
+    ) -> DeclaredSubscriptions:
+        """Declare those of an app's code; see `TopicStore.declare_subscriptions`."""
+        async with self._transaction() as (tables, now):
+            added: list[str] = []
+            resumed: list[str] = []
+            for new in map(_checked, subscriptions):
+                row, created = _write(tables, now, new)
+                row.app, row.heard_at = app, now
+                if created:
+                    added.append(new.pattern)
+                elif row.paused_by == "code":
+                    row.paused_at = row.paused_by = None
+                    resumed.append(new.pattern)
+            gone = [
+                row
+                for row in tables.subscriptions.values()
+                if row.app == app and row.heard_at < now - _SILENCE and row.paused_at is None
+            ]
+            for row in gone:
+                row.paused_at, row.paused_by = now, "code"
+            return DeclaredSubscriptions(added, sorted(row.pattern for row in gone), resumed)
+
+    async def sweep_topics(self, *, limit: int = 1000) -> int:
+        """Delete what has no meaning any more."""
+        async with self._transaction() as (tables, now):
+            old = [each for each, at in tables.published.items() if at <= now][:limit]
+            for each in old:
+                del tables.published[each]
+            return len(old) + _forget(tables, limit)
+
+
+def publish(tables: Tables, now: int, event: NewEvent) -> tuple[Published, list[Notice]]:
+    """Start, tell and send what is subscribed to an event."""
+    _check_topic(event.topic)
+    check_json("payload", event.payload)
+    event_id = str(uuid4()) if event.event_id is None else event.event_id
+    if not 1 <= len(event_id.encode()) <= _MOST_ID:
+        raise InvalidInput(f"an event id takes 1 to 255 bytes, not {len(event_id.encode())}")
+    if event.event_id is not None:
+        if tables.published.get(event_id, now) > now:
+            return Published(event_id=event_id, is_new=False), []
+        tables.published[event_id] = now + _HOUR
+    reached = _reached(tables, event)
+    notices: list[Notice] = []
+    workflows = runs = refused = 0
+    told = sorted(
+        (row for row in reached if row.run_id is not None),
+        key=lambda row: (str(row.run_id), row.signal),
+    )
+    for row in told:
+        found = _tell(tables, now, row, event, event_id)
+        runs += found is not None
+        notices += found or []
+    for row in reached:
+        if row.target is not None:
+            outcome = _start(tables, now, row.subscription_id, row.target, event, event_id)
+            workflows += outcome == "started"
+            refused += outcome == "refused"
+            if outcome == "started":
+                notices.append(Notice(WORK_TOPIC, row.target.queue))
+    if any(not tables.is_running(row.run_id) for row in told if row.run_id is not None):
+        _forget(tables, 1000)
+    return Published(event_id=event_id, workflows=workflows, runs=runs, refused=refused), notices
+
+
+def subscribe_run(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notice]:
+    """Carry out EventSubscribed: subscribe the run, unless it is."""
+    asked = read_event_subscribed(event.details or "")
+    signal = event.key or ""
+    known = {(row.run_id, row.signal) for row in tables.subscriptions.values()}
+    if (run_id, signal) not in known:
+        match = bytes(asked.match).decode()
+        row = _add(tables, now, asked.pattern, None if match == "null" else match)
+        row.run_id, row.signal = run_id, signal
+    return []
+
+
+def move_subscriptions(tables: Tables, run_id: UUID, new_run_id: UUID) -> None:
+    """Let the run that another one continues as take over its subscriptions."""
+    for row in tables.subscriptions.values():
+        if row.run_id == run_id:
+            row.run_id = new_run_id
+
+
+def _reached(tables: Tables, event: NewEvent) -> list[SubscriptionRow]:
+    payload: object = msgspec.json.decode(event.payload)
+    return [
+        row
+        for row in tables.subscriptions.values()
+        if row.paused_at is None
+        and fits(row.pattern, event.topic)
+        and (row.match is None or contains(payload, msgspec.json.decode(row.match)))
+    ]
+
+
+def _tell(
+    tables: Tables, now: int, row: SubscriptionRow, event: NewEvent, event_id: str
+) -> list[Notice] | None:
+    """Append an event to a run's log; None if it has ended, or was told before."""
+    assert row.run_id is not None, "the subscription is that of a run"
+    run_id = newest(tables, row.run_id)
+    key = f"{event_id} {row.signal}"
+    if not tables.is_running(run_id) or has_signal(tables, run_id, key):
+        return None
+    told = {"topic": event.topic, "id": event_id, "payload": details.raw(event.payload)}
+    written = details.write(signal_name=row.signal, input=told)
+    tables.append(run_id, Event("SignalReceived", key, written, now))
+    return tables.wake_for(run_id, row.signal, now)
+
+
+def _start(
+    tables: Tables,
+    now: int,
+    subscription_id: int,
+    target: EventTarget,
+    event: NewEvent,
+    event_id: str,
+) -> str:
+    key = f"{event_id}/{subscription_id}"
+    headers = {**(target.headers or {}), TOPIC_HEADER: event.topic, EVENT_HEADER: event_id}
+    new = NewRun(
+        run_id=keyed_run_id(target.name, key),
+        name=target.name,
+        version=target.version or 1,
+        key=key,
+        queue=target.queue,
+        priority=target.priority,
+        input=event.payload,
+        timeout_seconds=target.timeout_seconds,
+        retention_seconds=target.retention_seconds,
+        tags=target.tags,
+        headers=headers,
+    )
+    answer = start_run(tables, now, new)
+    if answer.refused is not None:
+        return "refused"
+    return "started" if answer.created else "known"
+
+
+def _checked(new: NewSubscription) -> NewSubscription:
+    try:
+        check_pattern(new.pattern)
+    except ConfigurationError as error:
+        raise InvalidInput(str(error)) from None
+    if new.match is not None:
+        check_json("match", new.match)
+        if len(new.match.encode()) > _MOST_MATCH:
+            raise InvalidInput("a match takes up to 8,192 bytes as JSON")
+    target = new.target
+    check_run(
+        NewRun(
+            run_id=uuid4(),
+            name=target.name,
+            version=target.version or 1,
+            queue=target.queue,
+            priority=target.priority,
+            timeout_seconds=target.timeout_seconds,
+            retention_seconds=target.retention_seconds,
+            tags=target.tags,
+            headers=target.headers,
+        )
+    )
+    return new
+
+
+def _write(tables: Tables, now: int, new: NewSubscription) -> tuple[SubscriptionRow, bool]:
+    for row in tables.subscriptions.values():
+        if row.target is not None and _identity(row.pattern, row.match, row.target) == _identity(
+            new.pattern, new.match, new.target
+        ):
+            row.target = new.target
+            return row, False
+    row = _add(tables, now, new.pattern, new.match)
+    row.target = new.target
+    return row, True
+
+
+def _identity(pattern: str, match: str | None, target: EventTarget) -> tuple[object, ...]:
+    condition = None if match is None else msgspec.json.decode(match)
+    return pattern, condition, target.kind, target.name
+
+
+def _add(tables: Tables, now: int, pattern: str, match: str | None) -> SubscriptionRow:
+    tables.subscriptions_made += 1
+    row = SubscriptionRow(tables.subscriptions_made, pattern, match, now)
+    tables.subscriptions[row.subscription_id] = row
+    return row
+
+
+def _forget(tables: Tables, limit: int) -> int:
+    gone = [
+        row.subscription_id
+        for row in tables.subscriptions.values()
+        if row.run_id is not None and not tables.is_running(row.run_id)
+    ][:limit]
+    for subscription_id in gone:
+        del tables.subscriptions[subscription_id]
+    return len(gone)
+
+
+def _check_topic(topic: str) -> None:
+    try:
+        check_topic(topic)
+    except ConfigurationError as error:
+        raise InvalidInput(str(error)) from None
+
+
+def _kind(row: SubscriptionRow) -> SubscriptionKind:
+    return "run" if row.target is None else "workflow"
+
+
+def _record(row: SubscriptionRow) -> SubscriptionRecord:
+    return SubscriptionRecord(
+        subscription_id=row.subscription_id,
+        pattern=row.pattern,
+        match=row.match,
+        kind=_kind(row),
+        target=row.target,
+        run_id=row.run_id,
+        app=row.app,
+        paused_at=row.paused_at,
+        paused_by=row.paused_by,
+        created_at=row.created_at,
+    )

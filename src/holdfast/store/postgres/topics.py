@@ -1,0 +1,127 @@
+"""Topics: events that are published, and who is subscribed to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from holdfast.store.postgres.database import Part, read_headers, read_notices
+from holdfast.types import (
+    DeclaredSubscriptions,
+    EventTarget,
+    NewEvent,
+    NewSubscription,
+    Notice,
+    Published,
+    RunTarget,
+    SubscriptionKind,
+    SubscriptionRecord,
+)
+
+if TYPE_CHECKING:
+    import asyncpg
+
+_write: Final = msgspec.json.Encoder().encode
+_read_tags: Final = msgspec.json.Decoder(tuple[str, ...]).decode
+
+
+class PostgresTopics(Part):
+    """Publishes events, and keeps who is subscribed to them."""
+
+    async def publish(self, event: NewEvent) -> tuple[Published, list[Notice]]:
+        """Publish an event; see `TopicStore.publish`."""
+        row = await self._database.row(
+            "publish", event.topic, event.payload, event.event_id, self._database.tell
+        )
+        published = Published(**{name: row[name] for name in Published.__struct_fields__})
+        return published, read_notices(row["notices"])
+
+    async def subscribe(self, new: NewSubscription) -> tuple[int, bool]:
+        """Subscribe a target; see `TopicStore.subscribe`."""
+        row = await self._database.row("subscribe", _write(row_of(new)).decode())
+        return row["subscription_id"], row["created"]
+
+    async def unsubscribe(self, subscription_id: int) -> bool:
+        """Remove a subscription."""
+        row = await self._database.row("unsubscribe", subscription_id)
+        return bool(row["unsubscribe"])
+
+    async def list_subscriptions(
+        self,
+        *,
+        kind: SubscriptionKind | None = None,
+        topic: str | None = None,
+        after: int = 0,
+        limit: int = 100,
+    ) -> list[SubscriptionRecord]:
+        """Return subscriptions; see `TopicStore.list_subscriptions`."""
+        rows = await self._database.rows("list_subscriptions", kind, topic, after, limit)
+        return [_subscription(row) for row in rows]
+
+    async def count_subscriptions(self, topic: str) -> Mapping[SubscriptionKind, int]:
+        """Return how many subscriptions of each kind have a pattern that a topic fits."""
+        rows = await self._database.rows("count_subscriptions", topic)
+        return {row["kind"]: row["subscriptions"] for row in rows}
+
+    async def declare_subscriptions(
+        self, app: str, subscriptions: Sequence[NewSubscription]
+    ) -> DeclaredSubscriptions:
+        """Declare those of an app's code; see `TopicStore.declare_subscriptions`."""
+        rows = _write([row_of(each) for each in subscriptions]).decode()
+        row = await self._database.row("declare_subscriptions", app, rows)
+        return DeclaredSubscriptions(row["added"] or (), row["paused"] or (), row["resumed"] or ())
+
+    async def sweep_topics(self, *, limit: int = 1000) -> int:
+        """Delete what has no meaning any more."""
+        row = await self._database.row("sweep_topics", limit)
+        return int(row["sweep_topics"])
+
+
+def row_of(new: NewSubscription) -> dict[str, object]:
+    """Return a subscription as the SQL functions take it."""
+    target = new.target
+    return {
+        "pattern": new.pattern,
+        "match": None if new.match is None else msgspec.Raw(new.match.encode()),
+        "kind": target.kind,
+        "target": target.name,
+        "version": target.version,
+        "queue": target.queue,
+        "priority": target.priority,
+        "timeout": target.timeout_seconds,
+        "retention": target.retention_seconds,
+        "tags": target.tags or None,
+        "headers": target.headers,
+    }
+
+
+def _subscription(row: asyncpg.Record) -> SubscriptionRecord:
+    return SubscriptionRecord(
+        subscription_id=row["subscription_id"],
+        pattern=row["pattern"],
+        match=row["match"],
+        kind=row["kind"],
+        target=_target(row),
+        run_id=row["run_id"],
+        app=row["app"],
+        paused_at=row["paused_at"],
+        paused_by=row["paused_by"],
+        created_at=row["created_at"],
+    )
+
+
+def _target(row: asyncpg.Record) -> EventTarget | None:
+    if row["kind"] == "run":
+        return None
+    return RunTarget(
+        name=row["target"],
+        version=row["version"],
+        queue=row["queue"] or "default",
+        priority=2 if row["priority"] is None else row["priority"],
+        timeout_seconds=row["timeout"],
+        retention_seconds=row["retention"],
+        tags=() if row["tags"] is None else _read_tags(row["tags"]),
+        headers=read_headers(row["headers"]),
+    )
