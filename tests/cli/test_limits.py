@@ -35,6 +35,10 @@ def test_a_limit_on_what_nobody_has_is_set_with_a_warning(served: CommandLine) -
         "limits", "set", "--workflow", "sample/dubble", "--rate", "5", "--per", "1m"
     )
     assert (answer["known"], answer["similar"][0]) == (False, "sample/double")
+    named = served("limits", "set", "--activity", "weigh", "--concurrency", "5")
+    assert named.stdout == "activity 'sample/weigh' runs 5 at once\n"
+    nobody = served("limits", "remove", "concurrency", "--activity", "nope", code=exits.USAGE)
+    assert "name the app as well, as in APP/nope" in nobody.stderr
     activity = served("limits", "set", "--activity", "sample/nope", "--rate", "5", "--per", "1m")
     assert "no live worker and no run has activity sample/nope" in activity.stderr
 

@@ -109,3 +109,11 @@ async def test_old_payloads_are_read_with_old_keys(cli: CommandLine) -> None:
     assert SECRET not in stored
     assert "aes-gcm/1:k1" in stored
     assert "aes-gcm/1:k2" in stored
+
+
+def test_a_limit_with_a_key_is_refused_where_inputs_are_encoded(cli: CommandLine) -> None:
+    """The database cannot look for it: all runs would count together."""
+    limit = ("limits", "set", "--workflow", "bank/pay", "--app", f"{__name__}:app")
+    refused = cli(*limit, "--concurrency", "1", "--key", "input.card", code=2)
+    assert "inputs that are encoded by a payload_codec" in refused.stderr
+    cli(*limit, "--concurrency", "1")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import psycopg
 import pytest
 from hand import WORKER, Hand
 
@@ -279,3 +280,31 @@ def test_readers_of_a_log_get_outputs_of_steps_but_not_the_results_of_maps(hand:
         " where event_type = 'FlowStepCompleted'"
     )
     assert sorted(recent, key=str) == sorted(told, key=str)
+
+
+def test_steps_that_a_limit_concerns_are_refused_and_not_lost(hand: Hand) -> None:
+    """A worker in SQL cannot obey a limit. When that is gone, it is given what waited for it."""
+    hand.define("limited", ("one", []))
+    run_id = hand.start("limited", None)
+    hand.value("select holdfast.set_limit('queue', 'elsewhere', 'concurrency', 1)")
+    [message] = hand.rows("select * from holdfast.read_tasks('limited', 0, 10)")
+    hand.value("select holdfast.set_limit('queue', 'default', 'concurrency', 1)")
+    told = "steps of flow limited are limited, by a limit of the queue default"
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match=told):
+        hand.rows("select * from holdfast.read_tasks('limited', 0, 10)")
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match=told):
+        hand.rows(
+            "select * from holdfast.start_tasks('limited', array[%s::bigint], %s)",
+            message["msg_id"],
+            WORKER,
+        )
+    # A holdfast worker that looks at the step lets it wait for the limit.
+    hand.rows(
+        "update holdfast.tasks set visible_at = 'infinity', limited_at = holdfast.now(), "
+        "limit_keys = '{}' where run_id = %s and kind = 'step' returning 1",
+        run_id,
+    )
+    hand.value("select holdfast.remove_limit('queue', 'default', 'concurrency')")
+    assert [task["step_slug"] for task in hand.work("limited")] == ["one"]
+    assert hand.complete(run_id, "one", 1) == "recorded"
+    assert hand.run(run_id)["status"] == "completed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 
 import pytest
@@ -58,6 +59,29 @@ async def test_a_start_wakes_workers_itself(scene: Scene) -> None:
     _, notices = await scene.store.start_runs([new_run()])
     assert notices == []
     assert await heard_until_marked(scene, "work", heard) == ["default"]
+
+
+async def test_a_change_of_a_limit_wakes_the_workers_of_what_waits_for_it(scene: Scene) -> None:
+    """A person at psql sends no wake-ups."""
+    worker = await sign_on(scene)
+    limit = ("queue", "mail", "concurrency")
+    await scene.watcher.call("set_limit", *limit, 1)
+    for queue in ("mail", "mail", "default"):
+        await scene.store.start_runs([new_run(queue=queue)])
+    assert len((await worker.claim(queues=["mail"])).tasks) == 1
+    heard = await listen(scene, "work")
+    await scene.watcher.call("set_limit", *limit, 1)
+    await scene.watcher.call("set_limit", "queue", "default", "concurrency", 1)
+    assert await heard_until_marked(scene, "work", heard) == []
+    for change in (("set_limit", *limit, 2), ("remove_limit", *limit)):
+        await scene.watcher.call(*change)
+        assert await heard_until_marked(scene, "work", heard) == ["mail"]
+    declared = json.dumps(
+        [{"scope": "queue", "name": "mail", "kind": "ageing", "period_seconds": 9}]
+    )
+    for limits in (declared, "[]"):
+        await scene.watcher.call("declare_limits", "shop", limits)
+        assert await heard_until_marked(scene, "work", heard) == ["mail"]
 
 
 async def test_a_start_that_no_worker_serves_wakes_none(scene: Scene) -> None:

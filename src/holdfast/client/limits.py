@@ -8,7 +8,8 @@ from holdfast.client.naming import Named
 from holdfast.client.session import Session
 from holdfast.definitions.limits import Ageing, AnyLimit, Fairness, Limit, Rate
 from holdfast.errors import InvalidInput
-from holdfast.names import check_queue_name, check_reference
+from holdfast.insight.serving import live_activities
+from holdfast.names import check_queue_name, check_reference, full_name, split_name
 from holdfast.store.port import WORK_TOPIC
 from holdfast.types import LimitInfo, LimitKind, LimitScope, Notice
 
@@ -32,7 +33,8 @@ class Limits:
 
         It holds for what workers claim from now on; what runs already counts and is not stopped.
         It stays when workers start again, until their code declares something else than before.
-        Raises InvalidInput unless one of the three is named.
+        An activity's name may lack its app if only one app has live workers with it. Raises
+        InvalidInput unless one of the three is named, and for a name that means none or several.
 
         ```python
         await client.limits.set(Limit(5), queue="mail")
@@ -95,7 +97,24 @@ class Limits:
         if queue is not None:
             return "queue", check_queue_name(queue)
         full = name if isinstance(name, str) else name.full_name
-        return "activity", check_reference("an activity", full)
+        return "activity", await self._full_activity(check_reference("an activity", full))
+
+    async def _full_activity(self, name: str) -> str:
+        """Return an activity's full name: of the client's app, else of the one that serves it."""
+        if "/" in name:
+            return name
+        if self._session.app is not None:
+            return full_name(self._session.app.name, name)
+        known = await live_activities(self._session.store)
+        found = [each for each in known if split_name(each)[1] == name]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise InvalidInput(f"several apps have an activity {name}: name {' or '.join(found)}")
+        raise InvalidInput(
+            f"no live worker has an activity {name}, so its app is not known: name the app as "
+            f"well, as in {full_name('APP', name)}"
+        )
 
     async def _wake_workers(self) -> None:
         """Wake the workers: what waited for a limit may run now."""

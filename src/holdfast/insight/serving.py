@@ -99,6 +99,13 @@ async def read_served(store: Store, scope: Scope) -> list[Served]:
     ]
 
 
+async def live_activities(store: Store) -> list[str]:
+    """Return the full names of all activities that live workers have."""
+    workers = live_workers(await store.list_workers(), await store.now())
+    handlers = {handler.rpartition("@") for each in workers for handler in each.handlers}
+    return sorted(name for name, _, version in handlers if version == "0")
+
+
 async def find_unknown(
     store: Store, scope: LimitScope, names: Sequence[str]
 ) -> Mapping[str, Sequence[str]]:
@@ -108,9 +115,7 @@ async def find_unknown(
     Of activities only those of live workers are known.
     """
     if scope == "activity":
-        workers = live_workers(await store.list_workers(), await store.now())
-        handlers = {handler.rpartition("@") for each in workers for handler in each.handlers}
-        activities = sorted(name for name, _, version in handlers if version == "0")
+        activities = await live_activities(store)
         return {
             name: get_close_matches(name, activities) for name in names if name not in activities
         }

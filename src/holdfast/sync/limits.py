@@ -24,7 +24,8 @@ class SyncLimits(SyncGroup[Limits]):
 
         It holds for what workers claim from now on; what runs already counts and is not stopped.
         It stays when workers start again, until their code declares something else than before.
-        Raises InvalidInput unless one of the three is named.
+        An activity's name may lack its app if only one app has live workers with it. Raises
+        InvalidInput unless one of the three is named, and for a name that means none or several.
 
         ```python
         client.limits.set(Limit(5), queue="mail")

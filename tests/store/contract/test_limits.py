@@ -223,6 +223,8 @@ async def test_a_limit_of_runs_of_a_flow_is_refused(store: Store) -> None:
     for holds in (None, "run"):
         with pytest.raises(InvalidInput, match="shop/trip is a flow"):
             await store.set_limit(trips(holds))
+        with pytest.raises(InvalidInput, match="shop/trip is a flow"):
+            await store.declare_limits("shop", [trips(holds)])
     assert await store.list_limits() == []
     await store.start_flows([NewRun(run_id=uuid4(), name="shop/trip") for _ in range(2)])
     await store.set_limit(trips("turn"))

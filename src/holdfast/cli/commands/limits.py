@@ -8,6 +8,7 @@ import click
 
 from holdfast.cli import exits
 from holdfast.cli.framework import Group, command
+from holdfast.cli.inputs import complete_app
 from holdfast.cli.settings import settings_of
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def _named(fn: Callable[..., None]) -> Callable[..., None]:
     """Add the options that name what a limit concerns, and its key."""
     for name, help in (
         ("key", "For each value at this path: input.customer."),
-        ("activity", "The activity, with its app: shop/charge."),
+        ("activity", "The activity: charge, or shop/charge."),
         ("workflow", "The workflow: checkout, or shop/checkout."),
         ("queue", "The queue."),
     ):
@@ -100,6 +101,13 @@ def list_limits(context: click.Context) -> None:
 @click.option("--smooth", is_flag=True, help="Begin at even distances.")
 @click.option("--fairness", is_flag=True, help="The values of --key take turns.")
 @click.option("--ageing", metavar="TIME", help="What waits gains a priority each TIME.")
+@click.option(
+    "--app",
+    "app_reference",
+    metavar="MODULE:APP",
+    help="Refuse a key that is encoded in the inputs of this app.",
+    shell_complete=complete_app,
+)
 @click.pass_context
 def set_limit(
     context: click.Context,
@@ -108,20 +116,24 @@ def set_limit(
     workflow: str | None,
     activity: str | None,
     key: str | None,
+    app_reference: str | None,
     **options: Any,
 ) -> None:
     """Set a limit on a queue, a workflow or an activity.
 
     It holds for what workers claim from now on, and stays when they start again. What runs
-    already counts, and is not stopped. Exit code 1 if the limit was just so.
+    already counts, and is not stopped. With --app, a key is refused that the database cannot look
+    for because the app encodes its inputs. Exit code 1 if the limit was just so.
     """
     from holdfast.cli.connecting import with_link
+    from holdfast.cli.process.loading import AppReference
     from holdfast.cli.render.console import write_json
     from holdfast.insight.limits import limit_text
     from holdfast.insight.serving import find_unknown
 
     _check_one("--queue, --workflow and --activity", queue, workflow, activity)
     limit = _limit(key, **options)
+    app = None if app_reference is None else AppReference.parse(app_reference).load()
 
     async def work(link: Link) -> tuple[bool, LimitInfo, Mapping[str, Sequence[str]]]:
         changed = await link.client.limits.set(
@@ -140,7 +152,7 @@ def set_limit(
         return changed, info, await find_unknown(link.store, info.rule.scope, [info.rule.name])
 
     settings = settings_of(context)
-    changed, info, unknown = with_link(settings, work)
+    changed, info, unknown = with_link(settings, work, app=app)
     similar = unknown.get(info.rule.name, ())
     if settings.json:
         known = not unknown

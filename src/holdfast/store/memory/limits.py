@@ -33,7 +33,7 @@ class MemoryLimits(Part):
         async with self._transaction() as (tables, now):
             check_rule(rule)
             named = replace(rule, name=_full_name(tables, rule.scope, rule.name))
-            check_not_of_flow(named, (row.shape.name for row in tables.shapes.values()))
+            check_not_of_flow(named, _flows(tables))
             return _put(tables, now, named, None)
 
     async def remove_limit(
@@ -52,6 +52,7 @@ class MemoryLimits(Part):
         async with self._transaction() as (tables, now):
             for rule in rules:
                 check_rule(rule)
+                check_not_of_flow(rule, _flows(tables))
             known = {place: row.declared for place, row in tables.limits.items()}
             changed = [rule for rule in rules if known.get(_place(rule)) != rule]
             for rule in changed:
@@ -92,6 +93,10 @@ class MemoryLimits(Part):
             for place in gone:
                 del tables.limits[place]
             return len(gone)
+
+
+def _flows(tables: Tables) -> set[str]:
+    return {row.shape.name for row in tables.shapes.values()}
 
 
 def choose(

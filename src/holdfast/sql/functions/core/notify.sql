@@ -13,8 +13,8 @@ as $$
     from unnest(p_channels, p_payloads) as u (channel, payload)
 $$;
 
--- Name the channel of a topic; a long one by its digest. Called by _tell and
--- _tell_schedulers.
+-- Name the channel of a topic; a long one by its digest. Called by _tell,
+-- _tell_schedulers and _tell_limited.
 create or replace function holdfast._channel(p_schema text, p_topic text) returns text
 language sql immutable parallel safe
 return case when octet_length(p_schema || ':' || p_topic) <= 63 then p_schema || ':' || p_topic

@@ -9,7 +9,7 @@ return hashtextextended(p_run_id || ' ' || p_key, 0) & 9223372036854775807;
 
 -- List the ranges of a flow's free tasks, in all its versions. A run may have a queue of its own,
 -- so the queues are those that have free tasks: one probe each, however many tasks there are.
--- Called by read_tasks and _lock_messages.
+-- Called by read_tasks, _check_unlimited and _lock_messages.
 create or replace function holdfast._ranges_of(p_flow_slug text)
 returns table (queue text, handler text, priority int)
 language sql stable
@@ -33,9 +33,37 @@ as $$
     where f.flow_slug = p_flow_slug
 $$;
 
+-- Refuse to hand out tasks that a limit concerns: what a worker in SQL executes would not count for
+-- it (22023). Called by read_tasks and start_tasks.
+create or replace function holdfast._check_unlimited(p_flow_slug text) returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+as $$
+declare
+    v_limit record;
+begin
+    if not exists (select from holdfast.limits) then
+        return;
+    end if;
+    select l.scope, l.name into v_limit
+    from holdfast.limits l
+    where not l.removed and exists (
+        select from holdfast._ranges_of(p_flow_slug) as r
+        where holdfast._concerns(l.scope, l.name, r.queue, r.handler))
+    order by l.limit_id limit 1;
+    if found then
+        raise invalid_parameter_value using message = format(
+            'steps of flow %s are limited, by a limit of the %s %s, which workers in SQL cannot '
+            'obey: remove the limit, give the flow a queue without limits, or let holdfast workers '
+            'execute its steps', p_flow_slug, v_limit.scope, v_limit.name);
+    end if;
+end $$;
+
 -- Reserve up to p_qty due tasks of a flow: nobody else is given them for p_vt seconds. Their
--- attempts do not count. Refuses an unknown flow (HF003) and values that are not allowed (22004,
--- 22023). Locks: task rows, skipping locked ones. Called by read_with_poll and users.
+-- attempts do not count. Refuses an unknown flow (HF003), values that are not allowed and steps
+-- that a limit concerns (22004, 22023). Locks: task rows, skipping locked ones. Called by
+-- read_with_poll and users.
 create or replace function holdfast.read_tasks(p_flow_slug text, p_vt int, p_qty int)
 returns setof holdfast.message_record
 language plpgsql
@@ -55,17 +83,29 @@ begin
     perform holdfast._check_seconds('vt', p_vt);
     perform holdfast._check_given('qty', p_qty is not null);
     perform holdfast._limit(p_qty);
+    perform holdfast._check_unlimited(v_slug);
     return query
     with due as materialized (
-        select t.run_id, t.key, row_number() over (order by l.priority, t.visible_at) as place
+        select t.run_id, t.key, row_number() over (order by l.priority, t.due_at) as place
         from holdfast._ranges_of(v_slug) as l
         cross join lateral (
-            select t.run_id, t.key, t.visible_at from holdfast.tasks t
-            where t.queue = l.queue and t.handler = l.handler and t.priority = l.priority
-                and t.worker is null and not t.paused and t.kind = 'step'
-                and t.visible_at <= v_now
-            order by t.visible_at limit p_qty
-            for update skip locked
+            select * from (
+                select t.run_id, t.key, t.visible_at as due_at from holdfast.tasks t
+                where t.queue = l.queue and t.handler = l.handler and t.priority = l.priority
+                    and t.worker is null and not t.paused and t.kind = 'step'
+                    and t.visible_at <= v_now
+                order by t.visible_at limit p_qty
+                for update skip locked
+            ) as d
+            union all
+            select * from (  -- what waited for limits that are removed
+                select t.run_id, t.key, t.limited_at as due_at from holdfast.tasks t
+                where t.queue = l.queue and t.handler = l.handler and t.priority = l.priority
+                    and t.worker is null and not t.paused and t.kind = 'step'
+                    and t.limited_at is not null
+                limit p_qty
+                for update skip locked
+            ) as f
         ) as t
         where not exists (
             select from holdfast.pauses p where p.scope = 'queue' and p.name = l.queue
@@ -73,7 +113,7 @@ begin
         order by 3 limit p_qty
     ), reserved as (
         update holdfast.tasks t
-        set visible_at = v_now + p_vt * interval '1 second'
+        set visible_at = v_now + p_vt * interval '1 second', limited_at = null
         from due d
         where t.run_id = d.run_id and t.key = d.key
         returning t.run_id, t.key, t.attempts, t.visible_at, t.handler, d.place
@@ -146,6 +186,7 @@ end $$;
 
 -- Begin attempts at tasks that were read: they are leased to the worker for the step's timeout and
 -- two seconds. Tasks that another worker has started, or whose step has ended, are left out.
+-- Refuses what read_tasks refuses.
 -- Locks: task rows, skipping locked ones. Called by users.
 create or replace function holdfast.start_tasks(
     flow_slug text, msg_ids bigint[], worker_id uuid
@@ -169,6 +210,7 @@ begin
             message = format('flow %s does not exist', start_tasks.flow_slug);
     end if;
     perform holdfast._check_given('the worker''s id', worker_id is not null);
+    perform holdfast._check_unlimited(v_slug);
     select array_agg(f.run_id) as run_ids, array_agg(f.key) as keys,
         array_agg(f.handler) as handlers
     into v_found
@@ -178,7 +220,7 @@ begin
         update holdfast.tasks t
         set worker = worker_id::text, lease_no = t.lease_no + 1, attempts = t.attempts + 1,
             claimed_idx = 1, started_at = coalesce(t.started_at, v_now),
-            visible_at = v_now + (2 + o.timeout) * interval '1 second'
+            visible_at = v_now + (2 + o.timeout) * interval '1 second', limited_at = null
         from unnest(v_found.run_ids, v_found.keys, v_found.handlers) as f (run_id, key, handler)
         cross join lateral holdfast._step_options(f.handler, split_part(f.key, ':', 1)) as o
         where t.run_id = f.run_id and t.key = f.key

@@ -24,18 +24,31 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_name text := holdfast._limit_name(p_scope, p_name);
+    v_changed boolean;
 begin
     perform holdfast._check_limit(
         p_scope, v_name, p_kind, p_most, p_period_seconds, p_key, p_holds, p_smooth);
-    if p_scope = 'workflow' and p_kind = 'concurrency' and coalesce(p_holds, 'run') = 'run'
-        and exists (select from holdfast.flows f where f.flow_slug = v_name)
-    then
-        raise invalid_parameter_value using message = format(
-            '%s is a flow, and no worker holds a run of a flow: limit its steps, with a limit that '
-            'holds a turn', v_name);
-    end if;
-    return holdfast._put_limit(p_scope, v_name, p_kind, p_most, p_period_seconds, p_key,
+    v_changed := holdfast._put_limit(p_scope, v_name, p_kind, p_most, p_period_seconds, p_key,
         p_holds, p_smooth, null, null);
+    if v_changed then
+        perform holdfast._tell_limited(p_scope, v_name);
+    end if;
+    return v_changed;
+end $$;
+
+-- Wake the workers of the queues in which tasks wait that a limit concerns, with this transaction:
+-- they may run now. Locks: at the commit, the server's lock for notifications. Called by all that
+-- change limits, which is rare.
+create or replace function holdfast._tell_limited(p_scope text, p_name text) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform pg_notify(holdfast._channel(holdfast._schema(), 'work'), r.queue)
+    from (
+        select distinct r.queue from holdfast._limited_ranges() as r
+        where holdfast._concerns(p_scope, p_name, r.queue, r.handler)
+    ) as r;
 end $$;
 
 -- Return the name of what a limit concerns, with its app. Refuses a workflow that several apps
@@ -136,7 +149,11 @@ begin
     update holdfast.limits l set removed = true, changed_at = holdfast.now()
     where l.scope = p_scope and l.name = v_name and l.kind = p_kind
         and l.key = coalesce(p_key, '') and not l.removed;
-    return found;
+    if found then
+        perform holdfast._tell_limited(p_scope, v_name);
+        return true;
+    end if;
+    return false;
 end $$;
 
 -- Write the limits that the code of an app declares: a JSON array of objects with the parameters of
@@ -168,19 +185,26 @@ begin
             perform holdfast._put_limit(v_one.scope, v_one.name, v_one.kind, v_one.most,
                 v_one.period_seconds, v_one.key, v_one.holds, v_one.smooth, p_app,
                 v_one.declared::json);
+            perform holdfast._tell_limited(v_one.scope, v_one.name);
             v_changed := v_changed + 1;
         end if;
     end loop;
-    update holdfast.limits l set removed = true, declared = null, changed_at = holdfast.now()
-    where l.app = p_app and l.declared is not null and not exists (
-        select from json_array_elements(p_limits) as d (declared)
-        where d.declared ->> 'scope' = l.scope and d.declared ->> 'name' = l.name
-            and d.declared ->> 'kind' = l.kind
-            and coalesce(d.declared ->> 'key', '') = l.key);
+    for v_one in
+        update holdfast.limits l set removed = true, declared = null, changed_at = holdfast.now()
+        where l.app = p_app and l.declared is not null and not exists (
+            select from json_array_elements(p_limits) as d (declared)
+            where d.declared ->> 'scope' = l.scope and d.declared ->> 'name' = l.name
+                and d.declared ->> 'kind' = l.kind
+                and coalesce(d.declared ->> 'key', '') = l.key)
+        returning l.scope, l.name
+    loop
+        perform holdfast._tell_limited(v_one.scope, v_one.name);
+    end loop;
     return v_changed;
 end $$;
 
--- Refuse a limit that cannot be. Called by set_limit and declare_limits.
+-- Refuse a limit that cannot be, such as one of the runs of a flow. Called by set_limit and
+-- declare_limits.
 create or replace function holdfast._check_limit(
     p_scope text, p_name text, p_kind text, p_most int, p_period_seconds float8, p_key text,
     p_holds text, p_smooth boolean
@@ -231,5 +255,12 @@ begin
         end;
     if v_flaw is not null then
         raise invalid_parameter_value using message = v_flaw;
+    end if;
+    if p_scope = 'workflow' and p_kind = 'concurrency' and coalesce(p_holds, 'run') = 'run'
+        and exists (select from holdfast.flows f where f.flow_slug = p_name)
+    then
+        raise invalid_parameter_value using message = format(
+            '%s is a flow, and no worker holds a run of a flow: limit its steps, with a limit that '
+            'holds a turn', p_name);
     end if;
 end $$;

@@ -1,7 +1,7 @@
 -- What is asked about limits, and what is left over of them.
 
 -- Return the queues and handlers in which tasks wait for limits. The search jumps from range to
--- range through the index. Called by _active_runs, _place_notices, list_limits and
+-- range through the index. Called by _active_runs, _place_notices, _tell_limited, list_limits and
 -- sweep_limits.
 create or replace function holdfast._limited_ranges() returns table (queue text, handler text)
 language sql stable

@@ -115,7 +115,7 @@ begin
 end $$;
 
 -- Return the name of the schema. In a text of the other kind the word would not be rewritten.
--- Called by _tell_schedulers.
+-- Called by _tell_schedulers and _tell_limited.
 create or replace function holdfast._schema() returns text
 language sql immutable parallel safe
 return trim(both '"' from $name$holdfast$name$);
