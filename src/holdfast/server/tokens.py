@@ -93,11 +93,11 @@ class TokenAccess:
         entry = self._entries.get(principal.name)
         return entry is not None and entry[0] == principal.level
 
-    def digest_of(self, name: str) -> str | None:
-        """Return the digest of the token of a name: what its sessions stand on."""
+    def holder(self, name: str) -> tuple[Principal, str] | None:
+        """Return who has this name, with the digest of the token; for sessions of browsers."""
         self._read()
         entry = self._entries.get(name)
-        return None if entry is None else entry[1]
+        return None if entry is None else (Principal(name, entry[0]), entry[1])
 
     def _read(self) -> None:
         """Read the file if it has changed. A file that cannot be used opens nothing."""

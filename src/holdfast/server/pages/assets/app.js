@@ -1,0 +1,160 @@
+/* What pages do beyond links and forms: local times, keys, windows of long timelines, live parts.
+   Every page can be read, and every form be sent, without this file. */
+(() => {
+  "use strict";
+  const $ = (selector, within = document) => within.querySelector(selector);
+  const $$ = (selector, within = document) => [...within.querySelectorAll(selector)];
+  const root = document.body.dataset.root;
+
+  // Times. Ages are counted by the engine's clock: that of this machine may be wrong.
+  const skew = Number(document.body.dataset.now) / 1000 - Date.now();
+  const clock = new Intl.DateTimeFormat(undefined, {
+    month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit",
+  });
+  function span(milliseconds) {
+    const seconds = Math.round(Math.abs(milliseconds) / 1000);
+    if (seconds < 60) return `${seconds} s`;
+    if (seconds < 3600) return `${Math.floor(seconds / 60)} min`;
+    if (seconds < 86400) return `${Math.floor(seconds / 3600)} h`;
+    return `${Math.floor(seconds / 86400)} d`;
+  }
+  function tellTime(element) {
+    const at = new Date(element.dateTime);
+    const apart = Date.now() + skew - at;
+    if (!element.title) element.title = at.toISOString().replace("T", " ").replace("Z", " UTC");
+    const text = element.dataset.form === "clock" ? clock.format(at)
+      : apart < 0 ? `in ${span(apart)}` : `${span(apart)} ago`;
+    if (element.textContent !== text) element.textContent = text;
+  }
+  const tellTimes = (within = document) => $$("time[datetime]", within).forEach(tellTime);
+  setInterval(() => document.hidden || tellTimes(), 1000);
+
+  // Windows of long timelines: loaded when they come near, emptied when they are far away.
+  const near = new IntersectionObserver((entries) => {
+    for (const { target, isIntersecting } of entries) {
+      if (isIntersecting) load(target);
+      else if (target.dataset.loaded) {
+        target.replaceChildren();
+        delete target.dataset.loaded;
+      }
+    }
+  }, { rootMargin: "1500px" });
+  async function load(window_) {
+    if (window_.dataset.loaded) return;
+    window_.dataset.loaded = "1";
+    try {
+      const answer = await fetch(window_.dataset.window);
+      if (!answer.ok) throw new Error(answer.status);
+      const text = await answer.text();
+      if (!window_.dataset.loaded) return; // it was left meanwhile
+      window_.innerHTML = text; // escaped by the server, like every page
+      tellTimes(window_);
+    } catch {
+      delete window_.dataset.loaded;
+    }
+  }
+  const watchWindows = () => $$("[data-window]:not([data-watched])").forEach((each) => {
+    each.dataset.watched = "1";
+    near.observe(each);
+  });
+
+  // Live parts: htmx swaps them; here is said whether the page is up to date.
+  const live = $("#live");
+  function tellLive(on, text) {
+    if (!live) return;
+    live.classList.toggle("on", on);
+    live.classList.toggle("off", !on);
+    live.textContent = text;
+  }
+  document.addEventListener("htmx:sse:after:connection", () => tellLive(true, "live"));
+  document.addEventListener("htmx:sse:error", () => tellLive(false, "connecting …"));
+  document.addEventListener("htmx:sse:close", () => tellLive(false, "not live"));
+  document.addEventListener("htmx:sse:after:message", () => {
+    tellTimes();
+    watchWindows();
+    mark(at);
+    tellTitle();
+  });
+  function tellTitle() {
+    const state = $("[data-title]");
+    if (state) document.title = state.dataset.title;
+  }
+
+  // Copy buttons.
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("[data-copy]");
+    if (!button) return;
+    try {
+      await navigator.clipboard.writeText(button.dataset.copy);
+      button.textContent = "copied";
+    } catch {
+      button.textContent = "press Ctrl-C";
+      getSelection().selectAllChildren(button.previousElementSibling || button);
+    }
+    setTimeout(() => { button.textContent = "copy"; }, 1500);
+  });
+
+  // Menus close when something else is clicked; forms are sent once.
+  document.addEventListener("click", (event) => {
+    $$("details.menu[open]").forEach((each) => {
+      if (!each.contains(event.target)) each.open = false;
+    });
+  });
+  document.addEventListener("submit", (event) => {
+    if (event.target.method !== "post") return;
+    if (event.target.dataset.sent) event.preventDefault();
+    event.target.dataset.sent = "1";
+  });
+  addEventListener("pageshow", () => $$("form[data-sent]").forEach((each) => { delete each.dataset.sent; }));
+
+  // Choosing all rows of a list.
+  document.addEventListener("change", (event) => {
+    if (event.target.matches("[data-go]")) event.target.form.requestSubmit();
+  });
+
+  // Keys.
+  let at = -1;
+  const rows = () => $$("tr[data-href]");
+  function mark(index) {
+    rows().forEach((row, place) => row.classList.toggle("at", place === index));
+  }
+  function move(by) {
+    const all = rows();
+    if (!all.length) return;
+    at = Math.max(0, Math.min(all.length - 1, at + by));
+    mark(at);
+    all[at].scrollIntoView({ block: "nearest" });
+    $("a", all[at])?.focus({ preventScroll: true });
+  }
+  const PLACES = { o: "/", r: "/runs", w: "/workflows", a: "/approvals", q: "/queues", s: "/schedules", k: "/workers", d: "/doctor" };
+  let went = 0;
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "Escape") {
+      $$("details.menu[open]").forEach((each) => { each.open = false; $("summary", each).focus(); });
+      if (event.target.matches("input, textarea, select")) event.target.blur();
+      return;
+    }
+    if (event.target.closest("input, textarea, select, dialog")) return;
+    if (Date.now() - went < 1200 && PLACES[event.key]) {
+      location.href = root + PLACES[event.key];
+      return;
+    }
+    const keys = {
+      "/": () => $("input[type=search]") ? $("input[type=search]").focus() : (location.href = `${root}/runs`),
+      j: () => move(1),
+      k: () => move(-1),
+      f: () => $(".chips a")?.focus(),
+      g: () => { went = Date.now(); },
+      n: () => $("a[rel=next]")?.click(),
+      "?": () => $("#help")?.showModal(),
+    };
+    if (keys[event.key]) {
+      event.preventDefault();
+      keys[event.key]();
+    }
+  });
+
+  tellTimes();
+  watchWindows();
+})();

@@ -1,0 +1,125 @@
+"""Keep open pages up to date: one stream a page, which sends the parts that have changed.
+
+All who look at the same page share one look at the database. A follower is a number: the change
+that it has seen last. So a slow one costs no memory, and holds up nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from typing import Final
+
+from holdfast.server.access import Principal
+from holdfast.server.problems import Problem
+from holdfast.server.site import Site
+
+Look = Callable[[], Awaitable[Mapping[str, str]]]
+"""Returns the parts of a page as they are now: HTML by the id of their element."""
+
+_ALIVE_SECONDS: Final = 15.0
+BYE: Final = "event: bye\ndata: \n\n"
+
+
+class _Shared:
+    """The parts of one page as they are now, for all who look at it."""
+
+    def __init__(self, look: Look, seconds: float) -> None:
+        self._look, self._seconds = look, seconds
+        self.parts: dict[str, tuple[int, str]] = {}  # by id: the change that it is of, and HTML
+        self.change = 0
+        self.followers = 0
+        self.failed = False
+        self.changed = asyncio.Event()
+        self.task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                found = dict(await self._look())
+                self.failed = False
+            except Problem:  # what it is about has gone: its followers reload the page
+                self.failed = True
+                found = dict[str, str]()
+            except Exception:  # the database is away: the next look may succeed
+                found = dict[str, str]()
+            new = {
+                name: html
+                for name, html in found.items()
+                if name not in self.parts or self.parts[name][1] != html
+            }
+            if new:
+                self.change += 1
+                self.parts |= {name: (self.change, html) for name, html in new.items()}
+            if new or self.failed:
+                self.changed.set()
+                self.changed = asyncio.Event()
+            await asyncio.sleep(self._seconds)
+
+
+class Streams:
+    """The streams of a server's pages."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._shared: dict[str, _Shared] = {}
+
+    async def follow(
+        self, page: str, principal: Principal, look: Look, seconds: float
+    ) -> AsyncGenerator[str]:
+        """Yield messages of a stream: parts that changed, until the time of a stream is up.
+
+        `page` names what is looked at; equal names share one look.
+        """
+        with self._site.streams.stream(principal), self._sharing(page, look, seconds) as shared:
+            closing = asyncio.create_task(self._site.closing.wait())
+            until = asyncio.get_running_loop().time() + self._site.stream_seconds
+            seen = 0
+            try:
+                yield "retry: 1000\n\n"
+                while not closing.done() and not shared.failed:
+                    new = {k: v for k, (change, v) in shared.parts.items() if change > seen}
+                    seen = shared.change
+                    if new:
+                        yield message(new)
+                    left = until - asyncio.get_running_loop().time()
+                    if left <= 0 or not self._site.access.still(principal):
+                        break
+                    if seen == shared.change:
+                        changed = asyncio.create_task(shared.changed.wait())
+                        done, _ = await asyncio.wait(
+                            {changed, closing},
+                            timeout=min(left, _ALIVE_SECONDS),
+                            return_when=asyncio.FIRST_COMPLETED,
+                        )
+                        changed.cancel()
+                        if not done:
+                            yield ": alive\n\n"
+                yield BYE
+            finally:
+                closing.cancel()
+
+    @contextlib.contextmanager
+    def _sharing(self, page: str, look: Look, seconds: float) -> Generator[_Shared]:
+        shared = self._shared.get(page)
+        if shared is None:
+            shared = self._shared[page] = _Shared(look, seconds)
+        shared.followers += 1
+        try:
+            yield shared
+        finally:
+            shared.followers -= 1
+            if not shared.followers:
+                shared.task.cancel()
+                if self._shared.get(page) is shared:
+                    del self._shared[page]
+
+
+def message(parts: Mapping[str, str]) -> str:
+    """Return a message that fills elements with new HTML; what is typed there stays."""
+    html = "".join(
+        f'<hx-partial hx-target="#{name}" hx-swap="innerMorph">{part}</hx-partial>'
+        for name, part in parts.items()
+    )
+    return "".join(f"data: {line}\n" for line in html.splitlines()) + "\n"

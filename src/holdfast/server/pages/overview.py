@@ -1,0 +1,44 @@
+"""The first page: what needs a person, who works, and what happened last."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from holdfast.insight.doctor import check_pauses, check_unserved, check_workers
+from holdfast.insight.findings import Finding
+from holdfast.insight.schedules import check_schedules
+from holdfast.insight.serving import live_workers
+from holdfast.server.pages.runs import line
+from holdfast.server.pages.view import Page, View
+
+_FEW: Final = 6
+
+
+async def overview(view: View) -> Page:
+    """Return the first page."""
+    now = await view.store.now()
+    runs, day = view.reader.runs, datetime.now(UTC) - timedelta(days=1)
+    stuck = await runs.list(states="stuck", limit=_FEW)
+    failed = await runs.list(states=["failed", "timed_out"], since=day, limit=_FEW)
+    newest = await runs.list(limit=10)
+    approvals = await view.reader.approvals.list(limit=_FEW)
+    workers = await view.store.list_workers()
+    checks = (check_workers, check_unserved, check_pauses, check_schedules)
+    findings: list[Finding] = [await check(view.store) for check in checks]
+    return Page(
+        template="overview.html",
+        title="Overview",
+        place="/",
+        parts={"all": "parts/overview.html"},
+        values={
+            "stuck": [line(each.record, now) for each in stuck.runs],
+            "failed": [line(each.record, now) for each in failed.runs],
+            "lines": [line(each.record, now) for each in newest.runs],
+            "approvals": approvals,
+            "live_workers": live_workers(workers, now),
+            "findings": [each for each in findings if each.level != "ok"],
+            "searched": None,
+            "kept": {"q": "", "state": "", "workflow": "", "queue": "", "since": ""},
+        },
+    )

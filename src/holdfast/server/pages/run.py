@@ -1,0 +1,180 @@
+"""The page of one run: what it does and why, what happened, and what can be done about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from holdfast.errors import RunNotFound
+from holdfast.insight.approvals import OpenApproval
+from holdfast.insight.folding import Fold
+from holdfast.insight.spans import error_chain, read_json, traceback_text
+from holdfast.insight.tree import read_children
+from holdfast.insight.why import Explanation, explain
+from holdfast.insight.why.surroundings import look_around
+from holdfast.insight.wording import length
+from holdfast.server.pages.graph import draw_flow
+from holdfast.server.pages.logs import RunLog, logs_of
+from holdfast.server.pages.runs import DONE
+from holdfast.server.pages.strips import WINDOW, Scale, make_strips
+from holdfast.server.pages.view import Download, Fragment, Page, View
+from holdfast.server.problems import Problem
+
+_TABS: Final = ("timeline", "log", "data", "children")
+_EVENTS: Final = 200  # of a page of the log
+_CLIP: Final = 2048  # characters of an event's details
+_SECONDS: Final = 0.5
+
+
+async def run_page(view: View) -> Page:
+    """Return the page of a run."""
+    run_id = view.run_id
+    log = await logs_of(view.site).read(view.reader, view.store, run_id)
+    tab = view.param("tab") or "timeline"
+    if tab not in _TABS:
+        raise Problem(404, "not-found", f"a run has no page {tab!r}")
+    now = await view.store.now()
+    run = log.run
+    values: dict[str, object] = {
+        "run": run,
+        "log": log,
+        "tab": tab,
+        "took": length((run.completed_at or now) - run.created_at),
+        "why": await _why(view, log),
+        "approvals": await _approvals(view, log),
+        "new_id": form_id(log),
+        "done": DONE.get(view.param("done"), ""),
+        "children": sum(span.kind == "child" for span in log.spans),
+    }
+    values |= await _tab(view, tab, log, now)
+    parts = {
+        "head": "parts/run_head.html",
+        "why": "parts/run_why.html",
+        "body": f"parts/run_{tab}.html",
+    }
+    title = f"{run.key or str(run_id)[-12:]} {run.state}"
+    return Page(
+        template="run.html",
+        title=title,
+        values=values,
+        parts=parts,
+        place="/runs",
+        seconds=_SECONDS,
+    )
+
+
+def form_id(log: RunLog) -> str:
+    """Return an id for what a form sends: another one when the log has grown.
+
+    So a form that is sent twice does its work once.
+    """
+    told = f"{log.run.run_id}/{len(log.events)}"
+    return blake2b(told.encode(), digest_size=12).hexdigest()
+
+
+async def _why(view: View, log: RunLog) -> Explanation:
+    around = await look_around(view.store, log.run, log.spans)
+    return explain(log.run, log.spans, around)
+
+
+async def _approvals(view: View, log: RunLog) -> list[OpenApproval]:
+    asks = any(span.kind == "approval" and span.outcome == "open" for span in log.spans)
+    return await view.reader.approvals.list(log.run.run_id) if asks else []
+
+
+async def _tab(view: View, tab: str, log: RunLog, now: int) -> Mapping[str, object]:
+    if tab == "timeline":
+        return await _timeline(view, log, now)
+    if tab == "log":
+        after = view.number("after", 0, 10**9)
+        shown = log.events[after : after + _EVENTS]
+        return {
+            "events": [
+                (after + place, event, clip(event.details)) for place, event in enumerate(shown)
+            ],
+            "after": after,
+            "next": after + _EVENTS if after + _EVENTS < len(log.events) else None,
+            "before": max(0, after - _EVENTS),
+        }
+    if tab == "children":
+        return {"tree": await read_children(view.store, log.spans)}
+    error = read_json(log.run.error)
+    try:
+        found = await view.reader.runs.values(log.run.run_id)
+    except RunNotFound:
+        found = {}
+    return {
+        "values": {name: msgspec.json.encode(value).decode() for name, value in found.items()},
+        "errors": list(error_chain(error)),
+        "traceback": traceback_text(error),
+    }
+
+
+def clip(text: str | None) -> str:
+    """Return details of an event, cut where they are too long for a list."""
+    if text is None or text == "null":
+        return ""
+    return text if len(text) <= _CLIP else text[:_CLIP] + " …"
+
+
+async def _timeline(view: View, log: RunLog, now: int) -> Mapping[str, object]:
+    scale = _scale(log, now)
+    graph = None
+    if log.run.kind == "flow":
+        graph = await draw_flow(view.store, log.run)
+    return {
+        "strips": make_strips(log.lines, scale),
+        "windows": list(range(WINDOW, len(log.lines), WINDOW)),
+        "scale": scale,
+        "window": WINDOW,
+        "graph": graph,
+    }
+
+
+def _scale(log: RunLog, now: int) -> Scale:
+    ends = [span.ended_at for span in log.spans if span.ended_at is not None]
+    until = log.run.completed_at or max([now, *ends])
+    return Scale(log.spans, log.run.created_at, until)
+
+
+async def timeline_window(view: View) -> Fragment:
+    """Return rows of a long timeline: those from a place on, of a folded row if one is named."""
+    log = await logs_of(view.site).read(view.reader, view.store, view.run_id)
+    first = view.number("from", 0, 10**9)
+    lines = log.lines
+    if fold := view.param("fold"):
+        index = view.number("fold", 0, 10**9)
+        found = lines[index] if index < len(lines) else None
+        if not isinstance(found, Fold):
+            raise Problem(404, "not-found", f"the timeline has no folded row {fold}")
+        lines = list(found.spans)
+    strips = make_strips(lines, _scale(log, await view.store.now()), first)
+    return Fragment("parts/strips.html", {"strips": strips, "run": log.run, "window": WINDOW})
+
+
+async def download(view: View) -> Download:
+    """Return a payload of a run whole: its input, output or error, or an event's details."""
+    run = (await view.reader.runs.get(view.run_id)).record
+    what = str(view.request.path_params["what"])
+    if what in ("input", "output", "error"):
+        text: str | None = getattr(run, what)
+    elif what.isascii() and what.isdigit() and len(what) < 10:
+        found = await view.reader.runs.log(run.run_id, int(what))
+        text = found[0].event.details if found else None
+    else:
+        text = None
+    if text is None:
+        raise Problem(404, "not-found", f"the run has no {what}")
+    return Download(f"{run.run_id}-{what}.json", text)
+
+
+def parse_uuid(text: str) -> UUID:
+    """Return an id of a form. Raises Problem 400."""
+    try:
+        return UUID(text)
+    except ValueError:
+        raise Problem(400, "bad-parameter", f"{text!r} is not an id") from None

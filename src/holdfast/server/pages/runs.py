@@ -1,0 +1,244 @@
+"""The list of runs: search, filters, pages, and what each run does now."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Final, cast
+from uuid import UUID
+
+import msgspec
+
+from holdfast.client.filters import STATES, RunFilters
+from holdfast.durations import seconds
+from holdfast.errors import AmbiguousWorkflow, ConfigurationError, UnknownWorkflow
+from holdfast.insight.spans import error_chain, read_json
+from holdfast.insight.wording import length, shorten
+from holdfast.moments import to_datetime
+from holdfast.server.pages.view import Page, Redirect, View
+from holdfast.server.problems import Problem
+from holdfast.types import RunRecord
+
+_PAGE: Final = 50
+_ID: Final = re.compile(r"[0-9a-f]{8}[0-9a-f-]{0,28}", re.IGNORECASE)
+_MOST_NEW: Final = 50
+
+DONE: Final = {
+    "cancel": "The run was asked to end.",
+    "pause": "The run is paused.",
+    "resume": "The run continues.",
+    "terminate": "The run was ended.",
+    "retry": "This run continues the one that failed.",
+    "fork": "This run was forked.",
+    "signal": "The signal was sent.",
+    "update": "The update was sent.",
+    "start": "The run was started.",
+    "decide": "The decision was sent.",
+    "nothing": "Nothing was changed: it was so before.",
+}
+
+
+class Line(msgspec.Struct, frozen=True):
+    """A run in the list, with what it does now in a few words."""
+
+    run: RunRecord
+    now: str
+    took: str
+
+
+async def list_page(view: View) -> Page | Redirect:
+    """Return the page of runs, or lead to the run that was searched for."""
+    found, text = read_search(view)
+    if found is not None:
+        where = await _direct(view, found)
+        if where is not None:
+            return where
+    filters = read_filters(view, text)
+    cursor = view.param("cursor") or None
+    shown = [UUID(each) for each in view.param("ids").split(",") if each]
+    wrong, lines, page_cursor, searched, fresh = "", list[Line](), None, None, 0
+    now = await view.store.now()
+    try:
+        if shown:  # a stream: the rows that are on the screen, and how many are newer
+            records = await view.store.get_runs(shown[:_PAGE])
+            lines = [line(records[each], now) for each in shown if each in records]
+            if cursor is None:
+                fresh = await _count_new(view, filters, list(records.values()))
+        else:
+            filters |= {"limit": _PAGE, "cursor": cursor}
+            page = await view.reader.runs.list(**filters)
+            lines = [line(each.record, now) for each in page.runs]
+            page_cursor, searched = page.cursor, page.searched_until
+    except (ConfigurationError, UnknownWorkflow, AmbiguousWorkflow) as error:
+        wrong = str(error)
+    except ValueError:
+        raise Problem(400, "bad-parameter", "ids are those of runs") from None
+    chosen = {name: value for name, value in filters.items() if name != "input_contains"}
+    ids = ",".join(each.run.run_id.hex for each in lines)
+    query = view.request.url.query
+    here = view.request.url.path + "?" + (query + "&" if query else "")
+    return Page(
+        template="runs.html",
+        title="Runs",
+        place="/runs",
+        parts={"rows": "parts/runs_rows.html", "fresh": "parts/runs_fresh.html"},
+        values={
+            "lines": lines,
+            "cursor": page_cursor,
+            "first_page": cursor is None,
+            "searched": searched,
+            "fresh": fresh,
+            "most_new": _MOST_NEW,
+            "wrong": wrong,
+            "states": STATES,
+            "filters": chosen,
+            "kept": {
+                "q": view.param("q"),
+                "state": view.params("state"),
+                "workflow": view.param("workflow"),
+                "queue": view.param("queue"),
+                "since": view.param("since"),
+            },
+            "stream": "" if not ids and cursor else f"{here}ids={ids}&live=1" if ids else "",
+        },
+    )
+
+
+def line(run: RunRecord, now: int) -> Line:
+    """Return a run for the list."""
+    end = now if run.completed_at is None else run.completed_at
+    took = length(end - run.created_at)
+    return Line(run, what_now(run, now), took)
+
+
+def what_now(run: RunRecord, now: int) -> str:
+    """Return in a few words what the row of a run says; its page says why."""
+    wait = run.wait
+    if wait is None:
+        causes = list(error_chain(read_json(run.error)))
+        return shorten(causes[-1], 120) if causes else ""
+    if wait.stuck is not None:
+        return shorten(wait.stuck, 120)
+    if run.state == "waiting":
+        names = [each for each in wait.awaiting if not each.startswith(":")]
+        parts = [f"signal {each!r}" for each in names[:3] if not each.startswith("update:")]
+        parts += [f"update {each[7:]!r}" for each in names[:3] if each.startswith("update:")]
+        if wait.visible_at is not None and wait.visible_at > now:
+            parts.append(f"until {to_datetime(wait.visible_at):%Y-%m-%d %H:%M:%S} UTC")
+        return ", ".join(parts)
+    return f"on {wait.worker}" if wait.worker is not None else ""
+
+
+def read_search(view: View) -> tuple[str | None, dict[str, list[str]]]:
+    """Return a run that the search names, and the filters among its words.
+
+    `state:failed`, `tag:vip`, `queue:mail`, `workflow:shop/buy` and `input.customer=7` are filters;
+    a word that is a state is one too. Any other word names a run: an id or its beginning, or
+    `workflow/key`.
+    """
+    filters: dict[str, list[str]] = {}
+    direct: str | None = None
+    for word in view.param("q").split():
+        name, colon, value = word.partition(":")
+        if word in STATES:
+            filters.setdefault("state", []).append(word)
+        elif colon and value and name in ("state", "tag", "queue", "workflow", "key"):
+            filters.setdefault(name, []).append(value)
+        elif word.startswith("input.") and "=" in word:
+            filters.setdefault("input", []).append(word[6:])
+        elif direct is None:
+            direct = word
+    return direct, filters
+
+
+def read_filters(view: View, text: dict[str, list[str]]) -> RunFilters:
+    """Return the filters of the query and of the search text. Raises Problem 400."""
+    filters: RunFilters = {}
+    states = [*view.params("state"), *text.get("state", [])]
+    if states:
+        filters["states"] = states
+    if names := [*view.params("workflow"), *text.get("workflow", [])]:
+        filters["names"] = names
+    if queues := [*view.params("queue"), *text.get("queue", [])]:
+        filters["queues"] = queues
+    if tags := [*view.params("tag"), *text.get("tag", [])]:
+        filters["tags"] = tags
+    if key := (view.param("key") or next(iter(text.get("key", [])), "")):
+        filters["key"] = key
+    if inputs := text.get("input"):
+        filters["input_contains"] = _contained(inputs)
+    if since := view.param("since"):
+        filters["since"] = _moment(view, since)
+    if parent := view.param("parent"):
+        try:
+            filters["parent"] = UUID(parent)
+        except ValueError:
+            raise Problem(400, "bad-parameter", "parent is the id of a run") from None
+    return filters
+
+
+def _contained(words: list[str]) -> dict[str, object]:
+    """Return the object that `customer.id=7` and others make together."""
+    found: dict[str, object] = {}
+    for word in words[:8]:
+        path, _, value = word.partition("=")
+        place = found
+        *outer, last = path.split(".")
+        for name in outer[:8]:
+            inner = place.setdefault(name, {})
+            if not isinstance(inner, dict):
+                raise Problem(400, "bad-parameter", f"input.{path} contradicts another filter")
+            place = cast("dict[str, object]", inner)
+        try:
+            place[last] = msgspec.json.decode(value)
+        except (msgspec.DecodeError, UnicodeError):
+            place[last] = value
+    return found
+
+
+def _moment(view: View, text: str) -> datetime:
+    try:
+        now = datetime.now().astimezone()
+        return datetime.fromtimestamp(now.timestamp() - seconds(text), now.tzinfo)
+    except (ConfigurationError, ValueError, OverflowError, OSError):
+        pass
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except (ValueError, OverflowError):
+        raise Problem(400, "bad-parameter", "since is a moment, or a length such as 2h") from None
+
+
+async def _direct(view: View, text: str) -> Redirect | None:
+    """Lead to the run that a text names: an id, its beginning, or workflow/key."""
+    if "/" in text:
+        name, _, key = text.rpartition("/")
+        for workflow, its_key in ((name, key), tuple(text.split("/", 1))):
+            try:
+                run = await view.reader.runs.get((workflow, its_key))
+            except Exception as error:
+                if isinstance(error, Problem):
+                    raise
+                continue
+            return Redirect(f"/runs/{run.run_id}")
+        raise Problem(404, "run-not-found", f"no run was started as {text!r} (workflow/key)")
+    if _ID.fullmatch(text):
+        found = await view.reader.runs.find_ids(text, 2)
+        if len(found) == 1:
+            return Redirect(f"/runs/{found[0]}")
+        many = "several runs have" if found else "no run has"
+        raise Problem(404, "run-not-found", f"{many} an id that begins with {text!r}")
+    raise Problem(
+        404,
+        "run-not-found",
+        f"{text!r} is not a search: write an id or its beginning, workflow/key, a state, "
+        "tag:vip, queue:mail, workflow:buy or input.customer=7",
+    )
+
+
+async def _count_new(view: View, filters: RunFilters, shown: list[RunRecord]) -> int:
+    """Return how many runs of the list are newer than those on the screen."""
+    filters |= {"limit": _MOST_NEW}
+    page = await view.reader.runs.list(**filters)
+    known = {each.run_id for each in shown}
+    newest = max((each.created_at for each in shown), default=0)
+    return sum(each.run_id not in known and each.record.created_at >= newest for each in page.runs)

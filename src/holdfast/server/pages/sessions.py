@@ -1,0 +1,87 @@
+"""Who looks at a page: a cookie that a token was traded for, or what the API accepts as well.
+
+A cookie has the name of the token's holder, an expiry, and an HMAC by the token's digest. So the
+server keeps no sessions, and a token that is revoked ends those that were opened with it.
+"""
+
+from __future__ import annotations
+
+import hmac
+import time
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import Final, Protocol, runtime_checkable
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from holdfast.server.access import Principal, refused
+from holdfast.server.site import Site
+
+COOKIE: Final = "holdfast"
+LASTS_SECONDS: Final = 30 * 86_400
+
+
+@runtime_checkable
+class Tokens(Protocol):
+    """A way to tell who asks by a token, which pages trade for a cookie."""
+
+    def of_token(self, token: str) -> Principal | None:
+        """Return who has a token, None for one that nobody has."""
+        ...
+
+    def holder(self, name: str) -> tuple[Principal, str] | None:
+        """Return who has this name, with the digest of the token."""
+        ...
+
+
+async def who(site: Site, request: Request) -> Principal:
+    """Return who asks for a page. Raises Problem 401 for one who is not known."""
+    tokens = site.access
+    text = request.cookies.get(COOKIE)
+    if "authorization" not in request.headers and isinstance(tokens, Tokens):
+        found = None if text is None else read_cookie(tokens, text)
+        if found is None:
+            raise refused("log in first")
+        return found
+    return await site.access.principal(request)
+
+
+def read_cookie(tokens: Tokens, text: str) -> Principal | None:
+    """Return whose a cookie is, None for one that is not ours, is too old, or was revoked."""
+    name, _, rest = text.partition(".")
+    expiry, _, proof = rest.partition(".")
+    try:
+        holder = tokens.holder(urlsafe_b64decode(name).decode())
+        late = int(expiry) < time.time() if len(expiry) < 16 else True
+    except ValueError:
+        return None
+    if holder is None or late or not hmac.compare_digest(proof, _proof(holder[1], name, expiry)):
+        return None
+    return holder[0]
+
+
+def set_cookie(request: Request, response: Response, tokens: Tokens, name: str) -> None:
+    """Let a response open a session for the holder of a token."""
+    holder = tokens.holder(name)
+    if holder is None:
+        return
+    encoded = urlsafe_b64encode(name.encode()).decode()
+    expiry = str(int(time.time()) + LASTS_SECONDS)
+    response.set_cookie(
+        COOKIE,
+        f"{encoded}.{expiry}.{_proof(holder[1], encoded, expiry)}",
+        max_age=LASTS_SECONDS,
+        path=cookie_path(request),
+        secure=request.url.scheme == "https",
+        httponly=True,
+        samesite="strict",
+    )
+
+
+def cookie_path(request: Request) -> str:
+    """Return where the cookie is sent: below the place where the server is mounted."""
+    return str(request.scope.get("root_path", "")).rstrip("/") or "/"
+
+
+def _proof(digest: str, name: str, expiry: str) -> str:
+    return hmac.new(digest.encode(), f"{name}.{expiry}".encode(), "sha256").hexdigest()

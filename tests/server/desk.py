@@ -1,0 +1,111 @@
+"""The app that the tests of pages run: each workflow shows another thing on its pages."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Literal
+
+from holdfast import App, Context, Retry
+
+app = App("desk")
+
+
+@dataclass
+class Order:
+    """What a customer wants."""
+
+    number: int
+    items: list[str] = field(default_factory=list[str])
+    size: Literal["small", "large"] = "small"
+    express: bool = False
+    note: str = ""
+
+
+@dataclass
+class Terms:
+    """What a refund is granted for."""
+
+    amount: float
+    reason: Literal["damaged", "late"] = "damaged"
+    urgent: bool = False
+
+
+@app.workflow
+async def checkout(ctx: Context, input: object) -> object:
+    """Do nothing with an input of any shape."""
+    return input
+
+
+@app.step
+async def pack(item: str) -> str:
+    return f"parcel with {item}"
+
+
+@app.workflow
+async def ship(ctx: Context, order: Order) -> list[str]:
+    """Pack what was ordered, and wait for the courier."""
+    parcels = await asyncio.gather(*(pack(item) for item in order.items))
+    await ctx.wait_for_signal("picked-up")
+    return parcels
+
+
+@app.workflow
+async def refund(ctx: Context, order: Order) -> str:
+    """Ask a person whether money goes back."""
+    decision = await ctx.approve(f"Refund order {order.number}?", form=Terms, timeout="1d")
+    return f"{decision.values}" if decision.approved else "refused"
+
+
+@app.step(retry=Retry(attempts=1))
+async def draw(text: str) -> str:
+    raise ValueError(f"no such font: {text}")
+
+
+@app.workflow
+async def render(ctx: Context, text: str) -> str:
+    """Fail."""
+    return await draw(text)
+
+
+@app.step
+async def tick(number: int) -> int:
+    return number
+
+
+@app.workflow
+async def count(ctx: Context, most: int) -> int:
+    """Have a long log."""
+    for number in range(most):
+        await tick(number)
+    return most
+
+
+@dataclass
+class Site:
+    """What is to be looked at."""
+
+    url: str
+
+
+analyze = app.flow("analyze", input=Site)
+
+
+@analyze.step
+async def page(run: Site) -> str:
+    return f"all about {run.url}"
+
+
+@analyze.step
+async def links(page: str) -> list[str]:
+    return ["/a", "/b", "/c"]
+
+
+@analyze.map(links)
+async def fetch(link: str) -> int:
+    return len(link)
+
+
+@analyze.step
+async def report(page: str, fetch: list[int]) -> int:
+    return sum(fetch)
