@@ -26,6 +26,9 @@ HoldfastError
 │   ├── UnknownSchedule           the database has no schedule of this name
 │   ├── ScheduleExists            the name of a new schedule is taken
 │   ├── ScheduleChanged           other programs changed it meanwhile
+│   ├── UnknownQueue              the database has no message queue of this name
+│   ├── QueueExists               there is one with other settings
+│   ├── QueueInUse                it has the dead letters of another one
 │   ├── RunFailed                 its result is an error
 │   ├── RunCancelled
 │   ├── RunTerminated
@@ -216,6 +219,18 @@ class ScheduleChanged(RunError):
     def __init__(self, name: str) -> None:
         super().__init__(f"schedule {name} was changed by others meanwhile: look at it, try again")
         self.name = name
+
+
+class UnknownQueue(RunError):
+    """The database has no message queue of this name."""
+
+
+class QueueExists(RunError):
+    """There is a message queue of this name with other settings."""
+
+
+class QueueInUse(RunError):
+    """The message queue has the dead letters of another one, so that it cannot be deleted."""
 
 
 class AmbiguousWorkflow(RunError):

@@ -53,6 +53,15 @@ delete from holdfast.start_keys;
 delete from holdfast.singleton_waits;
 delete from holdfast.throttle_slots;
 delete from holdfast.freed_singletons;
+delete from holdfast.messages;
+delete from holdfast.filtered_messages;
+delete from holdfast.grouped_messages;
+delete from holdfast.group_tokens;
+delete from holdfast.bodies;
+delete from holdfast.deliveries;
+delete from holdfast.deduplications;
+delete from holdfast.kept_messages;
+delete from holdfast.queues;
 update holdfast.sweeper set holder = null, held_until = null, begun_at = null, ended_at = null,
     deleted = 0, failed_at = null, error = null, archive = null;
 delete from test.clock;

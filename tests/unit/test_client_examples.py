@@ -106,6 +106,9 @@ async def names(environment: Environment, code: str) -> dict[str, Any]:
         ended = await client.start(checkout, Order(3), retention=0)
         await ended.result()
         await client.retention.sweep()
+    if "queues" in code:
+        await client.queues.create("parcels", visibility="1m", max_receives=5)
+        await client.queues.send("parcels", {"id": 1})
     if "steps" in code or "flows" in code:
         ended = await client.start(analyze, "holdfast.dev")
         await ended.result()

@@ -24,8 +24,8 @@ def error_of(owner: object, name: str) -> str:
     [
         (
             "list",
-            "approvals.list or archive.list or flows.list or limits.list or runs.list or "
-            "schedules.list or topics.list or workers.list",
+            "approvals.list or archive.list or flows.list or limits.list or queues.list or "
+            "runs.list or schedules.list or topics.list or workers.list",
         ),
         ("cancel_all", "runs.cancel_all"),
         ("decide", "approvals.decide"),

@@ -15,6 +15,7 @@ from holdfast.errors import (
     RunNotFound,
     TokenUnknown,
     UnknownFlow,
+    UnknownQueue,
     UnknownSchedule,
     UnknownWorkflow,
 )
@@ -53,7 +54,13 @@ def code_for(error: HoldfastError) -> int:
     if isinstance(error, DatabaseError):
         return DATABASE
     if isinstance(
-        error, RunNotFound | ApprovalNotFound | TokenUnknown | UnknownFlow | UnknownSchedule
+        error,
+        RunNotFound
+        | ApprovalNotFound
+        | TokenUnknown
+        | UnknownFlow
+        | UnknownQueue
+        | UnknownSchedule,
     ):
         return NOT_FOUND
     if isinstance(error, ResultTimeout):

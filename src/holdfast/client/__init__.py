@@ -2,8 +2,20 @@
 
 from holdfast.client.client import Client
 from holdfast.client.handle import RunHandle
+from holdfast.client.messages import Message, Outgoing
 from holdfast.client.messaging import Signal
 from holdfast.client.run import Run, RunPage, RunWait
 from holdfast.client.schedule import ScheduleInfo, Tick
 
-__all__ = ["Client", "Run", "RunHandle", "RunPage", "RunWait", "ScheduleInfo", "Signal", "Tick"]
+__all__ = [
+    "Client",
+    "Message",
+    "Outgoing",
+    "Run",
+    "RunHandle",
+    "RunPage",
+    "RunWait",
+    "ScheduleInfo",
+    "Signal",
+    "Tick",
+]

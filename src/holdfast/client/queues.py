@@ -1,24 +1,270 @@
-"""`client.queues`: pause and resume queues."""
+"""`client.queues`: message queues; and pauses of queues."""
 
 from __future__ import annotations
 
+import builtins
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+
 from holdfast.client.control import list_pauses, set_pause
-from holdfast.client.session import Session
+from holdfast.client.messages import Message, Outgoing, encode_message, received
+from holdfast.client.session import MAX_BATCH, Session, persist
+from holdfast.client.transactions import ack_within, send_within
+from holdfast.codec import encode
+from holdfast.durations import Duration, seconds
+from holdfast.errors import ConfigurationError
 from holdfast.names import check_queue_name
-from holdfast.types import Pause
+from holdfast.store.port import messages_topic
+from holdfast.types import (
+    MessageReturn,
+    NewMessage,
+    Notice,
+    Pause,
+    QueueInfo,
+    QueueSettings,
+    Receipt,
+    Receive,
+)
 
 
 class Queues:
-    """The queues that workers take runs and activities from."""
+    """Message queues: create them, send messages to them, receive and acknowledge messages.
+
+    And pauses of queues: nothing is taken from a paused queue, neither messages nor the runs and
+    activities that wait in it for workers.
+    """
 
     def __init__(self, session: Session) -> None:
         """Make the group over a client's session."""
         self._session = session
 
-    async def pause(self, name: str, reason: str | None = None) -> bool:
-        """Let no worker begin anything of a queue. Return False if it was paused before.
+    async def create(
+        self,
+        name: str,
+        *,
+        fifo: bool = False,
+        priorities: bool = False,
+        filters: bool = False,
+        visibility: Duration = 30.0,
+        max_receives: int | None = None,
+        dead_letters: str | None = None,
+        deduplication: Duration = 300.0,
+        keep: Duration | None = None,
+    ) -> bool:
+        """Create a message queue. Return False if it exists just so.
 
-        What runs already is not disturbed. The pause also holds for workers that start later.
+        In a queue that is `fifo`, messages have groups, and each group is handed out in its order.
+        With `priorities`, messages can be more or less urgent; with `filters`, a receive can have a
+        condition. A message that was received `max_receives` times and given back each time moves
+        to the queue `dead_letters`, by default the name with `.dead` added. A deduplication id is
+        known for `deduplication`. Acknowledged messages are kept for `keep`.
+
+        Raises QueueExists if a queue of this name has other settings, InvalidName and InvalidInput.
+
+        ```python
+        await client.queues.create("parcels", visibility="1m", max_receives=5)
+        ```
+        """
+        settings = QueueSettings(
+            name=check_queue_name(name),
+            fifo=fifo,
+            has_priorities=priorities,
+            has_filters=filters,
+            visibility_seconds=seconds(visibility),
+            max_receives=max_receives,
+            dead_letters=dead_letters,
+            dedup_seconds=seconds(deduplication),
+            keep_seconds=None if keep is None else seconds(keep),
+        )
+        return await self._session.store.create_queue(settings)
+
+    async def delete(self, name: str) -> bool:
+        """Delete a message queue with all that is in it. Return False if there is none.
+
+        Raises QueueInUse if it has the dead letters of another queue.
+
+        ```python
+        await client.queues.delete("parcels")
+        ```
+        """
+        return await self._session.store.delete_queue(check_queue_name(name))
+
+    async def list(self) -> list[QueueInfo]:
+        """Return the message queues by name.
+
+        ```python
+        print([queue.settings.name for queue in await client.queues.list()])
+        ```
+        """
+        return await self._session.store.list_queues()
+
+    async def send(
+        self,
+        queue: str,
+        payload: object = None,
+        *,
+        delay: Duration | None = None,
+        group: str | None = None,
+        dedup_id: str | None = None,
+        priority: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        connection: object = None,
+        notify: bool = False,
+    ) -> int:
+        """Send a message. Return its id; for a `dedup_id` that is known, that of the first message.
+
+        With a `connection` of asyncpg, psycopg or SQLAlchemy the send is part of its transaction;
+        `notify` then wakes receivers at the commit. Otherwise sends of the same moment share a
+        transaction. Raises UnknownQueue, InvalidInput and PayloadError.
+
+        ```python
+        await client.queues.send("parcels", {"id": 7}, delay="10s")
+        ```
+        """
+        message = encode_message(Outgoing(payload, delay, group, dedup_id, priority, headers))
+        if connection is None and not notify:
+            return await self._session.sends(check_queue_name(queue)).submit(message)
+        return (await self._send(queue, [message], connection, notify))[0]
+
+    async def send_many(
+        self,
+        queue: str,
+        messages: Iterable[Outgoing],
+        *,
+        connection: object = None,
+        notify: bool = False,
+    ) -> builtins.list[int]:
+        """Send messages; return their ids in the order given. See `send`.
+
+        Without a connection they are sent in transactions of 1,000.
+
+        ```python
+        from holdfast.client import Outgoing
+
+        await client.queues.send_many("parcels", [Outgoing({"id": 8}), Outgoing({"id": 9})])
+        ```
+        """
+        new = [encode_message(message) for message in messages]
+        return await self._send(queue, new, connection, notify)
+
+    async def receive(
+        self,
+        queue: str,
+        limit: int = 1,
+        *,
+        visibility: Duration | None = None,
+        wait: Duration = 0,
+        contains: object = None,
+        per_group: int = 1,
+        type: object = object,
+        consumer: str | None = None,
+    ) -> builtins.list[Message]:
+        """Receive up to `limit` messages, of a FIFO queue up to `per_group` of so many groups.
+
+        They are in flight for `visibility`, by default the queue's: then others receive them,
+        unless they are acknowledged. If nothing is due, wait for it up to `wait`. Only messages
+        whose payload contains `contains`, in a queue with filters. Payloads are decoded as `type`.
+
+        Raises UnknownQueue and InvalidInput.
+
+        ```python
+        for message in await client.queues.receive("parcels", 10, wait="1s"):
+            print(message.id, message.payload)
+            await client.queues.ack(message)
+        ```
+        """
+        receive = Receive(
+            queue=check_queue_name(queue),
+            limit=limit,
+            visibility_seconds=None if visibility is None else seconds(visibility),
+            consumer=consumer,
+            contains=None if contains is None else encode(contains),
+            per_group=per_group,
+        )
+        answer = await self._session.receives(queue).receive(receive, seconds(wait))
+        self._session.tell(answer.notices)
+        return [
+            message for delivery in answer.deliveries for message in received(queue, delivery, type)
+        ]
+
+    async def ack(
+        self,
+        messages: Message | Receipt | Iterable[Message | Receipt],
+        *,
+        connection: object = None,
+    ) -> builtins.list[bool]:
+        """Acknowledge messages: they are done. Return for each if it was in flight still.
+
+        One that was not may have been received by others: its receipt is old and changes nothing.
+        With a `connection` this is part of its transaction.
+
+        ```python
+        [message] = await client.queues.receive("parcels")
+        await client.queues.ack(message)
+        ```
+        """
+        receipts = _receipts(messages)
+        if connection is not None:
+            return await ack_within(connection, receipts, schema=self._session.schema)
+        acked, notices = await persist(partial(self._session.store.ack_messages, receipts))
+        self._session.tell(notices)
+        return acked
+
+    async def nack(
+        self,
+        messages: Message | Receipt | Iterable[Message | Receipt],
+        *,
+        delay: Duration = 0,
+        error: str | None = None,
+    ) -> builtins.list[bool]:
+        """Give messages back: due again after a delay, or dead letters if received too often.
+
+        Return for each if it was in flight still. `error` says why it was given back.
+
+        ```python
+        [message] = await client.queues.receive("parcels")
+        await client.queues.nack(message, delay="10s", error="the warehouse does not answer")
+        ```
+        """
+        returns = [MessageReturn(each, seconds(delay), error) for each in _receipts(messages)]
+        returned, notices = await persist(partial(self._session.store.return_messages, returns))
+        self._session.tell(notices)
+        return returned
+
+    async def extend(
+        self, messages: Message | Receipt | Iterable[Message | Receipt], visibility: Duration
+    ) -> builtins.list[bool]:
+        """Keep messages in flight for so long from now. Return for each if it was in flight still.
+
+        What was received together is kept together.
+
+        ```python
+        [message] = await client.queues.receive("parcels")
+        await client.queues.extend(message, "5m")
+        ```
+        """
+        call = partial(
+            self._session.store.extend_deliveries, _receipts(messages), seconds=seconds(visibility)
+        )
+        return await persist(call)
+
+    async def purge(self, queue: str) -> int:
+        """Delete all messages that wait in a queue; what is in flight stays. Return how many.
+
+        ```python
+        await client.queues.purge("parcels")
+        ```
+        """
+        total = 0
+        while count := await self._session.store.purge_messages(check_queue_name(queue)):
+            total += count
+        return total
+
+    async def pause(self, name: str, reason: str | None = None) -> bool:
+        """Let nothing be taken from a queue. Return False if it was paused before.
+
+        Workers begin nothing of it, and receives find no messages. What runs already is not
+        disturbed. The pause also holds for workers that start later.
 
         ```python
         await client.queues.pause("mail", reason="the mail server is down")
@@ -27,15 +273,17 @@ class Queues:
         return await set_pause(self._session, "queue", check_queue_name(name), True, reason)
 
     async def resume(self, name: str) -> bool:
-        """Let workers continue with a queue. Return False if it was not paused.
+        """Let workers and receivers continue with a queue. Return False if it was not paused.
 
         ```python
         await client.queues.resume("mail")
         ```
         """
-        return await set_pause(self._session, "queue", check_queue_name(name), False)
+        resumed = await set_pause(self._session, "queue", check_queue_name(name), False)
+        self._session.tell([Notice(messages_topic(name), name)])
+        return resumed
 
-    async def pauses(self) -> list[Pause]:
+    async def pauses(self) -> builtins.list[Pause]:
         """Return the queues that are paused, each with the moment and the reason.
 
         ```python
@@ -43,3 +291,27 @@ class Queues:
         ```
         """
         return await list_pauses(self._session, "queue")
+
+    async def _send(
+        self, queue: str, messages: Sequence[NewMessage], connection: object, notify: bool
+    ) -> builtins.list[int]:
+        check_queue_name(queue)
+        session = self._session
+        if connection is not None:
+            sealed = session.sealed_messages(queue, messages)
+            return await send_within(
+                connection, queue, sealed, schema=session.schema, notify=notify
+            )
+        if notify:
+            raise ConfigurationError("notify is for a send within a connection's transaction")
+        sends = session.sends(queue)
+        return [
+            message_id
+            for at in range(0, len(messages), MAX_BATCH)
+            for message_id in await sends.send(messages[at : at + MAX_BATCH])
+        ]
+
+
+def _receipts(messages: Message | Receipt | Iterable[Message | Receipt]) -> list[Receipt]:
+    given = [messages] if isinstance(messages, Message | Receipt) else messages
+    return [each.receipt if isinstance(each, Message) else each for each in given]

@@ -26,7 +26,17 @@ from holdfast.payloads import Payloads, PayloadStore, with_payloads
 from holdfast.store.notifier import Notifier
 from holdfast.store.opening import resolved_store
 from holdfast.store.port import Store
-from holdfast.types import Delivered, Delivery, NewRun, NewSignal, Notice, RunKind, StartedRun
+from holdfast.store.receiver import Receiver
+from holdfast.types import (
+    Delivered,
+    Delivery,
+    NewMessage,
+    NewRun,
+    NewSignal,
+    Notice,
+    RunKind,
+    StartedRun,
+)
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -196,6 +206,14 @@ class Session:
         """Return the starter of runs of a kind. Starts of the same moment share a transaction."""
         return self._live.starts[kind]
 
+    def sends(self, queue: str) -> Coalescer[NewMessage, int]:
+        """Return the sender of a message queue. Sends of the same moment share a transaction."""
+        return self._live.sends_to(queue)
+
+    def receives(self, queue: str) -> Receiver:
+        """Return what receives from a message queue for all callers."""
+        return self._live.receives_from(queue)
+
     @property
     def signals(self) -> Coalescer[NewSignal, Delivery]:
         """Sends signals; signals of the same moment share a transaction."""
@@ -205,6 +223,13 @@ class Session:
         """Return runs as they are to be stored, for a start without the session's store."""
         store: object = self.store
         return await store.sealed_runs(runs) if isinstance(store, PayloadStore) else runs
+
+    def sealed_messages(self, queue: str, messages: Sequence[NewMessage]) -> Sequence[NewMessage]:
+        """Return messages to send within a caller's transaction, with encoded payloads."""
+        store = self.store
+        return (
+            store.sealed_messages(queue, messages) if isinstance(store, PayloadStore) else messages
+        )
 
     async def archive(self) -> Archive | None:
         """Return the archive: the app's, that of the environment, or the one that workers use.
@@ -276,21 +301,44 @@ class _Parts:
             "flow": Coalescer(partial(self._start, store.start_flows)),
         }
         self.signals = Coalescer(self._signal)
+        self._receives: dict[str, Receiver] = {}
+        self._sends: dict[str, Coalescer[NewMessage, int]] = {}
+
+    def sends_to(self, queue: str) -> Coalescer[NewMessage, int]:
+        """Return the sender of a message queue."""
+        if queue not in self._sends:
+            self._sends[queue] = Coalescer(partial(self._send, queue))
+        return self._sends[queue]
 
     async def close(self) -> None:
         """Finish the calls under way, send the last wake-ups, and stop."""
         for starts in self.starts.values():
             await starts.close()
+        for sends in self._sends.values():
+            await sends.close()
         await self.signals.close()
+        for receives in self._receives.values():
+            await receives.close()
         await self.replies.close()
         await self.ends.close()
         await self.notifier.stop()
+
+    def receives_from(self, queue: str) -> Receiver:
+        """Return what receives from a message queue for all callers."""
+        if queue not in self._receives:
+            self._receives[queue] = Receiver(self.store, queue)
+        return self._receives[queue]
 
     async def _start(self, start: Start, runs: Sequence[NewRun]) -> Sequence[StartedRun]:
         started, notices = await start(runs)
         if notices:
             self.notifier.submit(notices)
         return started
+
+    async def _send(self, queue: str, messages: Sequence[NewMessage]) -> Sequence[int]:
+        ids, notices = await self.store.send_messages(queue, messages)
+        self.notifier.submit(notices)
+        return ids
 
     async def _signal(self, signals: Sequence[NewSignal]) -> Sequence[Delivery]:
         delivered = await self.store.signal_runs(signals)

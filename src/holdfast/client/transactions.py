@@ -14,10 +14,15 @@ from uuid import UUID
 
 from holdfast.database.scripts import check_schema_name
 from holdfast.errors import ConfigurationError
-from holdfast.store.port import WORK_TOPIC
-from holdfast.store.postgres import Statement, start_statement
+from holdfast.store.port import WORK_TOPIC, messages_topic
+from holdfast.store.postgres import (
+    Statement,
+    ack_statement,
+    send_statement,
+    start_statement,
+)
 from holdfast.store.postgres.listening import channel
-from holdfast.types import NewRun, Notice, RuleKind, StartedRun, Status
+from holdfast.types import NewMessage, NewRun, Notice, Receipt, RuleKind, StartedRun, Status
 
 T = TypeVar("T")
 
@@ -65,6 +70,40 @@ async def notify_within(connection: object, schema: str, notices: Iterable[Notic
     execute = executor(connection)
     for notice in sorted(set(notices), key=lambda each: (each.topic, each.payload)):
         await execute(connection, partial(_notify, channel(schema, notice.topic), notice.payload))
+
+
+async def send_within(
+    connection: object, queue: str, messages: Sequence[NewMessage], *, schema: str, notify: bool
+) -> list[int]:
+    """Send messages on the caller's connection; they exist once its transaction commits.
+
+    Raises what `start_within` raises.
+    """
+    if not messages:
+        return []
+    execute = executor(connection)
+
+    def send(mark: Mark) -> Statement:
+        return send_statement(queue, messages, schema=schema, placeholder=mark)
+
+    ids = [int(str(message_id)) for (message_id,) in await execute(connection, send)]
+    if notify:
+        await notify_within(connection, schema, [Notice(messages_topic(queue), queue)])
+    return ids
+
+
+async def ack_within(connection: object, receipts: Sequence[Receipt], *, schema: str) -> list[bool]:
+    """Acknowledge messages on the caller's connection, once its transaction commits.
+
+    Raises what `start_within` raises.
+    """
+    if not receipts:
+        return []
+
+    def ack(mark: Mark) -> Statement:
+        return ack_statement(receipts, schema=schema, placeholder=mark)
+
+    return [bool(acked) for (acked,) in await executor(connection)(connection, ack)]
 
 
 async def apps_within(connection: object, schema: str, workflow: str) -> list[str]:

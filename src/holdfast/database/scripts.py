@@ -46,6 +46,7 @@ FOLDERS: Final = (
     "schedules",
     "payloads",
     "retention",
+    "queues",
 )
 
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")

@@ -35,11 +35,14 @@ from holdfast.types import (
     Lease,
     LimitRule,
     LoggedEvent,
+    NewMessage,
     NewRun,
     NewSignal,
     Notice,
     OpenActivity,
     OpenStepTasks,
+    Receive,
+    Received,
     RecordPage,
     Refusal,
     RunFilter,
@@ -197,6 +200,48 @@ class PayloadStore:
         """Set a limit; see `LimitStore.set_limit`. Raises ConfigurationError for one with a key."""
         self.payloads.check_keys(f"{rule.scope} {rule.name}", rule.key)
         return await self._store.set_limit(rule)
+
+    # What goes through message queues
+
+    async def send_messages(
+        self, queue: str, messages: Sequence[NewMessage]
+    ) -> tuple[list[int], list[Notice]]:
+        """Send messages; see `MessageStore.send_messages`. Their payloads stay in the database."""
+        return await self._store.send_messages(queue, self.sealed_messages(queue, messages))
+
+    def sealed_messages(self, queue: str, messages: Sequence[NewMessage]) -> list[NewMessage]:
+        """Return messages to send whose payloads are encoded.
+
+        Raises PayloadError for one that is too large.
+        """
+        what = f"the payload of a message to queue {queue}"
+        return [
+            each
+            if each.payload == "null"
+            else msgspec.structs.replace(each, payload=self.payloads.seal(each.payload, what))
+            for each in messages
+        ]
+
+    async def receive_messages(self, receive: Receive) -> Received:
+        """Hand messages out; see `MessageStore.receive_messages`.
+
+        Raises ConfigurationError for a condition on encoded payloads.
+        """
+        if receive.contains is not None and self.payloads.hides:
+            raise ConfigurationError(
+                f"queue {receive.queue}: a receive cannot have a condition: the payloads are "
+                "encoded by a payload_codec, and the database cannot look into them"
+            )
+        received = await self._store.receive_messages(receive)
+        if not received.deliveries:
+            return received
+        opened = [
+            msgspec.structs.replace(
+                each, messages=[self._opened(message, "payload") for message in each.messages]
+            )
+            for each in received.deliveries
+        ]
+        return msgspec.structs.replace(received, deliveries=opened)
 
     # What workers do
 

@@ -2,18 +2,247 @@
 
 from __future__ import annotations
 
+import builtins
+from collections.abc import Iterable, Mapping
+
+from holdfast.client.messages import Message, Outgoing
 from holdfast.client.queues import Queues
+from holdfast.durations import Duration
 from holdfast.sync.base import SyncGroup
-from holdfast.types import Pause
+from holdfast.types import (
+    Pause,
+    QueueInfo,
+    Receipt,
+)
 
 
 class SyncQueues(SyncGroup[Queues]):
-    """The queues that workers take runs and activities from."""
+    """Message queues: create them, send messages to them, receive and acknowledge messages.
+
+    And pauses of queues: nothing is taken from a paused queue, neither messages nor the runs and
+    activities that wait in it for workers.
+    """
+
+    def create(
+        self,
+        name: str,
+        *,
+        fifo: bool = False,
+        priorities: bool = False,
+        filters: bool = False,
+        visibility: Duration = 30.0,
+        max_receives: int | None = None,
+        dead_letters: str | None = None,
+        deduplication: Duration = 300.0,
+        keep: Duration | None = None,
+    ) -> bool:
+        """Create a message queue. Return False if it exists just so.
+
+        In a queue that is `fifo`, messages have groups, and each group is handed out in its order.
+        With `priorities`, messages can be more or less urgent; with `filters`, a receive can have a
+        condition. A message that was received `max_receives` times and given back each time moves
+        to the queue `dead_letters`, by default the name with `.dead` added. A deduplication id is
+        known for `deduplication`. Acknowledged messages are kept for `keep`.
+
+        Raises QueueExists if a queue of this name has other settings, InvalidName and InvalidInput.
+
+        ```python
+        client.queues.create("parcels", visibility="1m", max_receives=5)
+        ```
+        """
+        return self._call(
+            self._target.create,
+            name,
+            fifo=fifo,
+            priorities=priorities,
+            filters=filters,
+            visibility=visibility,
+            max_receives=max_receives,
+            dead_letters=dead_letters,
+            deduplication=deduplication,
+            keep=keep,
+        )
+
+    def delete(self, name: str) -> bool:
+        """Delete a message queue with all that is in it. Return False if there is none.
+
+        Raises QueueInUse if it has the dead letters of another queue.
+
+        ```python
+        client.queues.delete("parcels")
+        ```
+        """
+        return self._call(self._target.delete, name)
+
+    def list(self) -> list[QueueInfo]:
+        """Return the message queues by name.
+
+        ```python
+        print([queue.settings.name for queue in client.queues.list()])
+        ```
+        """
+        return self._call(self._target.list)
+
+    def send(
+        self,
+        queue: str,
+        payload: object = None,
+        *,
+        delay: Duration | None = None,
+        group: str | None = None,
+        dedup_id: str | None = None,
+        priority: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        connection: object = None,
+        notify: bool = False,
+    ) -> int:
+        """Send a message. Return its id; for a `dedup_id` that is known, that of the first message.
+
+        With a `connection` of asyncpg, psycopg or SQLAlchemy the send is part of its transaction;
+        `notify` then wakes receivers at the commit. Otherwise sends of the same moment share a
+        transaction. Raises UnknownQueue, InvalidInput and PayloadError.
+
+        ```python
+        client.queues.send("parcels", {"id": 7}, delay="10s")
+        ```
+        """
+        return self._call(
+            self._target.send,
+            queue,
+            payload,
+            delay=delay,
+            group=group,
+            dedup_id=dedup_id,
+            priority=priority,
+            headers=headers,
+            connection=connection,
+            notify=notify,
+        )
+
+    def send_many(
+        self,
+        queue: str,
+        messages: Iterable[Outgoing],
+        *,
+        connection: object = None,
+        notify: bool = False,
+    ) -> builtins.list[int]:
+        """Send messages; return their ids in the order given. See `send`.
+
+        Without a connection they are sent in transactions of 1,000.
+
+        ```python
+        from holdfast.client import Outgoing
+
+        client.queues.send_many("parcels", [Outgoing({"id": 8}), Outgoing({"id": 9})])
+        ```
+        """
+        return self._call(
+            self._target.send_many, queue, messages, connection=connection, notify=notify
+        )
+
+    def receive(
+        self,
+        queue: str,
+        limit: int = 1,
+        *,
+        visibility: Duration | None = None,
+        wait: Duration = 0,
+        contains: object = None,
+        per_group: int = 1,
+        type: object = object,
+        consumer: str | None = None,
+    ) -> builtins.list[Message]:
+        """Receive up to `limit` messages, of a FIFO queue up to `per_group` of so many groups.
+
+        They are in flight for `visibility`, by default the queue's: then others receive them,
+        unless they are acknowledged. If nothing is due, wait for it up to `wait`. Only messages
+        whose payload contains `contains`, in a queue with filters. Payloads are decoded as `type`.
+
+        Raises UnknownQueue and InvalidInput.
+
+        ```python
+        for message in client.queues.receive("parcels", 10, wait="1s"):
+            print(message.id, message.payload)
+            client.queues.ack(message)
+        ```
+        """
+        return self._call(
+            self._target.receive,
+            queue,
+            limit,
+            visibility=visibility,
+            wait=wait,
+            contains=contains,
+            per_group=per_group,
+            type=type,
+            consumer=consumer,
+        )
+
+    def ack(
+        self,
+        messages: Message | Receipt | Iterable[Message | Receipt],
+        *,
+        connection: object = None,
+    ) -> builtins.list[bool]:
+        """Acknowledge messages: they are done. Return for each if it was in flight still.
+
+        One that was not may have been received by others: its receipt is old and changes nothing.
+        With a `connection` this is part of its transaction.
+
+        ```python
+        [message] = client.queues.receive("parcels")
+        client.queues.ack(message)
+        ```
+        """
+        return self._call(self._target.ack, messages, connection=connection)
+
+    def nack(
+        self,
+        messages: Message | Receipt | Iterable[Message | Receipt],
+        *,
+        delay: Duration = 0,
+        error: str | None = None,
+    ) -> builtins.list[bool]:
+        """Give messages back: due again after a delay, or dead letters if received too often.
+
+        Return for each if it was in flight still. `error` says why it was given back.
+
+        ```python
+        [message] = client.queues.receive("parcels")
+        client.queues.nack(message, delay="10s", error="the warehouse does not answer")
+        ```
+        """
+        return self._call(self._target.nack, messages, delay=delay, error=error)
+
+    def extend(
+        self, messages: Message | Receipt | Iterable[Message | Receipt], visibility: Duration
+    ) -> builtins.list[bool]:
+        """Keep messages in flight for so long from now. Return for each if it was in flight still.
+
+        What was received together is kept together.
+
+        ```python
+        [message] = client.queues.receive("parcels")
+        client.queues.extend(message, "5m")
+        ```
+        """
+        return self._call(self._target.extend, messages, visibility)
+
+    def purge(self, queue: str) -> int:
+        """Delete all messages that wait in a queue; what is in flight stays. Return how many.
+
+        ```python
+        client.queues.purge("parcels")
+        ```
+        """
+        return self._call(self._target.purge, queue)
 
     def pause(self, name: str, reason: str | None = None) -> bool:
-        """Let no worker begin anything of a queue. Return False if it was paused before.
+        """Let nothing be taken from a queue. Return False if it was paused before.
 
-        What runs already is not disturbed. The pause also holds for workers that start later.
+        Workers begin nothing of it, and receives find no messages. What runs already is not
+        disturbed. The pause also holds for workers that start later.
 
         ```python
         client.queues.pause("mail", reason="the mail server is down")
@@ -22,7 +251,7 @@ class SyncQueues(SyncGroup[Queues]):
         return self._call(self._target.pause, name, reason)
 
     def resume(self, name: str) -> bool:
-        """Let workers continue with a queue. Return False if it was not paused.
+        """Let workers and receivers continue with a queue. Return False if it was not paused.
 
         ```python
         client.queues.resume("mail")
@@ -30,7 +259,7 @@ class SyncQueues(SyncGroup[Queues]):
         """
         return self._call(self._target.resume, name)
 
-    def pauses(self) -> list[Pause]:
+    def pauses(self) -> builtins.list[Pause]:
         """Return the queues that are paused, each with the moment and the reason.
 
         ```python

@@ -30,8 +30,8 @@ _FARTHEST: Final = 10**16  # microseconds
 
 def check_run(run: NewRun) -> None:
     """Raise InvalidInput if a run to start has a value that is not allowed."""
-    _check_name(_check_workflow, run.name)
-    _check_name(check_queue_name, run.queue)
+    check_name(_check_workflow, run.name)
+    check_name(check_queue_name, run.queue)
     check_version(run.version)
     if run.priority not in PRIORITIES:
         raise InvalidInput(f"priority {run.priority} is outside 0 to 4")
@@ -56,7 +56,7 @@ def check_version(version: int) -> None:
 
 def check_signal(signal: NewSignal) -> None:
     """Raise InvalidInput if a signal has a value that is not allowed."""
-    _check_name(check_signal_name, signal.name)
+    check_name(check_signal_name, signal.name)
     for what, text in (("signal id", signal.signal_id), ("topic", signal.reply_to)):
         if text is not None:
             check_id(what, text)
@@ -73,7 +73,7 @@ def check_pause(scope: str, name: str, reason: str | None) -> None:
     """Raise InvalidInput if a pause has a value that is not allowed."""
     if scope not in ("queue", "workflow"):
         raise InvalidInput(f"a scope is queue or workflow, not {scope!r}")
-    _check_name(check_queue_name if scope == "queue" else _check_workflow, name)
+    check_name(check_queue_name if scope == "queue" else _check_workflow, name)
     check_reason(reason)
 
 
@@ -160,7 +160,7 @@ def _check_finish(finish: Finish) -> None:
             _decode(text)
 
 
-def _check_name(check: Callable[[str], str], name: str) -> None:
+def check_name(check: Callable[[str], str], name: str) -> None:
     try:
         check(name)
     except ConfigurationError as error:

@@ -17,6 +17,7 @@ from holdfast.store.memory.forks import MemoryForks
 from holdfast.store.memory.large_payloads import MemoryLargePayloads
 from holdfast.store.memory.limits import MemoryLimits, allowed_moments
 from holdfast.store.memory.listening import MemoryListening
+from holdfast.store.memory.messages import MemoryMessages
 from holdfast.store.memory.queries import MemoryQueries
 from holdfast.store.memory.retention import MemoryRetention
 from holdfast.store.memory.rows import NEVER
@@ -26,7 +27,7 @@ from holdfast.store.memory.starts import MemoryStarts
 from holdfast.store.memory.sweeps import MemorySweeps
 from holdfast.store.memory.topics import MemoryTopics
 from holdfast.store.memory.workers import MemoryWorkers
-from holdfast.store.port import WORK_TOPIC
+from holdfast.store.port import WORK_TOPIC, messages_topic
 from holdfast.types import Notice
 
 
@@ -44,6 +45,7 @@ class MemoryStore(
     MemoryFlows,
     MemorySchedules,
     MemoryTopics,
+    MemoryMessages,
     MemoryWorkers,
     MemorySweeps,
     MemoryApps,
@@ -81,6 +83,8 @@ class MemoryStore(
             self._clock.advance_to(at)
             queues = sorted({task.queue for task in self._tables.tasks.values()})
             self._send(Notice(WORK_TOPIC, queue) for queue in queues)
+            names = sorted(self._tables.queues.rows)
+            self._send(Notice(messages_topic(name), name) for name in names)
 
     def next_due_at(self, *, schedules: bool = True) -> int | None:
         """Return the next moment at which something comes due, None for never.
@@ -97,6 +101,7 @@ class MemoryStore(
             moments += allowed_moments(tables, now)
             if schedules:
                 moments += [row.look_at for row in tables.schedules.values()]
+            moments += [at for row in tables.queues.rows.values() for at in row.moments()]
         next_at = min((at for at in moments if at > now), default=NEVER)
         return None if next_at >= NEVER else next_at
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from uuid import UUID
 
+from holdfast.store.memory.queue_rows import QueueTable
 from holdfast.store.memory.rows import (
     TURN,
     EventRow,
@@ -109,6 +110,7 @@ class Tables:
     singleton_waits: defaultdict[tuple[str, str], list[WaitingRun]] = field(
         default_factory=lambda: defaultdict[tuple[str, str], list[WaitingRun]](list)
     )
+    queues: QueueTable = field(default_factory=lambda: QueueTable())
     schedules: dict[str, ScheduleRow] = field(default_factory=dict[str, ScheduleRow])
     buckets: defaultdict[str, dict[int, Bucket]] = field(
         default_factory=lambda: defaultdict[str, dict[int, Bucket]](dict)

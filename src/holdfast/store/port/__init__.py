@@ -21,6 +21,7 @@ from holdfast.store.port.topics import (
     SCHEDULES_TOPIC,
     WORK_TOPIC,
     end_payload,
+    messages_topic,
     read_end,
     worker_topic,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "Store",
     "end_payload",
     "iterate_schedules",
+    "messages_topic",
     "read_end",
     "refusal",
     "worker_topic",

@@ -17,6 +17,7 @@ from holdfast.store.port.forks import ForkStore
 from holdfast.store.port.large_payloads import LargePayloadStore
 from holdfast.store.port.limits import LimitStore
 from holdfast.store.port.listening import ListenStore
+from holdfast.store.port.messages import MessageStore
 from holdfast.store.port.publishing import TopicStore
 from holdfast.store.port.queries import QueryStore
 from holdfast.store.port.retention import RetentionStore
@@ -41,6 +42,7 @@ class Store(
     FlowStore,
     ScheduleStore,
     TopicStore,
+    MessageStore,
     WorkerStore,
     SweepStore,
     AppStore,

@@ -21,6 +21,11 @@ def worker_topic(worker_id: str) -> str:
     return f"worker/{worker_id}"
 
 
+def messages_topic(queue: str) -> str:
+    """Return the name of a message queue's topic. A payload is the queue's name."""
+    return f"messages/{queue}"
+
+
 def end_payload(run_id: UUID, status: EndStatus, output: str | None) -> str:
     """Return the payload that announces a run's end: its id, and its output if that is small.
 

@@ -5,7 +5,8 @@ Each capability is a part, one file: the method, its arguments and how its answe
 connections of `pool`.
 """
 
+from holdfast.store.postgres.messages import ack_statement, send_statement
 from holdfast.store.postgres.start_values import Statement, start_statement
 from holdfast.store.postgres.store import PostgresStore
 
-__all__ = ["PostgresStore", "Statement", "start_statement"]
+__all__ = ["PostgresStore", "Statement", "ack_statement", "send_statement", "start_statement"]

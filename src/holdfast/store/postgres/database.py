@@ -27,12 +27,15 @@ from holdfast.errors import (
     InvalidDatabaseURL,
     InvalidInput,
     PayloadError,
+    QueueExists,
+    QueueInUse,
     RunActive,
     RunExists,
     SchemaMissing,
     StartThrottled,
     TransientDatabaseError,
     UnknownFlow,
+    UnknownQueue,
 )
 from holdfast.moments import to_datetime
 from holdfast.types import Event, Notice
@@ -72,10 +75,16 @@ _ERRORS: Final[dict[str, type[HoldfastError]]] = {
     "54": PayloadError,  # beyond a limit of the server: too long, too deeply nested
     "HF003": UnknownFlow,
     "HF005": FlowInUse,
+    "HFQ01": UnknownQueue,
+    "HFQ02": QueueExists,
+    "HFQ03": QueueInUse,
 }
 
 # A call that began before a migration, and looks for a function that was replaced by it (XX000).
 _REPLACED: Final = "cache lookup failed for function"
+
+# Their messages are those of our own functions.
+_OURS: Final = (InvalidInput, UnknownFlow, UnknownQueue, QueueExists, QueueInUse)
 
 # What happened to the call; put before the message of the server.
 _MEANINGS: Final[dict[type[HoldfastError], str]] = {
@@ -326,8 +335,8 @@ def _from_server(error: asyncpg.PostgresError) -> HoldfastError:
     if code == _THROTTLED:
         return StartThrottled(to_datetime(int(error.detail or 0)), str(error))
     kind = error_class(error)
-    if kind in (InvalidInput, UnknownFlow):
-        return kind(str(error))  # the message of our own function
+    if kind in _OURS:
+        return kind(str(error))
     return kind(f"{_MEANINGS.get(kind, '')}{error} ({code})" if code else str(error))
 
 

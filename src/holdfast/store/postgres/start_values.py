@@ -55,11 +55,11 @@ def start_statement(
     function, types, arguments = "start_runs", _WORKFLOW_TYPES, workflow_runs
     if runs and runs[0].kind == "flow":
         function, types, arguments = "start_flows", _FLOW_TYPES, flow_runs
-    casts = (_cast(placeholder(n), type_) for n, type_ in enumerate(types, 1))
+    casts = (cast_mark(placeholder(n), type_) for n, type_ in enumerate(types, 1))
     if function == "start_flows":
         call = f'"{schema}".{function}({", ".join(casts)})'
         return Statement(f"select run_id, created, status, null, null from {call}", arguments(runs))
-    rules = f"p_rules => {_cast(placeholder(len(types) + 1), 'json[]')}, p_outcomes => true"
+    rules = f"p_rules => {cast_mark(placeholder(len(types) + 1), 'json[]')}, p_outcomes => true"
     call = f'"{schema}".{function}({", ".join(casts)}, {rules})'
     text = f"select run_id, created, status, refused, refused_until from {call}"
     return Statement(text, (*arguments(runs), rules_of(runs)))
@@ -130,7 +130,8 @@ def _or_none(values: list[object]) -> list[object] | None:
     return None if values.count(None) == len(values) else values
 
 
-def _cast(mark: str, type_: str) -> str:
+def cast_mark(mark: str, type_: str) -> str:
+    """Return a parameter's mark with its type, for any driver."""
     if type_ == "json[]":
         # A caller's connection may encode JSON by itself; text it leaves alone.
         mark = f"cast({mark} as text[])"

@@ -17,6 +17,7 @@ from holdfast.store.postgres.forks import PostgresForks
 from holdfast.store.postgres.large_payloads import PostgresLargePayloads
 from holdfast.store.postgres.limits import PostgresLimits
 from holdfast.store.postgres.listening import PostgresListening
+from holdfast.store.postgres.messages import PostgresMessages
 from holdfast.store.postgres.queries import PostgresQueries
 from holdfast.store.postgres.retention import PostgresRetention
 from holdfast.store.postgres.schedules import PostgresSchedules
@@ -41,6 +42,7 @@ class PostgresStore(
     PostgresFlows,
     PostgresSchedules,
     PostgresTopics,
+    PostgresMessages,
     PostgresWorkers,
     PostgresSweeps,
     PostgresApps,

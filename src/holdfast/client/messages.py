@@ -1,0 +1,103 @@
+"""Messages as callers send and receive them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+
+from holdfast.codec import check_open, decoder, encode
+from holdfast.durations import Duration, seconds
+from holdfast.moments import to_datetime
+from holdfast.texts import check_headers, check_id
+from holdfast.types import MessageDelivery, NewMessage, Receipt, StoredMessage, Value
+
+
+class Outgoing(Value, frozen=True):
+    """A message to send with others; see `Queues.send_many`."""
+
+    payload: object = None
+    delay: Duration | None = None
+    group: str | None = None
+    dedup_id: str | None = None
+    priority: int | None = None
+    headers: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message that was received.
+
+    `receipt` proves the receive: with it the message is acknowledged or given back. `attempts`
+    counts the receives with this one; `error` says why it was given back last.
+    """
+
+    queue: str
+    receipt: Receipt
+    group: str | None
+    stored: StoredMessage
+    type: object = object
+
+    @property
+    def id(self) -> int:
+        """Its id, which is the same for all its receives."""
+        return self.stored.message_id
+
+    @property
+    def attempts(self) -> int:
+        """How often it was received, with this time."""
+        return self.stored.attempts
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What was sent beside the payload."""
+        return self.stored.headers or {}
+
+    @property
+    def sent_at(self) -> datetime:
+        """When it was sent, in UTC."""
+        return to_datetime(self.stored.sent_at)
+
+    @property
+    def error(self) -> str | None:
+        """Why it was given back last."""
+        return self.stored.error
+
+    @cached_property
+    def payload(self) -> object:
+        """What was sent, of the type that the receive asked for.
+
+        Raises InvalidInput if it does not fit the type, and PayloadLocked without its key.
+        """
+        check_open((self.stored.payload,))
+        return decoder(self.type)(self.stored.payload)
+
+
+def encode_message(message: Outgoing) -> NewMessage:
+    """Check and encode a message to send. Raises InvalidInput, PayloadError, ConfigurationError."""
+    for what, text in (("group", message.group), ("deduplication id", message.dedup_id)):
+        if text is not None:
+            check_id(what, text)
+    return NewMessage(
+        encode(message.payload),
+        None if message.delay is None else seconds(message.delay),
+        message.group,
+        message.dedup_id,
+        message.priority,
+        check_headers(message.headers),
+    )
+
+
+def received(queue: str, delivery: MessageDelivery, type: object) -> list[Message]:
+    """Return the messages of a delivery."""
+    return [
+        Message(
+            queue,
+            Receipt(delivery.queue_id, delivery.delivery_id, place),
+            delivery.group,
+            message,
+            type,
+        )
+        for place, message in enumerate(delivery.messages, 1)
+    ]

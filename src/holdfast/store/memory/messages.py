@@ -1,0 +1,354 @@
+"""Message queues: send, receive and acknowledge messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+from uuid import UUID, uuid4
+
+import msgspec
+
+from holdfast.codec import contains
+from holdfast.errors import InvalidInput, QueueExists, QueueInUse, UnknownQueue
+from holdfast.store.memory.clock import to_micros
+from holdfast.store.memory.database import Part
+from holdfast.store.memory.queue_rows import DeliveryRow, MessageRow, QueueRow, QueueTable
+from holdfast.store.memory.queue_values import check_message, check_queue, check_receive
+from holdfast.store.memory.tables import Tables
+from holdfast.store.port import messages_topic
+from holdfast.types import (
+    MessageDelivery,
+    MessageReturn,
+    NewMessage,
+    Notice,
+    QueueInfo,
+    QueueSettings,
+    Receipt,
+    Receive,
+    Received,
+    StoredMessage,
+)
+
+_SECOND: Final = 1_000_000
+_EXPIRED: Final = "the visibility timeout ended"
+_LONGEST_ERROR: Final = 10_000
+
+
+class MemoryMessages(Part):
+    """Creates message queues, sends messages, and hands them out."""
+
+    async def create_queue(self, settings: QueueSettings) -> bool:
+        """Create a queue; see `MessageStore.create_queue`."""
+        async with self._transaction() as (tables, now):
+            wanted = _complete(settings)
+            check_queue(wanted, tables.queues.rows)
+            found = tables.queues.rows.get(wanted.name)
+            if found is None:
+                tables.queues.add(wanted, now)
+                dead = wanted.dead_letters
+                if dead is not None and dead not in tables.queues.rows:
+                    tables.queues.add(QueueSettings(name=dead, fifo=wanted.fifo), now)
+                return True
+            if found.settings != wanted:
+                raise QueueExists(
+                    f"there is a message queue {wanted.name} with other settings: update it, or "
+                    "delete it first"
+                )
+            return False
+
+    async def delete_queue(self, name: str) -> bool:
+        """Delete a queue; see `MessageStore.delete_queue`."""
+        async with self._transaction() as (tables, _):
+            rows = tables.queues.rows
+            for row in rows.values():
+                if row.settings.dead_letters == name:
+                    raise QueueInUse(
+                        f"queue {name} has the dead letters of queue {row.settings.name}: delete "
+                        "that one first, or give it another queue for them"
+                    )
+            return rows.pop(name, None) is not None
+
+    async def list_queues(self, name: str | None = None) -> list[QueueInfo]:
+        """Return the queues by name."""
+        async with self._transaction() as (tables, _):
+            return [
+                QueueInfo(row.settings, row.created_at, ("queue", each) in tables.pauses)
+                for each, row in sorted(tables.queues.rows.items())
+                if name is None or name == each
+            ]
+
+    async def send_messages(
+        self, queue: str, messages: Sequence[NewMessage]
+    ) -> tuple[list[int], list[Notice]]:
+        """Send messages; see `MessageStore.send_messages`."""
+        async with self._transaction() as (tables, now):
+            row = _queue(tables, queue)
+            for message in messages:
+                check_message(row.settings, message)
+            ids = [_send(tables.queues, row, message, now) for message in messages]
+            return ids, [Notice(messages_topic(queue), queue)]
+
+    async def receive_messages(self, receive: Receive) -> Received:
+        """Hand messages out; see `MessageStore.receive_messages`.
+
+        All that is due is found, also with `since`.
+        """
+        async with self._transaction() as (tables, now):
+            row = _queue(tables, receive.queue)
+            check_receive(row.settings, receive)
+            acked = [_ack(row, delivery_id, None, now) for delivery_id in receive.acks]
+            freed = row.settings.fifo and any(acked)
+            if receive.since is None:
+                _return_expired(tables.queues, [row], now, 100)
+            if ("queue", receive.queue) in tables.pauses:
+                return Received(now=now, acked=acked, notices=_notices([row] if freed else []))
+            taken = (
+                _take_groups(row, receive, now) if row.settings.fifo else _take(row, receive, now)
+            )
+            deliveries = [_deliver(row, receive, now, group, each) for group, each in taken]
+            found = len(taken) if row.settings.fifo else sum(len(each) for _, each in taken)
+            return Received(
+                now=now,
+                next_due_at=now if found == receive.limit else _next_due_at(row, now),
+                acked=acked,
+                deliveries=deliveries,
+                notices=_notices([row] if freed else []),
+            )
+
+    async def ack_messages(self, receipts: Sequence[Receipt]) -> tuple[list[bool], list[Notice]]:
+        """Acknowledge messages; see `MessageStore.ack_messages`."""
+        async with self._transaction() as (tables, now):
+            found = [(tables.queues.of_id(each.queue_id), each) for each in receipts]
+            acked = [
+                row is not None and _ack(row, each.delivery_id, each.place, now)
+                for row, each in found
+            ]
+            freed = [
+                row
+                for (row, _), ok in zip(found, acked, strict=True)
+                if row is not None and ok and row.settings.fifo
+            ]
+            return acked, _notices(freed)
+
+    async def return_messages(
+        self, returns: Sequence[MessageReturn]
+    ) -> tuple[list[bool], list[Notice]]:
+        """Give messages back; see `MessageStore.return_messages`."""
+        async with self._transaction() as (tables, now):
+            for each in returns:
+                if each.delay_seconds is not None and not 0 <= each.delay_seconds <= 1e10:
+                    raise InvalidInput("a message is given back for 0 to 10,000,000,000 seconds")
+            freed: list[QueueRow] = []
+            returned = [_give_back(tables.queues, each, now, freed) for each in returns]
+            return returned, _notices(freed)
+
+    async def extend_deliveries(self, receipts: Sequence[Receipt], *, seconds: float) -> list[bool]:
+        """Keep deliveries in flight; see `MessageStore.extend_deliveries`."""
+        async with self._transaction() as (tables, now):
+            if not 0 <= seconds <= 1e10:
+                raise InvalidInput(
+                    "the time to keep a message in flight is 0 to 10,000,000,000 seconds, not "
+                    f"{seconds}"
+                )
+            found = [
+                None if row is None else row.deliveries.get(each.delivery_id)
+                for each in receipts
+                for row in [tables.queues.of_id(each.queue_id)]
+            ]
+            for delivery in found:
+                if delivery is not None:
+                    delivery.visible_at = now + to_micros(seconds)
+            return [delivery is not None for delivery in found]
+
+    async def return_expired(self, *, limit: int = 100) -> tuple[int, int | None]:
+        """Give back what is in flight too long; see `MessageStore.return_expired`."""
+        async with self._transaction() as (tables, now):
+            rows = list(tables.queues.rows.values())
+            returned = _return_expired(tables.queues, rows, now, limit)
+            ends = [each.visible_at for row in rows for each in row.deliveries.values()]
+            return returned, min(ends, default=None)
+
+    async def purge_messages(self, queue: str, *, limit: int = 10_000) -> int:
+        """Delete waiting messages; see `MessageStore.purge_messages`."""
+        async with self._transaction() as (tables, _):
+            row = _queue(tables, queue)
+            gone = list(row.waiting)[:limit]
+            for message_id in gone:
+                del row.waiting[message_id]
+            return len(gone)
+
+    async def sweep_queues(self, *, limit: int = 1000) -> int:
+        """Delete what means nothing any more; return how many rows."""
+        async with self._transaction() as (tables, now):
+            count = 0
+            for row in tables.queues.rows.values():
+                known = [each for each, (_, until) in row.known.items() if until <= now][:limit]
+                kept = [each for each, (_, until) in row.kept.items() if until <= now][:limit]
+                for dedup_id in known:
+                    del row.known[dedup_id]
+                for message_id in kept:
+                    del row.kept[message_id]
+                count += len(known) + len(kept)
+            return count
+
+
+def _complete(settings: QueueSettings) -> QueueSettings:
+    if settings.max_receives is None or settings.dead_letters is not None:
+        return settings
+    return msgspec.structs.replace(settings, dead_letters=f"{settings.name}.dead")
+
+
+def _queue(tables: Tables, name: str) -> QueueRow:
+    row = tables.queues.rows.get(name)
+    if row is None:
+        raise UnknownQueue(f"there is no message queue '{name}': create it first")
+    return row
+
+
+def _send(queues: QueueTable, row: QueueRow, new: NewMessage, now: int) -> int:
+    message_id = queues.next_message_id()
+    if new.dedup_id is not None:
+        known = row.known.get(new.dedup_id)
+        if known is not None and known[1] > now:
+            return known[0]
+        row.known[new.dedup_id] = (message_id, now + to_micros(row.settings.dedup_seconds))
+    row.put(MessageRow(message_id, new, now + to_micros(new.delay_seconds or 0), now))
+    return message_id
+
+
+def _take(row: QueueRow, receive: Receive, now: int) -> list[tuple[str | None, list[MessageRow]]]:
+    """Take what is due of a plain queue, as one delivery at most."""
+    pattern = None if receive.contains is None else msgspec.json.decode(receive.contains)
+    due = [
+        message
+        for message in row.in_order()
+        if message.visible_at <= now
+        and (
+            receive.contains is None or contains(msgspec.json.decode(message.new.payload), pattern)
+        )
+    ][: receive.limit]
+    return [(None, due)] if due else []
+
+
+def _take_groups(
+    row: QueueRow, receive: Receive, now: int
+) -> list[tuple[str | None, list[MessageRow]]]:
+    """Take what is due of groups that have nothing in flight, each as a delivery."""
+    busy = {delivery.group for delivery in row.deliveries.values()}
+    taken: list[tuple[str | None, list[MessageRow]]] = []
+    groups = row.groups()
+    for group in sorted(
+        groups, key=lambda each: (row.looked_at.get(each, groups[each][0].visible_at), each)
+    ):
+        due = groups[group][: receive.per_group]
+        until = next((n for n, each in enumerate(due) if each.visible_at > now), len(due))
+        if until and group not in busy and len(taken) < receive.limit:
+            row.looked_at[group] = now
+            taken.append((group, due[:until]))
+    return taken
+
+
+def _deliver(
+    row: QueueRow, receive: Receive, now: int, group: str | None, messages: list[MessageRow]
+) -> MessageDelivery:
+    seconds = receive.visibility_seconds
+    until = now + to_micros(row.settings.visibility_seconds if seconds is None else seconds)
+    for message in messages:
+        del row.waiting[message.message_id]
+    taken = [replace(message, attempts=message.attempts + 1) for message in messages]
+    delivery_id = uuid4()
+    row.deliveries[delivery_id] = DeliveryRow(until, group, dict(enumerate(taken, 1)))
+    return MessageDelivery(
+        row.queue_id,
+        delivery_id,
+        group,
+        [
+            StoredMessage(
+                each.message_id,
+                each.new.payload,
+                each.attempts,
+                each.sent_at,
+                each.new.headers or None,
+                each.error,
+            )
+            for each in taken
+        ],
+    )
+
+
+def _next_due_at(row: QueueRow, now: int) -> int | None:
+    late = any(delivery.visible_at <= now for delivery in row.deliveries.values())
+    moments = [at for at in row.moments() if at > now] + ([now + _SECOND] if late else [])
+    return min(moments, default=None)
+
+
+def _places(row: QueueRow, delivery_id: UUID, place: int | None) -> list[int]:
+    """Return the places that a receipt stands for and that are in flight still."""
+    delivery = row.deliveries.get(delivery_id)
+    if delivery is None:
+        return []
+    return [each for each in delivery.messages if place in (None, each)]
+
+
+def _drop(row: QueueRow, delivery_id: UUID, place: int) -> MessageRow:
+    """Take a message out of its delivery, which ends with its last one."""
+    delivery = row.deliveries[delivery_id]
+    message = delivery.messages.pop(place)
+    if not delivery.messages:
+        del row.deliveries[delivery_id]
+    return message
+
+
+def _ack(row: QueueRow, delivery_id: UUID, place: int | None, now: int) -> bool:
+    places = _places(row, delivery_id, place)
+    for each in places:
+        message = _drop(row, delivery_id, each)
+        if row.settings.keep_seconds is not None:
+            until = now + to_micros(row.settings.keep_seconds)
+            row.kept[message.message_id] = (message, until)
+    return bool(places)
+
+
+def _give_back(queues: QueueTable, given: MessageReturn, now: int, freed: list[QueueRow]) -> bool:
+    receipt = given.receipt
+    row = queues.of_id(receipt.queue_id)
+    if row is None:
+        return False
+    places = _places(row, receipt.delivery_id, receipt.place)
+    for place in places:
+        message = _drop(row, receipt.delivery_id, place)
+        error = message.error if given.error is None else given.error[:_LONGEST_ERROR]
+        back = replace(message, error=error)
+        most = row.settings.max_receives
+        dead = None
+        if given.counted and most is not None and message.attempts >= most:
+            dead = queues.bury(row, back, now)
+        if dead is not None:
+            freed.append(dead)
+            continue
+        due_at = now + to_micros(given.delay_seconds or 0)
+        attempts = message.attempts if given.counted else message.attempts - 1
+        row.put(replace(back, attempts=attempts, visible_at=due_at))
+        if due_at <= now:
+            freed.append(row)
+    if places and row.settings.fifo and receipt.delivery_id not in row.deliveries:
+        freed.append(row)
+    return bool(places)
+
+
+def _return_expired(queues: QueueTable, rows: Iterable[QueueRow], now: int, limit: int) -> int:
+    late = sorted(
+        (delivery.visible_at, row.queue_id, delivery_id)
+        for row in rows
+        for delivery_id, delivery in row.deliveries.items()
+        if delivery.visible_at <= now
+    )[:limit]
+    for _, queue_id, delivery_id in late:
+        _give_back(queues, MessageReturn(Receipt(queue_id, delivery_id), error=_EXPIRED), now, [])
+    return len(late)
+
+
+def _notices(rows: Iterable[QueueRow]) -> list[Notice]:
+    names = sorted({row.settings.name for row in rows})
+    return [Notice(messages_topic(name), name) for name in names]

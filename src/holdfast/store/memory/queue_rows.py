@@ -1,0 +1,116 @@
+"""The rows of message queues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from uuid import UUID
+
+from holdfast.types import NewMessage, QueueSettings
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRow:
+    """A message, waiting or in flight; `origin` is the queue whose dead letter it is."""
+
+    message_id: int
+    new: NewMessage
+    visible_at: int
+    sent_at: int
+    attempts: int = 0
+    origin: str | None = None
+    error: str | None = None
+
+    @property
+    def priority(self) -> int:
+        """0 is the most urgent."""
+        return 2 if self.new.priority is None else self.new.priority
+
+
+@dataclass(slots=True)
+class DeliveryRow:
+    """What is in flight of a receive, by place; `visible_at` is the end of the visibility."""
+
+    visible_at: int
+    group: str | None
+    messages: dict[int, MessageRow]
+
+
+@dataclass(slots=True)
+class QueueRow:
+    """A message queue, and all that is in it."""
+
+    queue_id: int
+    settings: QueueSettings
+    created_at: int
+    waiting: dict[int, MessageRow] = field(default_factory=dict[int, MessageRow])
+    deliveries: dict[UUID, DeliveryRow] = field(default_factory=dict[UUID, DeliveryRow])
+    # The first message of each deduplication id, and until when it is known.
+    known: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    # Acknowledged messages, and when each is deleted.
+    kept: dict[int, tuple[MessageRow, int]] = field(
+        default_factory=dict[int, tuple[MessageRow, int]]
+    )
+    # When each group was last looked at: others come first.
+    looked_at: dict[str, int] = field(default_factory=dict[str, int])
+
+    def put(self, message: MessageRow) -> None:
+        """Let a message wait."""
+        self.waiting[message.message_id] = message
+
+    def in_order(self) -> list[MessageRow]:
+        """Return what waits in the order of receives."""
+        return sorted(
+            self.waiting.values(),
+            key=lambda each: (each.priority, each.visible_at, each.message_id),
+        )
+
+    def groups(self) -> dict[str, list[MessageRow]]:
+        """Return what waits in each group, in its order."""
+        found: dict[str, list[MessageRow]] = {}
+        for message in sorted(self.waiting.values(), key=lambda each: each.message_id):
+            found.setdefault(message.new.group or "", []).append(message)
+        return found
+
+    def moments(self) -> Iterator[int]:
+        """Yield when something comes due, past moments too."""
+        if self.settings.fifo:
+            yield from (waiting[0].visible_at for waiting in self.groups().values())
+        else:
+            yield from (message.visible_at for message in self.waiting.values())
+        yield from (delivery.visible_at for delivery in self.deliveries.values())
+
+
+@dataclass(slots=True)
+class QueueTable:
+    """All message queues, by name."""
+
+    rows: dict[str, QueueRow] = field(default_factory=dict[str, QueueRow])
+    queues_made: int = 0
+    messages_made: int = 0
+
+    def of_id(self, queue_id: int) -> QueueRow | None:
+        """Return the queue of an id."""
+        return next((row for row in self.rows.values() if row.queue_id == queue_id), None)
+
+    def add(self, settings: QueueSettings, now: int) -> None:
+        """Make an empty queue."""
+        self.queues_made += 1
+        self.rows[settings.name] = QueueRow(self.queues_made, settings, now)
+
+    def next_message_id(self) -> int:
+        """Return a number that no message has had."""
+        self.messages_made += 1
+        return self.messages_made
+
+    def bury(self, row: QueueRow, message: MessageRow, now: int) -> QueueRow | None:
+        """Move a message to the dead letters of its queue; return their queue, if it exists."""
+        dead = self.rows.get(row.settings.dead_letters or "")
+        if dead is not None:
+            new = message.new
+            if not dead.settings.has_priorities and new.priority is not None:
+                new = NewMessage(new.payload, group=new.group, headers=new.headers)
+            dead.put(
+                replace(message, new=new, visible_at=now, attempts=0, origin=row.settings.name)
+            )
+        return dead

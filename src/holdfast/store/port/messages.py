@@ -1,0 +1,87 @@
+"""The part of the port for message queues."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from holdfast.types import (
+    MessageReturn,
+    NewMessage,
+    Notice,
+    QueueInfo,
+    QueueSettings,
+    Receipt,
+    Receive,
+    Received,
+)
+
+
+class MessageStore(Protocol):
+    """Creates message queues, sends messages, and hands them out.
+
+    Unknown queues raise UnknownQueue; values that are not allowed raise InvalidInput.
+    """
+
+    async def create_queue(self, settings: QueueSettings) -> bool:
+        """Create a queue, and the queue of its dead letters. Return False if it was just so.
+
+        Raises QueueExists if there is one of the name with other settings.
+        """
+        ...
+
+    async def delete_queue(self, name: str) -> bool:
+        """Delete a queue with all that is in it. Return False if there is none.
+
+        Raises QueueInUse if it has the dead letters of another one.
+        """
+        ...
+
+    async def list_queues(self, name: str | None = None) -> list[QueueInfo]:
+        """Return the queues by name, or the one of a name."""
+        ...
+
+    async def send_messages(
+        self, queue: str, messages: Sequence[NewMessage]
+    ) -> tuple[list[int], list[Notice]]:
+        """Send messages; return their ids in the order given.
+
+        For a deduplication id that is known, it is the id of the first message.
+        """
+        ...
+
+    async def receive_messages(self, receive: Receive) -> Received:
+        """Hand messages out: they are in flight until they are acknowledged or time is over."""
+        ...
+
+    async def ack_messages(self, receipts: Sequence[Receipt]) -> tuple[list[bool], list[Notice]]:
+        """Acknowledge messages; return for each receipt whether it was in flight still."""
+        ...
+
+    async def return_messages(
+        self, returns: Sequence[MessageReturn]
+    ) -> tuple[list[bool], list[Notice]]:
+        """Give messages back; return for each whether it was in flight still."""
+        ...
+
+    async def extend_deliveries(self, receipts: Sequence[Receipt], *, seconds: float) -> list[bool]:
+        """Keep deliveries in flight for so long from now; return whether they are still.
+
+        The places of receipts do not matter: a delivery is extended as a whole.
+        """
+        ...
+
+    async def return_expired(self, *, limit: int = 100) -> tuple[int, int | None]:
+        """Give back what is in flight beyond its visibility.
+
+        Returns how many deliveries, and when the next visibility ends.
+        """
+        ...
+
+    async def purge_messages(self, queue: str, *, limit: int = 10_000) -> int:
+        """Delete waiting messages; return how many. Call it again until it returns 0."""
+        ...
+
+    async def sweep_queues(self, *, limit: int = 1000) -> int:
+        """Delete what means nothing any more; return how many rows."""
+        ...

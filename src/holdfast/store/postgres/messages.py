@@ -1,0 +1,220 @@
+"""Message queues: send, receive and acknowledge messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import asyncpg
+import msgspec
+
+from holdfast.database.scripts import check_schema_name
+from holdfast.moments import to_micros
+from holdfast.store.port import messages_topic
+from holdfast.store.postgres.database import Part, read_headers
+from holdfast.store.postgres.start_values import Statement, cast_mark
+from holdfast.types import (
+    MessageDelivery,
+    MessageReturn,
+    NewMessage,
+    Notice,
+    QueueInfo,
+    QueueSettings,
+    Receipt,
+    Receive,
+    Received,
+    StoredMessage,
+)
+
+_SETTINGS: Final = QueueSettings.__struct_fields__
+# The types of the arguments of `send_messages`.
+_TYPES: Final[Sequence[str]] = (
+    *("text", "json[]", "double precision[]", "text[]", "text[]", "int[]", "json[]"),
+)
+
+
+class PostgresMessages(Part):
+    """Creates message queues, sends messages, and hands them out."""
+
+    async def create_queue(self, settings: QueueSettings) -> bool:
+        """Create a queue; see `MessageStore.create_queue`."""
+        row = await self._database.row(
+            "create_queue",
+            settings.name,
+            settings.fifo,
+            settings.has_priorities,
+            settings.has_filters,
+            settings.visibility_seconds,
+            settings.max_receives,
+            settings.dead_letters,
+            settings.dedup_seconds,
+            settings.keep_seconds,
+        )
+        return bool(row[0])
+
+    async def delete_queue(self, name: str) -> bool:
+        """Delete a queue; see `MessageStore.delete_queue`."""
+        row = await self._database.row("delete_queue", name)
+        return bool(row[0])
+
+    async def list_queues(self, name: str | None = None) -> list[QueueInfo]:
+        """Return the queues by name."""
+        return [
+            QueueInfo(
+                QueueSettings(**{field: row[field] for field in _SETTINGS}),
+                row["created_at"],
+                row["is_paused"],
+            )
+            for row in await self._database.rows("list_queues", name)
+        ]
+
+    async def send_messages(
+        self, queue: str, messages: Sequence[NewMessage]
+    ) -> tuple[list[int], list[Notice]]:
+        """Send messages; see `MessageStore.send_messages`."""
+        row = await self._database.row("send_messages", queue, *_columns(messages))
+        return row[0], [Notice(messages_topic(queue), queue)]
+
+    async def receive_messages(self, receive: Receive) -> Received:
+        """Hand messages out; see `MessageStore.receive_messages`."""
+        rows = await self._database.rows(
+            "receive_messages",
+            receive.queue,
+            receive.limit,
+            receive.visibility_seconds,
+            receive.consumer,
+            receive.since,
+            receive.contains,
+            receive.per_group,
+            receive.acks or None,
+            False,
+        )
+        last = rows[-1]
+        return Received(
+            now=last["now"],
+            next_due_at=last["next_due_at"],
+            newest=last["newest"],
+            acked=last["acked"] or (),
+            deliveries=[_delivery(row) for row in rows if row["message_ids"]],
+            notices=_notices([receive.queue] if last["freed"] else ()),
+        )
+
+    async def ack_messages(self, receipts: Sequence[Receipt]) -> tuple[list[bool], list[Notice]]:
+        """Acknowledge messages; see `MessageStore.ack_messages`."""
+        places = [receipt.place for receipt in receipts]
+        row = await self._database.row("ack_messages", *_named(receipts), places)
+        return row["acked"], _notices(row["freed"])
+
+    async def return_messages(
+        self, returns: Sequence[MessageReturn]
+    ) -> tuple[list[bool], list[Notice]]:
+        """Give messages back; see `MessageStore.return_messages`."""
+        row = await self._database.row(
+            "return_messages",
+            *_named([each.receipt for each in returns]),
+            [each.receipt.place for each in returns],
+            [each.delay_seconds for each in returns],
+            [each.error for each in returns],
+            [each.counted for each in returns],
+        )
+        return row["returned"], _notices(row["freed"])
+
+    async def extend_deliveries(self, receipts: Sequence[Receipt], *, seconds: float) -> list[bool]:
+        """Keep deliveries in flight; see `MessageStore.extend_deliveries`."""
+        row = await self._database.row("extend_deliveries", *_named(receipts), seconds)
+        kept: list[bool] = row[0]
+        return kept
+
+    async def return_expired(self, *, limit: int = 100) -> tuple[int, int | None]:
+        """Give back what is in flight too long; see `MessageStore.return_expired`."""
+        row = await self._database.row("return_expired", limit)
+        return row["returned"], row["next_due_at"]
+
+    async def purge_messages(self, queue: str, *, limit: int = 10_000) -> int:
+        """Delete waiting messages; see `MessageStore.purge_messages`."""
+        row = await self._database.row("purge_messages", queue, limit)
+        return int(row[0])
+
+    async def sweep_queues(self, *, limit: int = 1000) -> int:
+        """Delete what means nothing any more; return how many rows."""
+        row = await self._database.row("sweep_queues", limit)
+        return int(row[0])
+
+
+def _columns(messages: Sequence[NewMessage]) -> tuple[object, ...]:
+    """Return the arguments of `send_messages` after the queue; None for an array of nulls."""
+    return (
+        [message.payload for message in messages],
+        _or_none([message.delay_seconds for message in messages]),
+        _or_none([message.group for message in messages]),
+        _or_none([message.dedup_id for message in messages]),
+        _or_none([message.priority for message in messages]),
+        _or_none(
+            [
+                msgspec.json.encode(message.headers).decode() if message.headers else None
+                for message in messages
+            ]
+        ),
+    )
+
+
+def send_statement(
+    queue: str,
+    messages: Sequence[NewMessage],
+    *,
+    schema: str,
+    placeholder: Callable[[int], str],
+) -> Statement:
+    """Return the call that sends messages inside the caller's own transaction, for any driver.
+
+    It has one row with the message's id for each message, in the order given.
+    """
+    check_schema_name(schema)
+    casts = (cast_mark(placeholder(n), type_) for n, type_ in enumerate(_TYPES, 1))
+    call = f'"{schema}".send_messages({", ".join(casts)})'
+    return Statement(f"select unnest({call})", (queue, *_columns(messages)))
+
+
+def ack_statement(
+    receipts: Sequence[Receipt], *, schema: str, placeholder: Callable[[int], str]
+) -> Statement:
+    """Return the call that acknowledges messages inside the caller's own transaction.
+
+    It has one row for each receipt, in the order given: whether it was in flight still.
+    """
+    check_schema_name(schema)
+    types = ("int[]", "uuid[]", "int[]")
+    casts = (cast_mark(placeholder(n), type_) for n, type_ in enumerate(types, 1))
+    text = f'select unnest(acked) from "{schema}".ack_messages({", ".join(casts)})'
+    return Statement(text, (*_named(receipts), [each.place for each in receipts]))
+
+
+def _or_none(values: list[object]) -> list[object] | None:
+    return None if values.count(None) == len(values) else values
+
+
+def _named(receipts: Iterable[Receipt]) -> tuple[list[object], list[object]]:
+    given = list(receipts)
+    return [each.queue_id for each in given], [each.delivery_id for each in given]
+
+
+def _notices(queues: Iterable[str] | None) -> list[Notice]:
+    return [Notice(messages_topic(queue), queue) for queue in queues or ()]
+
+
+def _delivery(row: asyncpg.Record) -> MessageDelivery:
+    ids = row["message_ids"]
+    nothing = [None] * len(ids)
+    messages = [
+        StoredMessage(message_id, payload, attempts, to_micros(sent_at), read_headers(head), error)
+        for message_id, payload, attempts, sent_at, head, error in zip(
+            ids,
+            row["payloads"],
+            row["attempts"],
+            row["sent_ats"],
+            row["headers"] or nothing,
+            row["errors"] or nothing,
+            strict=True,
+        )
+    ]
+    return MessageDelivery(row["queue_id"], row["delivery_id"], row["group_key"], messages)

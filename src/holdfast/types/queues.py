@@ -1,0 +1,136 @@
+"""Message queues: what they are, what is sent to them and received from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from uuid import UUID
+
+from holdfast.types.base import Notice, Value
+
+
+class QueueSettings(Value, frozen=True, kw_only=True, omit_defaults=True):
+    """What a message queue is.
+
+    In a queue that is `fifo`, each message has a group, and one delivery of a group at a time is
+    in flight. With `has_priorities` a message may be more or less urgent; with `has_filters` a
+    receive may have a condition. A message is in flight for `visibility_seconds`. If it was
+    received `max_receives` times and given back each time, it moves to the queue `dead_letters`.
+    A deduplication id is known for `dedup_seconds`. Acknowledged messages are kept for
+    `keep_seconds`; None: they are deleted at once.
+    """
+
+    name: str
+    fifo: bool = False
+    has_priorities: bool = False
+    has_filters: bool = False
+    visibility_seconds: float = 30.0
+    max_receives: int | None = None
+    dead_letters: str | None = None
+    dedup_seconds: float = 300.0
+    keep_seconds: float | None = None
+
+
+class QueueInfo(Value, frozen=True):
+    """A message queue. While it `is_paused`, receives find nothing."""
+
+    settings: QueueSettings
+    created_at: int
+    is_paused: bool
+
+
+class NewMessage(Value, frozen=True, omit_defaults=True):
+    """A message to send. `payload` is JSON text.
+
+    It is due `delay_seconds` from now. A message whose `dedup_id` is known is not sent again. The
+    most urgent priority is 0; None is 2.
+    """
+
+    payload: str
+    delay_seconds: float | None = None
+    group: str | None = None
+    dedup_id: str | None = None
+    priority: int | None = None
+    headers: Mapping[str, str] | None = None
+
+
+class Receive(Value, frozen=True, kw_only=True):
+    """What to receive: up to `limit` messages; of a FIFO queue, so many groups.
+
+    Of each group come up to `per_group` messages. `visibility_seconds` None is the queue's. Only
+    messages that contain the JSON text `contains`. `since` is the `newest` of an earlier answer:
+    what came due before is not looked at. Callers pass None now and then: only then are messages
+    found that were committed late, and those whose visibility ended given back. `acks` are
+    deliveries of the queue that are acknowledged in the same transaction.
+    """
+
+    queue: str
+    limit: int = 1
+    visibility_seconds: float | None = None
+    consumer: str | None = None
+    since: Sequence[int | None] | None = None
+    contains: str | None = None
+    per_group: int = 1
+    acks: Sequence[UUID] = ()
+
+
+class StoredMessage(Value, frozen=True):
+    """A message in flight. `payload` is JSON text; `attempts` counts receives with this one.
+
+    `error` says why it was given back last.
+    """
+
+    message_id: int
+    payload: str
+    attempts: int
+    sent_at: int
+    headers: Mapping[str, str] | None = None
+    error: str | None = None
+
+
+class MessageDelivery(Value, frozen=True):
+    """What one receive took from a plain queue, or from one group of a FIFO queue."""
+
+    queue_id: int
+    delivery_id: UUID
+    group: str | None
+    messages: Sequence[StoredMessage]
+
+
+class Received(Value, frozen=True, kw_only=True):
+    """The answer to a receive.
+
+    `next_due_at` is when to ask again, None for never: at `now` or before if there may be more.
+    `newest` is what the next receive passes as `since`. `acked` says of each of the receive's acks
+    if it was in flight still. The notices wake other receivers.
+    """
+
+    now: int
+    next_due_at: int | None = None
+    newest: Sequence[int | None] | None = None
+    acked: Sequence[bool] = ()
+    deliveries: Sequence[MessageDelivery] = ()
+    notices: Sequence[Notice] = ()
+
+
+class Receipt(Value, frozen=True):
+    """Proof of a receive: the place of a message in its delivery, from 1 on.
+
+    Without a place it stands for all of the delivery that is in flight still. What was given back
+    is not in the delivery any more, so an old receipt changes nothing.
+    """
+
+    queue_id: int
+    delivery_id: UUID
+    place: int | None = None
+
+
+class MessageReturn(Value, frozen=True):
+    """A message to give back: due again after a delay, or a dead letter.
+
+    `error` says why. If it is not `counted`, the receive does not count as an attempt.
+    """
+
+    receipt: Receipt
+    delay_seconds: float | None = None
+    error: str | None = None
+    counted: bool = True

@@ -1,0 +1,124 @@
+"""`client.queues`: message queues as programs use them."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import asyncpg
+import pytest
+
+from holdfast.client import Client, Message, Outgoing
+from holdfast.errors import ConfigurationError, InvalidInput, PayloadError, UnknownQueue
+from holdfast.payloads import Zlib
+
+
+@dataclass(frozen=True)
+class Parcel:
+    id: int
+
+
+async def test_typed_messages_are_sent_received_and_acknowledged(client: Client) -> None:
+    assert await client.queues.create("parcels")
+    sent = await client.queues.send("parcels", Parcel(7), headers={"from": "ann"})
+    [message] = await client.queues.receive("parcels", 10, type=Parcel)
+    assert (message.id, message.payload, message.attempts) == (sent, Parcel(7), 1)
+    assert message.headers == {"from": "ann"}
+    assert await client.queues.ack(message) == [True]
+    assert await client.queues.ack([message]) == [False]
+
+
+async def test_a_payload_that_does_not_fit_concerns_its_message_only(client: Client) -> None:
+    await client.queues.create("parcels")
+    await client.queues.send_many("parcels", [Outgoing(Parcel(1)), Outgoing("?"), Outgoing()])
+    good, bad, _ = await client.queues.receive("parcels", 10, type=Parcel)
+    assert good.payload == Parcel(1)
+    with pytest.raises(InvalidInput):
+        _ = bad.payload
+    assert await client.queues.nack(bad, delay="1h", error="not a parcel") == [True]
+
+
+async def test_sends_of_one_moment_fail_alone(client: Client) -> None:
+    """Edge case 12: a batch with one bad payload."""
+    await client.queues.create("parcels")
+    sends = [
+        client.queues.send("parcels", each, priority=given)
+        for each, given in ((1, None), (2, 0), (3, None))
+    ]
+    answers = await asyncio.gather(*sends, return_exceptions=True)
+    assert [type(answer) for answer in answers] == [int, InvalidInput, int]
+    received = await client.queues.receive("parcels", 10)
+    assert sorted(str(message.payload) for message in received) == ["1", "3"]
+
+
+async def test_a_receive_waits_for_a_send(client: Client) -> None:
+    await client.queues.create("parcels")
+    waits = [asyncio.create_task(client.queues.receive("parcels", 1, wait="60s")) for _ in range(3)]
+    await asyncio.sleep(0.05)
+    await client.queues.send_many("parcels", [Outgoing(each) for each in range(3)])
+    async with asyncio.timeout(30):
+        found = [message for messages in await asyncio.gather(*waits) for message in messages]
+    assert sorted(str(message.payload) for message in found) == ["0", "1", "2"]
+    assert await client.queues.receive("parcels", wait="10ms") == []
+
+
+async def test_what_a_cancelled_wait_would_have_received_is_there_for_others(
+    client: Client,
+) -> None:
+    await client.queues.create("parcels")
+    wait = asyncio.create_task(client.queues.receive("parcels", wait="60s"))
+    await asyncio.sleep(0.05)
+    wait.cancel()
+    await client.queues.send("parcels", 1)
+    async with asyncio.timeout(30):
+        found: list[Message] = []
+        while not found:
+            found = await client.queues.receive("parcels", wait="1s")
+    assert (found[0].payload, found[0].attempts) == (1, 1)
+
+
+async def test_a_send_joins_the_callers_transaction(database_url: str) -> None:
+    connection = await asyncpg.connect(database_url)
+    async with Client(database_url) as client:
+        await client.queues.create("parcels")
+        transaction = connection.transaction()
+        await transaction.start()
+        sent = await client.queues.send("parcels", {"id": 1}, connection=connection, notify=True)
+        assert await client.queues.receive("parcels") == []
+        wait = asyncio.create_task(client.queues.receive("parcels", wait="60s"))
+        await transaction.commit()
+        async with asyncio.timeout(30):
+            [message] = await wait
+        assert (message.id, message.payload) == (sent, {"id": 1})
+        transaction = connection.transaction()
+        await transaction.start()
+        assert await client.queues.ack(message, connection=connection) == [True]
+        await transaction.rollback()
+        assert await client.queues.ack(message) == [True]
+    await connection.close()
+
+
+async def test_payloads_are_encoded_and_conditions_refused(database_url: str) -> None:
+    async with Client(database_url, payload_codec=Zlib()) as client:
+        await client.queues.create("parcels", filters=True)
+        await client.queues.send("parcels", "x" * 5000)
+        [message] = await client.queues.receive("parcels")
+        assert message.payload == "x" * 5000
+        with pytest.raises(ConfigurationError, match="encoded"):
+            await client.queues.receive("parcels", contains={"a": 1})
+
+
+async def test_unknown_queues_and_bad_values_are_refused(client: Client) -> None:
+    with pytest.raises(UnknownQueue, match="parcels"):
+        await client.queues.send("parcels")
+    with pytest.raises(UnknownQueue, match="parcels"):
+        await client.queues.receive("parcels")
+    with pytest.raises(ConfigurationError):
+        await client.queues.send("a/b")
+    await client.queues.create("parcels")
+    with pytest.raises(PayloadError):
+        await client.queues.send("parcels", object())
+    with pytest.raises(InvalidInput):
+        await client.queues.receive("parcels", 0)
+    with pytest.raises(ConfigurationError, match="connection"):
+        await client.queues.send("parcels", 1, notify=True)
