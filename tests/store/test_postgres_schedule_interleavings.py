@@ -18,7 +18,7 @@ from contract.schedule_actors import (
 from scene import Scene, finished
 
 from holdfast.errors import TransientDatabaseError
-from holdfast.types import DueSchedule, Firing, RunTarget
+from holdfast.types import DueSchedule, Firing, RunTarget, schedules_digest
 
 
 @pytest.fixture
@@ -242,3 +242,29 @@ async def test_a_bad_expression_from_sql_does_not_block_others(
     assert found is not None
     assert found.target == RunTarget(name="shop/nobody")
     assert await scene.value("select holdfast.pause_schedule('nightly', 'wrong')") is True
+
+
+async def test_two_codes_of_an_app_do_not_wait_for_each_other(scene: Scene) -> None:
+    """One decides which code counts, while the other says that it is there."""
+    older, newer = [new_schedule("shop/a")], [new_schedule("shop/b")]
+    for code in (older, newer):
+        await scene.store.ensure_schedules("shop", schedules_digest(code), code)
+    await scene.value(
+        "update holdfast.schedule_sets set heard_at = heard_at - interval '2 min' returning 1"
+    )
+    session = await scene.session()
+    opened = session.connection.transaction()
+    await opened.start()
+    # As if another code of the app were about to become the current one.
+    await session.connection.execute(
+        "select pg_advisory_xact_lock(hashtext('holdfast.schedule_sets'), hashtext('shop'))"
+    )
+
+    async def decide() -> None:
+        await session.connection.execute("update holdfast.schedule_sets set is_current = false")
+        await opened.commit()
+
+    ensured, _ = await scene.while_blocked(
+        scene.store.ensure_schedules("shop", schedules_digest(older), older), decide
+    )
+    assert ensured.status == "written"

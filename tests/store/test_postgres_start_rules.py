@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -125,6 +126,22 @@ async def test_racing_debounced_starts_lead_to_the_run_of_the_first(scene: Scene
     started = await scene.while_blocked(start_one(scene, second), opened.commit)
     assert started == StartedRun(first.run_id, False, "running")
     assert (await scene.store.get_runs([first.run_id]))[first.run_id].input == "2"
+
+
+async def test_start_does_not_wait_for_a_debounced_run_that_has_begun(
+    scene: Scene, ann: ManualWorker
+) -> None:
+    """That run may be starting another one with its key, and would wait for this start."""
+    await declare(scene, StartRules(debounce_seconds=0.001))
+    first, second = new_run(), new_run()
+    await start_one(scene, first)
+    await scene.value("update holdfast.start_keys set expires_at = 'infinity' returning 1")
+    assert (await ann.take()).run_id == first.run_id
+    session = await scene.session()
+    async with session.transaction():
+        await session.call("_lock_turns", [first.run_id])
+        async with asyncio.timeout(20):
+            assert (await start_one(scene, second)).created
 
 
 async def test_slot_of_a_start_that_is_rolled_back_is_free(scene: Scene) -> None:

@@ -213,6 +213,20 @@ async def test_an_end_from_outside_wakes_nobody_if_nothing_waits_for_its_place(
     assert [notice for notice in notices if notice.topic == "work"] == []
 
 
+async def test_a_rate_lets_tasks_begin_although_the_clock_has_gone_back(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """What began in what is now the future would fill the rate for hours."""
+    await store.set_limit(rate(1, 60))
+    await start(store)
+    assert len(await ann.claims()) == 1
+    await clock.advance(-3600)
+    await start(store)
+    assert len(await ann.claims()) == 1
+    await start(store)
+    assert await ann.claims() == []
+
+
 async def test_a_limit_of_runs_of_a_flow_is_refused(store: Store) -> None:
     """No worker claims a run of a flow, so the limit would let all begin: its steps are limited."""
     await store.ensure_flow(FlowShape(name="shop/trip", steps=(StepShape(slug="a"),)), "hash")

@@ -382,6 +382,21 @@ async def test_a_backfill_of_a_range_that_was_skipped(
     assert (fired.tick_at, fired.outcome) == (first, "started")
 
 
+async def test_a_backfill_continues_although_the_clock_has_gone_back(
+    store: Store, sally: ManualScheduler, clock: Clock
+) -> None:
+    """A scheduler had leased it, in what is now the future."""
+    first = await sally.create()
+    await clock.advance(7200)
+    await store.backfill_schedule(NAME, first, first, backfill_id=uuid4())
+    await store.due_backfills()
+    assert await store.due_backfills() == []
+    await clock.advance(-3600)
+    assert (await store.next_look()).backfill_at == await store.now()
+    assert len(await store.due_backfills()) == 1
+    assert await store.due_backfills() == []
+
+
 async def test_a_backfill_that_is_cancelled_fires_no_more_ticks(
     store: Store, sally: ManualScheduler, clock: Clock, ann: ManualWorker
 ) -> None:

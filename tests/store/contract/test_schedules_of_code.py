@@ -58,6 +58,20 @@ async def test_an_older_deployment_that_restarts_changes_nothing(
     assert await paused(store) == {"shop/a": None, "shop/b": None}
 
 
+async def test_an_older_deployment_counts_again_although_the_clock_has_gone_back(
+    store: Store, clock: Clock
+) -> None:
+    """The newer code was heard in what is now the future; it is gone all the same."""
+    await ensure(store, A, B)
+    await clock.advance(10)
+    await ensure(store, CHANGED)
+    await clock.advance(-3600)
+    assert await ensure(store, A, B) == EnsuredSchedules("superseded")
+    await clock.advance(91)
+    assert (await ensure(store, A, B)).status == "written"
+    assert (await ensure(store, CHANGED)).status == "superseded"
+
+
 async def test_apps_do_not_touch_each_others_schedules(store: Store) -> None:
     await ensure(store, A)
     assert (await ensure(store, new_schedule("shop2/a"), app="shop2")).paused == ()

@@ -22,6 +22,7 @@ from holdfast.store.port import WORK_TOPIC
 from holdfast.types import LimitInfo, LimitKind, LimitRule, LimitScope, LimitWait, Notice
 
 _UNLIMITED = 1 << 30
+_AHEAD_MICROS = 10_000_000
 _AT_ONCE_MICROS = 100_000  # a smooth rate lets so much begin together, if its distances are shorter
 
 
@@ -283,7 +284,9 @@ def rate_left(row: LimitRow, value: str, now: int) -> tuple[int, int | None]:
     """Return how many tasks a rate lets begin now; if none, also when it lets more begin."""
     most = row.rule.most or 1
     period = to_micros(row.rule.period_seconds or 1.0)
-    uses = row.uses[value] = [at for at in row.uses[value] if at > now - period]
+    # What is later than a moment ahead was before the clock went back: it counts no more.
+    ahead = now + max(period, _AHEAD_MICROS)
+    uses = row.uses[value] = [at for at in row.uses[value] if now - period < at <= ahead]
     free = max(most - len(uses), 0)
     if free == 0:
         return 0, uses[0] + period

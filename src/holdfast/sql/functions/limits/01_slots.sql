@@ -95,7 +95,9 @@ begin
         where u.limit_id = p_limit_id and u.slot = p_slot limit 1
     ) as u
     cross join lateral unnest(u.ats, u.counts) as e (at, count)
-    where e.at > p_now - p_period;
+    where e.at > p_now - p_period
+        -- What is later than a moment ahead was before the clock went back: it counts no more.
+        and e.at <= p_now + greatest(p_period, interval '10 seconds');
     free := greatest(p_most - coalesce(v_used, 0), 0);
     if free = 0 then
         next_at := v_first + p_period;

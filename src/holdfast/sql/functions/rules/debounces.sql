@@ -5,7 +5,7 @@
 
 -- Return the run that waits for the quiet time of a key to end, with its turn locked; null if there
 -- is none: then the row of the key is locked, and is the caller's to write.
--- Locks: the key's row; the turn row of the run. Called by _start_ruled.
+-- Locks: the key's row; the turn row of the run, if it has not begun. Called by _start_ruled.
 create or replace function holdfast._find_debounced(
     p_now timestamptz, p_name text, p_key text,
     out run_id uuid, out since timestamptz, out not_before timestamptz
@@ -21,17 +21,20 @@ begin
     select k.run_id, k.since, k.not_before, k.expires_at
     into run_id, since, not_before, v_expires_at
     from holdfast._lock_start_key('debounce', p_name, p_key, null) as k;
-    if run_id is null then
-        return;
-    end if;
-    perform holdfast._lock_turns(array[run_id]);
-    -- A statement later: a claim that came first is seen.
-    if v_expires_at <= p_now or not exists (
-        select from holdfast.tasks t
-        where t.run_id = _find_debounced.run_id and t.key = '' and t.lease_no = 0)
-    then
-        run_id := null;
-    end if;
+    -- Looked at twice: a run that has begun may be committing a start with this key, and would wait
+    -- for this one; a claim that came before the lock is seen a statement later.
+    for v_look in 1..2 loop
+        if run_id is null or v_expires_at <= p_now or not exists (
+            select from holdfast.tasks t
+            where t.run_id = _find_debounced.run_id and t.key = '' and t.lease_no = 0)
+        then
+            run_id := null;
+            return;
+        end if;
+        if v_look = 1 then
+            perform holdfast._lock_turns(array[run_id]);
+        end if;
+    end loop;
 end $$;
 
 -- Return when a debounced run comes due: after the quiet time, but not after the longest wait.

@@ -13,9 +13,8 @@
 --
 -- Refuses values that are not allowed, and the name of a schedule that did not come from code
 -- (22004, 22023).
--- Locks: the set of this digest; for another set than the current one, an advisory lock for the app
--- and its other sets; the schedules, by name. Called by workers, when they start and from time to
--- time.
+-- Locks: of the current set, its row; for another set, an advisory lock for the app, then the rows
+-- of its sets; the schedules, by name. Called by workers, when they start and from time to time.
 create or replace function holdfast.ensure_schedules(
     p_app text, p_digest text, p_schedules json, p_restore boolean default false,
     out status text, out added text[], out changed text[], out paused text[], out resumed text[]
@@ -35,11 +34,12 @@ begin
         status := 'current';  -- an app that has never had schedules
         return;
     end if;
-    update holdfast.schedule_sets c set heard_at = v_now
-    where c.app = p_app and c.digest = p_digest and c.heard_at < v_now - interval '5 seconds';
     select c.is_current into v_is_current
     from holdfast.schedule_sets c where c.app = p_app and c.digest = p_digest;
     if v_is_current then
+        update holdfast.schedule_sets c set heard_at = v_now
+        where c.app = p_app and c.digest = p_digest
+            and not holdfast._is_heard(c.heard_at, v_now, 5);
         status := 'current';
         if p_restore and exists (
             select from json_populate_recordset(null::holdfast.schedules, p_schedules) as n
@@ -54,6 +54,10 @@ begin
     end if;
     -- One worker of the app at a time decides which code is the newest.
     perform pg_advisory_xact_lock(hashtext('holdfast.schedule_sets'), hashtext(p_app));
+    update holdfast.schedule_sets c set heard_at = v_now
+    where c.app = p_app
+        and (c.heard_at > v_now  -- the clock has gone back: they are heard from now on
+            or c.digest = p_digest and not holdfast._is_heard(c.heard_at, v_now, 5));
     if v_is_current is false and exists (
         select from holdfast.schedule_sets c
         where c.app = p_app and c.is_current and c.heard_at > v_now - interval '90 seconds')

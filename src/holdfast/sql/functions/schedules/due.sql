@@ -64,7 +64,7 @@ begin
     return query
     with due as materialized (
         select f.ctid from holdfast.schedule_backfills f
-        where f.look_at <= v_now and f.ended_at is null
+        where holdfast._backfill_due_at(f.look_at, v_now) <= v_now and f.ended_at is null
         order by f.look_at
         limit p_limit
         for update skip locked
@@ -85,6 +85,13 @@ begin
     order by l.created_at, l.backfill_id;
 end $$;
 
+-- Return when a backfill is to continue. A lease lasts seconds: if it ends later, the clock has
+-- gone back. Called by due_backfills and next_look.
+create or replace function holdfast._backfill_due_at(p_look_at timestamptz, p_now timestamptz)
+returns timestamptz
+language sql stable parallel safe
+return case when p_look_at > p_now + interval '1 minute' then p_now else p_look_at end;
+
 -- Return when schedulers have to look at schedules and at backfills again, null for never, and
 -- whether ticks wait for ends of runs. Locks nothing. Called by schedulers.
 create or replace function holdfast.next_look(
@@ -100,8 +107,8 @@ begin
         select holdfast._micros(s.look_at) from holdfast.schedules s
         where s.look_at < 'infinity' order by s.look_at limit 1);
     backfill_at := (
-        select holdfast._micros(f.look_at) from holdfast.schedule_backfills f
-        where f.ended_at is null order by f.look_at limit 1);
+        select holdfast._micros(min(holdfast._backfill_due_at(f.look_at, holdfast.now())))
+        from holdfast.schedule_backfills f where f.ended_at is null);
     has_buffered := exists (
         select from holdfast.schedules s where s.buffered > 0 and s.paused_at is null);
 end $$;

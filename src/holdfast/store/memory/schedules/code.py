@@ -30,6 +30,8 @@ def ensure(
     sets = {key[1]: each for key, each in tables.schedule_sets.items() if key[0] == app}
     if not schedules and not sets:
         return EnsuredSchedules("current"), []
+    for each in sets.values():  # the clock may have gone back: they are heard from now on
+        each.heard_at = min(each.heard_at, now)
     own = sets.get(digest)
     if own is not None:
         own.heard_at = now

@@ -37,6 +37,7 @@ from holdfast.types import (
 _TRY_AGAIN = to_micros(600.0)  # after an expression could not be computed
 _AHEAD = to_micros(1.0)  # by which a scheduler's clock may be wrong
 _DAY = to_micros(86_400.0)
+_MINUTE = to_micros(60.0)
 
 
 class MemorySchedules(Part):
@@ -213,7 +214,7 @@ class MemorySchedules(Part):
             due = [
                 (key, each)
                 for key, each in tables.backfills.items()
-                if each.ended_at is None and each.look_at <= now
+                if each.ended_at is None and _due_at(each, now) <= now
             ][:limit]
             for _, each in due:
                 each.look_at = now + to_micros(lease_seconds)
@@ -230,10 +231,11 @@ class MemorySchedules(Part):
 
     async def next_look(self) -> NextLook:
         """Return when there is something to compute next."""
-        async with self._transaction() as (tables, _):
+        async with self._transaction() as (tables, now):
             rows = tables.schedules.values()
             moments = [row.look_at for row in rows if row.look_at < NEVER]
-            asked = [each.look_at for each in tables.backfills.values() if each.ended_at is None]
+            backfills = tables.backfills.values()
+            asked = [_due_at(each, now) for each in backfills if each.ended_at is None]
             buffered = any(row.buffered and row.paused_at is None for row in rows)
             return NextLook(min(moments, default=None), min(asked, default=None), buffered)
 
@@ -362,6 +364,11 @@ def _due(row: ScheduleRow) -> DueSchedule:
         position=row.position,
         expected=None if row.next_tick_at == NEVER else row.next_tick_at,
     )
+
+
+def _due_at(backfill: BackfillRow, now: int) -> int:
+    """Return when it is to continue. If a lease ends after a minute, the clock has gone back."""
+    return now if backfill.look_at > now + _MINUTE else backfill.look_at
 
 
 def _open_backfills(tables: Tables, name: str) -> list[BackfillRow]:
