@@ -45,6 +45,7 @@ delete from holdfast.schedule_backfills;
 delete from holdfast.schedule_sets;
 delete from holdfast.subscriptions;
 delete from holdfast.published_events;
+delete from holdfast.http_deliveries;
 delete from holdfast.schedules;
 delete from holdfast.step_tasks;
 delete from holdfast.declared_retentions;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from collections.abc import Sequence
 from typing import Unpack, cast
 from uuid import uuid4
 
@@ -18,11 +19,16 @@ from holdfast.patterns import check_pattern, check_topic
 from holdfast.texts import check_id
 from holdfast.types import (
     JSON,
+    DeliveryRecord,
+    EventTarget,
     NewEvent,
     NewSubscription,
     Published,
+    RunTarget,
     SubscriptionKind,
+    UrlTarget,
 )
+from holdfast.webhooks import check_secret, check_url
 
 __all__ = ["Subscription", "Topics"]
 
@@ -81,11 +87,14 @@ class Topics:
         self,
         pattern: str,
         *,
-        workflow: AnyStartable | str,
+        workflow: AnyStartable | str | None = None,
+        url: str | None = None,
         match: JSON = None,
+        secret: str | None = None,
+        allow_inner: bool = False,
         **options: Unpack[RunsOfSchedule],
     ) -> int:
-        """Start a run of a workflow for each event of a topic that fits; return an id.
+        """Send each event of a topic that fits to a workflow or to a URL; return an id.
 
         ```python
         subscription = await client.topics.subscribe("invoices.*.paid", workflow=checkout)
@@ -93,12 +102,39 @@ class Topics:
         ```
 
         `*` stands for one segment, `#` for any number. With `match`, only events whose payload
-        contains it count (as PostgreSQL's `jsonb @>`). The event's payload is the run's input;
-        `options` are those of the runs. The same pattern, match and workflow are one subscription:
-        its other values change. Raises InvalidName for a pattern that cannot be, and what `start`
-        raises for a workflow and its options.
+        contains it count (as PostgreSQL's `jsonb @>`). The same pattern, match and target are one
+        subscription: its other values change.
+
+        For a `workflow`, each event starts a run; the payload is its input, and `options` are those
+        of the run. For a `url`, workers send signed requests (see `holdfast.webhooks`): an answer
+        of 200 to 299 within 10 s is success; else they try again after 10, 30, 60 and 300 s, then
+        the delivery is dead (see `deliveries`). The `secret` signs, and nothing shows it;
+        `holdfast.webhooks.new_secret` draws one. Inner addresses are refused unless `allow_inner`.
+
+        Raises InvalidName for a pattern that cannot be, ConfigurationError for a URL or a secret
+        that cannot be, and what `start` raises for a workflow and its options.
         """
         check_pattern(pattern)
+        if (workflow is None) == (url is None):
+            raise ConfigurationError(
+                "a subscription is of a workflow or of a url: give one of them"
+            )
+        if workflow is None:
+            if options:
+                raise TypeError(f"unexpected option for a url: {', '.join(sorted(options))}")
+            target: EventTarget = UrlTarget(
+                url=check_url(url or ""), secret=check_secret(secret), allow_inner=allow_inner
+            )
+        else:
+            if secret is not None or allow_inner:
+                raise TypeError("secret and allow_inner are options of a url")
+            target = await self._runs(workflow, options)
+        text = None if match is None else encode(match)
+        new = NewSubscription(pattern=pattern, target=target, match=text)
+        subscription_id, _ = await persist(lambda: self._session.store.subscribe(new))
+        return subscription_id
+
+    async def _runs(self, workflow: AnyStartable | str, options: RunsOfSchedule) -> RunTarget:
         if unknown := options.keys() - RUN_OPTIONS:
             raise TypeError(f"unexpected option for subscribe: {', '.join(sorted(unknown))}")
         wishes = cast("RunOptions", options)
@@ -107,13 +143,7 @@ class Topics:
             raise ConfigurationError(
                 f"{prepared.fields['name']} is a flow: subscribe a workflow that calls the flow"
             )
-        new = NewSubscription(
-            pattern=pattern,
-            target=new_target(prepared, "null"),
-            match=None if match is None else encode(match),
-        )
-        subscription_id, _ = await persist(lambda: self._session.store.subscribe(new))
-        return subscription_id
+        return new_target(prepared, "null")
 
     async def unsubscribe(self, subscription_id: int) -> bool:
         """Remove a subscription; what it has started stays. False if there is none.
@@ -145,6 +175,40 @@ class Topics:
             kind=kind, topic=topic, after=after, limit=limit
         )
         return [Subscription(each) for each in found]
+
+    async def deliveries(
+        self,
+        *,
+        dead: bool | None = None,
+        subscription_id: int | None = None,
+        after: int = 0,
+        limit: int = 100,
+    ) -> builtins.list[DeliveryRecord]:
+        """Return events that are not yet delivered to URLs, oldest first.
+
+        `dead` are those that failed five times: with True only these, with False the others.
+        `after` continues after an id.
+
+        ```python
+        for each in await client.topics.deliveries(dead=True):
+            print(each.topic, each.url, each.status, each.error)
+        ```
+        """
+        return await self._session.store.list_deliveries(
+            dead=dead, subscription_id=subscription_id, after=after, limit=limit
+        )
+
+    async def redrive(self, delivery_ids: Sequence[int] | None = None) -> int:
+        """Deliver dead deliveries again, these or all; return how many there were."""
+        redriven, notices = await persist(
+            lambda: self._session.store.redrive_deliveries(delivery_ids)
+        )
+        self._session.tell(notices)
+        return redriven
+
+    async def discard(self, delivery_ids: Sequence[int] | None = None) -> int:
+        """Delete dead deliveries, these or all; return how many there were."""
+        return await persist(lambda: self._session.store.discard_deliveries(delivery_ids))
 
     async def count(self, topic: str) -> dict[SubscriptionKind, int]:
         """Return how many subscriptions of each kind have a pattern that a topic fits.

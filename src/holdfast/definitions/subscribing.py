@@ -57,13 +57,18 @@ class Subscribing:
             )
         except (ConfigurationError, PayloadError) as error:
             raise type(error)(f"subscription to {pattern}: {error}") from None
-        identity = new.pattern, new.match, new.target.name
-        known = ((each.pattern, each.match, each.target.name) for each in self.subscriptions)
-        if identity in known:
+        known = ((each.pattern, each.match, workflow_of(each)) for each in self.subscriptions)
+        if (new.pattern, new.match, workflow_of(new)) in known:
             raise ConfigurationError(
                 f"subscription to {pattern}: workflow {workflow.name} has it already"
             )
         self.registry.subscriptions.append(new)
+
+
+def workflow_of(subscription: NewSubscription) -> str | None:
+    """Return the name of the workflow that a subscription starts."""
+    target = subscription.target
+    return target.name if isinstance(target, RunTarget) else None
 
 
 def subscribed_target(workflow: Startable[Any, Any], options: StartedOptions) -> RunTarget:

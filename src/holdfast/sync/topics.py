@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from collections.abc import Sequence
 from typing import Unpack
 
 from holdfast.client.publishing import Subscription
@@ -10,7 +11,12 @@ from holdfast.client.scheduling import RunsOfSchedule
 from holdfast.client.topics import Topics
 from holdfast.definitions.startable import AnyStartable
 from holdfast.sync.base import SyncGroup
-from holdfast.types import JSON, Published, SubscriptionKind
+from holdfast.types import (
+    JSON,
+    DeliveryRecord,
+    Published,
+    SubscriptionKind,
+)
 
 
 class SyncTopics(SyncGroup[Topics]):
@@ -55,11 +61,14 @@ class SyncTopics(SyncGroup[Topics]):
         self,
         pattern: str,
         *,
-        workflow: AnyStartable | str,
+        workflow: AnyStartable | str | None = None,
+        url: str | None = None,
         match: JSON = None,
+        secret: str | None = None,
+        allow_inner: bool = False,
         **options: Unpack[RunsOfSchedule],
     ) -> int:
-        """Start a run of a workflow for each event of a topic that fits; return an id.
+        """Send each event of a topic that fits to a workflow or to a URL; return an id.
 
         ```python
         subscription = client.topics.subscribe("invoices.*.paid", workflow=checkout)
@@ -67,13 +76,27 @@ class SyncTopics(SyncGroup[Topics]):
         ```
 
         `*` stands for one segment, `#` for any number. With `match`, only events whose payload
-        contains it count (as PostgreSQL's `jsonb @>`). The event's payload is the run's input;
-        `options` are those of the runs. The same pattern, match and workflow are one subscription:
-        its other values change. Raises InvalidName for a pattern that cannot be, and what `start`
-        raises for a workflow and its options.
+        contains it count (as PostgreSQL's `jsonb @>`). The same pattern, match and target are one
+        subscription: its other values change.
+
+        For a `workflow`, each event starts a run; the payload is its input, and `options` are those
+        of the run. For a `url`, workers send signed requests (see `holdfast.webhooks`): an answer
+        of 200 to 299 within 10 s is success; else they try again after 10, 30, 60 and 300 s, then
+        the delivery is dead (see `deliveries`). The `secret` signs, and nothing shows it;
+        `holdfast.webhooks.new_secret` draws one. Inner addresses are refused unless `allow_inner`.
+
+        Raises InvalidName for a pattern that cannot be, ConfigurationError for a URL or a secret
+        that cannot be, and what `start` raises for a workflow and its options.
         """
         return self._call(
-            self._target.subscribe, pattern, workflow=workflow, match=match, **options
+            self._target.subscribe,
+            pattern,
+            workflow=workflow,
+            url=url,
+            match=match,
+            secret=secret,
+            allow_inner=allow_inner,
+            **options,
         )
 
     def unsubscribe(self, subscription_id: int) -> bool:
@@ -101,6 +124,40 @@ class SyncTopics(SyncGroup[Topics]):
         ```
         """
         return self._call(self._target.list, kind=kind, topic=topic, after=after, limit=limit)
+
+    def deliveries(
+        self,
+        *,
+        dead: bool | None = None,
+        subscription_id: int | None = None,
+        after: int = 0,
+        limit: int = 100,
+    ) -> builtins.list[DeliveryRecord]:
+        """Return events that are not yet delivered to URLs, oldest first.
+
+        `dead` are those that failed five times: with True only these, with False the others.
+        `after` continues after an id.
+
+        ```python
+        for each in client.topics.deliveries(dead=True):
+            print(each.topic, each.url, each.status, each.error)
+        ```
+        """
+        return self._call(
+            self._target.deliveries,
+            dead=dead,
+            subscription_id=subscription_id,
+            after=after,
+            limit=limit,
+        )
+
+    def redrive(self, delivery_ids: Sequence[int] | None = None) -> int:
+        """Deliver dead deliveries again, these or all; return how many there were."""
+        return self._call(self._target.redrive, delivery_ids)
+
+    def discard(self, delivery_ids: Sequence[int] | None = None) -> int:
+        """Delete dead deliveries, these or all; return how many there were."""
+        return self._call(self._target.discard, delivery_ids)
 
     def count(self, topic: str) -> dict[SubscriptionKind, int]:
         """Return how many subscriptions of each kind have a pattern that a topic fits.

@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 from uuid import UUID
 
+from holdfast.moments import to_datetime
 from holdfast.types.base import Value
 from holdfast.types.schedules import PausedBy, RunTarget
 
 SubscriptionKind: TypeAlias = Literal["workflow", "queue", "url", "run"]
-EventTarget: TypeAlias = RunTarget  # what an event starts; its payload is the input
+
+
+class UrlTarget(Value, frozen=True, kw_only=True, tag="url"):
+    """Events are sent to a URL, signed with a secret, which nothing shows.
+
+    Inner addresses (of private networks, of this machine) are refused unless `allow_inner`.
+    """
+
+    url: str
+    secret: str | None = None  # None in a record
+    allow_inner: bool = False
+
+    def __repr__(self) -> str:
+        return f"UrlTarget(url={self.url!r}, allow_inner={self.allow_inner})"
+
+
+EventTarget: TypeAlias = RunTarget | UrlTarget
 
 
 class NewEvent(Value, frozen=True, kw_only=True):
@@ -73,3 +91,54 @@ class DeclaredSubscriptions(Value, frozen=True):
     added: Sequence[str] = ()
     paused: Sequence[str] = ()
     resumed: Sequence[str] = ()
+
+
+class ClaimedDelivery(Value, frozen=True, kw_only=True):
+    """An event to send to a URL, and the number of the attempt."""
+
+    delivery_id: int
+    attempt: int
+    subscription_id: int
+    event_id: str
+    topic: str
+    payload: str
+    published_at: int
+    url: str
+    secret: str
+    allow_inner: bool
+
+    def body(self) -> bytes:
+        """Return the body of the request."""
+        moment = to_datetime(self.published_at).isoformat()
+        head = f'"type":{json.dumps(self.topic)},"timestamp":{json.dumps(moment)}'
+        return f'{{{head},"data":{self.payload}}}'.encode()
+
+
+class EndedDelivery(Value, frozen=True):
+    """What came of an attempt: the status of the answer, and an error if it failed."""
+
+    delivery_id: int
+    attempt: int
+    status: int | None = None
+    error: str | None = None
+
+
+class DeliveryRecord(Value, frozen=True, kw_only=True):
+    """An event that was not yet delivered to a URL.
+
+    `attempts` have begun; the next is due at `due_at`. After five that failed it is dead: `dead_at`
+    says since when, `status` and `error` why.
+    """
+
+    delivery_id: int
+    subscription_id: int
+    event_id: str
+    topic: str
+    payload: str
+    published_at: int
+    attempts: int
+    due_at: int | None
+    status: int | None
+    error: str | None
+    dead_at: int | None
+    url: str | None

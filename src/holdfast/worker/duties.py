@@ -16,6 +16,7 @@ from holdfast.worker.options import WorkerOptions
 from holdfast.worker.services.app_sign_on import AppSignOn
 from holdfast.worker.services.code_schedules import CodeSchedules
 from holdfast.worker.services.deadlines import Deadlines
+from holdfast.worker.services.deliverer import Deliverer
 from holdfast.worker.services.limits import UnusedLimits
 from holdfast.worker.services.reaper import Reaper
 from holdfast.worker.services.scheduler import Scheduler
@@ -52,6 +53,7 @@ class Duties:
         self._code_subscriptions = CodeSubscriptions(context, app.name, app.subscriptions)
         self.deadlines: Final = Deadlines(context)
         self.scheduler: Final = Scheduler(context)
+        self.deliverer: Final = Deliverer(context)
         self._services: Sequence[Service] = [
             Reaper(context, silent_seconds=options.silent_seconds),
             self.deadlines,
@@ -61,6 +63,7 @@ class Duties:
             self._code_schedules,
             self._code_subscriptions,
             self.scheduler,
+            self.deliverer,
             *([Sweeper(context, open_archive(app.archive), interval)] if interval else ()),
             StartKeys(context),
         ]

@@ -35,7 +35,7 @@ from holdfast.ids import uuid7
 from holdfast.payloads import Payloads, with_payloads
 from holdfast.retention import max_retention_seconds
 from holdfast.store.notifier import Notifier
-from holdfast.store.port import SCHEDULES_TOPIC, WORK_TOPIC, Store, worker_topic
+from holdfast.store.port import DELIVERIES_TOPIC, SCHEDULES_TOPIC, WORK_TOPIC, Store, worker_topic
 from holdfast.types import Lease, Release, WorkerInfo
 from holdfast.worker.activities import Activities
 from holdfast.worker.attempts import Launcher, StepRunner
@@ -256,6 +256,7 @@ class Worker:
         self._listening = [
             await self._store.listen(WORK_TOPIC, self._claimer.notified),
             await self._store.listen(SCHEDULES_TOPIC, self._duties.scheduler.notified),
+            await self._store.listen(DELIVERIES_TOPIC, self._duties.deliverer.notified),
             await self._store.listen(worker_topic(self.worker_id), self._workload.notified),
         ]
 

@@ -142,6 +142,23 @@ class SubscriptionRow:
     paused_by: PausedBy | None = None
 
 
+@dataclass(slots=True)
+class DeliveryRow:
+    """An event to deliver to the URL of a subscription."""
+
+    delivery_id: int
+    subscription_id: int
+    event_id: str
+    topic: str
+    payload: str
+    published_at: int
+    visible_at: int
+    attempts: int = 0
+    status: int | None = None
+    error: str | None = None
+    dead_at: int | None = None
+
+
 @dataclass
 class ShapeRow:
     """A version of a flow, with the edges of its graph."""

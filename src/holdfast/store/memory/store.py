@@ -10,6 +10,7 @@ from holdfast.store.memory.claims import MemoryClaims
 from holdfast.store.memory.clock import Clock, VirtualClock, to_micros
 from holdfast.store.memory.commits import MemoryCommits
 from holdfast.store.memory.control import MemoryControl
+from holdfast.store.memory.deliveries import MemoryDeliveries
 from holdfast.store.memory.external import MemoryExternal
 from holdfast.store.memory.flows import MemoryFlows
 from holdfast.store.memory.flows.nesting import FlowNesting
@@ -46,6 +47,7 @@ class MemoryStore(
     MemorySchedules,
     MemoryTopics,
     MemoryMessages,
+    MemoryDeliveries,
     MemoryWorkers,
     MemorySweeps,
     MemoryApps,
@@ -99,6 +101,7 @@ class MemoryStore(
             moments += [at for at, _ in tables.deadlines()]
             moments += [at for at, _, _ in tables.activity_deadlines()]
             moments += allowed_moments(tables, now)
+            moments += [row.visible_at for row in tables.deliveries.values()]
             if schedules:
                 moments += [row.look_at for row in tables.schedules.values()]
             moments += [at for row in tables.queues.rows.values() for at in row.moments()]

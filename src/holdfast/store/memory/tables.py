@@ -11,6 +11,7 @@ from uuid import UUID
 from holdfast.store.memory.queue_rows import QueueTable
 from holdfast.store.memory.rows import (
     TURN,
+    DeliveryRow,
     EventRow,
     LimitPlace,
     LimitRow,
@@ -128,6 +129,8 @@ class Tables:
     )  # runs, and the owners of the objects that they use
     subscriptions: dict[int, SubscriptionRow] = field(default_factory=dict[int, SubscriptionRow])
     subscriptions_made: int = 0
+    deliveries: dict[int, DeliveryRow] = field(default_factory=dict[int, DeliveryRow])
+    deliveries_made: int = 0
     published: dict[str, int] = field(default_factory=dict[str, int])  # ids: when they expire
 
     revisions: int = 0  # of schedules, given so far

@@ -18,10 +18,10 @@ from holdfast.store.memory.chains import newest
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.external import has_signal
 from holdfast.store.memory.payloads import check_json, check_run
-from holdfast.store.memory.rows import SubscriptionRow
+from holdfast.store.memory.rows import DeliveryRow, SubscriptionRow
 from holdfast.store.memory.starts import start_run
 from holdfast.store.memory.tables import Tables, distinct
-from holdfast.store.port import WORK_TOPIC
+from holdfast.store.port import DELIVERIES_TOPIC, WORK_TOPIC
 from holdfast.types import (
     DeclaredSubscriptions,
     Event,
@@ -31,9 +31,12 @@ from holdfast.types import (
     NewSubscription,
     Notice,
     Published,
+    RunTarget,
     SubscriptionKind,
     SubscriptionRecord,
+    UrlTarget,
 )
+from holdfast.webhooks import check_secret, check_url
 
 _SECOND: Final = 1_000_000
 _HOUR: Final = 3_600 * _SECOND
@@ -64,6 +67,9 @@ class MemoryTopics(Part):
             if row is None or row.run_id is not None:
                 return False
             del tables.subscriptions[subscription_id]
+            for each in [*tables.deliveries.values()]:
+                if each.subscription_id == subscription_id:
+                    del tables.deliveries[each.delivery_id]
             return True
 
     async def list_subscriptions(
@@ -143,7 +149,7 @@ def publish(tables: Tables, now: int, event: NewEvent) -> tuple[Published, list[
         tables.published[event_id] = now + _HOUR
     reached = _reached(tables, event)
     notices: list[Notice] = []
-    workflows = runs = refused = 0
+    workflows = runs = urls = refused = 0
     told = sorted(
         (row for row in reached if row.run_id is not None),
         key=lambda row: (str(row.run_id), row.signal),
@@ -153,7 +159,9 @@ def publish(tables: Tables, now: int, event: NewEvent) -> tuple[Published, list[
         runs += found is not None
         notices += found or []
     for row in reached:
-        if row.target is not None:
+        if isinstance(row.target, UrlTarget):
+            urls += _send(tables, now, row.subscription_id, event, event_id)
+        elif row.target is not None:
             outcome = _start(tables, now, row.subscription_id, row.target, event, event_id)
             workflows += outcome == "started"
             refused += outcome == "refused"
@@ -161,7 +169,12 @@ def publish(tables: Tables, now: int, event: NewEvent) -> tuple[Published, list[
                 notices.append(Notice(WORK_TOPIC, row.target.queue))
     if any(not tables.is_running(row.run_id) for row in told if row.run_id is not None):
         _forget(tables, 1000)
-    return Published(event_id=event_id, workflows=workflows, runs=runs, refused=refused), notices
+    if urls:
+        notices.append(Notice(DELIVERIES_TOPIC, ""))
+    published = Published(
+        event_id=event_id, workflows=workflows, runs=runs, urls=urls, refused=refused
+    )
+    return published, notices
 
 
 def subscribe_run(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notice]:
@@ -209,11 +222,24 @@ def _tell(
     return tables.wake_for(run_id, row.signal, now)
 
 
+def _send(tables: Tables, now: int, subscription_id: int, event: NewEvent, event_id: str) -> bool:
+    """Keep an event for a URL; False if it is there already."""
+    known = {(row.subscription_id, row.event_id) for row in tables.deliveries.values()}
+    if (subscription_id, event_id) in known:
+        return False
+    tables.deliveries_made += 1
+    number = tables.deliveries_made
+    tables.deliveries[number] = DeliveryRow(
+        number, subscription_id, event_id, event.topic, event.payload, now, now
+    )
+    return True
+
+
 def _start(
     tables: Tables,
     now: int,
     subscription_id: int,
-    target: EventTarget,
+    target: RunTarget,
     event: NewEvent,
     event_id: str,
 ) -> str:
@@ -248,6 +274,13 @@ def _checked(new: NewSubscription) -> NewSubscription:
         if len(new.match.encode()) > _MOST_MATCH:
             raise InvalidInput("a match takes up to 8,192 bytes as JSON")
     target = new.target
+    if isinstance(target, UrlTarget):
+        try:
+            check_url(target.url)
+            check_secret(target.secret)
+        except ConfigurationError as error:
+            raise InvalidInput(str(error)) from None
+        return new
     check_run(
         NewRun(
             run_id=uuid4(),
@@ -278,7 +311,12 @@ def _write(tables: Tables, now: int, new: NewSubscription) -> tuple[Subscription
 
 def _identity(pattern: str, match: str | None, target: EventTarget) -> tuple[object, ...]:
     condition = None if match is None else msgspec.json.decode(match)
-    return pattern, condition, target.kind, target.name
+    return (
+        pattern,
+        condition,
+        type(target),
+        target.url if isinstance(target, UrlTarget) else target.name,
+    )
 
 
 def _add(tables: Tables, now: int, pattern: str, match: str | None) -> SubscriptionRow:
@@ -307,7 +345,15 @@ def _check_topic(topic: str) -> None:
 
 
 def _kind(row: SubscriptionRow) -> SubscriptionKind:
-    return "run" if row.target is None else "workflow"
+    if row.target is None:
+        return "run"
+    return "url" if isinstance(row.target, UrlTarget) else "workflow"
+
+
+def _shown(target: EventTarget | None) -> EventTarget | None:
+    if isinstance(target, UrlTarget):
+        return UrlTarget(url=target.url, allow_inner=target.allow_inner)
+    return target
 
 
 def _record(row: SubscriptionRow) -> SubscriptionRecord:
@@ -316,7 +362,7 @@ def _record(row: SubscriptionRow) -> SubscriptionRecord:
         pattern=row.pattern,
         match=row.match,
         kind=_kind(row),
-        target=row.target,
+        target=_shown(row.target),
         run_id=row.run_id,
         app=row.app,
         paused_at=row.paused_at,

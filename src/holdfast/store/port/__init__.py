@@ -18,6 +18,7 @@ from holdfast.store.port.schedules import iterate_schedules
 from holdfast.store.port.start_rules import refusal
 from holdfast.store.port.store import Store
 from holdfast.store.port.topics import (
+    DELIVERIES_TOPIC,
     SCHEDULES_TOPIC,
     WORK_TOPIC,
     end_payload,
@@ -27,6 +28,7 @@ from holdfast.store.port.topics import (
 )
 
 __all__ = [
+    "DELIVERIES_TOPIC",
     "SCHEDULES_TOPIC",
     "WORK_TOPIC",
     "Store",

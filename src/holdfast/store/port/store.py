@@ -11,6 +11,7 @@ from holdfast.store.port.archives import ArchiveStore
 from holdfast.store.port.claims import ClaimStore
 from holdfast.store.port.commits import CommitStore
 from holdfast.store.port.control import ControlStore
+from holdfast.store.port.deliveries import DeliveryStore
 from holdfast.store.port.external import ExternalStore
 from holdfast.store.port.flows import FlowStore
 from holdfast.store.port.forks import ForkStore
@@ -43,6 +44,7 @@ class Store(
     ScheduleStore,
     TopicStore,
     MessageStore,
+    DeliveryStore,
     WorkerStore,
     SweepStore,
     AppStore,

@@ -11,6 +11,7 @@ from holdfast.store.postgres.claims import PostgresClaims
 from holdfast.store.postgres.commits import PostgresCommits
 from holdfast.store.postgres.control import PostgresControl
 from holdfast.store.postgres.database import Database
+from holdfast.store.postgres.deliveries import PostgresDeliveries
 from holdfast.store.postgres.external import PostgresExternal
 from holdfast.store.postgres.flows import PostgresFlows
 from holdfast.store.postgres.forks import PostgresForks
@@ -43,6 +44,7 @@ class PostgresStore(
     PostgresSchedules,
     PostgresTopics,
     PostgresMessages,
+    PostgresDeliveries,
     PostgresWorkers,
     PostgresSweeps,
     PostgresApps,

@@ -18,6 +18,7 @@ from holdfast.types import (
     RunTarget,
     SubscriptionKind,
     SubscriptionRecord,
+    UrlTarget,
 )
 
 if TYPE_CHECKING:
@@ -82,9 +83,15 @@ class PostgresTopics(Part):
 def row_of(new: NewSubscription) -> dict[str, object]:
     """Return a subscription as the SQL functions take it."""
     target = new.target
-    return {
+    fits = {
         "pattern": new.pattern,
         "match": None if new.match is None else msgspec.Raw(new.match.encode()),
+    }
+    if isinstance(target, UrlTarget):
+        url = {"target": target.url, "secret": target.secret, "allow_inner": target.allow_inner}
+        return {**fits, "kind": "url", **url}
+    return {
+        **fits,
         "kind": target.kind,
         "target": target.name,
         "version": target.version,
@@ -115,6 +122,8 @@ def _subscription(row: asyncpg.Record) -> SubscriptionRecord:
 def _target(row: asyncpg.Record) -> EventTarget | None:
     if row["kind"] == "run":
         return None
+    if row["kind"] == "url":
+        return UrlTarget(url=row["target"], allow_inner=row["allow_inner"])
     return RunTarget(
         name=row["target"],
         version=row["version"],

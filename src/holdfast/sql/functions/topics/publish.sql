@@ -25,6 +25,7 @@ set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off
 as $$
+#variable_conflict use_variable
 declare
     v_now timestamptz := holdfast.now();
     v_found record;
@@ -55,6 +56,7 @@ begin
     end if;
     select array_agg(s.subscription_id order by s.subscription_id)
             filter (where s.kind = 'workflow') as workflows,
+        array_agg(s.subscription_id) filter (where s.kind = 'url') as urls,
         array_agg(s.run_id order by s.run_id, s.signal) filter (where s.kind = 'run') as run_ids,
         array_agg(s.signal order by s.run_id, s.signal) filter (where s.kind = 'run') as signals
     into v_found
@@ -72,6 +74,15 @@ begin
         select s.started, s.refused, s.notices into workflows, refused, v_told
         from holdfast._start_subscribed(v_found.workflows, p_topic, p_payload, event_id) as s;
         notices := notices || v_told;
+    end if;
+    if v_found.urls is not null then
+        insert into holdfast.http_deliveries (subscription_id, event_id, topic, payload,
+            published_at, visible_at)
+        select u.id, event_id, p_topic, p_payload, v_now, v_now
+        from unnest(v_found.urls) as u (id) order by u.id
+        on conflict on constraint http_deliveries_subscription_id_event_id_key do nothing;
+        get diagnostics urls = row_count;
+        notices := notices || array[array['deliveries', '']];
     end if;
     notices := holdfast._tell(p_tell, notices);
 end $$;

@@ -84,9 +84,23 @@ begin
                 array[p_new.version], null, array[p_new.queue], array[p_new.priority::int], null,
                 null, array[p_new.timeout], array[p_new.retention], array[p_new.tags],
                 array[p_new.headers], null);
+        when 'url' then
+            perform holdfast._check_given('the secret', p_new.secret is not null);
+            if octet_length(p_new.target) > 2048 or p_new.target !~
+                '^https?://(\[[0-9a-fA-F:.]+\]|[a-zA-Z0-9._-]+)(:[0-9]{1,5})?([/?][!-"$-~]*)?$'
+            then
+                raise invalid_parameter_value using message = format(
+                    '%s is not a URL for events: it is http or https, a host, and if wanted a '
+                    'port, a path and a query, 2,048 characters in all; names and passwords have '
+                    'no place in it', quote_literal(left(p_new.target, 200)));
+            end if;
+            if octet_length(p_new.secret) not between 16 and 1024 then
+                raise invalid_parameter_value using message = format(
+                    'a secret takes 16 to 1,024 bytes, not %s', octet_length(p_new.secret));
+            end if;
         else
             raise invalid_parameter_value using message = format(
-                'a subscription is of a workflow, not of a %s',
+                'a subscription is of a workflow or of a url, not of a %s',
                 quote_literal(left(p_new.kind, 40)));
     end case;
 end $$;
@@ -113,7 +127,8 @@ begin
 end $$;
 
 -- Remove a subscription. Returns false if there is none, or if it is that of a run. What it started
--- or sent stays. Locks: the subscription. Called by clients and users, in any transaction.
+-- stays; what was not yet delivered to a URL is not delivered. Locks: the subscription, deliveries.
+-- Called by clients and users, in any transaction.
 create or replace function holdfast.unsubscribe(p_subscription_id bigint) returns boolean
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -121,7 +136,11 @@ as $$
 begin
     delete from holdfast.subscriptions s
     where s.subscription_id = p_subscription_id and s.run_id is null;
-    return found;
+    if not found then
+        return false;
+    end if;
+    delete from holdfast.http_deliveries d where d.subscription_id = p_subscription_id;
+    return true;
 end $$;
 
 -- Declare what the code of an app is subscribed to; workers call it when they start, and again and

@@ -1,0 +1,176 @@
+"""One signed HTTP request to a URL that users chose.
+
+It is written over plain streams of asyncio, because the address must be checked and then be the one
+that is connected to: a client library resolves the host again, and may be led elsewhere. Redirects
+are not followed, and of an answer only its beginning is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import socket
+import ssl
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+SECONDS: Final = 10.0  # for all of a request
+MOST_ANSWER: Final = 65_536  # bytes of an answer that are read
+_EXCERPT: Final = 200  # characters of an answer that an error shows
+_NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
+
+IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+class Answer(NamedTuple):
+    """What came of a request: the status, None without an answer, and an error if it failed."""
+
+    status: int | None
+    error: str | None
+
+
+async def post(
+    url: str,
+    headers: Mapping[str, str],
+    body: bytes,
+    *,
+    allow_inner: bool = False,
+    seconds: float = SECONDS,
+) -> Answer:
+    """Send a request; a status of 200 to 299 is success."""
+    try:
+        async with asyncio.timeout(seconds):
+            status, text = await _post(url, headers, body, allow_inner)
+    except TimeoutError:
+        return Answer(None, f"no answer within {seconds:g} s")
+    except _Refused as error:
+        return Answer(None, str(error))
+    except ssl.SSLError as error:
+        return Answer(None, f"TLS: {error.reason or error}")
+    except (OSError, ValueError, EOFError) as error:
+        return Answer(None, f"{type(error).__name__}: {error}")
+    if 200 <= status < 300:
+        return Answer(status, None)
+    if 300 <= status < 400:
+        return Answer(status, f"the answer is a redirect ({status}), which is not followed")
+    return Answer(status, f"the answer is {status}: {text[:_EXCERPT]}".rstrip(": "))
+
+
+class _Refused(Exception):
+    """The address must not be connected to, or the answer is not HTTP."""
+
+
+async def _post(
+    url: str, headers: Mapping[str, str], body: bytes, allow_inner: bool
+) -> tuple[int, str]:
+    parts = urlsplit(url)
+    host, is_tls = parts.hostname or "", parts.scheme == "https"
+    port = parts.port or (443 if is_tls else 80)
+    address = await _resolve(host, port, allow_inner)
+    reader, writer = await asyncio.open_connection(
+        host=address,
+        port=port,
+        ssl=ssl.create_default_context() if is_tls else None,
+        server_hostname=host if is_tls else None,
+        limit=MOST_ANSWER,
+    )
+    try:
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        shown = f"[{host}]" if ":" in host else host
+        lines = [
+            f"POST {path} HTTP/1.1",
+            f"host: {shown}" + ("" if parts.port is None else f":{parts.port}"),
+            f"content-length: {len(body)}",
+            "connection: close",
+            *(f"{name}: {value}" for name, value in headers.items()),
+        ]
+        writer.write("\r\n".join(lines).encode("ascii") + b"\r\n\r\n" + body)
+        # A target may answer before it has read the body, and then read no more.
+        drain = asyncio.ensure_future(_drain(writer))
+        try:
+            return await _read_answer(reader)
+        finally:
+            drain.cancel()
+    finally:
+        writer.transport.abort()  # what else is sent is not waited for
+
+
+async def _drain(writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):  # the answer says what has happened
+        await writer.drain()
+
+
+async def _read_answer(reader: asyncio.StreamReader) -> tuple[int, str]:
+    """Read the status and the beginning of the body; interim answers are passed over."""
+    read = 0
+    while True:
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.IncompleteReadError as error:
+            head = error.partial
+            if not head:
+                raise _Refused("the connection was closed without an answer") from None
+        except asyncio.LimitOverrunError:
+            raise _Refused("the answer's headers take more than 64 KiB") from None
+        read += len(head)
+        status = _status(head)
+        if status >= 200 or read > MOST_ANSWER:
+            break
+    text = b""
+    if status >= 300:  # for the error
+        text = await _beginning(reader)
+    return status, text.decode("utf-8", "replace")
+
+
+async def _beginning(reader: asyncio.StreamReader) -> bytes:
+    try:
+        async with asyncio.timeout(1.0):  # an answer that dribbles is not worth more
+            return await reader.read(1024)
+    except (TimeoutError, OSError):
+        return b""
+
+
+def _status(head: bytes) -> int:
+    line = head.split(b"\r\n", 1)[0].split(b" ", 2)
+    if len(line) < 2 or not line[0].startswith(b"HTTP/1.") or not line[1].isdigit():
+        raise _Refused("the answer is not HTTP/1.1")
+    return int(line[1])
+
+
+async def _resolve(host: str, port: int, allow_inner: bool) -> str:
+    """Return the address to connect to. All addresses of the host are checked."""
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise _Refused(f"{host} cannot be resolved: {error}") from None
+    addresses = [str(each[4][0]) for each in found]
+    if not addresses:
+        raise _Refused(f"{host} has no address")
+    for address in addresses:
+        if not allow_inner and is_inner(address):
+            raise _Refused(
+                f"{host} is at {address}, an inner address: subscribe with allow_inner if events "
+                "are to be sent there"
+            )
+    return addresses[0]
+
+
+def is_inner(address: str) -> bool:
+    """Return True for an address that is not of the public internet.
+
+    >>> [is_inner(each) for each in ("10.0.0.1", "169.254.169.254", "::ffff:127.0.0.1", "8.8.8.8")]
+    [True, True, True, False]
+    """
+    found: IPAddress = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(found, ipaddress.IPv6Address):
+        inside = found.ipv4_mapped or found.sixtofour
+        if found in _NAT64:
+            inside = ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)
+        if found.teredo is not None:
+            inside = found.teredo[1]
+        if inside is not None:
+            return is_inner(str(inside))
+    return not found.is_global or found.is_multicast

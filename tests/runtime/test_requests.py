@@ -1,0 +1,226 @@
+"""Requests to URLs of users, against a real server in a process of its own. B14, edge case 21."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import tracemalloc
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from holdfast.client import Client
+from holdfast.errors import InvalidInput
+from holdfast.store.memory import MemoryStore
+from holdfast.testing import _StoreClock as clock_of  # pyright: ignore[reportPrivateUsage]
+from holdfast.types import DeliveryRecord
+from holdfast.webhooks import new_secret, sign, verify
+from holdfast.worker.requests import Answer, is_inner, post
+from holdfast.worker.services.deliverer import Deliverer
+from holdfast.worker.services.service import ServiceContext
+from tests.targets import Target, target
+
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Target]:
+    async with target() as running:
+        yield running
+
+
+async def send(server: Target, path: str, seconds: float = 30.0) -> Answer:
+    return await post(server.url(path), {}, b"{}", allow_inner=True, seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "error"),
+    [
+        ("/ok", 204, None),
+        ("/interim", 200, None),
+        ("/fails", 500, "the answer is 500: not today"),
+        ("/redirects", 302, "the answer is a redirect (302), which is not followed"),
+        ("/garbage", None, "the answer is not HTTP/1.1"),
+        ("/closes", None, "the connection was closed without an answer"),
+        ("/endless", None, "the answer's headers take more than 64 KiB"),
+    ],
+)
+async def test_answers(server: Target, path: str, status: int | None, error: str | None) -> None:
+    assert await send(server, path) == Answer(status, error)
+    assert (await server.next())["path"] == path
+
+
+@pytest.mark.parametrize("path", ["/hangs", "/dribbles"])
+async def test_a_target_that_hangs_or_answers_slowly_is_given_up(server: Target, path: str) -> None:
+    assert await send(server, path, 0.5) == Answer(None, "no answer within 0.5 s")
+
+
+async def test_of_ten_megabytes_only_the_beginning_is_read(server: Target) -> None:
+    tracemalloc.start()
+    try:
+        status, error = await send(server, "/huge")
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (status, error) == (500, "the answer is 500: " + "z" * 200)
+    assert most < 2_000_000
+
+
+async def test_inner_addresses_are_refused(server: Target) -> None:
+    """Also by a name that leads there; nothing is sent."""
+    for host in ("127.0.0.1", "localhost", "[::1]", "0.0.0.0", "2130706433", "127.1"):
+        answer = await post(f"http://{host}:{server.port}/ok", {}, b"{}")
+        assert answer.status is None
+        assert "inner address" in (answer.error or "") or "cannot be resolved" in answer.error
+    await send(server, "/fails")
+    assert (await server.next())["path"] == "/fails"
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "10.1.2.3",
+        "172.16.0.1",
+        "192.168.1.1",
+        "127.8.8.8",
+        "169.254.169.254",
+        "100.64.0.1",
+        "0.0.0.0",
+        "224.0.0.1",
+        "255.255.255.255",
+        "::1",
+        "::",
+        "fe80::1%eth0",
+        "fd00:ec2::254",
+        "ff02::1",
+        "::ffff:10.0.0.1",
+        "64:ff9b::7f00:1",
+        "2002:7f00:1::",
+    ],
+)
+def test_an_address_that_is_not_of_the_public_internet(address: str) -> None:
+    assert is_inner(address)
+    assert not is_inner("93.184.216.34")
+    assert not is_inner("2606:2800:220:1:248:1893:25c8:1946")
+
+
+async def test_the_checked_address_is_the_one_that_is_connected_to(
+    server: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name server that answers differently the second time leads nowhere else."""
+    asked: list[str] = []
+    resolve = socket.getaddrinfo
+
+    def answers(host: Any, *args: Any, **options: Any) -> Any:
+        asked.append(str(host))
+        if host == "rebinding.example" and asked.count(host) > 1:
+            raise AssertionError("the name was resolved again")
+        return resolve("127.0.0.1" if host == "rebinding.example" else host, *args, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", answers)
+    url = f"http://rebinding.example:{server.port}/ok"
+    refused = await post(url, {}, b"{}")
+    assert "rebinding.example is at 127.0.0.1, an inner address" in (refused.error or "")
+    asked.clear()
+    assert await post(url, {}, b"{}", allow_inner=True) == Answer(204, None)
+    assert asked.count("rebinding.example") == 1
+    assert (await server.next())["headers"]["host"] == f"rebinding.example:{server.port}"
+
+
+async def test_one_inner_address_of_several_refuses_the_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def answers(host: Any, port: Any, *args: Any, **options: Any) -> Any:
+        return [(2, 1, 6, "", (each, port)) for each in ("93.184.216.34", "10.0.0.1")]
+
+    monkeypatch.setattr(socket, "getaddrinfo", answers)
+    answer = await post("http://mixed.example/", {}, b"{}")
+    assert "mixed.example is at 10.0.0.1" in (answer.error or "")
+
+
+async def test_no_one_listens() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        answer = await post(f"http://127.0.0.1:{port}/", {}, b"{}", allow_inner=True)
+    assert answer.status is None
+    assert answer.error is not None
+
+
+async def test_deliveries_are_signed_and_the_receiver_can_tell(server: Target) -> None:
+    """B14. From a publish to the receiver's check, with the code of a worker."""
+    store = MemoryStore()
+    async with Client(store=store) as client:
+        secret = new_secret()
+        one = await client.topics.subscribe(
+            "a.#", url=server.url("/ok"), secret=secret, allow_inner=True
+        )
+        await client.topics.subscribe("a.b", url=server.url("/ok"), secret=secret, match={"n": []})
+        published = await client.topics.publish("a.b", {"n": [1, "ü"]}, event_id="e-1")
+        assert published.urls == 2
+        context = ServiceContext(store, "w", clock_of(store), lambda notices: None, 60.0)
+        service = Deliverer(context)
+        await service.run_once()
+        request = await server.next()
+        now = store.time() / 1e6
+        body = request["body"].encode()
+        assert verify(secret, request["headers"], body, now=now) == f"e-1/{one}"
+        assert b'"data":{"n":[1,"\xc3\xbc"]}' in body
+        for bad in (
+            {"secret": new_secret()},
+            {"body": body + b" "},
+            {"now": now + 301},
+            {"headers": {**request["headers"], "webhook-id": "e-2"}},
+            {"headers": {}},
+        ):
+            given = {"secret": secret, "headers": request["headers"], "body": body, "now": now}
+            with pytest.raises(InvalidInput):
+                verify(**{**given, **bad})
+        [refused] = await client.topics.deliveries()
+        assert "an inner address" in (refused.error or "")
+
+
+async def test_a_target_that_hangs_does_not_hold_up_the_others(
+    server: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B14."""
+    store = MemoryStore()
+    async with Client(store=store) as client:
+        for path in ("/hangs", "/fails", "/ok"):
+            await client.topics.subscribe(
+                "a", url=server.url(path), secret=SECRET, allow_inner=True
+            )
+        for _ in range(60):
+            await client.topics.publish("a")
+        context = ServiceContext(store, "w", clock_of(store), lambda notices: None, 60.0)
+        service = Deliverer(context)
+        await service.start()
+        try:
+            paths: list[str] = []
+            while paths.count("/ok") < 60 or paths.count("/fails") < 60:
+                paths.append((await server.next())["path"])
+            assert paths.count("/hangs") == 10
+        finally:
+            await service.stop()
+        left = await client.topics.deliveries(limit=1_000)
+        assert {(each.url or "")[-6:] for each in left} == {"/hangs", "/fails"}
+        failed = next(each for each in left if each.error is not None)
+        assert isinstance(failed, DeliveryRecord)
+        assert (failed.status, failed.error) == (500, "the answer is 500: not today")
+
+
+def test_the_signature_is_that_of_the_specification() -> None:
+    """The example of Standard Webhooks."""
+    body = b'{"test": 2432232314}'
+    signature = sign(SECRET, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, body)
+    assert signature == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+
+
+async def test_stopping_ends_what_is_under_way(server: Target) -> None:
+    """Ctrl-C waits for no target."""
+    task = asyncio.create_task(send(server, "/hangs"))
+    await server.next()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
