@@ -18,6 +18,7 @@ import pytest
 
 import holdfast
 from holdfast.database.embedded import EmbeddedServer, cluster
+from tests.clusters import Homes
 from tests.databases import DatabaseServer
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -74,6 +75,12 @@ def server_homes(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Pa
     """A directory that all test processes of this session share."""
     base = tmp_path_factory.getbasetemp()
     return base if worker_id == "master" else base.parent
+
+
+@pytest.fixture(scope="session")
+def homes(server_homes: Path) -> Homes:
+    """Makes data homes for tests whose server is their own, which they may kill."""
+    return Homes(server_homes / "kept")
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ import pytest
 from holdfast.cli import exits
 from holdfast.database.embedded.processes import live_pid
 from tests.cli.processes import Process, call, gone, running, until
+from tests.clusters import Homes
 
 APP = """
 from holdfast import App, Context
@@ -34,7 +35,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def dev(folder: Path, tmp_path: Path) -> Iterator[Process]:
+def dev(folder: Path, tmp_path: Path, homes: Homes) -> Iterator[Process]:
+    homes.make(tmp_path / "home")
     arguments = ["--data", str(tmp_path / "home"), "dev", "draft.py"]
     with running(tmp_path / "log", *arguments, cwd=folder) as process:
         process.await_text("ready: queues default, workflows draft/answer@1")
@@ -96,8 +98,9 @@ def test_a_file_that_does_not_exist_is_a_usage_error(tmp_path: Path) -> None:
     assert not (tmp_path / "home").exists()
 
 
-def test_a_misspelled_app_is_a_usage_error(folder: Path, tmp_path: Path) -> None:
-    done = call("--data", str(tmp_path / "home"), "dev", f"{folder / 'draft.py'}:drfat")
+def test_a_misspelled_app_is_a_usage_error(folder: Path, tmp_path: Path, homes: Homes) -> None:
+    home = homes.make(tmp_path / "home")
+    done = call("--data", str(home), "dev", f"{folder / 'draft.py'}:drfat")
     assert done.returncode == exits.USAGE
     assert "is not an App: name it, as in draft:app" in done.stderr
     assert live_pid(tmp_path / "home" / "postgres") is None
@@ -130,10 +133,12 @@ async def answer(ctx: Context, number: int) -> int:
 """
 
 
-def test_ctrl_c_ends_a_worker_at_a_debuggers_prompt(folder: Path, tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_worker_at_a_debuggers_prompt(
+    folder: Path, tmp_path: Path, homes: Homes
+) -> None:
     """Soon after its grace period, and by itself: its runs are given back, it is not killed."""
     (folder / "draft.py").write_text(DEBUGGED)
-    home = ["--data", str(tmp_path / "home")]
+    home = ["--data", str(homes.make(tmp_path / "home"))]
     ours, theirs = pty.openpty()
     with running(tmp_path / "log", *home, "dev", "draft.py", cwd=folder, stdin=theirs) as dev:
         os.close(theirs)
@@ -147,10 +152,12 @@ def test_ctrl_c_ends_a_worker_at_a_debuggers_prompt(folder: Path, tmp_path: Path
     os.close(ours)
 
 
-def test_breakpoint_opens_the_debugger_on_the_terminal(folder: Path, tmp_path: Path) -> None:
+def test_breakpoint_opens_the_debugger_on_the_terminal(
+    folder: Path, tmp_path: Path, homes: Homes
+) -> None:
     """In the workflow, in an async step, in one that runs in a thread, and in the replay."""
     (folder / "draft.py").write_text(DEBUGGED)
-    home = ["--data", str(tmp_path / "home")]
+    home = ["--data", str(homes.make(tmp_path / "home"))]
     ours, theirs = pty.openpty()
     with running(tmp_path / "log", *home, "dev", "draft.py", cwd=folder, stdin=theirs) as dev:
         os.close(theirs)

@@ -13,6 +13,7 @@ from holdfast.cli import exits
 from holdfast.database.embedded import EmbeddedServer
 from tests.cli.conftest import CommandLine
 from tests.cli.processes import SAMPLE, call, gone, running, until
+from tests.clusters import Homes
 from tests.proxy import Proxy
 
 
@@ -203,9 +204,9 @@ def test_processes_that_cannot_load_the_app_are_not_started_again(
         assert process.ended() == exits.USAGE
 
 
-def test_the_embedded_server_is_restarted_when_it_dies(tmp_path: Path) -> None:
+def test_the_embedded_server_is_restarted_when_it_dies(tmp_path: Path, homes: Homes) -> None:
     """Trap 22. The embedded postmaster is killed; the worker starts it again and continues."""
-    home = str(tmp_path / "home")
+    home = str(homes.make(tmp_path / "home"))
     with running(tmp_path / "log", "--data", home, "worker", SAMPLE) as process:
         process.await_text("ready")
         with EmbeddedServer.acquire(Path(home)) as server:

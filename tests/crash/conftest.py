@@ -8,16 +8,14 @@ from pathlib import Path
 import pytest
 
 from holdfast.database.embedded import EmbeddedServer
-from holdfast.database.migrate import render
+from tests.clusters import Homes
 from tests.crash.fleet import Fleet
-from tests.databases import execute
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[EmbeddedServer]:
+def server(tmp_path: Path, homes: Homes) -> Iterator[EmbeddedServer]:
     """A database server of the test's own, which it may kill."""
-    with EmbeddedServer.acquire(tmp_path / "home") as server:
-        execute(server.url, render())
+    with EmbeddedServer.acquire(homes.make(tmp_path / "home")) as server:
         yield server
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import asyncpg
 import psycopg
 import pytest
+from tests.clusters import Homes
 
 from holdfast.database.embedded import EmbeddedServer, binaries, default_home, processes
 from holdfast.database.embedded.account import account_for
@@ -24,16 +25,24 @@ from holdfast.database.embedded.probe import Answer, ask
 from holdfast.errors import EmbeddedServerError
 
 AS_ROOT = os.geteuid() == 0
+DEADLINE_SECONDS = 60.0
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
+    """A data home that is still to be made."""
     return tmp_path / "home"
 
 
 @pytest.fixture
-def server(home: Path) -> Iterator[EmbeddedServer]:
-    with EmbeddedServer.acquire(home) as server:
+def made(home: Path, homes: Homes) -> Path:
+    """A data home in which a server has been."""
+    return homes.make(home, migrated=False)
+
+
+@pytest.fixture
+def server(made: Path) -> Iterator[EmbeddedServer]:
+    with EmbeddedServer.acquire(made) as server:
         yield server
 
 
@@ -44,9 +53,9 @@ def query(url: str, statement: str) -> object:
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + DEADLINE_SECONDS
     while not condition():
-        assert time.monotonic() < deadline, f"not within 30 s: {what}"
+        assert time.monotonic() < deadline, f"it is still not so: {what}"
         time.sleep(0.005)
 
 
@@ -122,8 +131,8 @@ def test_the_last_client_out_stops_it(server: EmbeddedServer, home: Path) -> Non
     server.release()
 
 
-def test_clients_of_one_process_count_one_by_one(home: Path) -> None:
-    first, second = EmbeddedServer.acquire(home), EmbeddedServer.acquire(home)
+def test_clients_of_one_process_count_one_by_one(made: Path) -> None:
+    first, second = EmbeddedServer.acquire(made), EmbeddedServer.acquire(made)
     first.release()
     first.release()
     assert query(second.url, "select 1") == 1
@@ -200,13 +209,13 @@ def test_threads_that_miss_the_server_bring_back_one(server: EmbeddedServer) -> 
 
 
 @pytest.mark.crash
-def test_a_killed_client_leaves_the_server_to_the_next(home: Path) -> None:
-    with client(home) as killed:
+def test_a_killed_client_leaves_the_server_to_the_next(made: Path) -> None:
+    with client(made) as killed:
         pid = line_of(killed)
         killed.kill()
         killed.wait()
-        assert processes.live_pid(home / "postgres") == int(pid)
-        with EmbeddedServer.acquire(home) as server:
+        assert processes.live_pid(made / "postgres") == int(pid)
+        with EmbeddedServer.acquire(made) as server:
             assert server.postmaster_pid == int(pid)
         assert server.postmaster_pid is None
 
@@ -228,19 +237,21 @@ def test_a_start_cut_off_in_the_middle_is_made_good(home: Path, reached: str) ->
 
 
 @pytest.mark.crash
-def test_a_stale_pid_file_that_names_a_stranger_is_no_obstacle(home: Path) -> None:
+def test_a_stale_pid_file_that_names_a_stranger_is_no_obstacle(made: Path) -> None:
     """After a reboot, the number in the file may be anybody's."""
-    with EmbeddedServer.acquire(home):
+    with EmbeddedServer.acquire(made):
         pass
-    stale = home / "postgres" / "postmaster.pid"
+    stale = made / "postgres" / "postmaster.pid"
     stale.write_text(f"{os.getpid()}\n/proc/self/cwd\n0\n5432\n.\n\n 1 1\nready\n")
-    account_for(home / "postgres").adopt(stale)
-    with EmbeddedServer.acquire(home) as server:
+    account_for(made / "postgres").adopt(stale)
+    with EmbeddedServer.acquire(made) as server:
         assert query(server.url, "select 1") == 1
 
 
-def test_a_home_too_deep_for_a_socket_is_reached_by_a_short_path(tmp_path: Path) -> None:
-    with EmbeddedServer.acquire(tmp_path / ("deep" * 30)) as server:
+def test_a_home_too_deep_for_a_socket_is_reached_by_a_short_path(
+    tmp_path: Path, homes: Homes
+) -> None:
+    with EmbeddedServer.acquire(homes.make(tmp_path / ("deep" * 30))) as server:
         assert query(server.url, "select 1") == 1
         link = Path(server.url.partition("host=")[2].partition("&")[0])
         assert link.is_symlink()
@@ -248,20 +259,18 @@ def test_a_home_too_deep_for_a_socket_is_reached_by_a_short_path(tmp_path: Path)
 
 
 def test_a_temporary_folder_too_deep_for_a_socket_is_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, homes: Homes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deep = tmp_path / ("deep" * 30)
     deep.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(deep))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(deep))
-    with EmbeddedServer.acquire(deep / "home") as server:
+    with EmbeddedServer.acquire(homes.make(deep / "home")) as server:
         assert query(server.url, "select 1") == 1
 
 
-def test_a_short_path_that_leads_elsewhere_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    home = tmp_path / ("deep" * 30)
+def test_a_short_path_that_leads_elsewhere_is_refused(tmp_path: Path, homes: Homes) -> None:
+    home = homes.make(tmp_path / ("deep" * 30))
     with EmbeddedServer.acquire(home) as server:
         link = Path(server.url.partition("host=")[2].partition("&")[0])
     link.symlink_to(tmp_path)
@@ -270,9 +279,14 @@ def test_a_short_path_that_leads_elsewhere_is_refused(
     link.unlink()
 
 
-@pytest.mark.parametrize("name", ["with space", "it's", "ünïcode", "per%cent", "a&b=c"])
-async def test_any_path_serves_as_home(tmp_path: Path, name: str) -> None:
-    with EmbeddedServer.acquire(tmp_path / name) as server:
+ODD = ("with space", "it's", "ünïcode", "per%cent", "a&b=c")
+
+
+@pytest.mark.parametrize("name", [*ODD, "".join(ODD)])
+async def test_any_path_serves_as_home(tmp_path: Path, homes: Homes, name: str) -> None:
+    """That with all of it is made there, the others are used."""
+    home = homes.make(tmp_path / name) if name in ODD else tmp_path / name
+    with EmbeddedServer.acquire(home) as server:
         connection = await asyncpg.connect(server.url)
         assert await connection.fetchval("select 1") == 1
         await connection.close()
@@ -295,12 +309,12 @@ def test_a_home_that_is_a_file_is_a_clear_error(home: Path) -> None:
         EmbeddedServer.acquire(home)
 
 
-def test_a_server_that_cannot_start_says_why(home: Path) -> None:
-    with EmbeddedServer.acquire(home):
+def test_a_server_that_cannot_start_says_why(made: Path) -> None:
+    with EmbeddedServer.acquire(made):
         pass
-    (home / "postgres" / "PG_VERSION").write_text("9\n")
+    (made / "postgres" / "PG_VERSION").write_text("9\n")
     with pytest.raises(EmbeddedServerError, match="incompatible"):
-        EmbeddedServer.acquire(home)
+        EmbeddedServer.acquire(made)
 
 
 @pytest.mark.skipif(not AS_ROOT, reason="only root can stand in for another account")
