@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Generator
 from contextlib import contextmanager
 
-_PATIENCE_SECONDS = 60.0
+from tests.ports import serve
 
 
 @contextmanager
 def running_s3() -> Generator[str]:
     """Run the server with the bucket `runs` for the length of the block; give its URL."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    server, port = serve(_start)
     try:
-        _await_port(port, server)
         url = f"http://127.0.0.1:{port}"
         with urllib.request.urlopen(urllib.request.Request(f"{url}/runs", method="PUT")):
             pass
@@ -43,14 +36,6 @@ def environment(url: str) -> dict[str, str]:
     }
 
 
-def _await_port(port: int, server: subprocess.Popen[bytes]) -> None:
-    until = time.monotonic() + _PATIENCE_SECONDS
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port)).close()
-        except OSError:
-            if server.poll() is not None or time.monotonic() > until:
-                raise
-            time.sleep(0.05)
-        else:
-            return
+def _start(port: int) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -38,10 +38,8 @@ async def calculate(ctx: Context, n: int) -> int:
 
 
 @pytest.fixture
-def pooled(
-    request: pytest.FixtureRequest, database_url: str, tmp_path: Path, unused_tcp_port: int
-) -> Iterator[str]:
-    with pgbouncer(database_url, request.param, tmp_path, unused_tcp_port) as url:
+def pooled(request: pytest.FixtureRequest, database_url: str, tmp_path: Path) -> Iterator[str]:
+    with pgbouncer(database_url, request.param, tmp_path) as url:
         yield url
 
 

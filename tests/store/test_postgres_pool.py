@@ -12,6 +12,7 @@ import asyncpg
 import pytest
 from contract.actors import start
 from scene import Scene
+from tests.ports import refusing_port
 from tests.proxy import Proxy
 
 from holdfast.database.connection import open_connection
@@ -162,11 +163,9 @@ async def test_every_tcp_connection_is_kept_alive(database_url: str) -> None:
 # Several hosts
 
 
-async def test_of_several_hosts_the_first_that_answers_is_used(
-    database_url: str, unused_tcp_port: int
-) -> None:
-    with Proxy(database_url) as proxy:
-        url = proxy.url.replace("127.0.0.1:", f"127.0.0.1:{unused_tcp_port},127.0.0.1:")
+async def test_of_several_hosts_the_first_that_answers_is_used(database_url: str) -> None:
+    with Proxy(database_url) as proxy, refusing_port() as port:
+        url = proxy.url.replace("127.0.0.1:", f"127.0.0.1:{port},127.0.0.1:")
         store = PostgresStore(url)
         await store.open()
         await start(store)
