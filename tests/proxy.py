@@ -48,7 +48,7 @@ class Proxy:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self.port = self._listening.result(20)
+        self.port = self._listening.result(60)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -84,7 +84,7 @@ class Proxy:
             done.set_result(None)
 
         self._loop.call_soon_threadsafe(call)
-        done.result(20)
+        done.result(60)
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)

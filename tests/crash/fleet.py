@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -109,33 +110,45 @@ async def kill_at_every_point(
 ) -> int:
     """Start a run for each point between two store calls, with a worker that dies there.
 
-    `start` starts it on a queue of its own. Ends with the first worker that survives its run;
-    returns how many points there were.
+    `start` starts it on a queue of its own. Several die at once, and one worker succeeds them.
+    Ends with the first worker that survives its run; returns how many points there were.
     """
     points = 0
     while True:
         batch = range(points + 1, points + 1 + POINTS_AT_ONCE)
-        killed = await asyncio.gather(*(_die_at(fleet, point, start) for point in batch))
-        points += sum(killed)
-        if not all(killed):
+        deaths = await asyncio.gather(*(_die_at(fleet, point, start) for point in batch))
+        orphans = {f"point-{death.point}": death.ended for death in deaths if death.killed}
+        if orphans:
+            successor = fleet.start(*orphans)
+            await _until_one_ends(successor, asyncio.gather(*orphans.values()))
+            fleet.kill(successor)
+        await asyncio.gather(*(death.ended for death in deaths))
+        points += len(orphans)
+        if len(orphans) < len(batch):
             return points
+
+
+@dataclass(frozen=True)
+class _Death:
+    """What became of a worker that was to die at a point, and the end of its run."""
+
+    point: int
+    killed: bool
+    ended: asyncio.Task[object]
 
 
 async def _die_at(
     fleet: Fleet, point: int, start: Callable[[str], Awaitable[RunHandle[object]]]
-) -> bool:
-    """Return True if the worker of a run reached the point at which it dies."""
+) -> _Death:
+    """Have a worker reach the point at which it dies, or the end of its run."""
     queue = f"point-{point}"
     doomed = fleet.start(queue, kill_at=point)
     handle = await start(queue)
     ended = asyncio.create_task(handle.result())
     await _until_one_ends(doomed, ended)
     killed = doomed.exitcode is not None
-    successor = fleet.start(queue) if killed else doomed
-    await _until_one_ends(successor, ended)
-    await ended
-    fleet.kill(successor)
-    return killed
+    fleet.kill(doomed)
+    return _Death(point, killed, ended)
 
 
 async def _until_one_ends(worker: ForkServerProcess, run: asyncio.Future[object]) -> None:
@@ -143,17 +156,17 @@ async def _until_one_ends(worker: ForkServerProcess, run: asyncio.Future[object]
     loop, gone = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(worker.sentinel, gone.set)
     died = asyncio.create_task(gone.wait())
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         await asyncio.wait({died, run}, return_when=asyncio.FIRST_COMPLETED)
     died.cancel()
     loop.remove_reader(worker.sentinel)
     assert worker.exitcode in (None, -signal.SIGKILL), "a worker ended by itself: see workers.log"
 
 
-async def until_all_end(handles: list[RunHandle[object]], seconds: float) -> list[Run]:
+async def until_all_end(handles: list[RunHandle[object]]) -> list[Run]:
     """Wait for all runs; name those that do not end."""
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(240):
             for handle in handles:
                 await patiently(handle.result)
     except TimeoutError:
@@ -191,7 +204,7 @@ async def start_slow(client: Client, started: list[RunHandle[object]]) -> RunHan
 
 async def patiently(call: Callable[[], Awaitable[T]]) -> T:
     """Repeat a call while the database is away."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while True:
             try:
                 return await call()

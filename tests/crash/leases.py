@@ -30,7 +30,7 @@ async def stop_at_work(
     `start` starts a run that keeps a worker busy, unless `busy` is one that does. It is called
     again if that run has ended before a worker was found.
     """
-    async with asyncio.timeout(60), await _connect(server) as connection:
+    async with asyncio.timeout(120), await _connect(server) as connection:
         busy = busy or await start()
         while True:
             at_work = await _holders(connection, fleet)
@@ -49,7 +49,7 @@ async def stop_at_work(
 async def until_held(server: EmbeddedServer, run: RunHandle[object]) -> None:
     """Wait until a worker holds the turn of a run."""
     query = "select from holdfast.tasks where run_id = %s and key = '' and worker is not null"
-    async with asyncio.timeout(60), await _connect(server) as connection:
+    async with asyncio.timeout(120), await _connect(server) as connection:
         while not (await connection.execute(query, [run.run_id])).rowcount:
             await asyncio.sleep(0.01)
 

@@ -31,7 +31,7 @@ from tests.crash.ledger import check_nothing_is_queued, check_runs
 from tests.crash.people import decide_all, update_all
 from tests.crash.worker import DEFAULT
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
 
 BLOWS = 10
 OFFICES_PER_BLOW = 4
@@ -66,7 +66,7 @@ async def test_work_across_workers_killed_at_random_is_neither_lost_nor_repeated
                 fleet.replace(await stop_at_work(fleet, server, choose, keep_busy))
             else:
                 fleet.replace(choose.choice(fleet.workers))
-        await until_all_end(handles + busy, 120)
+        await until_all_end(handles + busy)
         people.cancel()
         runs = [run async for run in client.runs.iterate(payloads=True)]
         seen = await check_runs(client, runs, ledger)

@@ -16,11 +16,11 @@ from holdfast.store.postgres import PostgresStore
 from holdfast.types import NewSchedule, Overlap, RunTarget, TickPolicy, When
 from tests.crash.fleet import Fleet, patiently
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
 
 POLICIES: tuple[Overlap, ...] = ("allow", "buffer_all", "skip", "terminate_running")
 SCHEDULES = 40
-SECONDS = 5
+BLOWS = 14
 
 
 async def test_workers_killed_while_schedules_fire_start_one_run_a_tick(
@@ -41,20 +41,30 @@ async def test_workers_killed_while_schedules_fire_start_one_run_a_tick(
                 policy=TickPolicy(overlap=POLICIES[number % len(POLICIES)], max_missed=1000),
             )
         )
-    loop = asyncio.get_running_loop()
-    until, blow = loop.time() + SECONDS, 0
-    while loop.time() < until:
+    for blow in range(BLOWS):
         await asyncio.sleep(choose.uniform(0.05, 0.4))
-        blow += 1
-        if blow == 6:
+        if blow == BLOWS // 2:
             os.kill(server.postmaster_pid, signal.SIGKILL)
             await asyncio.to_thread(server.ensure_running)
         else:
             fleet.replace(choose.choice(fleet.workers))
+    await until_fired_twice(server, SCHEDULES)
     for number in range(SCHEDULES):
         await patiently(lambda number=number: store.pause_schedule(f"crash/tick-{number}"))
     await store.close()
     check_ticks(server)
+
+
+async def until_fired_twice(server: EmbeddedServer, schedules: int) -> None:
+    """Wait until so many schedules have had a second tick."""
+    query = """
+        select count(*) from (
+            select from holdfast.schedule_buckets group by schedule having count(*) > 1) as fired
+    """
+    async with asyncio.timeout(120):
+        async with await psycopg.AsyncConnection.connect(server.url, autocommit=True) as asking:
+            while await (await asking.execute(query)).fetchone() != (schedules,):
+                await asyncio.sleep(0.05)
 
 
 def check_ticks(server: EmbeddedServer) -> None:

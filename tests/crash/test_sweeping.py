@@ -13,7 +13,7 @@ import pytest
 from holdfast.archive import Archive
 from tests.objects import environment
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
 
 RUNS = 30
 DUE = """

@@ -63,7 +63,7 @@ class Terminals:
                 os.killpg(process.pid, signal.SIGTERM)
         for process in self._open:
             try:
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(60):
                     await process.communicate()
             except TimeoutError:
                 os.killpg(process.pid, signal.SIGKILL)

@@ -10,7 +10,7 @@ from typing import TypeVar
 from hand import Hand
 
 T = TypeVar("T")
-DEADLINE_SECONDS = 20.0
+DEADLINE_SECONDS = 60.0
 
 
 def while_blocked(watcher: Hand, blocked: Callable[[], T], release: Callable[[], object]) -> T:

@@ -195,7 +195,7 @@ async def work(connections: list[Connection], scene: Scene, seed: int) -> None:
     """Work on the runs of a scene until all have ended."""
     observer, *others = connections
     scene.over = False
-    async with asyncio.timeout(100), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(250), asyncio.TaskGroup() as group:
         for number, connection in enumerate(others):
             session = Session(scene, connection, number, Random(f"{seed}/{number}"))
             group.create_task(session.work())

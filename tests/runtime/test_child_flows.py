@@ -185,32 +185,32 @@ async def client(store: Store) -> AsyncIterator[Client]:
 async def test_a_workflow_awaits_a_flow_and_its_output_has_the_declared_types(
     client: Client,
 ) -> None:
-    assert await client.run(awaits, "x", wait="10s") == "shout,words"
+    assert await client.run(awaits, "x", wait="60s") == "shout,words"
 
 
 async def test_a_flow_that_fails_raises_child_failed_with_the_error_of_its_step(
     client: Client,
 ) -> None:
-    assert await client.run(catches, "bad", wait="10s") == [
+    assert await client.run(catches, "bad", wait="60s") == [
         "failed",
         "no such site",
     ]
 
 
 async def test_a_key_finds_the_same_run_by_name_and_by_definition(client: Client) -> None:
-    assert await client.run(by_name, wait="10s") is True
+    assert await client.run(by_name, wait="60s") is True
 
 
 async def test_a_flow_is_started_without_waiting(client: Client) -> None:
     handle = await client.start(lets_go)
-    assert await handle.result("10s") == "shout,words"
+    assert await handle.result("60s") == "shout,words"
     [child] = (await client.runs.list(parent=handle.run_id)).runs
     assert str(child.run_id) == (await handle.values())["child"]
     assert (child.kind, child.tags, child.name) == ("flow", ("side",), "analyze")
 
 
 async def test_ten_flows_of_one_workflow_run_side_by_side(client: Client) -> None:
-    assert await client.run(many, wait="20s") == 90
+    assert await client.run(many, wait="60s") == 90
 
 
 async def test_cancelling_the_workflow_cancels_the_flow_that_it_awaits(client: Client) -> None:
@@ -222,7 +222,7 @@ async def test_cancelling_the_workflow_cancels_the_flow_that_it_awaits(client: C
     await eventually(started)
     await handle.cancel()
     with pytest.raises(RunCancelled):
-        await handle.result("10s")
+        await handle.result("60s")
     [child] = (await client.runs.list(parent=handle.run_id)).runs
     assert child.status == "cancelled"
 

@@ -129,7 +129,7 @@ async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
 async def test_steps_and_maps_are_runs_of_workflows_and_flows(store: Store) -> None:
     """Three levels: a workflow awaits a flow whose steps are runs of workflows and of a flow."""
     async with Client(app=app, store=store) as client, working(app, store):
-        assert await client.run(order, ["lamp", "vases"], wait="20s") == (
+        assert await client.run(order, ["lamp", "vases"], wait="60s") == (
             "900 ['LAMP', 'VASES'] 400"
         )
 
@@ -137,10 +137,10 @@ async def test_steps_and_maps_are_runs_of_workflows_and_flows(store: Store) -> N
 async def test_the_error_of_a_run_is_that_of_the_flow(store: Store) -> None:
     async with Client(app=app, store=store) as client, working(app, store):
         with pytest.raises(RunFailed, match="lamp is lost") as failure:
-            await client.run(loses, Parcel("lamp", 1), wait="10s")
+            await client.run(loses, Parcel("lamp", 1), wait="60s")
         assert failure.value.error.cause is not None
         assert failure.value.error.cause.kind == "holdfast.errors.ChildFailed"
-        assert await client.run(skips, Parcel("lamp", 1), wait="10s") == {}
+        assert await client.run(skips, Parcel("lamp", 1), wait="60s") == {}
 
 
 async def test_a_run_that_takes_a_day_is_waited_for() -> None:

@@ -78,7 +78,7 @@ async def test_steps_run_in_the_order_of_the_graph_and_the_leaves_are_the_output
         return {"url": run.url, "sentiment": sentiment, "summary": summary}
 
     async with working(app, store):
-        output = await client.run(analyze, Site("x.org"), wait="10s")
+        output = await client.run(analyze, Site("x.org"), wait="60s")
     assert output == {"save": {"url": "x.org", "sentiment": 0.5, "summary": "CONTENT OF X.ORG"}}
 
 
@@ -100,10 +100,10 @@ async def test_a_map_runs_each_element_and_keeps_their_order(store: Store, clien
         return " ".join(text)
 
     async with working(app, store):
-        assert await client.run(flow, list(range(50)), wait="20s") == {
+        assert await client.run(flow, list(range(50)), wait="60s") == {
             "joined": " ".join(str(number * number) for number in range(50))
         }
-        assert await client.run(flow, [], wait="20s") == {"joined": ""}
+        assert await client.run(flow, [], wait="60s") == {"joined": ""}
 
 
 async def test_a_failed_attempt_is_repeated_and_knows_the_error_before(
@@ -124,7 +124,7 @@ async def test_a_failed_attempt_is_repeated_and_knows_the_error_before(
 
     async with working(app, store):
         handle = await client.start(flow, 7)
-        assert await handle.result("10s") == {"shaky": 7}
+        assert await handle.result("60s") == {"shaky": 7}
     key = f"{handle.run_id}/shaky"
     assert seen == [(1, None, key), (2, "no luck 1", key), (3, "no luck 2", key)]
 
@@ -141,7 +141,7 @@ async def test_the_last_failure_fails_the_run_with_the_error_of_the_step(
 
     async with working(app, store):
         with pytest.raises(RunFailed, match="never") as failure:
-            await client.run(flow, wait="10s")
+            await client.run(flow, wait="60s")
     cause = failure.value.error.cause
     assert cause is not None
     assert cause.kind == "builtins.ValueError"
@@ -163,7 +163,7 @@ async def test_an_error_that_the_policy_skips_gives_none_to_those_after_it(
         return current_flow_step().skipped("bad") and bad is None
 
     async with working(app, store):
-        assert await client.run(flow, wait="10s") == {"after": True}
+        assert await client.run(flow, wait="60s") == {"after": True}
 
 
 async def test_a_step_that_takes_too_long_fails_with_a_timeout(
@@ -179,7 +179,7 @@ async def test_a_step_that_takes_too_long_fails_with_a_timeout(
 
     async with working(app, store):
         with pytest.raises(RunFailed, match="longer than 1 s"):
-            await client.run(flow, wait="10s")
+            await client.run(flow, wait="60s")
 
 
 async def test_cancelling_a_run_stops_its_running_steps(store: Store, client: Client) -> None:
@@ -202,8 +202,8 @@ async def test_cancelling_a_run_stops_its_running_steps(store: Store, client: Cl
         await begun.wait()
         await handle.cancel()
         with pytest.raises(RunCancelled):
-            await handle.result("10s")
-        await asyncio.wait_for(stopped.wait(), 10)
+            await handle.result("60s")
+        await asyncio.wait_for(stopped.wait(), 60)
         await eventually(lambda: worker.active == 0)
 
 
@@ -228,7 +228,7 @@ async def test_middleware_of_steps_surrounds_steps_of_flows(store: Store, client
         return first + 1
 
     async with working(app, store):
-        assert await client.run(flow, wait="10s") == {"second": 2}
+        assert await client.run(flow, wait="60s") == {"second": 2}
     assert seen == ["first", "second"]
 
 
@@ -260,7 +260,7 @@ async def test_a_chain_needs_one_claim_because_the_next_step_is_handed_over(stor
     store.end_step_tasks = counted  # type: ignore[method-assign]
     async with working(app, store), Client(store=store) as client:
         await asyncio.sleep(0.1)  # it has claimed all that there was
-        assert await client.run(flow, wait="10s") == {"third": 3}
+        assert await client.run(flow, wait="60s") == {"third": 3}
     assert calls == {"ends": 3, "handed": 2}
 
 
@@ -304,7 +304,7 @@ async def test_a_run_that_was_started_by_name_before_the_flow_was_known_is_run_a
     bad = await client.start("late/late", "no list")
     assert (await handle.get()).kind == "workflow"
     async with working(app, store):
-        assert await handle.result("10s") == {"doubled": [2, 4]}
+        assert await handle.result("60s") == {"doubled": [2, 4]}
         assert ((await handle.get()).kind, (await handle.get()).key) == ("flow", "k")
         await eventually(lambda: is_stuck(client, bad.run_id))
         why = await client.why(bad.run_id)
@@ -332,7 +332,7 @@ async def test_a_drained_worker_gives_its_steps_to_another(store: Store, client:
         handle = await client.start(flow)
         await eventually(lambda: bool(attempts))
     async with working(app, store):
-        assert await handle.result("10s") == {"once": 2}
+        assert await handle.result("60s") == {"once": 2}
     assert attempts == [1, 1], "an attempt that was given back does not count"
 
 
@@ -361,7 +361,7 @@ async def test_a_step_that_a_worker_does_not_know_is_left_to_workers_that_do(
         working(make("new"), store, replace_flows=True),
     ):
         handles = [await client.start("renamed/renamed", number) for number in range(20)]
-        outputs = [await handle.result("20s") for handle in handles]
+        outputs = [await handle.result("60s") for handle in handles]
     assert outputs == [{"new": f"new {number}"} for number in range(20)]
 
 
@@ -384,5 +384,5 @@ async def test_a_report_that_is_not_answered_in_time_is_repeated_with_more_time(
 
     store.end_step_tasks = late  # type: ignore[method-assign, assignment]
     async with working(app, store), Client(store=store) as client:
-        assert await client.run(flow, wait="20s") == {"only": 1}
+        assert await client.run(flow, wait="60s") == {"only": 1}
     assert waited == [1, 3, 9]

@@ -402,7 +402,7 @@ async def flow(ctx):
 Bench(flow).turn.abandon()
 print("alive")
 """
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=30, text=True)
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=90, text=True)
     assert found.stdout == "alive\n", found.stderr
     assert found.returncode == 0
 

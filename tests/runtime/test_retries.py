@@ -84,13 +84,13 @@ async def result(shop: Shop, *, forget: bool = False) -> object:
     async with working(shop.app, shop.store), Client(store=shop.store) as client:
         handle = await client.start("checkout")
         with pytest.raises(RunFailed):
-            await handle.result(timeout="20s")
+            await handle.result(timeout="60s")
         if forget:
             await forget_calls(shop)
         shop.paid.clear()
         shop.broken, shop.bug = set(), False
         retry = await client.runs.retry(handle.run_id)
-        return await retry.result(timeout="20s")
+        return await retry.result(timeout="60s")
 
 
 async def forget_calls(shop: Shop) -> None:
@@ -170,7 +170,7 @@ async def test_what_was_waited_for_after_a_handled_failure_is_not_waited_for_aga
     async with working(shop.app, shop.store), Client(store=shop.store) as client:
         handle = await client.start("checkout")
         with pytest.raises(RunFailed):
-            await handle.result(timeout="20s")
+            await handle.result(timeout="60s")
         if forget:
             await forget_calls(shop)
         timers = [e.event.key or "" for e in await handle.log() if e.event.type == "TimerFired"]
@@ -180,7 +180,7 @@ async def test_what_was_waited_for_after_a_handled_failure_is_not_waited_for_aga
         log = [entry.event for entry in await retry.log()]
         assert [event.key for event in log if event.type == "TimerFired"] == timers
         assert len(timers) == 2
-        assert await retry.result(timeout="20s") == "ship"
+        assert await retry.result(timeout="60s") == "ship"
         fired = [e for e in await retry.log() if e.event.type == "TimerFired"]
     assert shop.paid == ["ship"]
     assert len(fired) == 2
@@ -278,11 +278,11 @@ async def test_a_failure_that_a_branch_handled_beside_the_last_one_is_kept(shop:
                 break
         await handle.signal("go")
         with pytest.raises(RunFailed):
-            await handle.result(timeout="20s")
+            await handle.result(timeout="60s")
         shop.paid.clear()
         shop.broken = set()
         retry = await client.runs.retry(handle.run_id)
-        assert await retry.result(timeout="20s") == ["amex", "ship"]
+        assert await retry.result(timeout="60s") == ["amex", "ship"]
     assert handled.is_set()
     assert shop.paid == ["ship"]
 
@@ -318,9 +318,9 @@ async def test_a_timeout_around_the_call_that_failed_starts_again(shop: Shop) ->
                 break
         await handle.signal("go")
         with pytest.raises(RunFailed):
-            await handle.result(timeout="20s")
+            await handle.result(timeout="60s")
         shop.broken = set()
         retry = await client.runs.retry(handle.run_id)
         types = [entry.event.type for entry in await retry.log()]
         assert "TimerScheduled" not in types[: types.index("WorkflowForked")]
-        assert await retry.result(timeout="20s") == "visa"
+        assert await retry.result(timeout="60s") == "visa"

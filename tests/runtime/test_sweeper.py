@@ -30,7 +30,7 @@ def make_app(**options: str) -> App:
 
 async def archived(env: Environment, run_id: UUID) -> None:
     """Wait until a run is in the archive: files are written in threads, in real time."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (await env.client.runs.get(run_id)).archive is None:
             await asyncio.sleep(0.01)
 

@@ -18,7 +18,7 @@ from holdfast.store.postgres.database import call_text
 from holdfast.types import ClaimedTask, Event, Finish, Suspend, TurnCommit
 
 T = TypeVar("T")
-DEADLINE_SECONDS = 20.0
+DEADLINE_SECONDS = 60.0
 
 
 @dataclass

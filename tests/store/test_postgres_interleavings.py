@@ -292,8 +292,9 @@ async def test_batches_that_lock_in_opposite_orders_do_not_deadlock(
 
 async def test_crowded_batches_do_not_deadlock(scene: Scene, ann: ManualWorker) -> None:
     """Trap 31. Suspends, claims, checkpoints and bulk signals over the same runs."""
-    await scene.store.start_runs([new_run() for _ in range(30)])
-    run_ids = [task.run_id for task in (await ann.claim(lease_seconds=0.0)).tasks]
+    runs = [new_run() for _ in range(30)]
+    await scene.store.start_runs(runs)
+    run_ids = [run.run_id for run in runs]
 
     async def signals(reverse: bool) -> None:
         for _ in range(15):

@@ -42,7 +42,7 @@ class Heard:
 
     async def next(self) -> str:
         """Return the next payload."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             return await self._payloads.get()
 
 

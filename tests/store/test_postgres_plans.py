@@ -21,7 +21,8 @@ pytestmark = pytest.mark.fresh_database
 
 SEED = """
     with numbers as (
-        select n, gen_random_uuid() as run_id from generate_series(1, {count}) as n
+        select n, ('{prefix}' || lpad(to_hex(n), 12, '0'))::uuid as run_id  -- in order, as ids are
+        from generate_series(1, {count}) as n
     ), runs as (
         insert into holdfast.runs (run_id, name, version, queue, priority, input, created_at)
         select run_id, 'order', 1, 'default', 2, '1', holdfast.now() from numbers
@@ -52,7 +53,7 @@ PAGES = "select pg_stat_get_xact_blocks_fetched('holdfast.tasks_due'::regclass)"
 
 def seed(count: int, *, handler: str = "order@1", days: int = 1) -> str:
     """Write the statement that makes runs which come due in some days."""
-    return SEED.format(count=count, handler=handler, delay=days)
+    return SEED.format(prefix=uuid4().hex[:20], count=count, handler=handler, delay=days)
 
 
 @dataclass(frozen=True)

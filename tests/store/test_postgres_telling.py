@@ -47,7 +47,7 @@ async def heard_until_marked(scene: Scene, topic: str, heard: asyncio.Queue[str]
     """Return all that a topic was told by now."""
     await scene.store.notify([Notice(topic, "marked")])
     payloads: list[str] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (payload := await heard.get()) != "marked":
             payloads.append(payload)
     return payloads
@@ -101,7 +101,7 @@ async def test_a_start_leaves_the_wake_up_to_its_caller_while_others_tell(scene:
     other = await scene.session()
     async with other.transaction():
         await other.connection.execute(OTHERS_TELL)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             _, notices = await scene.store.start_runs([new_run()])
     assert notices == [Notice("work", "default")]
 
@@ -153,7 +153,7 @@ async def test_an_end_leaves_the_wake_up_to_its_caller_while_others_tell(scene: 
     other = await scene.session()
     async with other.transaction():
         await other.connection.execute(OTHERS_TELL)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             ended = await worker.end(task, result="7")
     assert ended.notices == [Notice("work", "default")]
 

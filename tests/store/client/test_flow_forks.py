@@ -30,7 +30,7 @@ async def test_a_fork_with_another_result_runs_the_steps_behind_it(
     taken = await scene.take()
     assert (list(taken), taken["save"].payload) == (["save"], '{"site":"other"}')
     await scene.complete(taken["save"], "again")
-    assert await forked.result(timeout=5) == {"save": "again"}
+    assert await forked.result(timeout=60) == {"save": "again"}
     again = await client.runs.fork(run_id, results={"site": "other"}, run_id=new_run_id)
     assert (again.already_existed, again.status_at_start) == (True, "completed")
     assert (await client.runs.get(run_id)).output == {"save": "saved"}
@@ -58,7 +58,7 @@ async def test_a_fork_from_a_step_runs_it_again(client: Client, scene: FlowScene
     await client.runs.fork(run_id, step="save")
     assert list(await scene.take()) == ["save"]
     kept = await client.runs.fork(run_id)
-    assert (kept.status_at_start, await kept.result(timeout=5)) == ("completed", {"save": "saved"})
+    assert (kept.status_at_start, await kept.result(timeout=60)) == ("completed", {"save": "saved"})
 
 
 async def test_a_fork_that_cannot_be_is_refused_with_a_reason(

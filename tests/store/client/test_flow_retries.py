@@ -33,7 +33,7 @@ async def test_a_retry_of_a_flow_keeps_the_steps_that_completed(
     taken = await scene.take()
     assert list(taken) == ["save"]
     await scene.complete(taken["save"], "saved")
-    assert await retried.result(timeout=5) == {"save": "saved"}
+    assert await retried.result(timeout=60) == {"save": "saved"}
     again = await client.runs.retry(run_id)
     assert (again.run_id, again.already_existed) == (retried.run_id, True)
     assert again.status_at_start == "completed"

@@ -37,7 +37,7 @@ def test_a_run_is_started_awaited_and_looked_at(client: SyncClient, memory: Memo
     assert client.start(order, Order(7), key="k").already_existed
     assert handle.signal("packed")
     complete(memory, Receipt(7, paid=True))
-    assert handle.result(timeout=10) == Receipt(7, paid=True)
+    assert handle.result(timeout=60) == Receipt(7, paid=True)
     assert client.handle(("order", "k")).result() == Receipt(7, paid=True)
     assert [entry.idx for entry in handle.log()] == [0, 1, 2]
     assert (handle.status(), handle.get().key, handle.values()) == ("completed", "k", {})
