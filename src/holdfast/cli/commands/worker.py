@@ -122,11 +122,15 @@ def worker(
     With --once it is for hosts without a worker: it does what is due within a limited time, writes
     what it did to stdout, and exits. Schedules, time-outs and maintenance are among what is due.
     """
+    from holdfast.cli.process.hash_seed import fix_hash_seed
+
+    _check_once(context, once=once, processes=processes)
+    if processes == 1:
+        fix_hash_seed()
     from holdfast.cli.process.logs import configure
     from holdfast.worker import SweepLimits, WorkerOptions
 
     settings = settings_of(context)
-    _check_once(context, once=once, processes=processes)
     configure(as_json=log_json, debug=settings.debug, level=log_level)
     if processes > 1:
         arguments = ["worker", app_reference, "--concurrency", str(concurrency)]
@@ -168,9 +172,8 @@ def _work(
     from holdfast.cli.connecting import checked_database
     from holdfast.cli.process.loading import AppReference
     from holdfast.cli.process.once import work_once
-    from holdfast.cli.process.worker import fix_hash_seed, leave_threads_behind, serve
+    from holdfast.cli.process.worker import leave_threads_behind, serve
 
-    fix_hash_seed()
     reference = AppReference.parse(app_reference)
     app = reference.load()
     with checked_database(settings) as database:

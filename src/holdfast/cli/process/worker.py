@@ -24,17 +24,6 @@ from holdfast.worker.watchdog import Process
 logger = logging.getLogger("holdfast.worker")
 
 
-def fix_hash_seed() -> None:
-    """Start this process again with a fixed PYTHONHASHSEED unless it has one.
-
-    A set of texts in workflow code must have the same order in every process that replays it.
-    """
-    if os.environ.get("PYTHONHASHSEED", "random") == "random":
-        environment = os.environ | {"PYTHONHASHSEED": "0"}
-        sys.stdout.flush()
-        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
-
-
 def serve(
     app: App, database: Database, schema: str, options: WorkerOptions, origin: str | None = None
 ) -> int:
