@@ -10,6 +10,7 @@ from uuid import UUID
 
 from holdfast.archive import Archive
 from holdfast.archive.archive import ArchiveObject
+from holdfast.payloads import delete_unneeded, refers, with_objects
 from holdfast.store.port import Store
 from holdfast.types import LeasedRun, Swept
 
@@ -26,8 +27,15 @@ async def sweep_batches(store: Store, archive: Archive | None = None) -> AsyncGe
     With an archive, runs are written there before they are deleted. Several processes may sweep at
     the same time: each passes over what another has. Raises InvalidInput without an archive if the
     runs of this database are archived, and ObjectsUnavailable; then nothing is deleted that is not
-    in the archive.
+    in the archive. At last the objects of large payloads go that no run needs any more.
     """
+    async for swept in _run_batches(store, archive):
+        if not swept.has_more:
+            await delete_unneeded(store)
+        yield swept
+
+
+async def _run_batches(store: Store, archive: Archive | None) -> AsyncGenerator[Swept]:
     if archive is not None:
         async for swept in _archive_batches(store, archive):
             yield swept
@@ -51,9 +59,13 @@ async def _archive_batches(store: Store, archive: Archive) -> AsyncGenerator[Swe
             leased = await store.lease_due_runs(limit=_ARCHIVED_RUNS, rows=_ARCHIVED_ROWS)
             has_more, runs = leased.has_more, leased.runs
             while runs:
-                count, written = await _write(store, archive, runs)
-                done = [run for run in runs[:count] if run.is_written or run.run_id in written]
-                runs = runs[count:]
+                dealt_with, written = await _write(store, archive, runs)
+                done = [
+                    run
+                    for run in runs
+                    if run.run_id in dealt_with and (run.is_written or run.run_id in written)
+                ]
+                runs = [run for run in runs if run.run_id not in dealt_with]
                 if deleting is not None:
                     yield Swept(deleted=await deleting, kept=0, has_more=True)
                 deleting = asyncio.create_task(_delete(store, done))
@@ -66,30 +78,47 @@ async def _archive_batches(store: Store, archive: Archive) -> AsyncGenerator[Swe
 
 async def _write(
     store: Store, archive: Archive, runs: Sequence[LeasedRun]
-) -> tuple[int, set[UUID]]:
+) -> tuple[set[UUID], set[UUID]]:
     """Write runs to an object until it is large enough.
 
-    Return how many were dealt with, and the ids of those that the archive has now.
+    Return the ids of those that were dealt with, and of those that the archive has now.
     """
-    made, count = ArchiveObject(await store.now()), 0
+    made, dealt_with = ArchiveObject(await store.now()), set[UUID]()
     parts = _parts(runs)
-    reading: deque[asyncio.Task[list[list[str]]]] = deque()
+    reading: deque[asyncio.Task[dict[UUID, list[str]]]] = deque()
     try:
         for place, part in enumerate(parts):
             for ahead in parts[place + len(reading) : place + _AT_ONCE]:
                 reading.append(asyncio.create_task(_read(store, ahead)))
-            await asyncio.to_thread(made.add, await reading.popleft())
-            count += len(part)
+            left = await _add(store, made, await reading.popleft())
+            dealt_with |= {run.run_id for run in part} - left
             if made.size >= _OBJECT_BYTES:
                 break
     finally:
         for task in reading:
             task.cancel()
         await asyncio.gather(*reading, return_exceptions=True)
-    return count, await archive.write(made)
+    return dealt_with, await archive.write(made)
 
 
-async def _read(store: Store, runs: Sequence[LeasedRun]) -> list[list[str]]:
+async def _add(store: Store, made: ArchiveObject, runs: dict[UUID, list[str]]) -> set[UUID]:
+    """Add runs, given as their lines, to an object, with the contents of large payloads.
+
+    Runs with such are added one by one: return the ids of those that are left when it is large
+    enough.
+    """
+    large = {run_id: lines for run_id, lines in runs.items() if refers(lines)}
+    await asyncio.to_thread(
+        made.add, [lines for run_id, lines in runs.items() if run_id not in large]
+    )
+    for run_id in list(large):
+        if made.size >= _OBJECT_BYTES:
+            break
+        await asyncio.to_thread(made.add, [await with_objects(store, large.pop(run_id))])
+    return set(large)
+
+
+async def _read(store: Store, runs: Sequence[LeasedRun]) -> dict[UUID, list[str]]:
     """Return the lines of runs that are there as a whole until all is read, and are not written.
 
     Another sweeper may delete a run meanwhile, if this one is slower than its lease: what was read
@@ -104,7 +133,7 @@ async def _read(store: Store, runs: Sequence[LeasedRun]) -> list[list[str]]:
         for run_id in set(asked) - exported.lines.keys():
             del lines[run_id]
         asked, part = exported.unfinished, part + 1
-    return list(lines.values())
+    return lines
 
 
 async def _delete(store: Store, runs: Sequence[LeasedRun]) -> int:

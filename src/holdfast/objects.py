@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import unquote, urlsplit
@@ -106,7 +106,14 @@ class _Folder:
 
     async def delete(self, name: str) -> None:
         with _unavailable(self.url):
-            await asyncio.to_thread((self._root / name).unlink, missing_ok=True)
+            await asyncio.to_thread(self._unlink, self._root / name)
+
+    @staticmethod
+    def _unlink(path: Path) -> None:
+        """Delete a file, and its folder if that was the last one."""
+        path.unlink(missing_ok=True)
+        with suppress(OSError):
+            path.parent.rmdir()
 
     def _write(self, path: Path, data: bytes) -> None:
         """Write a file under another name, to the disk, and give it its name."""

@@ -13,6 +13,7 @@ from holdfast.payloads.encoding import Codecs, PayloadCodec, Payloads, payloads_
 from holdfast.payloads.labels import READABLE, readable
 from holdfast.payloads.large import LargePayloads, large_payloads_of
 from holdfast.payloads.store import PayloadStore, with_payloads
+from holdfast.payloads.unneeded import delete_unneeded, refers, with_objects
 
 __all__ = [
     "READABLE",
@@ -23,8 +24,11 @@ __all__ = [
     "PayloadStore",
     "Payloads",
     "Zlib",
+    "delete_unneeded",
     "large_payloads_of",
     "payloads_of",
     "readable",
+    "refers",
+    "with_objects",
     "with_payloads",
 ]

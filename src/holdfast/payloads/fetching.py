@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.payloads.shelf import Shelf
 from holdfast.store.port import Store
+
+_AS_STORED: Final = frozenset({"export_runs"})  # the archive fetches run by run
 
 
 class FetchingStore:
@@ -20,7 +22,7 @@ class FetchingStore:
         def __getattr__(self, name: str) -> Any:
             """Return a method of the store that fetches."""
             method = getattr(self._store, name)
-            if not inspect.iscoroutinefunction(method):
+            if name in _AS_STORED or not inspect.iscoroutinefunction(method):
                 return method
 
             async def fetching(*arguments: Any, **options: Any) -> Any:

@@ -24,6 +24,7 @@ T = TypeVar("T")
 _NOTED_SECONDS: Final = 600.0  # so long an owner counts as noted; the database waits for an hour
 _AT_ONCE: Final = 16  # calls to the object store
 _CALL_SECONDS: Final = 30.0
+_PUT_SECONDS: Final = 10.0  # after which a client's call fails
 _READ_SECONDS: Final = 10.0  # for all objects of one answer of the database
 _PAUSES: Final = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)  # between the tries of a put
 _UNASKED_SECONDS: Final = 60.0  # after which a put that fails is given up
@@ -55,7 +56,7 @@ class Shelf:
 
     def __init__(self, store: Store, large: LargePayloads) -> None:
         self._store, self.url, self.above = store, large.url, large.above
-        self._opened: Objects | None = None
+        self._opened: dict[str, Objects] = {}
         self._limit = asyncio.Semaphore(_AT_ONCE)
         self._noted: OrderedDict[tuple[UUID, UUID | None], float] = OrderedDict()
         self._puts: OrderedDict[tuple[UUID, bytes], Put] = OrderedDict()
@@ -98,7 +99,7 @@ class Shelf:
 
     async def put(self, puts: Sequence[tuple[Put, UUID | None]]) -> None:
         """Put objects. Raises ObjectsUnavailable if one is not there after a while."""
-        left = await self.begin(puts, _READ_SECONDS)
+        left = await self.begin(puts, _PUT_SECONDS)
         for put in left:
             if put.task is not None:
                 put.task.cancel()
@@ -136,7 +137,7 @@ class Shelf:
         while True:
             try:
                 async with self._limit, asyncio.timeout(_CALL_SECONDS):
-                    await self._objects().put(reference.name, text.encode())
+                    await self._objects(self.url).put(reference.name, text.encode())
             except (ObjectsUnavailable, TimeoutError) as error:
                 put.error = _unavailable(self.url, error)
                 if _time() - put.asked_at > _UNASKED_SECONDS:
@@ -178,36 +179,37 @@ class Shelf:
 
     def _fetch(self, reference: Reference) -> asyncio.Task[str]:
         """Return the task that reads an object; calls at the same time share one."""
-        task = self._fetches.get(reference.name)
+        task = self._fetches.get(reference.place)
         if task is None:
-            task = self._fetches[reference.name] = asyncio.create_task(self._read(reference))
-            task.add_done_callback(lambda _: self._fetches.pop(reference.name, None))
+            task = self._fetches[reference.place] = asyncio.create_task(self._read(reference))
+            task.add_done_callback(lambda _: self._fetches.pop(reference.place, None))
         return task
 
     async def _read(self, reference: Reference) -> str:
-        known = self._cache.get(reference.name)
+        known = self._cache.get(reference.place)
         if known is None:
             async with self._limit, asyncio.timeout(_CALL_SECONDS):
-                known = await read_object(self._objects(), reference)
+                known = await read_object(self._objects(reference.url), reference)
             self._keep(reference, known)
         else:
-            self._cache.move_to_end(reference.name)
+            self._cache.move_to_end(reference.place)
         return known
 
     def _keep(self, reference: Reference, text: str) -> None:
         """Keep a payload for the next reader, and drop those that were not read for long."""
-        if reference.name in self._cache:
+        if reference.place in self._cache:
             return
-        self._cache[reference.name] = text
+        self._cache[reference.place] = text
         self._cached += len(text)
         while self._cached > _CACHE_BYTES:
             _, dropped = self._cache.popitem(last=False)
             self._cached -= len(dropped)
 
-    def _objects(self) -> Objects:
-        if self._opened is None:
-            self._opened = self._store.objects_at(self.url)
-        return self._opened
+    def _objects(self, url: str) -> Objects:
+        objects = self._opened.get(url)
+        if objects is None:
+            objects = self._opened[url] = self._store.objects_at(url)
+        return objects
 
 
 async def read_object(objects: Objects, reference: Reference) -> str:

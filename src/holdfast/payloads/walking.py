@@ -8,6 +8,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 import msgspec
 
 from holdfast.codec import REFERENCE_MARK, Reference, find_references, replace_references
+from holdfast.types import Notice
 
 T = TypeVar("T")
 Items: TypeAlias = dict[Any, object]
@@ -29,6 +30,8 @@ def _collect(value: Any, found: dict[Reference, None]) -> None:
     if isinstance(value, str):
         if REFERENCE_MARK in value:
             found.update(dict.fromkeys(find_references(value)))
+    elif isinstance(value, Notice):
+        return  # it is sent as it is, and has a limit of its own; listeners read the run
     elif isinstance(value, msgspec.Struct):
         for name in value.__struct_fields__:
             _collect(getattr(value, name), found)
@@ -43,7 +46,7 @@ def _collect(value: Any, found: dict[Reference, None]) -> None:
 def _replaced(value: Any, contents: Mapping[Reference, str]) -> Any:
     if isinstance(value, str):
         return replace_references(value, contents) if REFERENCE_MARK in value else value
-    if isinstance(value, msgspec.Struct):
+    if isinstance(value, msgspec.Struct) and not isinstance(value, Notice):
         fields = {name: getattr(value, name) for name in value.__struct_fields__}
         new = {name: _replaced(each, contents) for name, each in fields.items()}
         changes = {name: each for name, each in new.items() if each is not fields[name]}

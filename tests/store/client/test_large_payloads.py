@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 from uuid import UUID
@@ -13,8 +14,10 @@ import pytest
 
 from holdfast import App, Context
 from holdfast.client import Client
-from holdfast.errors import ConfigurationError, PayloadError, PayloadLocked
-from holdfast.payloads import READABLE, AesGcm, LargePayloads, Zlib, with_payloads
+from holdfast.errors import ConfigurationError, ObjectsUnavailable, PayloadError, PayloadLocked
+from holdfast.objects import Objects
+from holdfast.payloads import READABLE, AesGcm, LargePayloads, Zlib, shelf, with_payloads
+from holdfast.store.memory import MemoryStore
 from holdfast.store.port import Store
 from holdfast.worker import Worker
 
@@ -88,6 +91,41 @@ async def working(app: App, store: Store) -> AsyncGenerator[Client]:
             yield client
     finally:
         await worker.stop(grace=0)
+
+
+class Outage:
+    """Decides whether the object store answers, and counts what it was asked meanwhile."""
+
+    def __init__(self, store: Store) -> None:
+        self.is_on, self.refused, self._objects_at = False, 0, store.objects_at
+
+    def objects_at(self, url: str) -> Any:
+        """Return objects that refuse every call while it is on."""
+        return _Unsteady(self, self._objects_at(url))
+
+    async def call(self, call: Callable[..., Any], *given: Any) -> Any:
+        """Pass a call on, or refuse it."""
+        if self.is_on:
+            self.refused += 1
+            raise ObjectsUnavailable("s3://bucket", "connection refused")
+        return await call(*given)
+
+
+class _Unsteady:
+    def __init__(self, outage: Outage, objects: Objects) -> None:
+        self.url, self.names = objects.url, objects.names
+        self.put = partial(outage.call, objects.put)
+        self.get = partial(outage.call, objects.get)
+        self.delete = partial(outage.call, objects.delete)
+
+
+@pytest.fixture
+def outage(store: Store, monkeypatch: pytest.MonkeyPatch) -> Outage:
+    """Return what takes the object store away."""
+    outage = Outage(store)
+    monkeypatch.setattr(store, "objects_at", outage.objects_at)
+    monkeypatch.setattr(shelf, "_PUT_SECONDS", 0.3)
+    return outage
 
 
 async def names(store: Store, large: LargePayloads, run_id: UUID | None = None) -> list[str]:
@@ -173,14 +211,126 @@ async def test_what_looks_like_a_reference_is_refused(store: Store, large: Large
         assert await (await client.start("echo", text)).result() == text
 
 
-async def test_a_start_within_a_transaction_puts_its_input_before(
-    store: Store, large: LargePayloads, request: pytest.FixtureRequest
+async def test_the_archive_has_the_contents(
+    store: Store, large: LargePayloads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`Session.sealed` is what such a start sends."""
-    app = make_app(large)
-    async with Client(store=store, app=app) as client:
+    """What is archived needs no object any more; restored, its payloads are in the database."""
+    monkeypatch.setenv("HOLDFAST_ARCHIVE", f"file://{tmp_path}/archive")
+    async with working(make_app(large), store) as client:
+        run = await client.start("again", BIG, retention=0)
+        assert await run.result() == f"x{BIG}"
+        small = await client.start("echo", SMALL, retention=0)
+        assert await small.result() == SMALL
+        while await store.get_runs([run.run_id, small.run_id]):  # the worker sweeps, too
+            await client.retention.sweep()
+        objects = store.objects_at(large.url)
+        for name in await names(store, large):
+            await objects.delete(name)
+        archived = await client.runs.get(run.run_id)
+        assert (archived.input, archived.archive) == (BIG, f"file://{tmp_path}/archive")
+        assert await client.archive.restore(run.run_id)
+        assert (await client.runs.get(run.run_id)).input == BIG
+        assert REFERENCE not in await stored(store, run.run_id)
+
+
+async def test_a_run_is_not_archived_without_its_objects(
+    store: Store,
+    large: LargePayloads,
+    outage: Outage,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While they are away."""
+    monkeypatch.setenv("HOLDFAST_ARCHIVE", f"file://{tmp_path}/archive")
+    async with working(make_app(large), store) as client:
+        run = await client.start("echo", BIG, retention=0)
+        await run.result()
+        outage.is_on = True
+        with pytest.raises(ObjectsUnavailable, match="connection refused"):
+            await client.retention.sweep()
+        assert run.run_id in await store.get_runs([run.run_id])
+
+
+@pytest.mark.parametrize("workflow", ["by_step", "by_activity", "by_output", "trip"])
+async def test_runs_wait_for_the_object_store_and_nothing_is_repeated(
+    store: Store, large: LargePayloads, outage: Outage, workflow: str
+) -> None:
+    """Each kind of part waits without a failure, and runs with small values pass it."""
+    app, calls = make_app(large), list[str]()
+
+    @app.step
+    async def make(size: int) -> str:
+        calls.append("make")
+        outage.is_on = size > 100
+        return size * "x"
+
+    @app.activity
+    async def make_slowly(size: int) -> str:
+        return await make.fn(size)
+
+    @app.workflow
+    async def by_step(ctx: Context, size: int) -> int:
+        return len(await make(size))
+
+    @app.workflow
+    async def by_activity(ctx: Context, size: int) -> int:
+        return len(await make_slowly(size))
+
+    @app.workflow
+    async def by_output(ctx: Context, size: int) -> str:
+        outage.is_on = True
+        calls.append("make")
+        return size * "x"
+
+    flow = app.flow("trip", input=int)
+
+    @flow.step
+    async def first(run: int) -> str:
+        return await make.fn(run)
+
+    async with working(app, store) as client:
+        run = await client.start(workflow, 5_000)
+        while not outage.refused:
+            await asyncio.sleep(0.01)
+        assert await (await client.start("echo", SMALL)).result() == SMALL
+        assert (await client.runs.get(run.run_id)).status == "running"
+        with pytest.raises(ObjectsUnavailable, match="connection refused"):
+            await client.start("echo", BIG)
+        outage.is_on = False
+        assert await run.result() in (5_000, 5_000 * "x", {"first": 5_000 * "x"})
+    assert calls == ["make"]
+
+
+async def test_a_run_that_cannot_be_read_now_is_read_later(
+    store: Store, large: LargePayloads, outage: Outage
+) -> None:
+    """It is stuck meanwhile, says why, and is tried again by itself."""
+    async with Client(store=store, app=make_app(large)) as client:
         run = await client.start("echo", BIG)
-        assert len(await names(store, large, run.run_id)) == 1
+        outage.is_on = True
+        async with working(make_app(large), store):
+            while (wait := (await client.runs.get(run.run_id)).wait) is None or wait.stuck is None:
+                await asyncio.sleep(0.01)
+            assert "which cannot be read: s3://bucket cannot be used: connection" in wait.stuck
+            outage.is_on = False
+            if isinstance(store, MemoryStore):
+                store.advance(60)
+            assert await run.result() == BIG
+
+
+async def test_an_object_with_another_content_is_not_read(
+    store: Store, large: LargePayloads
+) -> None:
+    async with Client(store=store, app=make_app(large)) as client:
+        run = await client.start("echo", BIG)
+        [name] = await names(store, large)
+        await store.objects_at(large.url).put(name, b'"other"')
+        async with Client(store=store, app=make_app(large)) as other:
+            with pytest.raises(PayloadLocked, match="was changed"):
+                _ = (await other.runs.get(run.run_id)).input
+            await store.objects_at(large.url).delete(name)
+            with pytest.raises(PayloadLocked, match="there is no object"):
+                _ = (await other.runs.get(run.run_id)).input
 
 
 def test_wrong_options_are_refused_at_once() -> None:

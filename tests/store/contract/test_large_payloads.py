@@ -1,0 +1,224 @@
+"""Objects of large payloads are kept for as long as a run needs them, and no longer."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+from clocks import Clock
+
+from holdfast.codec import Reference
+from holdfast.errors import InvalidInput
+from holdfast.payloads import delete_unneeded
+from holdfast.store.port import Store
+from holdfast.types import ANY_END, DeclaredRules, Fork, StartRules, UnneededPayloads
+
+from .actors import ManualWorker, get, new_run, start
+from .commands import child
+from .flow_actors import Flows, StepWorker, end, single
+from .test_flow_runs import run_step
+
+HOUR, DAY = 3600.0, 86_400.0
+URL = "s3://bucket/prefix"
+
+
+def object_of(owner: UUID) -> str:
+    """Return a reference to an object of a run."""
+    return Reference(URL, owner, 64 * "0", 1_000_000).as_json()
+
+
+async def own(store: Store, owner: UUID, user: UUID | None = None) -> list[UUID]:
+    """Note an object of a run."""
+    return await store.own_payloads(URL, [owner], [user])
+
+
+async def due(store: Store) -> set[UUID]:
+    """Return the runs whose objects nobody needs, and forget them."""
+    found = await store.due_payloads()
+    assert {each.url for each in found} <= {URL}
+    await store.forget_payloads(found)
+    return {each.owner for each in found}
+
+
+async def test_objects_go_with_their_run(store: Store, clock: Clock, ann: ManualWorker) -> None:
+    run_id = await start(store, retention_seconds=HOUR)
+    assert await own(store, run_id) == []
+    await clock.advance(2 * DAY)
+    assert await due(store) == set()  # the run is there
+    await ann.finish(await ann.take(), object_of(run_id))
+    await clock.advance(DAY)
+    assert await due(store) == set()
+    assert (await store.sweep_runs()).deleted == 1
+    assert await due(store) == {run_id}
+    await clock.advance(2 * DAY)
+    assert await due(store) == set()  # forgotten
+
+
+async def test_a_short_run_keeps_its_objects_for_an_hour_after_the_last_put(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """A start with the same key may just have put one, and is about to create the run again."""
+    run_id = await start(store, retention_seconds=0)
+    await own(store, run_id)
+    await ann.finish(await ann.take())
+    assert (await store.sweep_runs()).deleted == 1
+    assert await due(store) == set()
+    await own(store, run_id)
+    await clock.advance(HOUR)
+    assert await due(store) == set()  # noted again: a day from then
+    await store.start_runs([new_run(run_id=run_id)])
+    await clock.advance(DAY)
+    assert await due(store) == set()
+
+
+async def test_objects_of_a_run_that_never_came_go_after_a_day(store: Store, clock: Clock) -> None:
+    run_id = uuid4()
+    await own(store, run_id)
+    await clock.advance(DAY - 1)
+    assert await due(store) == set()
+    await clock.advance(1)
+    assert await due(store) == {run_id}
+
+
+async def test_while_objects_are_deleted_none_is_added(store: Store, clock: Clock) -> None:
+    run_id = uuid4()
+    await own(store, run_id)
+    await clock.advance(DAY)
+    assert await store.due_payloads(lease_seconds=60) == [UnneededPayloads(run_id, URL)]
+    assert await store.due_payloads() == []
+    assert await own(store, run_id, uuid4()) == [run_id]
+    await clock.advance(60)
+    assert await store.due_payloads(lease_seconds=60) == [UnneededPayloads(run_id, URL)]
+    await clock.advance(60)
+    assert await own(store, run_id) == []  # who was to delete them is gone
+    await store.forget_payloads([UnneededPayloads(run_id, URL)])  # late: there are new ones
+    await clock.advance(DAY)
+    assert await due(store) == {run_id}
+
+
+async def test_a_parent_keeps_what_its_child_returned(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    await start(store, retention_seconds=DAY)
+    child_id = uuid4()
+    await ann.command(await ann.take(), child(child_id, retention=0.0), awaiting=(ANY_END,))
+    await own(store, child_id)
+    await ann.finish(await ann.take(), object_of(child_id))
+    assert (await store.sweep_runs()).deleted == 1
+    await clock.advance(2 * DAY)
+    assert await due(store) == set()
+    task = await ann.take()
+    assert object_of(child_id) in (task.tail[-1].details or "")
+    await ann.finish(task)
+    await clock.advance(DAY)
+    assert (await store.sweep_runs()).deleted == 1
+    assert await due(store) == {child_id}
+
+
+async def test_who_refers_to_an_object_of_another_run_keeps_it(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """As a parent does to the input of its child, which it puts for the child."""
+    sender, target = await start(store, retention_seconds=DAY), uuid4()
+    await own(store, target, sender)
+    await clock.advance(2 * DAY)
+    assert await due(store) == set()
+    await ann.finish(await ann.take())
+    await clock.advance(DAY)
+    assert (await store.sweep_runs()).deleted == 1
+    assert await due(store) == {target}
+
+
+async def test_a_fork_keeps_what_its_origin_had_and_used(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    child_id, fork_id = uuid4(), uuid4()
+    origin = await start(store, retention_seconds=HOUR)
+    await own(store, origin)
+    await own(store, child_id, origin)
+    await ann.finish(await ann.take())
+    fork = Fork(run_id=origin, new_run_id=fork_id)
+    assert (await store.fork_run(fork))[0] == "forked"
+    await clock.advance(2 * DAY)
+    assert (await store.sweep_runs()).deleted == 1
+    assert await due(store) == set()
+    await ann.finish(await ann.take())
+    await clock.advance(HOUR)
+    assert (await store.sweep_runs()).deleted == 1
+    assert await due(store) == {origin, child_id}
+
+
+async def test_a_run_that_is_a_step_keeps_its_input(
+    flows: Flows, store: Store, clock: Clock, worker: StepWorker, ann: ManualWorker
+) -> None:
+    """The database makes the input, of what another step of the flow returned."""
+    await flows.define(single("a"), run_step("b", "a"))
+    flow_id = await flows.start(retention_seconds=0.0)
+    await own(store, flow_id)
+    await worker.report(end(await worker.one(), output=object_of(flow_id)))
+    inner = await ann.take()
+    assert inner.input == object_of(flow_id)
+    await ann.finish_with(inner, child(uuid4(), parent_close="abandon", retention=0.0))
+    assert (await store.sweep_runs()).deleted == 1  # the inner run has a child
+    await clock.advance(2 * DAY)
+    assert await due(store) == set()
+    await ann.finish(await ann.take())
+    assert (await store.sweep_runs()).deleted == 2
+    assert await due(store) == {flow_id}
+
+
+async def test_a_debounced_run_keeps_the_input_of_the_last_start(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    rules = StartRules(debounce_seconds=5.0)
+    await store.declare_start_rules([DeclaredRules("order", 1, rules)])
+    first, second = new_run(), uuid4()
+    await store.start_runs([first])
+    await own(store, second)
+    [started], _ = await store.start_runs([new_run(run_id=second, input=object_of(second))])
+    assert started.run_id == first.run_id
+    await clock.advance(2 * DAY)
+    assert (await get(store, first.run_id)).input == object_of(second)
+    assert await due(store) == set()
+
+
+async def test_wrong_calls_are_refused(store: Store) -> None:
+    with pytest.raises(InvalidInput, match="each owner of objects has one user or null"):
+        await store.own_payloads(URL, [uuid4()], [])
+    with pytest.raises(InvalidInput, match="a limit is 0 or more"):
+        await store.due_payloads(limit=-1)
+
+
+async def test_many_note_the_same_owners_at_once(store: Store, clock: Clock) -> None:
+    owners = sorted(uuid4() for _ in range(20))
+    calls = [owners if n % 2 else owners[::-1] for n in range(10)]
+    await asyncio.gather(*(store.own_payloads(URL, each, [None] * 20) for each in calls))
+    await clock.advance(DAY)
+    found = [await store.due_payloads(limit=15) for _ in range(3)]
+    assert [len(each) for each in found] == [15, 5, 0]
+
+
+async def test_the_objects_of_owners_that_nobody_needs_are_deleted(
+    store: Store, clock: Clock, tmp_path: Path
+) -> None:
+    """What cannot be deleted is left for later, and holds up nothing else."""
+    url, away = f"file://{tmp_path}/objects", f"file://{tmp_path}/away"
+    objects, gone, kept = store.objects_at(url), uuid4(), await start(store)
+    for owner in (gone, kept):
+        await store.own_payloads(url, [owner], [None])
+        for name in "ab":
+            await objects.put(f"payloads/{owner}/{name}", b"1")
+    await store.own_payloads(away, [gone], [None])
+    (tmp_path / "away").mkdir()
+    (tmp_path / "away" / "payloads").write_text("no folder")
+    await clock.advance(DAY)
+    deleted = await delete_unneeded(store)
+    names = [name async for name in objects.names("payloads/")]
+    assert names == [f"payloads/{kept}/a", f"payloads/{kept}/b"]
+    assert deleted in (1, 2)
+    assert await delete_unneeded(store) == 0
+    await clock.advance(DAY)
+    (tmp_path / "away" / "payloads").unlink()
+    assert await delete_unneeded(store) == 2 - deleted
