@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 
 import httpx
@@ -12,6 +13,7 @@ from holdfast.server.access import KeyAccess
 from holdfast.store.memory import MemoryStore
 from holdfast.store.port import Store
 from holdfast.store.postgres import PostgresStore
+from holdfast.worker import Worker
 from tests.server.shop import HOST, KEY, Api, app
 
 
@@ -19,7 +21,7 @@ from tests.server.shop import HOST, KEY, Api, app
 async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
     """Provide an open, empty store."""
     if request.param == "memory":
-        opened: Store = MemoryStore()
+        opened: Store = MemoryStore(clock=lambda: time.time_ns() // 1000)
     else:
         opened = PostgresStore(request.getfixturevalue("database_url"))
     await opened.open()
@@ -49,3 +51,12 @@ async def http(server: Server) -> AsyncIterator[httpx.AsyncClient]:
 def api(http: httpx.AsyncClient) -> Api:
     """Provide a caller of the API."""
     return Api(http)
+
+
+@pytest.fixture
+async def worker(store: Store) -> AsyncIterator[Worker]:
+    """Provide a worker of the app."""
+    worker = Worker(app, store)
+    await worker.start()
+    yield worker
+    await worker.stop(grace=0)

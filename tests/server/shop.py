@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import httpx
 
-from holdfast import App, Context
+from holdfast import App, Context, Retry, current_activity
 
 KEY = "the-key-of-the-tests"
 HOST = "ops.test"
@@ -18,6 +19,62 @@ app = App("shop")
 @app.workflow
 async def checkout(ctx: Context, order: int) -> int:
     return order
+
+
+@dataclass
+class Terms:
+    discount: float
+    reason: Literal["volume", "loyalty"] = "volume"
+
+
+@app.step(retry=Retry(attempts=2, base=0.01))
+async def charge(amount: int) -> dict[str, int]:
+    if amount < 0:
+        raise ValueError("a negative amount")
+    return {"paid": amount}
+
+
+@app.activity(retry=Retry.NEVER, start_to_close="1h")
+async def proofread(text: str) -> str:
+    activity = current_activity()
+    tokens[text] = activity.token
+    activity.complete_later()
+
+
+@app.workflow
+async def desk(ctx: Context, amount: int) -> str:
+    """Charge, ask for an approval, then for a proof reader, and listen to updates."""
+
+    def rename(name: str) -> str:
+        if not name:
+            raise ValueError("a name has letters")
+        ctx.set_value("name", name)
+        return name.title()
+
+    ctx.handle_update("rename", rename)
+    await charge(amount)
+    decision = await ctx.approve("Refund?", form=Terms, timeout="1h")
+    if not decision.approved:
+        return f"refused by {decision.by}"
+    child = await ctx.start_child(checkout, amount)
+    read = await proofread(f"text {amount}")
+    return f"{await child.result()} {read}"
+
+
+analyze = app.flow("analyze", input=str)
+
+
+@analyze.step
+async def words(run: str) -> list[str]:
+    return run.split()
+
+
+@analyze.map(words)
+async def size(word: str) -> int:
+    return len(word)
+
+
+tokens: dict[str, str] = {}  # of the activity, by its text
 
 
 class Api:

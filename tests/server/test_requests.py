@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-import pytest
 from openapi_spec_validator import validate
 
 from tests.server.shop import HOST, Api
@@ -13,34 +12,34 @@ RUNS = "/v1/workflows/checkout/runs"
 JSON = {"Content-Type": "application/json"}
 
 
-@pytest.mark.parametrize(
-    ("body", "status"),
-    [
-        (b"", 422),  # the input of a checkout is a number
-        (b"{", 400),
-        (b'{"input": 1e400}', 422),
-        (b'{"input": "\\ud800"}', 400),
-        (b'{"input": "\xff"}', 400),
-        (b"[" * 200_000, 422),
-        (b'{"input": ' + b'{"a":' * 200_000, 400),
-        (b'{"input": 1, "unknown": 2}', 422),
-        (b'{"input": 1, "tags": [' + b",".join([b'"t"'] * 21) + b"]}", 422),
-        (b'{"input": 1, "headers": {"a": "' + b"x" * 1025 + b'"}}', 422),
-        (b'{"input": 1, "key": "' + b"k" * 501 + b'"}', 422),
-        (b'{"input": 1, "key": ""}', 422),
-        (b'{"input": 1, "key": "\\u0000"}', 422),
-        (b'{"input": 1, "delay": -1}', 422),
-        (b'{"input": 1, "delay": "soon"}', 422),
-        (b'{"input": 1, "priority": 5}', 422),
-        (b'{"input": 1, "start_at": "2030-01-01T00:00:00"}', 422),
-        (b'{"input": 1, "queue": "a b"}', 422),
-        (b"x" * 2_000_000, 413),
-    ],
-)
-async def test_a_body_that_cannot_be_is_refused(api: Api, body: bytes, status: int) -> None:
-    answer = await api.http.post(RUNS, content=body, headers=JSON)
-    assert answer.status_code == status, answer.text
-    assert answer.headers["content-type"] == "application/problem+json"
+BODIES = [
+    (b"", 422),  # the input of a checkout is a number
+    (b"{", 400),
+    (b'{"input": 1e400}', 422),
+    (b'{"input": "\\ud800"}', 400),
+    (b'{"input": "\xff"}', 400),
+    (b"[" * 200_000, 422),
+    (b'{"input": ' + b'{"a":' * 200_000, 400),
+    (b'{"input": 1, "unknown": 2}', 422),
+    (b'{"input": 1, "tags": [' + b",".join([b'"t"'] * 21) + b"]}", 422),
+    (b'{"input": 1, "headers": {"a": "' + b"x" * 1025 + b'"}}', 422),
+    (b'{"input": 1, "key": "' + b"k" * 501 + b'"}', 422),
+    (b'{"input": 1, "key": ""}', 422),
+    (b'{"input": 1, "key": "\\u0000"}', 422),
+    (b'{"input": 1, "delay": -1}', 422),
+    (b'{"input": 1, "delay": "soon"}', 422),
+    (b'{"input": 1, "priority": 5}', 422),
+    (b'{"input": 1, "start_at": "2030-01-01T00:00:00"}', 422),
+    (b'{"input": 1, "queue": "a b"}', 422),
+    (b"x" * 2_000_000, 413),
+]
+
+
+async def test_bodies_that_cannot_be_are_refused(api: Api) -> None:
+    for body, status in BODIES:
+        answer = await api.http.post(RUNS, content=body, headers=JSON)
+        assert answer.status_code == status, (body[:50], answer.text)
+        assert answer.headers["content-type"] == "application/problem+json"
     assert (await api.ask("GET", "/v1/runs"))["runs"] == []
 
 

@@ -135,6 +135,18 @@ async def test_a_list_reads_little_more_than_it_shows(counted: Counted, question
     assert read <= most, f"{question}: {read:,} rows and entries"
 
 
+@pytest.mark.parametrize("names", ["null", "array['shop/order', 'shop/none']"])
+async def test_a_count_stops_at_its_limit(counted: Counted, names: str) -> None:
+    """A count reads as many entries of an index as it counts, whatever the number of runs."""
+    async with counted.connection.transaction():
+        before = await counted.connection.fetchval(READ)
+        found = await counted.connection.fetch(f"select * from holdfast.count_runs({names}, 1001)")
+        read = await counted.connection.fetchval(READ) - before
+    counts = {row["status"]: row["runs"] for row in found}
+    assert counts == {"completed": 1001, "running": 1001, "failed": 12}
+    assert read < 4_500  # of three statuses; an entry may be returned with its row
+
+
 @pytest.mark.parametrize(
     "where",
     [

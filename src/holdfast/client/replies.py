@@ -94,7 +94,7 @@ class Replies:
         while True:
             found = await self._follow(run_id, update_id, woken, at_once=at_once)
             if isinstance(found, Event):
-                return _result(run_id, found)
+                return read_reply(run_id, found)
             run_id, at_once = found, True
 
     async def _follow(
@@ -161,7 +161,8 @@ class Replies:
             each.set()
 
 
-def _result(run_id: UUID, event: Event) -> str:
+def read_reply(run_id: UUID, event: Event) -> str:
+    """Return the result of an answer as JSON text. Raises UpdateRejected and UpdateFailed."""
     answer = msgspec.json.decode(event.details or "null", type=_Answer)
     if answer.error is None:
         return bytes(answer.result).decode()

@@ -5,14 +5,17 @@ Moments are RFC 3339 in UTC, lengths of time are seconds, and payloads are JSON,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Final, TypeVar
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.codec import decode_error
+from holdfast.insight.folding import Fold, fold
+from holdfast.insight.spans import Attempt, Kind, Outcome, Span, Timeline
 from holdfast.moments import to_datetime
 from holdfast.types import LoggedEvent, RunKind, RunRecord, State, Status, Wait
 
@@ -211,3 +214,106 @@ def _wait(wait: Wait | None) -> WaitShape | None:
         stuck=wait.stuck,
         paused=wait.paused,
     )
+
+
+class FailureShape(msgspec.Struct, frozen=True, kw_only=True):
+    """A failed attempt; `retry_at` is null if it was the last."""
+
+    number: int
+    at: datetime
+    error: str
+    retry_at: datetime | None
+
+
+class StepShape(msgspec.Struct, frozen=True, kw_only=True):
+    """A step or a call of a run, or a step of a flow: how it ended, or what it waits for.
+
+    `outcome` is `open` until it has ended. Of a flow's step it is the step's state.
+    """
+
+    key: str
+    kind: str
+    outcome: str
+    attempts: int
+    started_at: datetime | None
+    ended_at: datetime | None
+    result: msgspec.Raw | None = None
+    error: str | None = None
+    failures: tuple[FailureShape, ...] = ()
+    worker: str | None = None
+    child_run_id: str | None = None
+
+
+class SpanShape(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened in a run. A moment has the same beginning and end.
+
+    With a `count` it is many similar spans that are shown as one.
+    """
+
+    kind: Kind
+    label: str
+    key: str
+    outcome: Outcome
+    began_at: datetime
+    ended_at: datetime | None
+    due_at: datetime | None
+    note: str
+    attempts: int
+    failures: tuple[FailureShape, ...]
+    child_run_id: str
+    origin_run_id: str
+    target_run_id: str
+    count: int = 1
+
+
+class TimelineShape(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened in a run, ordered by beginning; `now` is the database's time."""
+
+    run_id: UUID
+    began_at: datetime
+    ended_at: datetime | None
+    now: datetime
+    spans: list[SpanShape]
+
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+def shaped(kind: type[S], value: object, **given: object) -> S:
+    """Return a shape of the fields of a value that have the same names, and of those given.
+
+    A number of microseconds becomes a moment where the field's name says that it is one.
+    """
+    fields = {
+        name: _member(name, getattr(value, name))
+        for name in kind.__struct_fields__
+        if name not in given and hasattr(value, name)
+    }
+    return kind(**fields, **given)
+
+
+def span_shape(span: Span, count: int = 1) -> SpanShape:
+    """Return a span."""
+    return shaped(SpanShape, span, failures=failure_shapes(span.failures), count=count)
+
+
+def failure_shapes(failures: Sequence[Attempt]) -> tuple[FailureShape, ...]:
+    """Return failed attempts."""
+    return tuple(shaped(FailureShape, each) for each in failures)
+
+
+def timeline_shape(timeline: Timeline, *, folded: bool) -> TimelineShape:
+    """Return a timeline; if it is `folded`, similar spans of a long one are one."""
+    spans: list[SpanShape] = []
+    for each in fold(timeline.spans) if folded else timeline.spans:
+        if isinstance(each, Fold):
+            whole = replace(each.together(), label=each.label)
+            spans.append(span_shape(whole, len(each.spans)))
+        else:
+            spans.append(span_shape(each))
+    return shaped(TimelineShape, timeline, spans=spans)
+
+
+def _member(name: str, value: object) -> object:
+    is_moment = name in ("at", "now") or name.endswith("_at")
+    return to_datetime(value) if is_moment and isinstance(value, int) else value

@@ -13,6 +13,7 @@ from holdfast.definitions.app import App
 from holdfast.payloads import READABLE, with_payloads
 from holdfast.server.access import Access
 from holdfast.server.gates import MAX_BODY, RequestGate, StreamGate
+from holdfast.server.hub import Hub
 from holdfast.store.opening import opened_store
 from holdfast.store.port import Store
 
@@ -31,6 +32,7 @@ class Site:
     reader: Client
     store: Store
     ends: EndWatcher
+    hub: Hub
 
     def __init__(
         self,
@@ -101,3 +103,5 @@ class Site:
         self.store = with_payloads(reads, known or READABLE)
         self.ends = EndWatcher(self.store)
         stack.push_async_callback(self.ends.close)
+        self.hub = Hub(self.store)
+        stack.push_async_callback(self.hub.close)

@@ -25,6 +25,20 @@ async def test_runs_that_do_not_exist_are_not_returned(store: Store) -> None:
     assert await store.get_runs([]) == {}
 
 
+async def test_runs_are_counted_by_status_up_to_a_limit(store: Store, ann: ManualWorker) -> None:
+    """B9: of some workflows, and of all together."""
+    names = ["shop/a"] * 3 + ["shop/b"]
+    started = [await start(store, name=name) for name in names]
+    await store.terminate_runs([started[0], started[3]])
+    assert await store.count_runs(["shop/a", "shop/b", "shop/none"], 10) == {
+        "shop/a": {"running": 2, "terminated": 1},
+        "shop/b": {"terminated": 1},
+    }
+    assert await store.count_runs(None, 10) == {"": {"running": 2, "terminated": 2}}
+    assert await store.count_runs(["shop/a"], 1) == {"shop/a": {"running": 1, "terminated": 1}}
+    assert await store.count_runs([], 10) == {}
+
+
 async def test_logs_are_read_from_an_index_on(store: Store, ann: ManualWorker) -> None:
     """S2. Many at once; an unknown run has an empty list."""
     first, second, missing = await start(store, input="1"), await start(store), uuid4()

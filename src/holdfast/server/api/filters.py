@@ -11,7 +11,7 @@ from msgspec import Meta
 from holdfast.client.filters import RunFilters
 from holdfast.durations import seconds
 from holdfast.errors import ConfigurationError
-from holdfast.moments import to_datetime
+from holdfast.moments import to_datetime, to_micros
 from holdfast.names import full_name
 from holdfast.server.api.fields import Key, Limit, Name, Size
 from holdfast.server.operations import Call, Query
@@ -99,3 +99,10 @@ async def _moment(call: Call[Any, Any], name: str, text: str | None) -> datetime
         return to_datetime(await call.site.store.now()) - timedelta(seconds=seconds(text))
     except (ConfigurationError, OverflowError):
         raise bad_parameter(name, f"{text!r} is neither a moment nor a length of time") from None
+
+
+async def moment_of(call: Call[Any, Any], name: str, text: str) -> int:
+    """Return a moment in microseconds since 1970 UTC. Raises Problem 400."""
+    found = await _moment(call, name, text)
+    assert found is not None
+    return to_micros(found)

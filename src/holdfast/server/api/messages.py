@@ -1,12 +1,42 @@
-"""Operations that send messages to runs: signals."""
+"""Operations that send messages to runs: signals, and updates, which are answered."""
 
 from __future__ import annotations
 
 from typing import Any, Final
+from uuid import uuid4
 
-from holdfast.errors import RunEnded, RunNotFound
-from holdfast.server.api.fields import Changed
-from holdfast.server.operations import Call, Nothing, Operation
+import msgspec
+
+from holdfast.client.replies import read_reply
+from holdfast.errors import RunEnded, RunNotFound, UpdateFailed, UpdateRejected
+from holdfast.server.api.fields import Changed, Key, Seconds
+from holdfast.server.operations import Call, Nothing, Operation, Query, Reply
+from holdfast.server.waiting import within
+
+
+class UpdateQuery(Query, frozen=True):
+    """How long to wait for the answer."""
+
+    wait: Seconds = 10.0
+
+
+class AnswerQuery(Query, frozen=True):
+    """The id of the update."""
+
+    id: Key
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What an update's handler returned."""
+
+    update_id: str
+    result: Any
+
+
+class Unanswered(msgspec.Struct, frozen=True):
+    """An update that has no answer yet; ask again with its id."""
+
+    update_id: str
 
 
 async def send_signal(call: Call[Nothing, Any]) -> Changed:
@@ -18,6 +48,34 @@ async def send_signal(call: Call[Nothing, Any]) -> Changed:
         call.run_id, call.path["event"], call.body, call.idempotency_key
     )
     return Changed(sent)
+
+
+async def send_update(call: Call[UpdateQuery, Any]) -> Reply:
+    """Ask a run to change something, and return its answer; the body is the payload.
+
+    202 means that there is no answer yet: send it again with its `update_id` as the
+    Idempotency-Key, or ask for the answer.
+    """
+    update_id = call.idempotency_key or str(uuid4())
+
+    async def ask() -> Answer:
+        name, client = call.path["update"], call.site.client
+        sent = client.update(call.run_id, name, call.body, update_id=update_id)
+        return Answer(update_id, await sent)
+
+    answer = await within(call, ask(), call.query.wait)
+    return Reply(Unanswered(update_id), 202) if answer is None else Reply(answer)
+
+
+async def get_update(call: Call[AnswerQuery, None]) -> Reply:
+    """Return the answer to an update that was sent before; 202 if there is none yet."""
+    event = await call.site.store.find_reply(call.run_id, call.query.id)
+    if event is None:
+        run = (await call.site.reader.runs.get(call.run_id)).record
+        if run.status != "running":
+            raise RunEnded(run.run_id, run.status)
+        return Reply(Unanswered(call.query.id), 202)
+    return Reply(Answer(call.query.id, msgspec.Raw(read_reply(call.run_id, event).encode())))
 
 
 OPERATIONS: Final = (
@@ -32,5 +90,28 @@ OPERATIONS: Final = (
         problems=(RunNotFound, RunEnded),
         nested=True,
         keyed=True,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/runs/{run}/updates/{update}",
+        level="write",
+        handler=send_update,
+        query=UpdateQuery,
+        body=Any,
+        body_required=False,
+        answers=(Answer, Unanswered),
+        statuses=(200, 202),
+        problems=(RunNotFound, RunEnded, UpdateRejected, UpdateFailed),
+        keyed=True,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/runs/{run}/updates/{update}",
+        level="read",
+        handler=get_update,
+        query=AnswerQuery,
+        answers=(Answer, Unanswered),
+        statuses=(200, 202),
+        problems=(RunNotFound, RunEnded, UpdateRejected, UpdateFailed),
     ),
 )

@@ -57,7 +57,9 @@ def describe(operations: tuple[Operation, ...]) -> dict[str, Any]:
     wanted = [each for operation in operations for each in operation.answers]
     wanted += [each.body for each in operations if each.body is not None]
     queries = [each.query for each in operations]
-    schemas, components = msgspec.json.schema_components([*wanted, *queries], ref_template=_REF)
+    schemas, components = msgspec.json.schema_components(
+        [*wanted, *queries], ref_template=_REF, schema_hook=_any
+    )
     schema_of = dict(zip(map(repr, [*wanted, *queries]), schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
@@ -147,6 +149,13 @@ def _texts(problems: Iterable[type[HoldfastError]]) -> dict[int, str]:
         assert kind is not None, f"{each} has no row in problems.KINDS"
         texts.setdefault(kind.status, []).append(kind.title)
     return {status: "; ".join(each) for status, each in texts.items()}
+
+
+def _any(kind: type) -> dict[str, Any]:
+    """Return the schema of a field that may be anything."""
+    if kind is object:
+        return {"description": "any JSON"}
+    raise NotImplementedError
 
 
 def _tag(operation: Operation) -> str:

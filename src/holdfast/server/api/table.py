@@ -7,13 +7,41 @@ from __future__ import annotations
 
 from typing import Final
 
-from holdfast.server.api import control, messages, runs
+from holdfast.server.api import (
+    activities,
+    approvals,
+    archive,
+    attach,
+    bulk,
+    control,
+    explaining,
+    flows,
+    forks,
+    limits,
+    logs,
+    messages,
+    runs,
+    schedules,
+    served,
+)
 from holdfast.server.operations import Operation
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
     *runs.OPERATIONS,
     *control.OPERATIONS,
     *messages.OPERATIONS,
+    *attach.OPERATIONS,
+    *logs.OPERATIONS,
+    *explaining.OPERATIONS,
+    *approvals.OPERATIONS,
+    *activities.OPERATIONS,
+    *forks.OPERATIONS,
+    *bulk.OPERATIONS,
+    *served.OPERATIONS,
+    *flows.OPERATIONS,
+    *schedules.OPERATIONS,
+    *limits.OPERATIONS,
+    *archive.OPERATIONS,
 )
 
 

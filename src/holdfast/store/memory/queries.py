@@ -17,7 +17,7 @@ from holdfast.store.memory.chains import newest
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.rows import NEVER, RunRow, TaskRow
 from holdfast.store.memory.tables import Tables
-from holdfast.types import Event, LoggedEvent, RecordPage, RunFilter, RunRecord, State, Wait
+from holdfast.types import Event, LoggedEvent, RecordPage, RunFilter, RunRecord, State, Status, Wait
 
 
 class MemoryQueries(Part):
@@ -47,6 +47,18 @@ class MemoryQueries(Part):
         """Return the ids of runs from `first` to `last`, in order."""
         async with self._transaction() as (tables, _):
             return sorted(run_id for run_id in tables.runs if first <= run_id <= last)[:limit]
+
+    async def count_runs(
+        self, names: Sequence[str] | None, limit: int
+    ) -> dict[str, dict[Status, int]]:
+        """Return how many runs workflows have by status; see `QueryStore.count_runs`."""
+        counts: dict[str, dict[Status, int]] = {}
+        async with self._transaction() as (tables, _):
+            for run in tables.runs.values():
+                if names is None or run.new.name in names:
+                    of_name = counts.setdefault("" if names is None else run.new.name, {})
+                    of_name[run.status] = min(of_name.get(run.status, 0) + 1, limit)
+        return counts
 
     async def find_run(self, name: str, key: str) -> UUID | None:
         """Return the id of the run that was started with this key, which its id shows."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 from uuid import UUID
 
-from holdfast.types import Event, LoggedEvent, RecordPage, RunFilter, RunRecord
+from holdfast.types import Event, LoggedEvent, RecordPage, RunFilter, RunRecord, Status
 
 
 class QueryStore(Protocol):
@@ -25,6 +25,15 @@ class QueryStore(Protocol):
 
     async def runs_between(self, first: UUID, last: UUID, limit: int) -> list[UUID]:
         """Return the ids of at most `limit` runs from `first` to `last`, in order."""
+        ...
+
+    async def count_runs(
+        self, names: Sequence[str] | None, limit: int
+    ) -> dict[str, dict[Status, int]]:
+        """Return how many runs workflows have by status; each count stops at `limit`.
+
+        Without names it is all runs, under an empty name. What there is none of is left out.
+        """
         ...
 
     async def find_run(self, name: str, key: str) -> UUID | None:

@@ -10,7 +10,7 @@ from uuid import UUID
 from holdfast.errors import DatabaseUnavailable, QueryTooSlow
 from holdfast.names import split_name
 from holdfast.store.postgres.database import Database, Part, read_event, read_headers
-from holdfast.types import Event, LoggedEvent, RecordPage, RunFilter, RunRecord, Wait
+from holdfast.types import Event, LoggedEvent, RecordPage, RunFilter, RunRecord, Status, Wait
 
 if TYPE_CHECKING:
     import asyncpg
@@ -48,6 +48,17 @@ class PostgresQueries(Part):
         """Return the ids of runs from `first` to `last`, in order."""
         found = await self._database.rows("runs_between", first, last, limit)
         return [row[0] for row in found]
+
+    async def count_runs(
+        self, names: Sequence[str] | None, limit: int
+    ) -> dict[str, dict[Status, int]]:
+        """Return how many runs workflows have by status; see `QueryStore.count_runs`."""
+        counts: dict[str, dict[Status, int]] = {}
+        with _in_time():
+            found = await self._database.rows("count_runs", names, limit)
+        for row in found:
+            counts.setdefault(row["name"], {})[row["status"]] = row["runs"]
+        return counts
 
     async def find_run(self, name: str, key: str) -> UUID | None:
         """Return the id of the run that was started with this key."""

@@ -1,0 +1,136 @@
+"""The operation that follows a run: its log as a stream, which can be resumed exactly.
+
+The id of an event is its place in the log, so the id that a caller saw last says what it lacks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator
+from typing import Annotated, Any, Final
+from uuid import UUID
+
+import msgspec
+from msgspec import Meta
+from starlette.responses import Response
+
+from holdfast.errors import RunNotFound
+from holdfast.insight.shapes import LARGEST_SHOWN, EventShape, event_shape, run_shape
+from holdfast.server.operations import Call, Operation, Query
+from holdfast.server.problems import Problem
+from holdfast.server.sse import COMMENT, Stream, cancelled, frame
+from holdfast.types import LoggedEvent
+
+ENDED: Final = "end"  # the id of the last event: what comes after it is nothing
+
+_INDEX: Final = re.compile(r"[0-9]{1,9}")
+
+
+class AttachQuery(Query, frozen=True):
+    """Which events the caller has: those up to `after`. A Last-Event-ID header says the same."""
+
+    after: Annotated[int, Meta(ge=0, le=10**9)] | None = None
+
+
+class Bye(msgspec.Struct, frozen=True):
+    """Why a stream ends before the run has: ask again for the rest."""
+
+    reason: str
+
+
+async def attach_run(call: Call[AttachQuery, None]) -> Response:
+    """Follow a run: a server-sent event for each entry of its log, as they happen.
+
+    The `id` is the entry's idx: with `after` or Last-Event-ID the stream begins after it. When the
+    run has ended, `end` has the run; a stream that must end before sends `bye`.
+    """
+    after = _after(call)
+    if after == ENDED:
+        return Response(status_code=204)
+    assert isinstance(after, int)
+    known = await _known(call, after)
+    stream = Stream(call)
+    return stream.response(_frames(call, stream, after + 1, known))
+
+
+def _after(call: Call[AttachQuery, None]) -> int | str:
+    """Return the index that the caller has seen, -1 for none. Raises Problem 400."""
+    seen = call.request.headers.get("last-event-id")
+    if seen is None:
+        return -1 if call.query.after is None else call.query.after
+    if seen == ENDED:
+        return ENDED
+    if not _INDEX.fullmatch(seen):
+        raise Problem(400, "bad-event-id", f"Last-Event-ID {seen!r} is not one of this stream")
+    return int(seen)
+
+
+async def _known(call: Call[Any, Any], after: int) -> list[LoggedEvent]:
+    """Return the log from after an index on. Raises RunNotFound, and Problem 400 beyond its end."""
+    entries = await call.site.reader.runs.log(call.run_id, max(after, 0))
+    if after < 0:
+        return entries
+    if not entries:
+        raise Problem(400, "bad-event-id", f"the log of the run has no entry {after} yet")
+    return entries[1:]
+
+
+async def _frames(
+    call: Call[Any, Any], stream: Stream, position: int, known: list[LoggedEvent]
+) -> AsyncGenerator[bytes]:
+    """Yield the entries of a log, those that are known first, until the run has ended."""
+    site, run_id = call.site, call.run_id
+    for entry in known:
+        yield _entry(entry)
+    position += len(known)
+    end: asyncio.Future[Any] = asyncio.ensure_future(site.ends.wait(run_id, None))
+    try:
+        while not end.done():
+            if stream.is_over:
+                yield frame("bye", Bye("the server ends the stream: ask again for the rest"))
+                return
+            more = asyncio.ensure_future(site.hub.after(run_id, position))
+            try:
+                if not await stream.wait(more, end):
+                    yield COMMENT
+            finally:
+                if not more.done():
+                    await cancelled(more)
+            if more.done() and not more.cancelled():
+                for entry in _logged(run_id, position, more.result()):
+                    position += 1
+                    yield _entry(entry)
+        try:
+            for entry in await site.reader.runs.log(run_id, position):
+                yield _entry(entry)
+            run = (await site.reader.runs.get(run_id)).record
+        except RunNotFound:
+            yield frame("bye", Bye("the run was deleted"))
+            return
+        yield frame("end", run_shape(run, LARGEST_SHOWN), ENDED)
+    finally:
+        await cancelled(end)
+
+
+def _logged(run_id: UUID, first: int, events: list[Any]) -> list[LoggedEvent]:
+    return [LoggedEvent(run_id, idx, event) for idx, event in enumerate(events, first)]
+
+
+def _entry(entry: LoggedEvent) -> bytes:
+    return frame(entry.event.type, event_shape(entry, LARGEST_SHOWN), str(entry.idx))
+
+
+OPERATIONS: Final = (
+    Operation(
+        method="GET",
+        path="/v1/runs/{run}/attach",
+        level="read",
+        handler=attach_run,
+        query=AttachQuery,
+        answers=(EventShape,),
+        media_type="text/event-stream",
+        problems=(RunNotFound,),
+        nested=True,
+    ),
+)

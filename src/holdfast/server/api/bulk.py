@@ -1,0 +1,164 @@
+"""The operation that changes all runs of a filter, and says how far it is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine
+from datetime import datetime
+from typing import Annotated, Any, Final, Literal
+from uuid import UUID
+
+import msgspec
+from msgspec import Meta
+from starlette.responses import Response
+
+from holdfast.client.bulk import BulkOutcome
+from holdfast.client.filters import RunFilters
+from holdfast.errors import AmbiguousWorkflow
+from holdfast.server.api.fields import Key, Name, Text
+from holdfast.server.api.runs import one_id
+from holdfast.server.operations import Body, Call, Nothing, Operation
+from holdfast.server.problems import Problem, problem_of
+from holdfast.server.sse import COMMENT, Stream, cancelled, frame
+from holdfast.types import State
+
+
+class Where(Body, frozen=True):
+    """Which runs; what is left out does not restrict. `{}` means all runs."""
+
+    status: tuple[State, ...] = ()
+    workflow: tuple[Name, ...] = ()
+    queue: tuple[Name, ...] = ()
+    tag: Annotated[tuple[Key, ...], Meta(max_length=20)] = ()
+    key: Key | None = None
+    parent: UUID | None = None
+    since: Annotated[datetime, Meta(tz=True)] | None = None
+    until: Annotated[datetime, Meta(tz=True)] | None = None
+    input: dict[str, Any] | None = None
+
+
+class BulkBody(Body, frozen=True):
+    """What to do with the runs of a filter. A `dry_run` counts them and changes nothing."""
+
+    do: Literal["cancel", "terminate", "pause", "resume", "signal", "retry"]
+    where: Where
+    dry_run: bool
+    reason: Text | None = None
+    name: Name | None = None
+    payload: Any = None
+    signal_id: Key | None = None
+
+
+class _Left(Exception):
+    """Nobody reads the progress any more."""
+
+
+async def change_runs(call: Call[Nothing, BulkBody]) -> Response:
+    """Change all runs of a filter: `progress` after each page of them, then `done`.
+
+    It stops after the page at hand when the caller leaves; the same call again continues, and
+    changes nothing twice. `problem` says why it cannot continue.
+    """
+    if (call.body.do == "signal") != (call.body.name is not None):
+        raise Problem(422, "invalid-body", "a signal has a name, the others have none")
+    stream = Stream(call)
+    try:
+        return stream.response(_frames(call, stream))
+    except BaseException:
+        stream.drop()
+        raise
+
+
+async def _frames(call: Call[Nothing, BulkBody], stream: Stream) -> AsyncGenerator[bytes]:
+    told: asyncio.Queue[BulkOutcome] = asyncio.Queue()
+    has_left = False
+
+    def progress(outcome: BulkOutcome) -> None:
+        if has_left:
+            raise _Left
+        told.put_nowait(outcome)
+
+    work = asyncio.create_task(_change(call, progress))
+    try:
+        while not work.done():
+            more = asyncio.ensure_future(told.get())
+            if not await stream.wait(more, work):
+                yield COMMENT
+            if more.done():
+                yield frame("progress", more.result())
+            await cancelled(more)
+            if stream.is_over and not work.done():
+                yield frame("bye", {"reason": "the server ends the stream: send the call again"})
+                return
+        while not told.empty():
+            yield frame("progress", told.get_nowait())
+        try:
+            yield frame("done", work.result())
+        except Exception as error:
+            problem = problem_of(error)
+            yield frame("problem", {"status": problem.status, "detail": problem.detail})
+    finally:
+        has_left = True  # the page at hand is completed
+        work.add_done_callback(_seen)
+
+
+def _seen(work: asyncio.Task[BulkOutcome]) -> None:
+    if not work.cancelled():
+        work.exception()
+
+
+def _change(call: Call[Nothing, BulkBody], progress: Any) -> Coroutine[Any, Any, BulkOutcome]:
+    body, runs = call.body, call.site.client.runs
+    where, dry = _filters(body.where), body.dry_run
+    if body.do == "signal":
+        return runs.signal_all(
+            where,
+            body.name or "",
+            body.payload,
+            signal_id=one_id(call, body.signal_id, "signal_id"),
+            dry_run=dry,
+            progress=progress,
+        )
+    if body.do == "retry":
+        return runs.retry_all(where, dry_run=dry, progress=progress)
+    if body.do == "resume":
+        return runs.resume_all(where, dry_run=dry, progress=progress)
+    change = {"cancel": runs.cancel_all, "terminate": runs.terminate_all, "pause": runs.pause_all}
+    return change[body.do](where, reason=body.reason, dry_run=dry, progress=progress)
+
+
+def _filters(where: Where) -> RunFilters:
+    return {
+        "states": where.status,
+        "names": where.workflow,
+        "queues": where.queue,
+        "tags": where.tag,
+        "key": where.key,
+        "parent": where.parent,
+        "since": where.since,
+        "until": where.until,
+        "input_contains": where.input,
+    }
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How many runs matched, and how many of them were changed."""
+
+    matched: int
+    changed: int
+    unchanged: int
+
+
+OPERATIONS: Final = (
+    Operation(
+        method="POST",
+        path="/v1/bulk",
+        level="admin",
+        handler=change_runs,
+        body=BulkBody,
+        answers=(Progress,),
+        media_type="text/event-stream",
+        problems=(AmbiguousWorkflow,),
+        keyed=True,
+    ),
+)

@@ -1,0 +1,139 @@
+"""Operations that explain a run: why it waits, its children, values, graph and payloads."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from starlette.responses import Response
+
+from holdfast.errors import RunNotFound, UnknownFlow
+from holdfast.insight.actions import Action
+from holdfast.insight.shapes import RunHead, run_head
+from holdfast.insight.timeline import read_spans
+from holdfast.insight.tree import Children, read_children
+from holdfast.insight.why import Explanation
+from holdfast.server.operations import Call, Nothing, Operation
+from holdfast.types import StepShape as FlowStep
+
+
+class Why(msgspec.Struct, frozen=True):
+    """What a run does or waits for, and the actions that would move it."""
+
+    run_id: str
+    state: str
+    because: str
+    details: tuple[str, ...]
+    actions: tuple[Action, ...]
+    traceback: str
+
+
+class ChildShape(msgspec.Struct, frozen=True):
+    """A child: the key of the call that started it, its newest run, and its own children."""
+
+    key: str
+    run: RunHead
+    children: ChildList
+
+
+class ChildList(msgspec.Struct, frozen=True):
+    """Children of a run, open ones first; `more` counts those that are left out."""
+
+    shown: list[ChildShape]
+    more: int
+
+
+class Values(msgspec.Struct, frozen=True):
+    """The newest value of each name that a run has set."""
+
+    values: dict[str, Any]
+
+
+class Graph(msgspec.Struct, frozen=True):
+    """The steps of a flow's run, each with those that it depends on."""
+
+    flow: str
+    version: int
+    steps: tuple[FlowStep, ...]
+
+
+async def explain_run(call: Call[Nothing, None]) -> Why:
+    """Say why a run waits, and what would move it."""
+    found: Explanation = await call.site.reader.why(call.run_id)
+    return Why(
+        str(found.run_id),
+        found.state,
+        found.because,
+        found.details,
+        found.actions,
+        found.traceback,
+    )
+
+
+async def list_children(call: Call[Nothing, None]) -> ChildList:
+    """Return the runs that a run has started, and theirs, down to a depth."""
+    run = (await call.site.reader.runs.get(call.run_id)).record
+    log = await call.site.reader.runs.log(call.run_id)
+    spans = read_spans([entry.event for entry in log], run.completed_at)
+    return _children(await read_children(call.site.store, spans))
+
+
+async def get_values(call: Call[Nothing, None]) -> Values:
+    """Return what a run has set with `ctx.set_value`."""
+    found = await call.site.reader.runs.values(call.run_id)
+    return Values(dict(found))
+
+
+async def get_graph(call: Call[Nothing, None]) -> Graph:
+    """Return the graph of a flow's run; `steps` has how far each step is."""
+    run = (await call.site.reader.runs.get(call.run_id)).record
+    if run.kind != "flow":
+        raise UnknownFlow(f"run {run.run_id} is one of a workflow, which has no graph")
+    shape = await call.site.reader.flows.get(run.full_name, run.version)
+    return Graph(shape.name, shape.version, shape.steps)
+
+
+async def get_input(call: Call[Nothing, None]) -> Response:
+    """Return a run's input whole, as a file."""
+    run = (await call.site.reader.runs.get(call.run_id)).record
+    return _attachment(run.input, f"{run.run_id}-input.json")
+
+
+async def get_output(call: Call[Nothing, None]) -> Response:
+    """Return a run's output whole, as a file; null while there is none."""
+    run = (await call.site.reader.runs.get(call.run_id)).record
+    return _attachment(run.output, f"{run.run_id}-output.json")
+
+
+def _attachment(text: str | None, name: str) -> Response:
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return Response(text or "null", headers=headers, media_type="application/json")
+
+
+def _children(children: Children) -> ChildList:
+    shown = [
+        ChildShape(each.key, run_head(each.run), _children(each.children))
+        for each in children.shown
+    ]
+    return ChildList(shown, children.more)
+
+
+def _read(path: str, handler: Any, *answers: Any) -> Operation:
+    return Operation(
+        method="GET",
+        path=f"/v1/runs/{{run}}/{path}",
+        level="read",
+        handler=handler,
+        answers=answers,
+        problems=(RunNotFound,),
+    )
+
+
+OPERATIONS: Final = (
+    _read("why", explain_run, Why),
+    _read("children", list_children, ChildList),
+    _read("values", get_values, Values),
+    _read("graph", get_graph, Graph),
+    _read("input", get_input, Any),
+    _read("output", get_output, Any),
+)

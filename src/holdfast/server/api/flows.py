@@ -1,0 +1,64 @@
+"""Operations that read flows."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from holdfast.errors import UnknownFlow
+from holdfast.insight.shapes import shaped
+from holdfast.server.api.filters import OfWorkflow, named_workflow
+from holdfast.server.operations import Call, Nothing, Operation
+from holdfast.types import FlowShape
+
+
+class FlowHead(msgspec.Struct, frozen=True, kw_only=True):
+    """A version of a flow, and how many runs of it have not ended."""
+
+    name: str
+    version: int
+    steps: int
+    from_code: bool
+    created_at: datetime
+    open_runs: int
+
+
+class FlowList(msgspec.Struct, frozen=True):
+    """Every version of every flow."""
+
+    flows: list[FlowHead]
+
+
+class FlowQuery(OfWorkflow, frozen=True):
+    """Which version, by default the newest."""
+
+    version: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
+
+
+async def list_flows(call: Call[Nothing, None]) -> FlowList:
+    """List every version of every flow."""
+    return FlowList([shaped(FlowHead, each) for each in await call.site.reader.flows.list()])
+
+
+async def get_flow(call: Call[FlowQuery, None]) -> FlowShape:
+    """Return the steps of a flow, each after those that it depends on."""
+    return await call.site.reader.flows.get(named_workflow(call), call.query.version)
+
+
+OPERATIONS: Final = (
+    Operation(
+        method="GET", path="/v1/flows", level="read", handler=list_flows, answers=(FlowList,)
+    ),
+    Operation(
+        method="GET",
+        path="/v1/flows/{name}",
+        level="read",
+        handler=get_flow,
+        query=FlowQuery,
+        answers=(FlowShape,),
+        problems=(UnknownFlow,),
+    ),
+)

@@ -1,0 +1,351 @@
+"""Operations of schedules: look at them, create, pause, trigger and delete them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final
+from uuid import UUID, uuid5
+
+import msgspec
+from msgspec import Meta
+
+from holdfast.client import ScheduleInfo
+from holdfast.client.schedule import Tick
+from holdfast.client.scheduling import CreateScheduleOptions
+from holdfast.errors import (
+    AmbiguousWorkflow,
+    ScheduleChanged,
+    ScheduleExists,
+    UnknownSchedule,
+    UnknownWorkflow,
+)
+from holdfast.insight.shapes import raw, shaped
+from holdfast.server.api.fields import Changed, Length, Name, Reason, Tags, Text
+from holdfast.server.api.filters import OfWorkflow, named_workflow
+from holdfast.server.operations import Body, Call, Nothing, Operation, Query, Reply
+from holdfast.types import (
+    Overlap,
+    PausedBy,
+    RunKind,
+    SkipCause,
+    TickOrigin,
+    TickOutcome,
+    TickPolicy,
+)
+
+_NO_ID: Final = UUID(int=0)
+
+
+class WhenShape(msgspec.Struct, frozen=True, kw_only=True):
+    """At which moments a schedule comes due: `cron` in a time zone, or an interval."""
+
+    cron: str | None
+    every_seconds: float | None
+    timezone: str
+
+
+class TargetShape(msgspec.Struct, frozen=True, kw_only=True):
+    """What each tick starts."""
+
+    kind: RunKind
+    name: str
+    version: int | None
+    input: msgspec.Raw | None
+    queue: str
+    priority: int
+    tags: tuple[str, ...]
+
+
+class ScheduleShape(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule."""
+
+    name: str
+    when: WhenShape
+    target: TargetShape
+    policy: TickPolicy
+    from_code: bool
+    created_at: datetime
+    updated_at: datetime
+    note: str | None
+    paused_at: datetime | None
+    paused_by: PausedBy | None
+    next_tick_at: datetime | None
+    last_tick_at: datetime | None
+    last_run_id: UUID | None
+    open_run_ids: tuple[UUID, ...]
+    buffered: int
+    backfills: int
+    error: str | None
+    next_ticks: list[datetime] = []
+
+
+class ScheduleList(msgspec.Struct, frozen=True):
+    """Schedules by name; with `after` the name of the last one, the list continues."""
+
+    schedules: list[ScheduleShape]
+
+
+class TickShape(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tick did."""
+
+    schedule: str
+    at: datetime
+    outcome: TickOutcome
+    origin: TickOrigin
+    until: datetime | None
+    count: int | None
+    run_id: UUID | None
+    stopped_run_id: UUID | None
+    cause: SkipCause | None
+    error: str | None
+    handled_at: datetime
+
+
+class TickList(msgspec.Struct, frozen=True):
+    """What the ticks of a schedule did, newest first."""
+
+    ticks: list[TickShape]
+
+
+class ScheduleQuery(Query, frozen=True):
+    """Which schedules: those of an app, after a name."""
+
+    app: Name | None = None
+    after: Name | None = None
+    limit: Annotated[int, Meta(ge=1, le=200)] = 50
+
+
+class TicksQuery(OfWorkflow, frozen=True):
+    """Which ticks: those before a moment."""
+
+    before: Annotated[datetime, Meta(tz=True)] | None = None
+    limit: Annotated[int, Meta(ge=1, le=200)] = 50
+
+
+class NewScheduleBody(Body, frozen=True):
+    """A schedule: `cron` or `every`, and what each tick starts."""
+
+    name: Name
+    workflow: Name
+    cron: Annotated[str, Meta(max_length=200)] | None = None
+    every: Length | None = None
+    timezone: Annotated[str, Meta(max_length=100)] | None = None
+    input: Any = None
+    overlap: Overlap | None = None
+    catch_up: Length | None = None
+    jitter: Length | None = None
+    queue: Name | None = None
+    priority: Annotated[int, Meta(ge=0, le=4)] | None = None
+    tags: Tags | None = None
+    paused: bool | None = None
+    note: Text | None = None
+
+
+class TriggerBody(Body, frozen=True):
+    """The moment of the tick, by default now, and what it does if a run has not ended."""
+
+    at: Annotated[datetime, Meta(tz=True)] | None = None
+    overlap: Overlap | None = None
+
+
+class BackfillBody(Body, frozen=True):
+    """A range of the past, both ends included."""
+
+    start: Annotated[datetime, Meta(tz=True)]
+    end: Annotated[datetime, Meta(tz=True)]
+    overlap: Overlap | None = None
+
+
+async def list_schedules(call: Call[ScheduleQuery, None]) -> ScheduleList:
+    """List schedules by name."""
+    query = call.query
+    found = await call.site.reader.schedules.list(
+        app=query.app, after=query.after, limit=query.limit
+    )
+    return ScheduleList([_schedule(each) for each in found])
+
+
+async def get_schedule(call: Call[OfWorkflow, None]) -> ScheduleShape:
+    """Return a schedule, with its next ticks."""
+    found = await call.site.reader.schedules.get(named_workflow(call))
+    ticks = found.next_ticks(5, after=datetime.now(UTC)) if found.error is None else []
+    return _schedule(found, ticks)
+
+
+async def list_ticks(call: Call[TicksQuery, None]) -> TickList:
+    """Return what the ticks of a schedule did, newest first."""
+    found = await call.site.reader.schedules.ticks(
+        named_workflow(call), before=call.query.before, limit=call.query.limit
+    )
+    return TickList([_tick(each) for each in found])
+
+
+async def create_schedule(call: Call[Nothing, NewScheduleBody]) -> Reply:
+    """Create a schedule that starts a workflow or a flow: by a cron expression, or `every`."""
+    body, options = call.body, CreateScheduleOptions()
+    for name in (
+        "every",
+        "timezone",
+        "overlap",
+        "catch_up",
+        "jitter",
+        "queue",
+        "priority",
+        "tags",
+        "paused",
+        "note",
+    ):
+        value = getattr(body, name)
+        if value is not None:
+            options[name] = value
+    created = await call.site.client.schedules.create(
+        body.name, body.workflow, body.cron, input=body.input, **options
+    )
+    return Reply(_schedule(created), 201)
+
+
+async def delete_schedule(call: Call[OfWorkflow, None]) -> Changed:
+    """Delete a schedule; runs that it started continue."""
+    await call.site.client.schedules.delete(named_workflow(call))
+    return Changed(True)
+
+
+async def pause_schedule(call: Call[OfWorkflow, Reason]) -> Changed:
+    """Let a schedule's ticks pass without starting runs; the reason is its note."""
+    client = call.site.client
+    return Changed(await client.schedules.pause(named_workflow(call), call.body.reason))
+
+
+async def resume_schedule(call: Call[OfWorkflow, None]) -> Changed:
+    """Let a schedule fire again, from its next tick on."""
+    return Changed(await call.site.client.schedules.resume(named_workflow(call)))
+
+
+async def trigger_schedule(call: Call[OfWorkflow, TriggerBody]) -> TickShape:
+    """Fire a schedule now, also if it is paused; return what that tick did.
+
+    With `at`, the same call again is the same tick.
+    """
+    tick = await call.site.client.schedules.trigger(
+        named_workflow(call), at=call.body.at, overlap=call.body.overlap
+    )
+    return _tick(tick)
+
+
+async def backfill_schedule(call: Call[OfWorkflow, BackfillBody]) -> Changed:
+    """Fire the ticks of a range of the past; a worker does so soon.
+
+    With an Idempotency-Key it is done once.
+    """
+    body, key = call.body, call.idempotency_key
+    asked = await call.site.client.schedules.backfill(
+        named_workflow(call),
+        body.start,
+        body.end,
+        overlap=body.overlap,
+        backfill_id=None if key is None else uuid5(_NO_ID, f"backfill {key}"),
+    )
+    return Changed(asked)
+
+
+def _schedule(info: ScheduleInfo, ticks: list[datetime] | None = None) -> ScheduleShape:
+    target = shaped(TargetShape, info.target, input=raw(info.target.input))
+    when = shaped(WhenShape, info.when)
+    return shaped(ScheduleShape, info.record, when=when, target=target, next_ticks=ticks or [])
+
+
+def _tick(tick: Tick) -> TickShape:
+    return shaped(TickShape, tick)
+
+
+_UNKNOWN: Final = (UnknownSchedule,)
+
+OPERATIONS: Final = (
+    Operation(
+        method="GET",
+        path="/v1/schedules",
+        level="read",
+        handler=list_schedules,
+        query=ScheduleQuery,
+        answers=(ScheduleList,),
+    ),
+    Operation(
+        method="POST",
+        path="/v1/schedules",
+        level="write",
+        handler=create_schedule,
+        body=NewScheduleBody,
+        answers=(ScheduleShape,),
+        statuses=(201,),
+        problems=(ScheduleExists, UnknownWorkflow, AmbiguousWorkflow),
+    ),
+    Operation(
+        method="GET",
+        path="/v1/schedules/{name}",
+        level="read",
+        handler=get_schedule,
+        query=OfWorkflow,
+        answers=(ScheduleShape,),
+        problems=_UNKNOWN,
+    ),
+    Operation(
+        method="DELETE",
+        path="/v1/schedules/{name}",
+        level="write",
+        handler=delete_schedule,
+        query=OfWorkflow,
+        answers=(Changed,),
+        problems=_UNKNOWN,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/schedules/{name}/ticks",
+        level="read",
+        handler=list_ticks,
+        query=TicksQuery,
+        answers=(TickList,),
+        problems=_UNKNOWN,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/schedules/{name}/pause",
+        level="write",
+        handler=pause_schedule,
+        query=OfWorkflow,
+        body=Reason,
+        body_required=False,
+        answers=(Changed,),
+        problems=_UNKNOWN,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/schedules/{name}/resume",
+        level="write",
+        handler=resume_schedule,
+        query=OfWorkflow,
+        answers=(Changed,),
+        problems=_UNKNOWN,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/schedules/{name}/trigger",
+        level="write",
+        handler=trigger_schedule,
+        query=OfWorkflow,
+        body=TriggerBody,
+        body_required=False,
+        answers=(TickShape,),
+        problems=_UNKNOWN,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/schedules/{name}/backfill",
+        level="write",
+        handler=backfill_schedule,
+        query=OfWorkflow,
+        body=BackfillBody,
+        answers=(Changed,),
+        problems=(*_UNKNOWN, ScheduleChanged),
+        keyed=True,
+    ),
+)

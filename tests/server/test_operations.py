@@ -1,0 +1,286 @@
+"""Operations besides those of runs: what each answers, and what it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from tests.server.shop import Api, tokens
+
+LIMIT_SECONDS = 30.0
+
+
+async def until(look: Callable[[], Awaitable[Any]]) -> Any:
+    """Look until there is something to see."""
+    async with asyncio.timeout(LIMIT_SECONDS):
+        while not (found := await look()):
+            await asyncio.sleep(0.02)
+        return found
+
+
+async def start(api: Api, workflow: str, input: object) -> str:
+    answer = await api.ask("POST", f"/v1/workflows/{workflow}/runs", {"input": input}, status=201)
+    return str(answer["run_id"])
+
+
+@pytest.mark.usefixtures("worker")
+async def test_a_run_is_led_to_its_end(api: Api) -> None:
+    """Updates, an approval, a child, a token: all over HTTP, then all that can be read of it."""
+    tokens.clear()
+    run_id = await start(api, "desk", 7)
+    run = f"/v1/runs/{run_id}"
+
+    async def approvals() -> Any:
+        return (await api.ask("GET", f"/v1/approvals?run={run_id}"))["approvals"]
+
+    [approval] = await until(approvals)
+    assert (approval["title"], approval["workflow"]) == ("Refund?", "shop/desk")
+    why = await api.ask("GET", f"{run}/why")
+    assert (why["state"], {each["do"] for each in why["actions"]}) == (
+        "waiting",
+        {"update", "decide"},
+    )
+
+    once = {"Idempotency-Key": "u-1"}
+    answer = await api.ask("POST", f"{run}/updates/rename", "ann", headers=once)
+    assert answer == {"update_id": "u-1", "result": "Ann"}
+    assert await api.ask("POST", f"{run}/updates/rename", "ann", headers=once) == answer
+    assert await api.ask("GET", f"{run}/updates/rename?id=u-1") == answer
+    rejected = await api.ask("POST", f"{run}/updates/rename", "", status=409)
+    assert rejected["error"]["message"] == "a name has letters"
+    assert await api.ask("GET", f"{run}/values") == {"values": {"name": "ann"}}
+    late = await api.ask("GET", f"{run}/updates/rename?id=u-2", status=202)
+    assert late == {"update_id": "u-2"}
+
+    decide = {"key": approval["key"], "approved": True}
+    await api.ask("POST", f"{run}/approvals", decide, status=422)
+    wrong = {**decide, "values": {"discount": "much"}}
+    assert "discount" in (await api.ask("POST", f"{run}/approvals", wrong, status=422))["detail"]
+    right = {**decide, "values": {"discount": 5}}
+    twice = {"Idempotency-Key": "d-1"}
+    assert await api.ask("POST", f"{run}/approvals", right, headers=twice) == {"changed": True}
+    assert await api.ask("POST", f"{run}/approvals", right, headers=twice) == {"changed": False}
+    other = {"key": approval["key"], "approved": False, "by": "bob"}
+    decided = await api.ask("POST", f"{run}/approvals", other, status=409)
+    assert (decided["approved"], decided["by"]) == (True, "key")
+    missing = {"key": "nothing", "approved": True}
+    await api.ask("POST", f"{run}/approvals", missing, status=404)
+
+    async def token() -> str | None:
+        return tokens.get("text 7")
+
+    complete = {"token": await until(token), "result": "fine"}
+    assert await api.ask("POST", "/v1/activities/complete", complete) == {"changed": True}
+    await api.ask("POST", "/v1/activities/complete", complete, status=410)
+    fail = {"token": complete["token"], "error": "ill"}
+    await api.ask("POST", "/v1/activities/fail", fail, status=410)
+
+    ended = await api.ask("GET", f"{run}?wait=30")
+    assert (ended["status"], ended["output"]) == ("completed", "7 fine")
+    steps = {each["key"]: each for each in (await api.ask("GET", f"{run}/steps"))["steps"]}
+    assert steps["charge"]["result"] == {"paid": 7}
+    assert {each["outcome"] for each in steps.values() if each["kind"] != "timer"} == {
+        "done",
+        "failed",  # the update that was rejected
+    }
+    assert {"step", "approval", "activity", "child", "update"} <= {
+        each["kind"] for each in steps.values()
+    }
+    nested = await api.ask("GET", f"/v1/workflows/desk/runs/{run_id}/steps")
+    assert len(nested["steps"]) == len(steps)
+    timeline = await api.ask("GET", f"{run}/timeline")
+    assert timeline["spans"][0]["began_at"] >= timeline["began_at"]
+    children = await api.ask("GET", f"{run}/children")
+    assert [each["run"]["name"] for each in children["shown"]] == ["checkout"]
+    output = await api.http.get(f"{run}/output")
+    assert output.json() == "7 fine"
+    assert "attachment" in output.headers["content-disposition"]
+    assert (await api.http.get(f"{run}/input")).json() == 7
+    assert (await api.ask("GET", f"{run}/why"))["state"] == "completed"
+    await api.ask("GET", f"{run}/graph", status=404)
+    await api.ask("POST", f"{run}/updates/rename", "x", status=409)
+    await api.ask("GET", f"{run}/updates/rename?id=u-9", status=409)
+
+
+@pytest.mark.usefixtures("worker")
+async def test_a_log_is_read_page_by_page(api: Api) -> None:
+    run_id = await start(api, "desk", 1)
+
+    async def waits() -> bool:
+        run = await api.ask("GET", f"/v1/runs/{run_id}")
+        return bool(run["state"] == "waiting")
+
+    await until(waits)
+    events: list[dict[str, Any]] = []
+    after = -1
+    while after is not None:
+        page = await api.ask("GET", f"/v1/runs/{run_id}/events?after={after}&limit=2&clip=3")
+        events += page["events"]
+        after = page["next"]
+    assert [each["idx"] for each in events] == list(range(len(events)))
+    assert events[0]["type"] == "WorkflowStarted"
+    clipped = [each for each in events if each["type"] == "StepCompleted"]
+    assert clipped[0]["details"] is None
+    assert clipped[0]["details_bytes"] > 3
+    recent = await api.ask("GET", "/v1/events?since=1h")
+    assert {each["run_id"] for each in recent["events"]} == {run_id}
+    missing = uuid4()
+    for part in ("events", "steps", "timeline", "why", "children", "values", "input", "output"):
+        await api.ask("GET", f"/v1/runs/{missing}/{part}", status=404)
+
+
+@pytest.mark.usefixtures("worker")
+async def test_a_failed_run_is_retried_and_forked(api: Api) -> None:
+    run_id = await start(api, "desk", -1)
+    failed = await api.ask("GET", f"/v1/runs/{run_id}?wait=30")
+    assert failed["status"] == "failed"
+    assert "a negative amount" in failed["error"]["message"]
+    [step] = (await api.ask("GET", f"/v1/runs/{run_id}/steps"))["steps"]
+    assert (step["outcome"], step["attempts"], len(step["failures"])) == ("failed", 2, 2)
+    [head] = (await api.ask("GET", "/v1/runs?status=failed"))["runs"]
+    assert set(head["error"]) == {"kind", "message"}
+
+    retried = await api.ask("POST", f"/v1/runs/{run_id}/retry", status=201)
+    assert await api.ask("POST", f"/v1/runs/{run_id}/retry") == {
+        "run_id": retried["run_id"],
+        "created": False,
+    }
+    once, fork = {"Idempotency-Key": "f-1"}, f"/v1/runs/{run_id}/fork"
+    forked = await api.ask("POST", fork, {"index": 1, "input": 3}, headers=once, status=201)
+    again = await api.ask("POST", fork, {"index": 1, "input": 3}, headers=once)
+    assert again == {"run_id": forked["run_id"], "created": False}
+    assert (await api.ask("GET", f"/v1/runs/{forked['run_id']}"))["input"] == 3
+    refused = await api.ask("POST", fork, {"step": "nothing"}, status=409)
+    assert refused["type"] == "urn:holdfast:problem:fork-refused"
+    await api.ask("POST", f"/v1/runs/{forked['run_id']}/retry", status=409)
+
+
+@pytest.mark.usefixtures("worker")
+async def test_flows_are_read(api: Api) -> None:
+    run_id = await start(api, "analyze", "a bee")
+    assert (await api.ask("GET", f"/v1/runs/{run_id}?wait=30"))["output"] == {"size": [1, 3]}
+    [words, size] = (await api.ask("GET", f"/v1/runs/{run_id}/steps"))["steps"]
+    assert (words["result"], size["result"], size["outcome"]) == (["a", "bee"], [1, 3], "completed")
+    graph = await api.ask("GET", f"/v1/runs/{run_id}/graph")
+    assert [(each["slug"], each["deps"]) for each in graph["steps"]] == [
+        ("words", []),
+        ("size", ["words"]),
+    ]
+    [flow] = (await api.ask("GET", "/v1/flows"))["flows"]
+    assert (flow["name"], flow["steps"]) == ("shop/analyze", 2)
+    shape = await api.ask("GET", "/v1/flows/analyze?app=shop&version=1")
+    assert shape["name"] == "shop/analyze"
+    await api.ask("GET", "/v1/flows/nothing", status=404)
+
+
+@pytest.mark.usefixtures("worker")
+async def test_what_workers_serve(api: Api) -> None:
+    """B9: workflows with counts by status."""
+    run_id = await start(api, "checkout", 1)
+    await api.ask("GET", f"/v1/runs/{run_id}?wait=30")
+    found = {each["name"]: each for each in (await api.ask("GET", "/v1/workflows"))["workflows"]}
+    assert found["shop/checkout"]["counts"] == {"completed": 1}
+    assert found["shop/checkout"]["workers"] == 1
+    assert await api.ask("GET", "/v1/workflows/checkout") == found["shop/checkout"]
+    await api.ask("GET", "/v1/workflows/nothing", status=404)
+    [queue] = (await api.ask("GET", "/v1/queues"))["served"]
+    assert (queue["name"], queue["workers"], queue["paused"]) == ("default", 1, False)
+    [signed_on] = (await api.ask("GET", "/v1/workers"))["workers"]
+    assert signed_on["silent"] is False
+
+    for what in ("queues/default", "workflows/checkout"):
+        path, reason = f"/v1/{what}", {"reason": "closed"}
+        assert await api.ask("POST", f"{path}/pause", reason) == {"changed": True}
+        assert await api.ask("POST", f"{path}/pause", reason) == {"changed": False}
+        assert await api.ask("POST", f"{path}/resume") == {"changed": True}
+    await api.ask("POST", "/v1/queues/a%20b/pause", status=400)
+
+
+async def test_schedules_are_kept(api: Api) -> None:
+    new = {"name": "nightly", "workflow": "checkout", "cron": "0 3 * * *", "input": 7}
+    made = await api.ask("POST", "/v1/schedules", new, status=201)
+    assert (made["name"], made["when"]["cron"]) == ("shop/nightly", "0 3 * * *")
+    assert made["target"]["input"] == 7
+    await api.ask("POST", "/v1/schedules", new, status=409)
+    await api.ask("POST", "/v1/schedules", {**new, "name": "b", "cron": "x"}, status=422)
+    path = "/v1/schedules/nightly"
+    assert len((await api.ask("GET", path))["next_ticks"]) == 5
+    assert [each["name"] for each in (await api.ask("GET", "/v1/schedules"))["schedules"]] == [
+        "shop/nightly"
+    ]
+    assert await api.ask("POST", f"{path}/pause", {"reason": "x"}) == {"changed": True}
+    assert await api.ask("POST", f"{path}/resume") == {"changed": True}
+    at = {"at": "2026-01-01T03:00:00Z"}
+    tick = await api.ask("POST", f"{path}/trigger", at)
+    assert tick["outcome"] == "started"
+    assert (await api.ask("POST", f"{path}/trigger", at))["run_id"] == tick["run_id"]
+    assert len((await api.ask("GET", f"{path}/ticks"))["ticks"]) == 1
+    days = {"start": "2026-01-02T00:00:00Z", "end": "2026-01-04T00:00:00Z"}
+    once = {"Idempotency-Key": "b-1"}
+    assert await api.ask("POST", f"{path}/backfill", days, headers=once) == {"changed": True}
+    assert await api.ask("POST", f"{path}/backfill", days, headers=once) == {"changed": False}
+    assert await api.ask("DELETE", path) == {"changed": True}
+    for method, rest in (("GET", ""), ("DELETE", ""), ("POST", "/pause"), ("GET", "/ticks")):
+        await api.ask(method, f"{path}{rest}", status=404)
+
+
+async def test_limits_are_set_and_removed(api: Api) -> None:
+    limit = {"scope": "queue", "name": "mail", "kind": "rate", "most": 10, "per": "1m"}
+    assert await api.ask("PUT", "/v1/limits", limit) == {"changed": True}
+    assert await api.ask("PUT", "/v1/limits", limit) == {"changed": False}
+    [found] = (await api.ask("GET", "/v1/limits"))["limits"]
+    assert found["rule"]["period_seconds"] == 60
+    wrong = await api.ask("PUT", "/v1/limits", {**limit, "per": None}, status=422)
+    assert "most and per" in wrong["detail"]
+    which = "scope=queue&name=mail&kind=rate"
+    assert await api.ask("DELETE", f"/v1/limits?{which}") == {"changed": True}
+    assert await api.ask("DELETE", f"/v1/limits?{which}") == {"changed": False}
+    await api.ask("DELETE", "/v1/limits?scope=queue", status=400)
+
+
+async def test_many_runs_are_changed(api: Api) -> None:
+    for number in range(3):
+        await api.start(number, tags=["trial"])
+    kept = await api.start(9)
+
+    async def bulk(**body: object) -> list[tuple[str, Any]]:
+        answer = await api.http.post("/v1/bulk", json={"do": "cancel", "where": {}, **body})
+        assert answer.headers["content-type"] == "text/event-stream"
+        return events_of(answer.text)
+
+    trial = {"tag": ["trial"]}
+    counted = await bulk(where=trial, dry_run=True)
+    assert counted[-1] == ("done", {"matched": 3, "changed": 3, "unchanged": 0})
+    assert (await bulk(where=trial, dry_run=False, reason="over"))[-1][1]["changed"] == 3
+    assert (await bulk(where=trial, dry_run=False))[-1][1]["changed"] == 0
+    signal = {"do": "signal", "name": "stop", "signal_id": "s-1", "dry_run": False}
+    assert (await bulk(**signal))[-1][1] == {"matched": 1, "changed": 1, "unchanged": 0}
+    assert (await bulk(**signal))[-1][1]["changed"] == 0
+    wrong = await bulk(where={"workflow": ["a b"]}, dry_run=True)
+    assert wrong[-1][0] == "problem"
+    await api.ask("POST", "/v1/bulk", {"do": "signal", "where": {}, "dry_run": True}, status=422)
+    await api.ask("POST", "/v1/bulk", {"do": "cancel", "where": {}}, status=422)
+    assert (await api.ask("GET", f"/v1/runs/{kept}"))["state"] == "queued"
+
+
+async def test_a_run_that_is_not_archived_is_not_restored(api: Api) -> None:
+    run_id = await api.start()
+    problem = await api.ask("POST", f"/v1/runs/{run_id}/restore", status=422)
+    assert "not archived" in problem["detail"]
+
+
+def events_of(text: str) -> list[tuple[str, Any]]:
+    """Return the events of a stream that has ended."""
+    found: list[tuple[str, Any]] = []
+    for block in text.split("\n\n"):
+        lines = [line.partition(": ") for line in block.splitlines() if line[:1] != ":"]
+        fields = {name: value for name, _, value in lines}
+        if "event" in fields:
+            data = "\n".join(value for name, _, value in lines if name == "data")
+            found.append((fields["event"], json.loads(data)))
+    return found
